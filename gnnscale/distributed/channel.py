@@ -46,7 +46,7 @@ class MessageType(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """Received message."""
+    """Message that a ``Channel`` has received: its type, three numbers and an array."""
 
     kind: MessageType
     numbers: tuple[int, ...] = _NO_NUMBERS

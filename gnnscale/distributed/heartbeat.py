@@ -36,7 +36,7 @@ HEARTBEAT_BYTES = _RECORD.size
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """Report of a process."""
+    """Report of a process about its progress, activity and identity."""
 
     beat: int  #: sequence number of the report; 0 for the last report
     signs: int  #: progress count: grows while the process makes progress
@@ -97,13 +97,13 @@ class ProcessStatus:
             self.signs += 1
 
     def begin(self, doing: str) -> None:
-        """Set the current activity."""
+        """Set the current activity to ``doing``, and count progress."""
         self.doing = doing
         self.signs += 1
 
     @contextmanager
     def at(self, doing: str) -> Iterator[None]:
-        """Set the current activity for the ``with`` block."""
+        """Set the current activity to ``doing`` for the ``with`` block, and count progress."""
         outer, self.doing = self.doing, doing
         self.signs += 1
         try:
@@ -183,7 +183,7 @@ MAX_CHECK_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """Stalled processes of a run."""
+    """Stalled processes of a run, with the duration and the kind of the stall."""
 
     ranks: tuple[int, ...]  #: stalled ranks; several if all wait for each other
     seconds: float  #: seconds without progress
@@ -274,7 +274,7 @@ class StallDetector:
         return f"worker {names[0]} (process {pulse.pid}, {doing})"
 
     def _silent(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return the stall of a process that sends no heartbeats."""
+        """Return the stall of a process without a new heartbeat for too long; None: no process."""
         ages = {i: self._now - self._last_seen[i].beat_at for i in pulses}
         silent = [i for i in pulses if ages[i] >= self._after_s]
         if not silent:

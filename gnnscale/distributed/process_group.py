@@ -193,7 +193,7 @@ class Group:
         return work
 
     def largest(self, counts: Sequence[int]) -> list[int]:
-        """All-reduce ``counts`` by maximum."""
+        """Return the maximum over all processes of each of ``counts``, equally many everywhere."""
         if self.size == 1:
             return list(counts)
         local = torch.tensor(counts, dtype=torch.int64)
@@ -254,7 +254,7 @@ def _sum_at_rank0(group: Group, values: Tensor) -> None:
 
 
 def _exchange_with_peers(group: Group, parts: Sequence[Tensor], received: Sequence[Tensor]) -> None:
-    """Send and receive all non-empty tensors concurrently."""
+    """Send ``parts[r]`` to each other rank r, and fill ``received[r]`` from it, concurrently."""
     works = []
     sent = [part.contiguous() for part in parts]
     for peer in (rank for rank in range(group.size) if rank != group.rank):
@@ -288,7 +288,7 @@ def _with_sums(group: Group) -> Group:
 
 
 def all_gather_object(value: Any, group: Group) -> list[Any]:
-    """All-gather a plain value of each process, in the order of ranks."""
+    """Return in every process the plain values of all processes, in the order of ranks."""
     gathered = group.gather(json.dumps(value).encode())
     decoded = [json.loads(content) for content in gathered] if group.is_rank0 else None
     values: list[Any] = group.broadcast_object(decoded)
@@ -352,7 +352,7 @@ def hang_up() -> None:
 
 @contextmanager
 def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterator[Group]:
-    """Join ``size`` processes of this machine as ``rank`` by file ``meeting``; None: just one."""
+    """Yield the group of ``size`` processes of this machine, which meet by file ``meeting``."""
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group

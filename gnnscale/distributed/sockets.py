@@ -125,7 +125,7 @@ def torchrun_keys(job: int) -> str:
 
 
 def check_agent_store() -> None:
-    """Refuse the agent's store: torchrun 2.13 keeps the address of a first machine that is lost."""
+    """Raise ConfigError if torchrun shares its agent's store, which a lost first machine breaks."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         raise ConfigError(
             "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine "

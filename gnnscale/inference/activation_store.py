@@ -81,7 +81,7 @@ class RangeSums:
         self._dst = dst[starts]
 
     def add(self, *, number: int, rows: Float32Array, num_threads: int) -> None:
-        """Add the neighbor rows in ``rows``, the range ``number``."""
+        """Add neighbor rows in range ``number`` of the store, which has ``rows``, to the sums."""
         begin, end = self._ends[number : number + 2]
         if begin == end:
             return
@@ -126,7 +126,7 @@ class MemoryRows(HostFeatures):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return aggregated rows of the block's destinations, ``[num_dst, width]``."""
+        """Return destinations' rows, ``aggregation.width(width)`` wide, and no traffic."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         self_rows = None if self.self_rows is None else (self.self_rows, "float32")
         store.write_aggregated(
@@ -149,7 +149,7 @@ _MAPPED_BYTES = 1 << 30
 
 
 def file_bytes(num_rows: int, width: int) -> int:
-    """Return the size of a file of rows of ``width`` features."""
+    """Return the bytes of a file of ``num_rows`` float32 rows, padded from ``width`` features."""
     return num_rows * _padded(width) * np.dtype(np.float32).itemsize
 
 
@@ -237,7 +237,7 @@ class FileRows(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the rows of ``vertices``, ``[n, width]``, and no traffic."""
         rows = ops.empty((len(vertices), self._width), dtype)
         self._gather(0, vertices, rows, num_threads)
         return rows, Traffic()
@@ -281,7 +281,7 @@ class FileRows(FeatureStore):
         return [partial(self._finish, sums, threads) for sums in all_sums]
 
     def _finish(self, sums: RangeSums, num_threads: int) -> LoadedChunk:
-        """Scale the sums and add or concatenate the destinations' rows for themselves."""
+        """Return the block, and its sums, scaled and joined with the destinations' own rows."""
         aggregation, width = sums.aggregation, self._width
         part = sums.out[:, :width]
         if aggregation.dst_scale is not None:

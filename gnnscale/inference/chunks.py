@@ -23,7 +23,7 @@ class Chunk:
 
 
 def as_chunks(chunks: Iterable[LoadedChunk]) -> Iterator[Chunk]:
-    """Yield chunks that are already loaded."""
+    """Yield each of ``chunks``, already loaded, as a ``Chunk`` of the next output rows."""
     first = 0
     for chunk in chunks:
         yield Chunk(first=first, load=lambda chunk=chunk: chunk)  # type: ignore[misc]

@@ -67,7 +67,7 @@ class VertexExaminer(_LabelExaminer):
         self._task = task
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log the cost of measuring ``splits`` if it is high; refuse it if the disk is too full."""
+        """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
         vertices = [labeled_vertices(self._graph, split) for split in splits]
         self._predictor.prepare(np.concatenate(vertices))
 
@@ -92,7 +92,7 @@ class LinkExaminer:
         self._predictor = predictor
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log the cost of measuring ``splits`` if it is high; refuse it if the disk is too full."""
+        """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
         for split in splits:
             self._predictor.prepare(self._vertices(split))
 
@@ -111,7 +111,7 @@ class LinkExaminer:
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
-        """Return the rank of every edge of ``split``, ``[n]``."""
+        """Return the rank of every edge of ``split`` among its candidates, ``[n]``."""
         vertices = self._vertices(split)
         rows = torch.from_numpy(self._predictor.logits(vertices))
         self._model.decoder.eval()
@@ -170,7 +170,7 @@ class EdgeExaminer(_LabelExaminer):
         self._ends = task.graph.edges.ends
 
     def prepare(self, splits: Sequence[str]) -> None:
-        """Log the cost of measuring ``splits`` if it is high; refuse it if the disk is too full."""
+        """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
         for split in splits:
             self._predictor.prepare(np.asarray(self._ends[self._task.rows(split)]))
 
@@ -243,7 +243,7 @@ class Validator:
         return epoch % self._eval_every == 0 or epoch == self._epochs
 
     def prepare(self) -> None:
-        """Log the cost of validation and test if it is high; refuse it if the disk is too full."""
+        """Log the cost of validation and test if it is high; ConfigError: the disk is too full."""
         for split in ("test", "valid"):
             self._examiner.prepare([split])
 

@@ -41,12 +41,12 @@ class FirstLayer:
 
     @property
     def _chunk_edges(self) -> int:
-        """Edges of a chunk: fewer for a layer that gathers, which has a row for each source."""
+        """Maximum edges of a chunk: fewer if the layer gathers, which takes a row per source."""
         gathers = not self.plan.layer.aggregates_on_load
         return self.limits.file_chunk_edges if gathers else self.limits.chunk_edges
 
     def chunks(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
-        """Yield the chunks of output ``vertices`` after the passes over the features.
+        """Yield one group, the chunks of output ``vertices``, after the passes over the features.
 
         ``advance`` is called with the number of vertices after each part of a pass.
         """
@@ -73,7 +73,7 @@ class FirstLayer:
         advance: Advance,
         count: int | None = None,
     ) -> TransformedRows:
-        """Transform the first ``count`` rows, or all rows, in a pass over the features."""
+        """Return the first ``count`` rows (None: all), transformed in a pass over the features."""
         vertices = self.plan.vertices[:count]
         first, end = layer.columns
         rows = MemoryRows(len(vertices), end - first)
@@ -159,7 +159,10 @@ class FirstLayer:
         size: LayerSize,
         compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
-        """Return the estimated seconds of all passes and of the layer, from ``trial`` vertices."""
+        """Return the estimated seconds of all passes and of the layer, from ``trial`` vertices.
+
+        ``size`` counts the layer's vertices and edges; ``compute`` computes the layer for chunks.
+        """
         plan = self.plan
         blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])
         row_bytes = max(self.store.row_bytes, layer.width)

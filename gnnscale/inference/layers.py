@@ -34,7 +34,7 @@ class LayerPass:
         limits: MemoryLimits,
         workers: Workers,
     ) -> None:
-        """Compute ``model`` on ``graph``."""
+        """Compute the layers of ``model`` on ``graph`` as planned in ``work``."""
         self._model = model
         self._graph = graph
         self._work = work
@@ -50,7 +50,7 @@ class LayerPass:
         return self._work.inputs is not None
 
     def first(self, store: FeatureStore) -> FirstLayer:
-        """Return the first layer in passes over ``store``, as planned."""
+        """Return the first layer, computed in the planned passes over the features ``store``."""
         assert self._work.inputs is not None
         assert isinstance(store, HostFeatures)
         return FirstLayer(
@@ -219,12 +219,12 @@ class LayerPass:
 
 
 def stored_rows(rows: FeatureStore) -> FeatureStore:
-    """Return the underlying rows, of all vertices or of a subset."""
+    """Return the store that a ``SubsetStore`` reads, or ``rows`` themselves if not a subset."""
     return rows.rows if isinstance(rows, SubsetStore) else rows
 
 
 def close(rows: FeatureStore | None) -> None:
-    """Close a layer's output; features stay open."""
+    """Close ``rows`` if they, or the rows of their subset, are in a file; others stay open."""
     stored = None if rows is None else stored_rows(rows)
     if isinstance(stored, FileRows):
         stored.close()
@@ -248,6 +248,6 @@ class EncodedRows(WrappedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the encoded rows of ``vertices``, ``[n, width]``."""
+        """Return the encoded rows of ``vertices``, ``[n, width]``, and the bytes read."""
         rows, traffic = self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         return self._encoder(rows), traffic

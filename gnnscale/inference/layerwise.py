@@ -73,7 +73,7 @@ class LayerwiseInference:
         num_layers: int | None = None,
         device: InferenceCapable | None = None,
     ) -> None:
-        """Prepare inference.
+        """Prepare exact inference of ``model`` on ``graph``.
 
         Args:
             model: the model, whose weights may change between calls.
@@ -116,7 +116,7 @@ class LayerwiseInference:
         return work
 
     def prepare(self, vertices: Array | None) -> None:
-        """Log the cost of inferring ``vertices`` (None: all) if it is high; check the free disk."""
+        """Log the cost of ``logits(vertices)`` if it is high; ConfigError: the disk is too full."""
         work = self.work(vertices)
         if self._device is not None:
             return
@@ -199,7 +199,7 @@ class LayerwiseInference:
 
     @contextmanager
     def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, InferenceWork]]:
-        """Run workers, with the model in evaluation mode, for the work of ``vertices``."""
+        """Yield layer computation and work for ``vertices``; workers run, the model evaluates."""
         work = self.work(vertices)
         was_training = self._model.training
         self._model.eval()
@@ -220,7 +220,7 @@ class LayerwiseInference:
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Compute the hidden layer ``index`` of ``vertices`` from the outputs of earlier layers."""
+        """Return hidden layer ``index``'s rows of ``vertices``, computed from earlier layers."""
         cached = self._inputs.chunks
         if index == 0 and cached is not None and not passes.makes_rows:
             groups: Iterable[Iterable[Chunk]] = [as_chunks(cached)]
@@ -246,14 +246,14 @@ class LayerwiseInference:
 def _progress(
     graph: Graph, limits: MemoryLimits, total: int
 ) -> AbstractContextManager[Callable[[int], None]]:
-    """Return a progress bar, or nothing for a graph of less than one chunk."""
+    """Return the context of a progress bar; a graph of less than one chunk shows no bar."""
     if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
         return nullcontext(lambda _: None)
     return track("inference", total=total, unit="vertices")
 
 
 def _describe_reading(work: InferenceWork, from_disk: bool) -> str:
-    """Return the end of the announcement: memory and passes of the first layer."""
+    """Return the end of the log line of ``prepare``: memory and passes of the first layer."""
     if work.inputs is not None:
         memory = f", {size(work.inputs.memory_bytes)} for rows of the first one"
         passes = f"; passes over the features: {work.inputs.num_passes}"

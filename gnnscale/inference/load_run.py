@@ -111,7 +111,7 @@ class _NotImported(SamplerConfig):
         return self.layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
-        """Refuse to sample."""
+        """Raise ConfigError: a custom sampler is imported only if the user names it."""
         raise ConfigError(
             "sampler: expected the name of the run's custom sampler, as code from a run directory "
             f"is not imported; set sampler._target_={self.name}, or inference=exact"
@@ -165,7 +165,7 @@ def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
-    """Refuse another graph for a model that has learned rows of its training graph."""
+    """Raise ConfigError if the run learns a row per vertex, which other graphs lack."""
     if run.features.learns:
         raise ConfigError(
             f"dataset: the run has learned a row for each vertex of {signature.graph}, and "
@@ -234,7 +234,7 @@ class TrainedModel:
         return self.signature.edge_weights
 
     def give_rows(self, graph: Graph) -> None:
-        """Copy learned rows, if any, into ``graph``, the training graph."""
+        """Move learned rows, if any, into the features of ``graph``, the training graph."""
         rows = self.model.vertex_rows
         if rows is not None:
             # Sharing the memory frees the copy from the checkpoint.

@@ -112,7 +112,7 @@ class SubsetStore(WrappedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the rows of ``vertices``, ``[n, width]``, and the traffic."""
         return self.rows.gather(self._positions(vertices), dtype=dtype, num_threads=num_threads)
 
     def aggregate(
@@ -124,7 +124,7 @@ class SubsetStore(WrappedStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return aggregated rows of the block's destinations, ``[num_dst, width]``."""
+        """Return destinations' rows, ``aggregation.width(width)`` wide, and the traffic."""
         positions, local_block = self.local(vertices, block)
         return self.rows.aggregate(
             positions, local_block, aggregation, dtype=dtype, num_threads=num_threads
@@ -145,7 +145,7 @@ _CACHED_SHARE, _MAX_CACHED_STREAM_BYTES = 0.5, 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan:
-    """Stores of the hidden layers."""
+    """Choice of memory or a file as the store of each hidden layer, and the bytes of both."""
 
     in_file: tuple[bool, ...]  #: for each hidden layer whether it goes to a temporary file
     temporary_bytes: int  #: maximum bytes of files that exist together
@@ -155,7 +155,7 @@ class InferencePlan:
     cached: bool  #: whether the files fit into the page cache, so that reads need no disk
 
     def check_disk(self) -> None:
-        """Refuse a plan that exceeds the free disk."""
+        """Raise ConfigError if ``temporary_bytes`` exceed the free disk."""
         folder = Path(tempfile.gettempdir())
         if self.temporary_bytes > (free := shutil.disk_usage(folder).free):
             raise ConfigError(
@@ -245,7 +245,7 @@ class MemoryLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSize:
-    """Vertices for which a layer is computed, and their in-edges."""
+    """Numbers of the vertices for which a layer is computed, and of their in-edges."""
 
     num_vertices: int
     num_edges: int
@@ -281,7 +281,7 @@ class InputPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceWork:
-    """Work of exact inference for some vertices."""
+    """Layers, vertices, stores and passes of exact inference for some vertices."""
 
     #: vertices for which each layer is computed; the last entry has the output vertices
     needed: list[loading.Vertices]
@@ -319,7 +319,7 @@ def find_work(
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Return the work of exact inference for ``outputs``, of the first ``num_layers`` or all."""
+    """Return the work of exact inference for ``outputs``, of ``num_layers`` layers (None: all)."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden

@@ -84,7 +84,7 @@ def with_passes(
 
 
 def _with_inputs(work: InferenceWork, inputs: InputPlan) -> InferenceWork:
-    """Return ``work`` with ``inputs`` for its first layer."""
+    """Return ``work`` with the passes ``inputs`` for its first layer, and their disk space."""
     plan, temporary = work.plan, inputs.temporary_bytes
     if temporary and work.widths and plan.in_file[0]:
         width, num_parts = work.widths[0]
@@ -113,7 +113,7 @@ def _with_encoding(
 def _memory_for_rows(
     work: InferenceWork, graph: Graph, store: HostFeatures, limits: MemoryLimits
 ) -> int:
-    """Return the maximum bytes of transformed rows."""
+    """Return the maximum bytes of transformed or encoded rows in memory."""
     if limits.made_bytes is not None:
         return limits.made_bytes
     memory = int(read_memory().available * _TRANSFORMED_SHARE) - work.plan.memory_bytes
@@ -125,7 +125,7 @@ def _memory_for_rows(
 def _plan_passes(
     layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
-    """Return the plan with the fewest passes that fits into ``memory`` bytes."""
+    """Return the fewest passes over ``vertices`` that fit into ``memory``; outputs: ``first``."""
     steps = -(-layer.width // layer.step)
     steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
     num_blocks = -(-steps // steps_per_pass)

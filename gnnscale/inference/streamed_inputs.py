@@ -148,7 +148,7 @@ class TransformedRows(TransformedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the transformed rows of ``vertices``, ``[n, width]``, and no traffic."""
         rows = vertices if self._positions is None else self._positions(vertices)
         return self.inner.gather(rows, dtype=dtype, num_threads=num_threads)
 

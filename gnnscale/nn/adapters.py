@@ -126,7 +126,7 @@ def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
 
 
 def to_sampled_subgraph(batch: MiniBatch) -> tuple[Tensor, list[int], list[int]]:
-    """Return the single ``edge_index`` of ``torch_geometric.loader.NeighborLoader``.
+    """Return the edges, and vertices and edges per hop, in the form of PyG's ``NeighborLoader``.
 
     PyG samples the neighbors of a vertex once, in the hop after the vertex is first reached, and
     all layers use them. A hop of ``MiniBatch`` samples the neighbors of earlier vertices again; the

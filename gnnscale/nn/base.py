@@ -38,7 +38,7 @@ class Inputs:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all rows."""
+        """Bytes of the feature rows (``parts`` with P3, otherwise ``x``) and edge features."""
         return sum(rows.nbytes for rows in self.parts or (self.x,)) + self.edge_bytes
 
     @property
@@ -178,7 +178,7 @@ class VertexObjective:
         self._loss = loss
 
     def __call__(self, outputs: Tensor, batch: MiniBatch) -> Tensor:
-        """Return the mean loss of the seeds."""
+        """Return the mean loss of the seeds; 0 without seeds."""
         if not batch.num_seeds:
             return outputs.sum()
         return self._loss(outputs, _targets(self._graph, batch.seeds))
@@ -225,7 +225,7 @@ def edge_objective(labels: SplitLabels, loss: losses.LossConfig) -> EdgeObjectiv
 
 
 def objective_on(objective: Objective, device: torch.device) -> Objective:
-    """Return ``objective`` for mini-batches on ``device``, with its labels copied there."""
+    """Return a ``VertexObjective`` with its labels on ``device``, another objective unchanged."""
     return objective.on(device) if isinstance(objective, VertexObjective) else objective
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 BYTES_PER_FEATURE = 4
 #: Operations of an attention layer, relative to a layer of one aggregation and one product.
 _ATTENTION_OPERATIONS = 4
-#: Operations of a layer that computes messages first, relative to the same.
+#: Operations of a layer that computes messages first, relative to one aggregation and one product.
 _MESSAGE_OPERATIONS = 2
 #: Passes over every projected row for the scores of a head: two products, and their sums.
 _SCORE_PASSES = 4
@@ -84,7 +84,7 @@ class LayerCost:
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether rows can be aggregated while they are loaded: no attention, no messages."""
+        """Whether rows can be aggregated on load: no attention, messages or changed inputs."""
         return not self.attention and not self.message_width and not self.changes_inputs
 
     @property
@@ -95,7 +95,7 @@ class LayerCost:
     def forward(
         self, *, edges: float, targets: float, sources: float, aggregated: bool
     ) -> LayerWork:
-        """Return the work of forward propagation over a block of these edges and vertices.
+        """Return the work of forward propagation over a block with these numbers of edges and rows.
 
         ``aggregated`` says whether rows were aggregated while they were loaded.
         """
@@ -104,7 +104,7 @@ class LayerCost:
         return work + self._message_work(edges, sources, passes=[1] * len(self.message_products))
 
     def backward(self, *, edges: float, targets: float, sources: float, first: bool) -> LayerWork:
-        """Return the work of backward propagation.
+        """Return the work of backward propagation over a block; arguments as in ``forward``.
 
         Each product has two products in its gradient: for its weights and for its input. The
         ``first`` layer needs no gradient of its input features.
@@ -142,7 +142,7 @@ class LayerCost:
         )
 
     def _edge_rows(self, num_values: float) -> LayerWork:
-        """Return the work of writing and reading ``num_values`` of rows per edge."""
+        """Return the work of writing and reading ``num_values`` floats in rows of edges."""
         num_bytes = num_values * BYTES_PER_FEATURE
         if self.host_makes_edge_rows:
             return LayerWork(stream_bytes=num_bytes)
@@ -165,7 +165,7 @@ class LayerCost:
 
 
 def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[int, int]:
-    """Return the number of values of a row that products, with their passes, read and write."""
+    """Return the numbers of floats that ``(passes, product)`` pairs read and write per row."""
     read = sum(inputs + (count - 1) * outputs for count, (inputs, outputs) in products if count)
     written = sum(outputs + (count - 1) * inputs for count, (inputs, outputs) in products if count)
     return read, written
@@ -189,7 +189,7 @@ class CostModel:
     host_factor: float = 1.0
 
     def work(self, vertices: Sequence[float], edges: Sequence[float]) -> LayerWork:
-        """Return the work of a step, forward and backward."""
+        """Return the work of a step with these numbers of vertices and edges per depth."""
         return LayerWork(
             macs=_product(self.macs, vertices, edges),
             stream_bytes=_product(self.stream_bytes, vertices, edges),
@@ -197,7 +197,7 @@ class CostModel:
         )
 
     def activation_bytes(self, vertices: Sequence[float], edges: Sequence[float]) -> float:
-        """Return the bytes of saved rows and of their gradients."""
+        """Return the bytes of rows saved for backward propagation, and of their gradients."""
         return 2 * _product(self.kept_bytes, vertices, edges)
 
 

@@ -129,7 +129,7 @@ class _WeightedAggregate(torch.autograd.Function):
 def gradient_of_rows(
     grad: Tensor, block: Block, coefficients: Aggregation, *, scale: float | None = None
 ) -> RowSums:
-    """Return the gradient of rows ``[num_src, f]`` that were aggregated over a block.
+    """Return the gradient, not summed yet, of rows ``[num_src, f]`` aggregated over a block.
 
     ``grad`` is the gradient of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a
     concatenated self term, to be multiplied by ``scale``; None: 1.

@@ -44,7 +44,7 @@ class Connections:
         return self.residual or self.jumping != "none" or self.teleport > 0
 
     def reads(self, index: int, last: int) -> tuple[int, ...]:
-        """Return the numbers of the rows that layer ``index`` of 0 .. ``last`` reads as well."""
+        """Return numbers of rows that layer ``index`` of 0 .. ``last`` reads beside its input."""
         if self.teleport:
             return (0,)
         if index == last and self.jumping != "none":
@@ -68,7 +68,7 @@ class Perceptron(nn.Module):
     """``W_2 relu(W_1 x + b_1) + b_2``, with dropout of the hidden features."""
 
     def __init__(self, num_in: int, num_hidden: int, num_out: int) -> None:
-        """Build the perceptron."""
+        """Build the perceptron, with weights by Glorot's rule and biases of 0."""
         super().__init__()
         self.first = nn.Linear(num_in, num_hidden)
         self.second = nn.Linear(num_hidden, num_out)
@@ -127,7 +127,7 @@ class GNN(TrainableModel):
 
     @property
     def shared_parts(self) -> dict[str, Any]:
-        """Keyword arguments of a model with the same layers, norms, dropout and widths."""
+        """Keyword arguments of ``GNN``: its connections, encoder, output and input dropout."""
         return {
             "connections": self.connections,
             "encoder": self.encoder,
@@ -137,7 +137,7 @@ class GNN(TrainableModel):
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates input rows that no encoder or dropout changes."""
+        """Whether ``load`` can aggregate: a linear first layer, no encoder, no input dropout."""
         changed = self.encoder is not None or self.input_dropout > 0
         return self.layer(0).aggregates_on_load and not changed
 
@@ -215,7 +215,7 @@ class GNN(TrainableModel):
         return h.float() if self.output is None else self._logits([*dst_rows, h])
 
     def _activation(self, batch: MiniBatch, index: int) -> functional.Activation | None:
-        """Return the activation of the output of layer ``index``."""
+        """Return the activation of the output of layer ``index``; None: the model has none."""
         if not self.connections.activates:
             return None
         return functional.activation(self.dropout if self.training else 0.0, batch, index)
@@ -247,7 +247,7 @@ class GNN(TrainableModel):
         layer: GraphLayer | None = None,
         dst_rows: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Return the output of layer ``index``, activated; see ``TrainableModel.infer``."""
+        """Return the activated output of a layer, or the logits; see ``TrainableModel.infer``."""
         h = self.connections.add((layer or self.layer(index)).update(x, block), dst_rows)
         last = index + 1 == len(self.layers)
         if not self.connections.activates or (last and self.output is None):
@@ -303,7 +303,7 @@ def _with_encoder(cost: LayerCost, encoder: nn.Module) -> LayerCost:
 
 
 def _check_edges(edge_attr: Tensor | None, width: int) -> None:
-    """Refuse edge features unless an edge has ``width`` of them; 0: layers read none."""
+    """Raise ConfigError unless ``edge_attr`` has ``width`` columns; 0: it must be None."""
     if (0 if edge_attr is None else edge_attr.shape[-1]) != width:
         actual = "None" if edge_attr is None else f"shape {list(edge_attr.shape)}"
         expected = f"shape [edges, {width}]" if width else "None, as the layers read none"

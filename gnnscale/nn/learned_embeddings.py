@@ -89,13 +89,13 @@ class LearnedFeatureStore(FeatureStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether rows are read in the order of the edges."""
+        """Whether rows are read in the order of the edges: always."""
         return True
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[Tensor, Traffic]:
-        """Return the rows of ``vertices``, which are distinct, ``[n, width]``."""
+        """Return rows ``[n, width]`` of ``vertices``, which are distinct, and the bytes read."""
         rows: Tensor = _Gather.apply(self._handle, self._rows, vertices, dtype)  # type: ignore[no-untyped-call]
         return rows, self._read(vertices)
 
@@ -108,7 +108,7 @@ class LearnedFeatureStore(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return the rows of ``vertices``, which are distinct, aggregated while they are read."""
+        """Return rows of distinct ``vertices``, aggregated while read, and the bytes read."""
         rows: Tensor = _EmbeddingAggregate.apply(  # type: ignore[no-untyped-call]
             self._handle, self._rows, vertices, block, aggregation, dtype
         )

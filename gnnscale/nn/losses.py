@@ -229,7 +229,10 @@ class CustomLoss(LossConfig):
         check_name(self.function, option="loss.function")
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Import the function; ConfigError: that fails, or it returns no scalar tensor."""
+        """Return a loss that calls the imported function; ConfigError: the import fails.
+
+        The loss raises ConfigError if the function returns no scalar tensor.
+        """
         import torch
 
         function = load_named(self.function, option="loss.function")

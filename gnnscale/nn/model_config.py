@@ -90,7 +90,7 @@ class ModelConfig(ABC):
 
     @property
     def row_width(self) -> int | None:
-        """Features of the output rows from which edges are predicted; None: it cannot do that."""
+        """Features of output rows from which edges are predicted; None: no edges can be."""
         return None
 
     @property
@@ -175,10 +175,10 @@ class LayeredModel(ModelConfig):
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer of this architecture."""
+        """Build a layer from ``num_in`` to ``num_out`` features; ``last``: it computes logits."""
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build one layer that reads ``edge_dim`` features of each edge."""
+        """Build a layer, as ``layer`` does, that reads ``edge_dim`` features of each edge."""
         raise NotImplementedError(f"{self.name} takes no edge features")
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:

@@ -57,7 +57,7 @@ def edge_argument(function: Callable[..., Any]) -> str | None:
 
 
 def _edge_keyword(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
-    """Return ``edge_attr`` as a keyword argument of ``forward``; ConfigError: it has none."""
+    """Return ``edge_attr`` as a keyword of ``forward``; ConfigError: ``forward`` takes none."""
     name = edge_argument(module.forward)
     if name is None:
         raise ConfigError(

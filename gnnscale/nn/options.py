@@ -30,7 +30,7 @@ class GCN(LayeredModel):
     multiplies_once: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer."""
+        """Build a GCN layer from ``num_in`` to ``num_out`` features."""
         from gnnscale.nn.conv.linear import GCNLayer
 
         return GCNLayer(num_in, num_out)
@@ -59,7 +59,7 @@ class GraphSAGE(LayeredModel):
         return self.aggregator == "mean" and not self.drops_inputs
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer."""
+        """Build a GraphSAGE layer from ``num_in`` to ``num_out`` features."""
         from gnnscale.nn.conv.linear import SAGELayer
         from gnnscale.nn.conv.pooling import PoolingLayer
 
@@ -86,11 +86,11 @@ class GAT(LayeredModel):
             )
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer."""
+        """Build a layer without edge features; ``last``: its heads are averaged."""
         return self.edge_layer(num_in, num_out, last=last, edge_dim=0)
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build one layer whose attention reads ``edge_dim`` features of each edge."""
+        """Build a layer whose attention reads ``edge_dim`` features of each edge."""
         from gnnscale.nn.conv.gat import GATLayer
 
         return GATLayer(num_in, num_out, self.num_heads, average=last, edge_dim=edge_dim)
@@ -107,7 +107,7 @@ class GATv2(GAT):
     share_weights: bool = False
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build one layer whose attention reads ``edge_dim`` features of each edge."""
+        """Build a layer whose attention reads ``edge_dim`` features of each edge."""
         from gnnscale.nn.conv.gat import GATv2Layer
 
         return GATv2Layer(
@@ -127,13 +127,13 @@ class GIN(LayeredModel):
     aggregates_linearly: ClassVar[bool] = True
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer."""
+        """Build a GIN layer from ``num_in`` to ``num_out`` features."""
         from gnnscale.nn.conv.linear import GINLayer
 
         return GINLayer(num_in, self.hidden, num_out)
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build one layer whose messages read ``edge_dim`` features of each edge."""
+        """Build a layer whose messages read ``edge_dim`` features of each edge."""
         from gnnscale.nn.conv.gine import GINELayer
 
         return GINELayer(num_in, self.hidden, num_out, edge_dim=edge_dim)

@@ -88,7 +88,7 @@ class CustomLayer(GraphLayer):
         return out.to(x.dtype, memory_format=torch.contiguous_format, copy=True)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the products of each function, recorded while it computes one edge."""
+        """Return the layer's cost: products of its functions, recorded for one edge."""
         edge = Block(indptr=np.array([0, 1]), indices=np.zeros(1, np.int32), num_src=1)
         row, functions = torch.zeros(1, width_in), self.functions
         was_training = self.training
@@ -172,7 +172,7 @@ class Custom(options.LayeredModel):
         return self.functions.__name__
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build one layer."""
+        """Build a layer of ``functions`` from ``num_in`` to ``num_out`` features."""
         return CustomLayer(self.functions(num_in, num_out), num_in, num_out)
 
 
@@ -195,7 +195,7 @@ def _num_parameters(function: Callable[..., Any]) -> int:
 
 @contextmanager
 def _products(module: nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Record ``(inputs, outputs)`` of each ``nn.Linear`` of ``module`` that is called meanwhile."""
+    """Yield a list that gets ``(inputs, outputs)`` of each ``nn.Linear`` called in ``module``."""
     products: list[tuple[int, int]] = []
 
     def record(linear: nn.Linear, *_: Any) -> None:

@@ -48,7 +48,10 @@ class Segments:
         return self._reduce(_SegmentSum, messages, scale)
 
     def mean(self, messages: Tensor) -> Tensor:
-        """Return the mean of each destination's messages, zeros without messages."""
+        """Return the mean of each destination's messages, zeros without messages.
+
+        With importance, the result estimates the mean over all neighbors.
+        """
         count = self._counts
         if self._block.importance is not None and self._degrees is not None:
             # Importance makes the sum an estimate of the full sum, which has degree terms.

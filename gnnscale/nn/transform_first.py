@@ -117,7 +117,7 @@ class TransformFirstLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return aggregated rows; if ``reads_own``, concatenated with the destinations' rows."""
+        """Return aggregated rows (with ``reads_own`` also destinations' rows) and empty traffic."""
         assert isinstance(store, TransformedStore)
         sums = self.sums(store, vertices, block, degrees, num_threads)
         if self.reads_own:
@@ -143,7 +143,7 @@ class LinearTransformFirst(TransformFirstLayer):
         self.reads_own = product.in_features == 2 * width_in
 
     def make(self, h: Tensor) -> Tensor:
-        """Multiply rows with the weights of aggregated rows."""
+        """Return ``columns`` of ``h``, if ``projects`` multiplied with aggregated rows' weights."""
         first, end = self.columns
         if not self.projects:
             return h[:, first:end]
@@ -153,7 +153,7 @@ class LinearTransformFirst(TransformFirstLayer):
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
     ) -> Tensor:
-        """Sum neighbors' rows with the coefficients of the layer."""
+        """Return sums ``[num_dst, columns]`` of neighbors' rows with the layer's coefficients."""
         assert isinstance(store, TransformedStore)
         return store.sums(vertices, block, degrees, self._layers[0])
 
@@ -184,17 +184,17 @@ class AttentionTransformFirst(TransformFirstLayer):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether destinations have their own projection."""
+        """Whether ``load`` reads untransformed rows, as destinations have their own projection."""
         return self._layers[0].dst_linear is not None
 
     def make(self, h: Tensor) -> Tensor:
-        """Project rows."""
+        """Return ``columns`` of the projections of rows ``h``."""
         return _multiply_columns(self._layers[0].linear, h, self.columns)
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
     ) -> Tensor:
-        """Sum projected rows by attention."""
+        """Return the attention-weighted sums ``[num_dst, columns]`` of projected rows."""
         (layer,) = self._layers
         rows, _ = store.gather(vertices, dtype=torch.float32, num_threads=num_threads)
         z = rows.view(len(vertices), -1, layer.width)
@@ -211,7 +211,7 @@ class AttentionTransformFirst(TransformFirstLayer):
         return attend(layer.scores(dst_rows, z, block, None, heads), z, block).flatten(1)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Concatenate or average the heads."""
+        """Return aggregated heads ``x``, concatenated or averaged, plus the bias."""
         (layer,) = self._layers
         return layer.merge(x.view(len(x), layer.num_heads, layer.width))  # type: ignore[no-any-return]
 
@@ -227,13 +227,13 @@ class PoolingTransformFirst(TransformFirstLayer):
         super().__init__(layer, layer.pool.out_features)
 
     def make(self, h: Tensor) -> Tensor:
-        """Return the messages."""
+        """Return ``columns`` of the messages ``relu(W_pool h + b_pool)`` of rows ``h``."""
         return _multiply_columns(self._layers[0].pool, h, self.columns).relu_()
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
     ) -> Tensor:
-        """Return the maximum of the neighbors' messages."""
+        """Return the maxima ``[num_dst, columns]`` of the neighbors' messages."""
         if block.edge_weights is not None:
             warn_unweighted("model=sage model.aggregator=pool")
         rows, _ = store.gather(vertices, dtype=torch.float32, num_threads=num_threads)
@@ -283,7 +283,7 @@ class ProjectedLayer(LinearAggregationLayer):
 
     @torch.no_grad()
     def project(self, h: Tensor) -> Tensor:
-        """Multiply rows ``h`` ``[n, width_in]``: the row to aggregate, then a vertex's own row."""
+        """Return products of rows ``h`` ``[n, width_in]``: row to aggregate, then a self row."""
         weights = _split(self._layers[1], h.shape[1])
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
 
@@ -292,7 +292,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return replace(self._layers[0].aggregation(block, degrees), self_term="add")
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Add the bias."""
+        """Return aggregated projected rows ``x`` without padding, plus the bias."""
         _, linear = self._layers
         return x[:, : linear.out_features] + linear.bias
 

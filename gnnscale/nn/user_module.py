@@ -110,7 +110,7 @@ class UserModel(TrainableModel):
         )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
-        """Return the seeds' logits ``[num_seeds, num_classes]`` float32; ConfigError: others."""
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, else ConfigError."""
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
             return torch.zeros(0, self._num_classes, requires_grad=True)
@@ -237,7 +237,7 @@ def _find_form(
 
 
 def _check_parameters(model: UserModel, batch: MiniBatch, x: Tensor) -> None:
-    """Refuse a module that cannot be trained: parameters, their type and device, a gradient."""
+    """Raise ConfigError unless the module has float32 host parameters, and logits a gradient."""
     if not model.shared_parameters:
         raise ConfigError(f"{model.option}: expected parameters to train, got none")
     for name, parameter in model.module.named_parameters():
@@ -251,7 +251,7 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: Tensor) -> None:
 
 
 def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> UserModel:
-    """Stop loading edge features, with a warning, if they do not change the logits."""
+    """Return ``model``; if logits ignore edge features, warn, and load none unless that fails."""
     negated = tuple(
         replace(block, edge_attr=None if block.edge_attr is None else -block.edge_attr)
         for block in batch.blocks
@@ -272,7 +272,7 @@ def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> User
 
 
 def _has_inference(model: UserModel) -> bool:
-    """Whether ``inference_per_layer`` computes layers; with ``jk`` its last one reads all."""
+    """Whether ``inference_per_layer`` suits: no jumping knowledge, and it takes edge features."""
     infer = getattr(model.module, "inference_per_layer", None)
     if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
         return False

@@ -34,15 +34,15 @@ SHARED_ARRAYS = {name: f"{name} in shared memory" for name in ("features", "indi
 
 @dataclass(frozen=True, kw_only=True)
 class RunArtifact:
-    """Directory that workers read."""
+    """Directory, or array in shared memory, that the processes of a run open."""
 
     name: str  #: name in errors
-    path: Path  #: the directory
+    path: Path  #: the directory, or path of the shared memory
     content: str  #: hash of the content
 
 
 def make_links(inputs: TaskInputs, graph: Graph) -> RunArtifact | None:
-    """Split the edges of ``graph`` for link prediction; None for another task."""
+    """Return the edge split of ``graph``, written if missing; None: the task splits no edges."""
     path = inputs.task.make(graph)
     if path is None:
         return None
@@ -81,7 +81,7 @@ def open_task(
 
 
 def _mark_training_edges(graph: Graph) -> Graph:
-    """Give ``graph`` another hash than releases that made features of held-out edges too."""
+    """Return ``graph`` with another hash than if features were made of held-out edges too."""
     content = digest({"graph": graph.content, "rows": "made of training edges"})
     return replace(graph, origin=replace(graph.origin, content=content))
 
@@ -108,7 +108,7 @@ def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPla
 
 
 def open_store(artifacts: Sequence[RunArtifact]) -> Graph:
-    """Open the graph store."""
+    """Return the graph in the store among ``artifacts``."""
     graph = reopen_artifact(artifacts, GRAPH_STORE, Graph.open)
     assert graph is not None
     return graph
@@ -131,7 +131,7 @@ def reopen_artifact(
     open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open the artifact ``name``, or None; GraphError if its ``content`` hash has changed."""
+    """Open artifact ``name`` (None: not among ``artifacts``); GraphError: its hash has changed."""
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:
         return None

@@ -112,13 +112,13 @@ def _check_columns(config: BatchConfig, devices: Sequence[Device]) -> None:
 
 
 def _is_partitioned(config: BatchConfig, option: str, why: str) -> ConfigError:
-    """Return the error of a partitioner with ``option``."""
+    """Return the error that ``option`` needs ``partitioner=none``, for the reason ``why``."""
     algorithm = config.partitioner.algorithm
     return ConfigError(f"{option}: expected partitioner=none, got partitioner={algorithm}, {why}")
 
 
 def _drops_inputs(config: BatchConfig, option: str, why: str) -> ConfigError:
-    """Return the error of input dropout with ``option``."""
+    """Return the error that ``option`` needs no input dropout, for the reason ``why``."""
     dropout = getattr(config.model, "input_dropout", None)
     return ConfigError(
         f"model.input_dropout={dropout}: expected 0 with {option}, {why} features are dropped; "

@@ -243,7 +243,7 @@ def _check_edge_task(config: RunConfig) -> None:
 
 
 def _check_sampler(config: RunConfig) -> None:
-    """Refuse a sampler that a sampling device does not implement, or topology on the disk."""
+    """Refuse a sampler or lists on the disk (``memory_bytes``) that a device does not support."""
     devices = config.device_plan.parsed()
     for device in devices:
         if not isinstance(config.sampler, device.samplers):
@@ -259,7 +259,7 @@ def _check_sampler(config: RunConfig) -> None:
 
 
 def _check_loss(config: RunConfig) -> None:
-    """Refuse a custom loss if a device computes the loss itself."""
+    """Refuse a loss other than ``auto`` if a device computes the loss itself."""
     if isinstance(config.loss, losses.AutoLoss):
         return
     for device in config.device_plan.parsed():
@@ -310,7 +310,7 @@ def _check_features(config: RunConfig) -> None:
 
 
 def _check_preaggregates(config: RunConfig) -> None:
-    """Refuse options that need raw rows, or that aggregate sampled neighbors."""
+    """Refuse options that need raw rows or a sampled first layer: neither is preaggregated."""
     option = "features=preaggregated"
     if without_last_hop(config.sampler) is None:
         fanouts = getattr(config.sampler, "fanouts", None)
@@ -341,7 +341,7 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return the end of an error if all feature rows must be in host memory, or None."""
+    """Return the end of an error if devices or partitioner need all rows in memory, or None."""
     for device in devices:
         if device.loads or device.holds_rows:
             return (
@@ -357,7 +357,7 @@ def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> s
 
 
 def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
-    """Return the end of an error if adjacency lists must be in memory, or None."""
+    """Return the end of an error if devices or caches need adjacency lists in memory, or None."""
     for device in devices:
         if device.samples:
             return (
@@ -407,7 +407,7 @@ def parse_run_options(options: Any) -> RunConfig:
 
 
 def run_option_names() -> frozenset[str]:
-    """Return the names of the options of a run and of their groups."""
+    """Return the top-level names of a run's options and option groups."""
     return frozenset(option.name for option in fields(RunConfig))
 
 

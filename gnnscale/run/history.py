@@ -71,7 +71,7 @@ class History(Sequence[EpochRecord]):
         self._length = len(self._spool)
 
     def appended(self, record: EpochRecord) -> History:
-        """Return a history with ``record`` added; it shares the file if this one ends there."""
+        """Return a history with ``record`` added, in this file unless it has a newer record."""
         if self._length != len(self._spool):
             return History((*self, record))
         self._spool.append(_encoder.encode(record))

@@ -229,7 +229,7 @@ def checked_order(config: BatchConfig, seeds: Array, parts: Parts | None) -> See
 
 
 def _full_batches(order: SeedOrder, num_seeds: int) -> SeedOrder:
-    """Return ``order`` without incomplete mini-batches, refused if no mini-batch is left."""
+    """Return ``order`` without incomplete mini-batches; ConfigError: no mini-batch is left."""
     full = seed_order.FullBatches(order)
     if not full.steps_per_epoch:
         raise ConfigError(

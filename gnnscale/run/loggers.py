@@ -48,7 +48,7 @@ def _flatten(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str
 
 
 def _import_logger(module: str, name: str) -> Any:
-    """Import the package of ``logger=NAME``."""
+    """Return the imported ``module``; ConfigError: the package of ``logger=NAME`` is missing."""
     try:
         return import_module(module)
     except ImportError:
@@ -62,7 +62,7 @@ class CsvLogger(Observer):
     """Logger that writes a line per epoch to ``metrics.csv``; a missing value is empty."""
 
     def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
-        """Log to ``directory``; ``config.yaml`` has the options."""
+        """Log to ``directory``; ``options`` are not logged, as ``config.yaml`` has them."""
         self._file = directory / CSV_FILE
         self._columns: tuple[str, ...] = ()
 

@@ -233,7 +233,7 @@ class TrainResult:
         return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
-        """Return the records of the device at ``rank`` by epoch, except those of another device."""
+        """Return the records of the plan's device at ``rank`` by epoch, where it was there."""
         device = self.plan.shares[rank].device
         records = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
         return {
@@ -244,7 +244,7 @@ class TrainResult:
 
 
 def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
-    """Return the first epoch, from 1, with the best validation metric; the last one without any."""
+    """Return the first epoch, from 1, with the best validation metric; without any, the last."""
     return best_number([record.valid_metric for record in history], metric)
 
 

@@ -203,7 +203,7 @@ class StepTotals:
 
     @property
     def managed(self) -> tuple[StageTimes, ...]:
-        """Stage times that resource management uses."""
+        """Stage times for resource management: by counted work if counted, else as measured."""
         return self.stages if self.counted is None else self.counted
 
 
@@ -217,7 +217,7 @@ class StepControl:
 
     @classmethod
     def size_of(cls, group: Group) -> int:
-        """Return the number of values."""
+        """Return the length of ``values`` for the processes of ``group``."""
         return _SHARED + group.size * _ROW
 
     def all_reduce(
@@ -318,7 +318,7 @@ class Synchronizer:
         *,
         checkpoint: bool = False,
     ) -> StepTotals:
-        """Sum the gradients of all devices into ``parameter.grad``.
+        """Sum the gradients of all devices into ``parameter.grad``, and return the step's totals.
 
         Args:
             outcome: outcome of this device's slice; None: the slice had no seeds.

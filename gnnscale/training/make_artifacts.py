@@ -30,7 +30,7 @@ from gnnscale.run.inputs import check_copies, check_feature_dtype, check_feature
 
 
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
-    """Make the graph store of a run and the artifacts derived from it, if missing.
+    """Return the graph store of a run and the artifacts derived from it, made if missing.
 
     GraphError if one cannot be made, or is damaged. ConfigError if the graph cannot be partitioned
     or the caches planned, or rows are sharded over machines and this process launches all workers.
@@ -50,7 +50,7 @@ def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
 
 
 def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, ...]:
-    """Make the partition, edge split, cache plan and preaggregated rows of a run, if missing."""
+    """Return a run's partition, edge split, cache plan and aggregated rows, made if missing."""
     check_features(config.features, graph)
     links = make_links(config.task_inputs, graph)
     artifacts = [] if links is None else [links]
@@ -61,7 +61,7 @@ def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, 
     if divides:
         artifacts.append(divide(config, graph))
     if config.has_caches:
-        artifacts.append(_cache(config, graph, open_partition(artifacts, graph)))
+        artifacts.append(_cache_artifact(config, graph, open_partition(artifacts, graph)))
     if config.features.preaggregates:
         from gnnscale.training.preaggregation import open_rows, preaggregate
 
@@ -71,7 +71,7 @@ def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, 
     return tuple(artifacts)
 
 
-def _cache(config: RunConfig, graph: Graph, partition: Partition | None) -> RunArtifact:
+def _cache_artifact(config: RunConfig, graph: Graph, partition: Partition | None) -> RunArtifact:
     """Return the cache plan of a run: the file of ``cache_plan``, or the planner's result."""
     # Imported late: it imports torch, which slows the start of runs without caches.
     from gnnscale.training.build.cache_problem import check_cache_plan, plan_caches
@@ -85,7 +85,7 @@ def _cache(config: RunConfig, graph: Graph, partition: Partition | None) -> RunA
 
 
 def divide(config: BatchConfig, graph: Graph) -> RunArtifact:
-    """Make the partition of ``graph`` that a run needs, if missing."""
+    """Return the partition of ``graph`` for a run's devices, made if missing."""
     path = make_partition(
         config.partitioner,
         graph,

@@ -276,7 +276,7 @@ def _with_measured_rates(
 
 
 def _check_static_cache(cache: OpenedCache | None, device: Device) -> None:
-    """Raise if the cache is dynamic: the steps of its device are host-driven."""
+    """Raise ConfigError if the cache is dynamic, which host-driven steps do not support."""
     if cache is not None and cache.replay is not None:
         raise ConfigError(
             f"cache_planner: expected a static policy, got a dynamic cache on {device.label}; "
@@ -313,7 +313,7 @@ def _open_exchange(
 def _device_driven(
     config: RunConfig, devices: Sequence[Device], group: Group, solo_position: int | None
 ) -> DeviceDriven | None:
-    """Return the group of this worker's device-driven steps; None: its steps are host-driven."""
+    """Return group and options of this worker's device-driven steps; None: host-driven steps."""
     if not owns_steps(devices):
         if solo_position != group.rank:
             return None

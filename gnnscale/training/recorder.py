@@ -69,7 +69,7 @@ class EpochCounters:
         return time.perf_counter() - self.start
 
     def stop(self) -> None:
-        """End the epoch."""
+        """Set ``seconds`` to the time since the epoch began."""
         self.seconds = self.elapsed()
 
     def sums(self, counters: Mapping[str, float]) -> records.EpochSums:
@@ -162,7 +162,7 @@ class WorkerStats:
         self.counters.clear()
 
     def _pss_bytes(self) -> int | None:
-        """Return the proportional set size of this process, measured at most a second ago."""
+        """Return the bytes of this process's proportional set, measured up to a second ago."""
         now = time.perf_counter()
         if now - self._pss[0] >= _PSS_EVERY_S:
             self._pss = now, pss_bytes()
@@ -170,7 +170,7 @@ class WorkerStats:
 
 
 def pss_bytes() -> int | None:
-    """Return the proportional set size of this process; None if the system reports none."""
+    """Return the bytes of this process's proportional set; None: the system reports none."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -218,7 +218,7 @@ class StepRecorder:
     def add(
         self, batch: BatchSlice, totals: StepTotals, decision: str | None
     ) -> records.StepRecord:
-        """Record a finished step, and the ``decision`` of resource management after it."""
+        """Count a finished step; return its record with the ``decision`` of resource management."""
         self._plan = batch.plan
         counters = self._counters
         counters.count(

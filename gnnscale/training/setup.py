@@ -89,7 +89,7 @@ def _open(
     *,
     may_drop_cpu: bool,
 ) -> train_state.TrainState:
-    """Open every part that does not depend on a plan."""
+    """Return the run's state with every part opened that does not depend on a device plan."""
     if group.is_rank0:
         _warn_of_threads(config)
         _report_mode(config)
@@ -225,7 +225,7 @@ def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
 
 
 def with_detected_devices(config: RunConfig, options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that name the devices detected here: with other GPUs, the plan is another."""
+    """Return ``options`` with the names of detected devices, if the device plan finds them."""
     if not config.device_plan.finds_devices:
         return options
     names = [device.label for device in config.device_plan.parsed()]

@@ -27,7 +27,7 @@ def train(
     """Train one worker's part of a model, keep its best weights, and test the best weights.
 
     The mini-batches do not depend on the devices: runs with any number of workers learn the same
-    weights, up to float32 rounding. With the same plan and the same number of threads the weights
+    weights, up to float32 rounding. With an equal plan and number of threads the weights
     are equal bit for bit, also if the run is stopped and resumed.
 
     Args:
@@ -68,7 +68,7 @@ def train(
 
 
 def _start(state: TrainState, observer: Observer) -> Validator:
-    """Report the start of the run, and validate an epoch that a checkpoint left unvalidated."""
+    """Return the validator, after reporting the start and validating an unvalidated epoch."""
     validator = state.open_validator()
     may_stop = isinstance(observer, RunObserver) and observer.may_stop
     state.may_stop = state.group.broadcast_object(may_stop)
@@ -131,7 +131,7 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Write the checkpoint of an epoch if it is due, and validate; refuse shortened files."""
+    """Save and validate the epoch if due; GraphError: a file of the graph became shorter."""
     STATUS.begin("between two epochs")
     state.data.graph.check_files()
     state.step.combine_statistics()
@@ -192,7 +192,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
-    """Load the best weights into the model and test them, on rank 0 only."""
+    """Return the result of the run; rank 0 first loads the best weights and tests them."""
     STATUS.begin("testing")
     with state.device.rank0_reads():
         if not state.group.is_rank0:

@@ -25,7 +25,7 @@ from gnnscale.nn import ModelConfig, options
 
 
 def with_bias(*names: str, sign: int) -> Weight:
-    """Return the last of ``names`` that exists, plus ``sign`` times the layer's final bias.
+    """Return a conversion: the last of ``names`` that exists, plus ``sign`` times the final bias.
 
     DGL's ``GATv2Conv`` has no final bias. A source bias is part of every message, and attention
     averages messages, so that it acts as a final bias. Scores add the biases of both ends: the
@@ -287,7 +287,7 @@ def _snippet(
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return the parts without a counterpart; none with edge weights."""
+    """Return the note on differences in DGL; empty if there are none, or with edge weights."""
     return "" if weighted else NOTES.get(config.name, "")
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from gnnscale.core import ConfigError, brief
 from gnnscale.nn import GNN, ModelConfig, options
 
-#: Computes a peer's weight from a layer's weights by name, and from its number of heads.
+#: Conversion: computes a peer's weight from a layer's weights by name and its number of heads.
 Weight = Callable[[Mapping[str, Tensor], int], Tensor]
 
 
@@ -107,7 +107,7 @@ def reads_weights(config: ModelConfig) -> bool:
 
 
 def renamed(name: str, columns: str = "all") -> Weight:
-    """Return weight ``name``: all columns, or the ``first`` or ``second`` half of them."""
+    """Return the conversion that takes weight ``name``, or its ``first`` or ``second`` columns."""
 
     def make(layer: Mapping[str, Tensor], _: int) -> Tensor:
         weight = layer[name]
@@ -120,14 +120,14 @@ def renamed(name: str, columns: str = "all") -> Weight:
 
 
 def transposed(name: str) -> Weight:
-    """Return weight ``name`` transposed to ``[num_in, num_out]``."""
+    """Return the conversion that transposes weight ``name`` to ``[num_in, num_out]``."""
     return lambda layer, _: layer[name].T
 
 
 def per_head(name: str, *, repeats: bool = False) -> Weight:
-    """Return weight ``[num_heads, width]`` as ``[1, num_heads, width]``.
+    """Return the conversion of weight ``name`` from ``[num_heads, width]`` to ``[1, ...]``.
 
-    With ``repeats``, return a bias of all heads; averaged heads share one bias, which is repeated.
+    With ``repeats``, the conversion gives a bias of all heads, and repeats a bias that heads share.
     """
 
     def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
@@ -141,17 +141,17 @@ def per_head(name: str, *, repeats: bool = False) -> Weight:
 
 
 def zero(_: Mapping[str, Tensor], __: int) -> Tensor:
-    """Return a tensor with a single zero."""
+    """Return a tensor with a single zero, for a weight that the trained layer lacks."""
     return torch.zeros(1)
 
 
 def last_of(*names: str) -> Weight:
-    """Return the last of ``names`` that exists."""
+    """Return the conversion that takes the last of ``names`` that exists."""
     return lambda weights, _: next(weights[name] for name in reversed(names) if name in weights)
 
 
 def perceptron(prefix: str) -> dict[str, Weight]:
-    """Return the weights of a GIN layer whose perceptron, ``prefix``, is an ``nn.Sequential``."""
+    """Return conversions by name for a GIN layer, whose perceptron is the module ``prefix``."""
     weights = {
         f"{prefix}.{index}.{key}": renamed(f"{name}.{key}")
         for index, name in ((0, "first"), (2, "second"))
@@ -169,7 +169,7 @@ APPNP: Mapping[str, Weight] = {
 
 
 def last_bias(weights: Mapping[str, Tensor], _: int) -> Tensor:
-    """Return the only bias of a model."""
+    """Return the bias of a model that has one bias."""
     return next(tensor for name, tensor in weights.items() if name.endswith("bias"))
 
 

@@ -43,7 +43,7 @@ def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
 
 
 def check_labels(what: str | None, signature: InputSchema) -> None:
-    """Refuse outputs of classes for a model whose labels are values."""
+    """Raise ConfigError if ``what`` is not None and the model's labels are values."""
     if what is not None and signature.regression:
         raise ConfigError(
             f"what={what}: expected null, as labels of {signature.graph} are values, not classes"

@@ -127,7 +127,7 @@ class PredictConfig(SavedRunOptions):
         return self.pairs is not None or self.top is not None
 
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
-        """Return the names of the outputs per row, ``ANSWERS``, ``EMBEDDINGS`` or ``VALUES``."""
+        """Return the names of the outputs per row; ``links``: the run has embeddings only."""
         if self.layer != -1 or links:
             return (EMBEDDINGS,)
         if signature.regression:
@@ -198,7 +198,7 @@ def _predict_vertices(
     *,
     links: bool,
 ) -> None:
-    """Write the outputs of vertices."""
+    """Write the outputs of the selected vertices to ``config.out``."""
     model, signature = trained.model, trained.signature
     num_layers = check_layer(
         config.layer, num_layers_of(model), inference=config.inference, what=config.what
@@ -227,7 +227,7 @@ def _predict_vertices(
 def _predict_edges(
     config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
 ) -> None:
-    """Write the outputs of edges or pairs."""
+    """Write the outputs of the selected edges or pairs to ``config.out``."""
     model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
     assert isinstance(model, EdgeGNN)
     if config.top is not None:

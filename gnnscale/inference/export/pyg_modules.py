@@ -209,7 +209,7 @@ def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
 
 
 def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
-    """Return the prefix of a norm's weights: PyG's BatchNorm wraps torch's."""
+    """Return the prefix of a norm's weight names: ``module.`` in PyG's BatchNorm, or empty."""
     return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
 
 
@@ -250,7 +250,7 @@ def _snippet(
 
 
 def _add_edge_data(text: str, edge_width: int, weighted: bool) -> str:
-    """Return a program that passes edge features or weights along with ``edge_index``."""
+    """Return program ``text``, which then passes edge features or weights with ``edge_index``."""
     name = "edge_attr" if edge_width else "edge_weight" if weighted else ""
     return text.replace("edge_index)", f"edge_index, {name})") if name else text
 
@@ -262,7 +262,7 @@ def _layered(
     edge_width: int,
     weighted: bool,
 ) -> str:
-    """Return a program that defines a module of PyG's layers."""
+    """Return a program that defines a module of PyG's layers and loads the weights in ``file``."""
     name = architecture(config)
     layer, conv = (_CONVS | _WEIGHTED_CONVS if weighted else _CONVS)[name]
     if edge_width:
@@ -285,7 +285,7 @@ def _layered(
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return the parts without a counterpart, or the treatment of a graph's own self-loops."""
+    """Return the note on differences in PyG, or on the treatment of a graph's own self-loops."""
     if isinstance(config, options.GIN | options.GraphSAGE):
         return "" if weighted else NOTES.get(config.name, "")
     data, loops = "edge_index", "edge_index, num_nodes=len(x))[0]"

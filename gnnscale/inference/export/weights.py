@@ -62,7 +62,7 @@ class ExportConfig(SavedRunOptions):
 
     @property
     def file(self) -> Path:
-        """File to write."""
+        """File to write: ``out``, or by default a file in the run directory."""
         middle = "" if self.format == "safetensors" else f".{self.format}"
         return self.out or self.run / f"model{middle}.safetensors"
 
@@ -77,7 +77,7 @@ class ExportedWeights:
 
 
 def export(config: ExportConfig) -> ExportedWeights:
-    """Write the weights of a run's best epoch.
+    """Write the weights of a run's best epoch; return the file and a program that loads them.
 
     Raises:
         ConfigError: the directory has no run, the model has no counterpart in the library, or the
@@ -97,9 +97,10 @@ def export(config: ExportConfig) -> ExportedWeights:
 def export_model(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
 ) -> ExportedWeights:
-    """Write the weights of a model in memory, ``weighted`` if edges of its graph have weights.
+    """Write the weights of a model in memory; return the file and a program that loads them.
 
-    ConfigError: the model has no counterpart in the library, or the file is not allowed.
+    ``weighted`` says whether edges of the graph have weights. ConfigError: the model has no
+    counterpart in the library, or the file is not allowed.
     """
     _check_file(config)
     file = config.file
@@ -114,7 +115,7 @@ def export_model(
 
 
 def _check_file(config: ExportConfig) -> None:
-    """Refuse a file with another suffix, an existing file, or a missing folder."""
+    """Raise ConfigError for a wrong suffix, an existing file without ``force``, or no folder."""
     file = config.file
     if file.suffix != ".safetensors":
         raise ConfigError(f"out={brief(file)}: expected a name that ends in .safetensors")

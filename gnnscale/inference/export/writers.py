@@ -29,7 +29,7 @@ _IDS_ALLOWANCE, _IDS_RATIO = 64 << 20, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Content of an output file."""
+    """Number and width of an output file's rows, their outputs and their ids."""
 
     num_rows: int  #: number of rows
     width: int  #: width of a model's output row

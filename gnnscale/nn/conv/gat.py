@@ -73,12 +73,12 @@ class AttentionLayer(GraphLayer):
         raise NotImplementedError
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the projection of every source, and the attention of every head."""
+        """Return the layer's cost: a projection of every source, and attention by every head."""
         cost = super().cost(width_in, width_out)
         return replace(cost, attention=self.num_heads)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Project, attend, and concatenate or average the heads."""
+        """Return output rows: project sources, attend to them, concatenate or average the heads."""
         if block.edge_weights is not None:
             warn_unweighted(self.option_name)
         attr = _attr_with_self_edges(block, degrees) if self.uses_edge_features else None
@@ -91,7 +91,7 @@ class AttentionLayer(GraphLayer):
         return self.merge(out).to(x.dtype)
 
     def merge(self, out: Tensor) -> Tensor:
-        """Concatenate or average the heads of ``out`` ``[num_dst, num_heads, width]``."""
+        """Join or average heads ``out`` ``[num_dst, num_heads, width]``, and add the bias."""
         return (out.mean(1) if self.average else out.flatten(1)) + self.bias
 
 
@@ -129,7 +129,7 @@ class GATLayer(AttentionLayer):
             nn.init.xavier_uniform_(self.attention_edge)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the projection of every source, and the attention of every head."""
+        """Return the layer's cost: a projection of every source, and attention by every head."""
         cost = super().cost(width_in, width_out)
         # The product with edge features has num_heads columns only, and is negligible.
         return replace(cost, products=cost.products[:1])
@@ -210,7 +210,7 @@ class GATv2Layer(AttentionLayer):
         return (functional.leaky_relu(pairs, negative_slope=self.slope) * attention).sum(-1)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the projections, and a row of all heads for each edge."""
+        """Return the layer's cost: the projections, and a row of all heads for each edge."""
         num_columns = self.num_heads * self.width
         dst_products = () if self.linear_dst is None else ((width_in, num_columns),)
         return LayerCost(

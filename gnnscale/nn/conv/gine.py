@@ -34,7 +34,7 @@ class GINELayer(GraphLayer):
         self.edge_linear = nn.Linear(edge_dim, num_in)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the perceptron's products, and a message for each edge."""
+        """Return the layer's cost: the perceptron's products, and a message for each edge."""
         cost = super().cost(width_in, width_out)
         first, second, edges = cost.products
         return replace(
@@ -46,7 +46,7 @@ class GINELayer(GraphLayer):
         )
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Sum the messages, and apply the two-layer perceptron."""
+        """Return the perceptron's output for each destination's row plus its sum of messages."""
         totals = None if degrees is None else sampling_totals(block, degrees)
         size = block.num_edges if torch.is_grad_enabled() else _SLICE_EDGES
         sums = [

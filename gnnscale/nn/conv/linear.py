@@ -57,7 +57,7 @@ class GraphLayer(nn.Module):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return the rows of ``vertices`` in ``store``, aggregated if the layer does so on load."""
+        """Return rows of ``vertices``, aggregated if ``aggregates_on_load``, and the bytes read."""
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
@@ -87,7 +87,7 @@ class LinearAggregationLayer(GraphLayer):
 
     @property
     def product(self) -> nn.Linear | None:
-        """First product of ``update``; None: ``update`` multiplies nothing.
+        """``nn.Linear`` that ``update`` applies first. None: ``update`` multiplies nothing.
 
         Its input is the aggregated row; with a concatenated self term, the vertex's own row
         followed by the aggregated row.
@@ -99,7 +99,7 @@ class LinearAggregationLayer(GraphLayer):
         return h
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the coefficients for ``block``."""
+        """Return the coefficients of the edges and own rows of ``block``."""
         raise NotImplementedError
 
     def load(
@@ -112,12 +112,12 @@ class LinearAggregationLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return the rows of ``vertices`` in ``store``, aggregated while they are read."""
+        """Return rows of ``vertices``, aggregated over ``block`` while read, and the bytes read."""
         aggregation = self.aggregation(block, degrees)
         return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
     def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
-        """Activate and aggregate ``h``."""
+        """Return ``h`` ``[num_src, f]`` aggregated over ``block``, after activation by ``act``."""
         if isinstance(block, DeviceBlock):
             return block.aggregate(h, self.rule, degrees, act)  # type: ignore[arg-type]
         return aggregate(h, block, self.aggregation(block, degrees), act)
@@ -201,7 +201,7 @@ class GCNLayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """The only product of ``update``."""
+        """``nn.Linear`` that ``update`` applies."""
         return self.linear
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
@@ -209,7 +209,7 @@ class GCNLayer(LinearAggregationLayer):
         return symmetric(block, degrees)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Multiply with the weights."""
+        """Return the product of aggregated rows ``x`` with the weights, plus the bias."""
         return linear(self.linear, x)
 
 
@@ -229,7 +229,7 @@ class HopLayer(LinearAggregationLayer):
         return symmetric(block, degrees)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Add the bias, if there is one."""
+        """Return aggregated rows ``x``, plus the bias if there is one."""
         return x if self.bias is None else x + self.bias.to(x.dtype)
 
 
@@ -252,7 +252,7 @@ class SAGELayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """The only product of ``update``."""
+        """``nn.Linear`` that ``update`` applies."""
         return self.linear
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
@@ -301,7 +301,7 @@ class GINLayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """First product of the perceptron."""
+        """First ``nn.Linear`` of the perceptron."""
         return self.first
 
     def finish(self, h: Tensor) -> Tensor:
@@ -315,5 +315,5 @@ class GINLayer(LinearAggregationLayer):
         return Aggregation(self_term="add", weights=block.edge_factors, dst_scale=scale)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Apply the two-layer perceptron."""
+        """Return the two-layer perceptron's output for aggregated rows ``x``."""
         return self.finish(linear(self.first, x))

@@ -28,7 +28,7 @@ class PoolingLayer(GraphLayer):
             nn.init.zeros_(layer.bias)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the pooling product of every source, and the last product of destinations."""
+        """Return the layer's cost: a pooling product of sources, and a product of destinations."""
         return LayerCost(
             width_in=width_in,
             width_out=width_out,

@@ -143,7 +143,7 @@ class Adam(OptimizerConfig):
 
     @property
     def state_names(self) -> frozenset[str]:
-        """Steps taken, and both moments of the gradient."""
+        """Names of the number of steps, and of both moments of the gradient."""
         return frozenset({"step", "exp_avg", "exp_avg_sq"})
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -183,7 +183,7 @@ class Sgd(OptimizerConfig):
 
     @property
     def state_names(self) -> frozenset[str]:
-        """The velocity; empty without momentum."""
+        """Name ``momentum_buffer``; empty without momentum."""
         return frozenset({"momentum_buffer"} if self.momentum else ())
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

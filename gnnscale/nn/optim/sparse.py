@@ -130,7 +130,7 @@ class LazyAdam(RowOptimizer):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the table and its state."""
+        """Update rows ``vertices`` of the table, and both moments in ``state``, by Adam."""
         step, (beta1, beta2) = state["step"].item(), self._BETAS
         ops.adam_rows(
             rows,
@@ -171,7 +171,7 @@ class RowWiseAdagrad(RowOptimizer):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the table and its state."""
+        """Update rows ``vertices`` of the table, and the sums in ``state``, by Adagrad."""
         ops.adagrad_rows(
             rows,
             state["sum"].numpy(),

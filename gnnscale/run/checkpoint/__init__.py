@@ -15,6 +15,6 @@ FILES = (LAST, BEST, INPUT_SCHEMA)
 
 
 def remove_unfinished_files(directory: Path) -> None:
-    """Remove files that a killed process has left half-written."""
+    """Remove checkpoint files of a run ``directory`` that a killed process left half-written."""
     for file in FILES:
         remove_unfinished(directory / file)

@@ -56,14 +56,14 @@ class TensorFileError(ValueError):
 def pack(content: Any) -> bytes:
     """Return ``content`` as bytes for ``unpack``.
 
-    It has JSON values, tensors as values of dicts, and dataclasses of both; TypeError for other
+    ``content`` has JSON values, tensors in dicts, and dataclasses of both; TypeError for other
     types. Tensors that share memory are written separately.
     """
     return b"".join(packed(content))
 
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of ``pack`` in parts, without copies, for which training would wait."""
+    """Yield the bytes of ``pack`` in parts without copies; with ``checksum``, also a CRC-32."""
     parts = _packed(content, checksum=checksum)
     if not checksum:
         yield from parts
@@ -117,12 +117,12 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return the content of ``pack`` as in JSON: lists, text keys; TensorFileError if damaged."""
+    """Return the values that ``pack`` wrote, as in JSON; TensorFileError if damaged."""
     return _unpack(content)[0]
 
 
 def _unpack(content: bytes) -> tuple[Any, bool]:
-    """Return the content of ``pack``, and whether the header declares a checksum."""
+    """Return the values that ``pack`` wrote into ``content``, and whether it has a checksum."""
     try:
         tensors = safetensors.torch.load(content)
     # A damaged header may raise any error in safetensors, or name a dtype that torch lacks.
@@ -144,7 +144,7 @@ def _unpack(content: bytes) -> tuple[Any, bool]:
 
 
 def _restore_tensors(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Replace the marked names in a JSON object by their tensors."""
+    """Return ``members`` of a JSON object with marked names replaced by their tensors."""
     return {
         key: tensors.get(value[1:], value)
         if isinstance(value, str) and value[:1] == _MARK
@@ -192,7 +192,7 @@ def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def max_bytes(model: nn.Module) -> int:
-    """Return the maximum bytes of a checkpoint: weights twice, two moments, records."""
+    """Return the maximum bytes of a checkpoint: eight times the weights, and 1 GiB of values."""
     tensors = model.state_dict().values()
     num_bytes: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return 8 * num_bytes + _MAX_VALUES_BYTES
@@ -303,7 +303,7 @@ def check_optimizer_state(
 ) -> None:
     """Raise ValueError for an optimizer state of other names, shapes or dtypes.
 
-    ``state`` is by parameter index, ``names`` are those of a parameter's state. Learned rows
+    ``state`` is by parameter index, ``names`` are a parameter's state tensors. Learned rows
     (``embedding``) have a state of their own.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -147,7 +147,7 @@ class InputSchema:
         return scale(graph, trained) if scaling is None and trained is not None else graph
 
     def _positions(self, graph: Graph, *, of: str) -> Int64Array | None:
-        """Return for ``[num_features]`` model features the graph's feature; None if equal."""
+        """Return the index in the graph of each feature of the model; None: in equal order."""
         columns, trained = read_columns(graph), self.columns
         num_features, num_trained, hint = graph.num_features, self.num_features, ""
         if of:
@@ -257,7 +257,7 @@ def _with_checksum(text: str) -> str:
 
 
 def _check_crc(content: bytes) -> bytes:
-    """Return the JSON object of a file without its checksum, which earlier releases lack."""
+    """Return the JSON text without a checksum entry; ValueError: ``content`` is damaged."""
     checksum = _CHECKSUM.search(content)
     if checksum is None:
         # A flipped bit in a file of this release leaves an unknown entry, or no JSON.

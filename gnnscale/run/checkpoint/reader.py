@@ -49,7 +49,7 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
 
 
 def find_progress(directory: Path, *, in_records: bool) -> str | None:
-    """Return a file of the run directory that shows a finished epoch, as text for an error.
+    """Return text for an error on a file that shows a finished epoch; None: no file does.
 
     A directory with such a file has lost its checkpoint: best weights are written after it, and so
     are records of epochs (also searched if ``in_records``), unless the first write takes over 1 s.
@@ -116,7 +116,7 @@ def is_validation_of(trained: EpochRecord, record: EpochRecord) -> bool:
 
 
 def check_record(record: EpochRecord, number: int) -> None:
-    """Raise ValueError for a record from which no report can be made."""
+    """Raise ValueError unless ``record`` is of epoch ``number``, with valid counts and stages."""
     devices = record.devices
     if (
         record.epoch != number
@@ -199,7 +199,7 @@ class WorkerPart:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedState:
-    """State that every step changes."""
+    """State that training changes: weights, best weights, optimizer and random generator."""
 
     model: dict[str, Tensor]  #: weights, by name
     best_model: dict[str, Tensor]  #: weights of the best validated epoch; empty before validation

@@ -47,7 +47,7 @@ class CheckpointInfo:
 
 
 def newest(machines: Sequence[CheckpointInfo | None]) -> int | None:
-    """Return the position of the first checkpoint after the most steps (clocks differ), or None."""
+    """Return the index of the first checkpoint with the most steps; None: no machine has one."""
     steps = {i: info.step for i, info in enumerate(machines) if info is not None}
     return max(steps, key=lambda i: (steps[i], -i), default=None)
 

@@ -76,7 +76,11 @@ class RunIdentity:
 
 
 def check_not_begun(directory: Path, group: Group, *, restarts: bool, writes: bool) -> None:
-    """Raise ConfigError in every process if a machine's directory shows a finished epoch."""
+    """Raise ConfigError in every process if a machine's directory shows a finished epoch.
+
+    ``restarts``: torchrun restarts the run, and records of epochs do not count. ``writes``: the run
+    writes checkpoints.
+    """
     progress = None
     if group.local_rank == 0:
         # A restart may follow the loss of the machine with the only checkpoint.

@@ -221,7 +221,7 @@ class RunCheckpoint:
         workers: Sequence[bytes],
         best: int | None,
     ) -> None:
-        """Write a checkpoint, and the weights of epoch ``best`` if new."""
+        """Write a checkpoint, send it to replicas, and write weights of epoch ``best`` if new."""
         # After a restart, another machine may lack the earlier ``metrics.jsonl``.
         first = 0 if self.restarts else num_recorded(self.directory, history)
         content["records"] = [*history[first:], *(() if trained is None else (trained,))]
@@ -255,7 +255,7 @@ class RunCheckpoint:
         self.saved_best = epoch
 
     def begin(self) -> None:
-        """Remove checkpoints of another run, from which this run cannot resume."""
+        """Remove all checkpoint files from the run directory: a new run cannot resume from them."""
         for file in FILES:
             (self.directory / file).unlink(missing_ok=True)
 

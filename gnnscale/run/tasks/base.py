@@ -43,7 +43,7 @@ class Task(Protocol):
 
     @property
     def objective(self) -> trainable.Objective:
-        """Loss of a mini-batch."""
+        """Function from outputs and their mini-batch to the mean loss."""
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the sampler of mini-batches of seeds, around which ``vertices`` samples."""
@@ -53,7 +53,7 @@ class Task(Protocol):
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
-    """Return the names of a run's metrics in reports; custom functions lack their files.
+    """Return the names of a run's metrics in reports, custom functions without module or file.
 
     ``names`` are in ``gnnscale.core.metrics.QUALITY``, or name custom functions; empty selects the
     graph's own metric. ConfigError if a metric is not defined for the labels, or cannot be
@@ -72,7 +72,7 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
-    """Whether a metric is defined for labels of a kind."""
+    """Whether metric ``name`` is defined for labels of ``kind`` (see ``losses.label_kind``)."""
     metric = QUALITY[name]
     if kind == "classes" and metric.two_classes and num_classes != 2:
         return False
@@ -160,11 +160,11 @@ class VertexTask(LabelTask):
 
     @property
     def objective(self) -> trainable.Objective:
-        """Loss of the seeds' labels."""
+        """Function from outputs and their mini-batch to the mean loss of the seeds' labels."""
         return trainable.vertex_objective(self.graph, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the run's sampler."""
+        """Return ``vertices``, the run's sampler."""
         return vertices
 
     def build(self, model: ModelConfig) -> TrainableModel:
@@ -178,7 +178,7 @@ class VertexTask(LabelTask):
 
 
 def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
-    """Call the user's function ``name``."""
+    """Return the user's metric ``name`` of ``outputs``; ConfigError: the function gives none."""
     option = f"metrics={name}"
     function = load_named(name, option="metrics")
     try:

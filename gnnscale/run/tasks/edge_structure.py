@@ -53,7 +53,7 @@ class MutualCounts:
 
 
 def is_undirected(graph: Graph) -> bool:
-    """Whether every edge has its reverse, by sums of hashes (false with a chance of 2^-50)."""
+    """Whether every edge has its reverse, by sums of hashes (wrong with a chance of 2^-50)."""
     forth = back = 0
     last = NO_EDGE
     for src, dst, _ in edge_slices(graph, "looking for reverse edges"):
@@ -83,7 +83,7 @@ def is_bipartite(graph: Graph) -> bool:
 
 
 def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
-    """Whether at most 1 % of the edges have an end in ``both`` sources and destinations."""
+    """Whether at most 1 % of edges have an end that is source and destination, as ``both`` says."""
     max_stray = _MAX_STRAY_SHARE * graph.num_edges
     # Each such vertex is an end of two edges or more, and an edge has two ends.
     if np.count_nonzero(both) > max_stray:
@@ -110,7 +110,7 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components, with the edges of a mirror or not."""
+    """Return the number of weakly connected components, with ``mirrored`` of a double cover."""
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
 

@@ -111,7 +111,7 @@ class LinkTask:
         return links.link_objective
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of mini-batches of edges."""
+        """Return the sampler of edges and their negatives, around which ``vertices`` samples."""
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,

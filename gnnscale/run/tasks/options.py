@@ -71,7 +71,7 @@ class VertexPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the task and try the user's metrics."""
+        """Return the task, after a trial of the user's metrics; ConfigError: a metric fails."""
         from gnnscale.run.tasks.base import VertexTask
 
         task = VertexTask(graph=graph, loss=loss, metrics=metrics)
@@ -110,7 +110,7 @@ class EdgePrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the task and try the user's metrics."""
+        """Return the task, after a trial of the user's metrics; ConfigError: a metric fails."""
         from gnnscale.run.tasks.edges import EdgeTask
 
         self.labels(graph)
@@ -206,7 +206,7 @@ class LinkPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the edge split and the candidates."""
+        """Return the task with the edge split in ``split_path`` and the candidates, if any."""
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 

@@ -77,7 +77,7 @@ class OpenedCache:
     replay: LookAheadReplay | None = None  #: host replay of a dynamic cache; None: it is static
 
     def counters(self) -> Mapping[str, float]:
-        """Return the numbers of hits and misses since the last call."""
+        """Return the numbers of hits and misses since the last call; empty: none are counted."""
         store = self.store
         if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
             return store.take_counters()
@@ -107,7 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return the devices that cache nothing although options request caches, or None."""
+    """Return how many devices lack a requested cache, and the reason; None: 0 devices do."""
     if plan is not None:
         return plan.uncached
     if not requested:
@@ -117,7 +117,7 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
-    """Return the memory and the predicted misses of each device's cache."""
+    """Return the bytes and the predicted fractions of misses of each device's cache."""
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
         return effects
@@ -196,7 +196,7 @@ def _cache_on_device(
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill this worker's cache again, while it may be read; every worker calls this."""
+    """Fill a static cache again, by a new ``plan``, while it is read; every worker calls this."""
     holds_rows = cache is not None and cache.clique is not None
     multilevel = None if cache is None else cache.multilevel
     source = CachedRowSource.from_tier(graph, None if multilevel is None else multilevel.tier)
@@ -220,7 +220,7 @@ class CachedRowSource:
 
     @classmethod
     def from_tier(cls, graph: Graph, tier: TieredReader | None) -> CachedRowSource:
-        """Return the rows of ``tier``; None: the rows of ``graph`` in host memory."""
+        """Return a source of the rows of ``tier``; None: of the rows of ``graph`` in memory."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
 
@@ -298,7 +298,7 @@ def _device_rows(
 
 
 def _in_order(vertices: Array) -> Array:
-    """Return ``vertices`` in the order of a device's rows: ascending, the smallest to index."""
+    """Return ``vertices`` ascending, the order of a device's cached rows and lists."""
     return np.sort(vertices)
 
 

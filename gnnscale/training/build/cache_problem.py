@@ -70,7 +70,7 @@ def plan_caches(
         config.cache_planner,
         cache_task(config, graph, partition),
         partition=None if partition is None else partition.content,
-        run=_run(config),
+        run=_batch_options(config),
         force=force,
     )
 
@@ -188,7 +188,7 @@ def has_memory(device: Device) -> bool:
 def _cliques(
     config: BatchConfig, devices: tuple[cache.CacheDevice, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the positions of devices that read each other's caches."""
+    """Return the cliques of devices that read each other's caches, as positions in the plan."""
     planner, positions = config.cache_planner, [device.position for device in devices]
     if not planner.shares or planner.nvlink is None:
         return tuple((position,) for position in positions)
@@ -219,7 +219,7 @@ def _check_peers(option: str, members: list[Any]) -> None:
             )
 
 
-def _run(config: BatchConfig) -> dict[str, Any]:
+def _batch_options(config: BatchConfig) -> dict[str, Any]:
     """Return the options that determine the mini-batches, as plain values."""
     code = code_digest(type(config.sampler))
     return {

@@ -1,7 +1,7 @@
 """Size of a GPU's cache: the memory that a profiling run leaves unused (PaGraph, section 3.3).
 
-PaGraph's cache takes the memory of the device, minus the peak of the first mini-batch as the
-allocator reports it after some steps without a cache, minus a reserve.
+A cache takes the memory of the device, minus the peak that the allocator reports for a few steps
+without a cache, minus a reserve; every GPU gets the budget of the GPU with the least unused memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:
 
 
 def without_caches(plan: DevicePlanConfig) -> DevicePlanConfig:
-    """Return the devices of the profiling run, with data placed as next to a cache."""
+    """Return ``plan`` for the profiling run: GPUs that cache rows read features on the host."""
     return DevicePlanConfig(devices=[_entry(device) for device in plan.parsed()], split=plan.split)
 
 
@@ -54,7 +54,7 @@ def _entry(device: Device) -> dict[str, Any]:
 def with_cache_budget(
     planner: CachePlannerConfig, devices: Sequence[Device], memory_left: MemoryLeft
 ) -> CachePlannerConfig:
-    """Return the options of caches that take ``memory_left``, minus the reserve, if any.
+    """Return ``planner`` with the budget of a cache: ``memory_left`` minus the reserve.
 
     All GPUs get the same budget, determined by the GPU with the least unused memory.
     """

@@ -67,7 +67,7 @@ class SharedFeatures(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the rows of ``vertices``, ``[n, width]``, and the bytes read."""
         out = ops.empty((len(vertices), self.width), dtype)
         for part in row_slices(len(vertices), self.row_bytes, _READ_BYTES):
             stored = self._rows.read(vertices[part]), self._rows.dtype_name
@@ -260,7 +260,7 @@ def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
 def _sizes(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Split memory between remote rows that stay and buffers for arriving rows."""
+    """Return the split of memory between remote rows that stay and slots of arriving rows."""
     remote_vertices = [vertices[rows.local_indices(vertices) < 0] for vertices in sample.vertices]
     remote = replace(sample, vertices=remote_vertices)
     # Rows of this machine are never missed, so their degrees must not count.
@@ -273,7 +273,7 @@ def _sizes(
 def _sizes_with_exchange(
     sample: SampledBatches, num_rows: int, row_bytes: int, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Split memory between rows and twice the staging buffers, for rows of the exchange."""
+    """Return the split of memory, less exchange buffers, into rows that stay and arriving rows."""
 
     def sizes_within(memory_bytes: int) -> TierSizes:
         return size_tier(

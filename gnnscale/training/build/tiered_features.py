@@ -60,7 +60,7 @@ _DETERMINISTIC_WINDOW = 8
 def chosen_tier(
     features: FeatureStoreConfig, graph: Graph, *, may_choose: bool
 ) -> DiskFeaturesConfig | None:
-    """Return how rows are read from disk, by option or as they exceed memory; None if not."""
+    """Return options of rows on disk, as set or if rows exceed memory; None: rows in memory."""
     if isinstance(features, DiskFeaturesConfig):
         return features
     may_choose = may_choose and type(features) is HostFeaturesConfig
@@ -111,7 +111,7 @@ class TierInputs:
         return sample, memory, self.horizon(options.window)
 
     def horizon(self, window: int | None) -> Horizon:
-        """Return how far the store, and resource management, look ahead; None for the maximum."""
+        """Return look-ahead (``window`` steps; None: 8 if deterministic) and priorities of rows."""
         if window is None and self.deterministic:
             window = _DETERMINISTIC_WINDOW
         return Horizon(
@@ -122,7 +122,7 @@ class TierInputs:
         )
 
     def sample(self) -> SampledBatches:
-        """Sample the first mini-batches of this worker, without rows that its device caches."""
+        """Return a sample of this worker's first mini-batches, without rows its device caches."""
         rank = self.group.rank
         device_filter = DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size

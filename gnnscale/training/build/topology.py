@@ -56,7 +56,9 @@ def open_topology(
     if memory:
         seeds = np.arange(graph.num_vertices) if samples_any else graph.train_idx
         size_of_batch = batch_size / group.size
-        resident = _plan(graph, sampler, seeds, size_of_batch, memory, num_threads=num_threads)
+        resident = _resident_lists(
+            graph, sampler, seeds, size_of_batch, memory, num_threads=num_threads
+        )
     else:
         no_vertices = np.zeros(0, graph.indices.dtype)
         resident = ResidentAdjacency(vertices=no_vertices, part=0.0, expected_hits=0.0)
@@ -81,7 +83,7 @@ def lists_memory(graph: Graph) -> int:
     return max(int(_LISTS_FRACTION * free), 0)
 
 
-def _plan(
+def _resident_lists(
     graph: Graph,
     sampler: NeighborSampling,
     seeds: Array,

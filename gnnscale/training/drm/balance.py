@@ -46,7 +46,7 @@ def balance_work(
     gain: float = 1.0,
     excluded_devices: Collection[int] = (),
 ) -> tuple[int, ...]:
-    """Move seeds so that all devices are expected to take equally long.
+    """Return ``split`` with seeds moved so that all devices are expected to take equally long.
 
     The model of a device's time is linear: a fixed part plus a time per seed. The paper balances
     the CPU against identical accelerators; this function also balances the devices of either side
@@ -85,7 +85,7 @@ def expected_seconds(
     *,
     fixed: Sequence[float] = (),
 ) -> float:
-    """Return the time of the slowest device under ``new_split``; seeds in ``split`` are needed."""
+    """Return the slowest device's seconds under ``new_split``, by its measured ``seconds``."""
     models = _linear_times(split, seconds, fixed).items()
     return max(intercept + slope * new_split[i] for i, (intercept, slope) in models if new_split[i])
 

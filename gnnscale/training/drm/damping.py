@@ -112,7 +112,7 @@ class Damping:
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MAX_DECISIONS))
 
     def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> ThreadMove | None:
-        """Return the move on trial if it did not speed up its receiver, or slowed the step."""
+        """Return the move on trial if its receiver got no faster, or a step over 2 % slower."""
         if self.trial is None:
             return None
         receiver = self.trial.trade.receiver
@@ -122,7 +122,7 @@ class Damping:
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Return the memory after ``move``."""
+        """Return the memory after ``move`` (None: no move), decided by seconds ``tasks``."""
         ended = replace(self, trial=None)
         if move is None:
             return ended

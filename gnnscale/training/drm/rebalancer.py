@@ -18,7 +18,7 @@ from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Result of ``rebalance``."""
+    """Plan, memory and line of the move that ``rebalance`` decides."""
 
     plan: DevicePlan  #: the next plan; the current plan if no move helps
     damping: Damping  #: memory for the next decision
@@ -135,7 +135,7 @@ class RebalancerState:
     pending: tuple[tuple[int, DevicePlan], ...] = ()  #: later plans, each with its first step
 
     def to_values(self) -> dict[str, Any]:
-        """Return plain values; the devices themselves are stored in the options of the run."""
+        """Return the state as plain values, without devices, which the run's options have."""
         plan = self.damping.plan
         values = asdict(replace(self, damping=replace(self.damping, plan=None), pending=()))
         values["damping"]["plan"] = None if plan is None else plan.to_values()
@@ -203,7 +203,7 @@ def _drop_version_0_2_steps(values: Any) -> Any:
 
 
 def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
-    """Rebuild the memory of the last decision, and check that it fits ``plan``."""
+    """Return the memory of the last decision; ValueError: ``values`` do not fit ``plan``."""
     last_plan = None if values.plan is None else _plan(plan, values.plan)
     damping = Damping(**{**vars(values), "plan": last_plan})
     num_devices = len(plan.shares)
@@ -232,7 +232,7 @@ def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
 
 
 def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
-    """Rebuild a plan with the devices and batch size of ``plan``, within their seed limits."""
+    """Return the plan in ``values`` with devices and seed limits of ``plan``; else ValueError."""
     stored = DevicePlan.from_values([share.device for share in plan.shares], values)
     if stored.batch_size != plan.batch_size:
         raise ValueError(f"drm: expected plans of {plan.batch_size} seeds, got {stored.batch_size}")

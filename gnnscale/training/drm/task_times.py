@@ -32,7 +32,7 @@ class SampleTimes:
 
 
 def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
-    """Return T_SA, and T_SC if the host samples some of an accelerator's mini-batches."""
+    """Return the seconds of T_SA, and of T_SC if the host samples some mini-batches."""
     host_part = share.host_samples / SAMPLED_IN_TURN
     times = {T_SA: (1 - host_part) * (sampled.on_device or 0.0)}
     if host_part:
@@ -109,7 +109,7 @@ class TaskTimes:
         return cls(load=stages.load, transfer=stages.transfer, **times)
 
     def tasks(self) -> dict[str, float]:
-        """Return the existing tasks by the paper's names: line 1, T_Accel = max(T_Tran, T_TA)."""
+        """Return existing tasks' seconds by the paper's names; line 1: max(T_Tran, T_TA)."""
         times = {
             T_SC: self.sample_cpu,
             T_SA: self.sample_accel,
@@ -146,7 +146,7 @@ class ThreadMove:
 
     @property
     def reverse(self) -> ThreadMove:
-        """The opposite move."""
+        """Move of a thread back from ``receiver`` to ``giver``."""
         return ThreadMove(giver=self.receiver, receiver=self.giver)
 
     def apply(self, plan: DevicePlan) -> DevicePlan:
@@ -161,7 +161,7 @@ class ThreadMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A change of the plan."""
+    """Change of the plan: of threads, seeds, or mini-batches that the host samples."""
 
     plan: DevicePlan  #: the plan after the move
     promise: float  #: expected saving, as a fraction of a step

@@ -121,7 +121,7 @@ def _lost_page_file(heartbeat_file: Path, rank: int) -> Path:
 
 
 def report_lost_page(heartbeat_file: Path, rank: int) -> None:
-    """Make this worker name a shortened mapped file next to the heartbeats, and end."""
+    """Make a bus error write the shortened file's name next to the heartbeats, and end."""
     file = os.open(
         _lost_page_file(heartbeat_file, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
     )

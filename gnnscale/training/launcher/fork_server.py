@@ -48,7 +48,7 @@ class Environment:
         )
 
     def apply(self) -> None:
-        """Apply the state to this process."""
+        """Set working directory, search path and environment variables of this process."""
         os.chdir(self.directory)
         sys.path[:] = self.search_path
         os.environ.clear()

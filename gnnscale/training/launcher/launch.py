@@ -97,7 +97,7 @@ def launch(
 
 
 def _with_sized_caches(config: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """Profile memory without caches if it determines their size, and return new options."""
+    """Return ``config`` with caches sized by profiled memory; unchanged if their size is set."""
     devices = config.device_plan.parsed()
     # Measured memory decides nothing in a deterministic run.
     if config.runtime.deterministic or not gpu_cache_size.is_profiled(
@@ -127,7 +127,7 @@ def _launch(
     options: dict[str, Any],
     profiles_memory: bool = False,
 ) -> Outcome:
-    """Start workers, handle their messages until they are done, and end them all."""
+    """Make artifacts, start workers, handle their messages, end them, and return the result."""
     serialization.refuse_while_imported()
     # Raises for classes that workers cannot import, before anything is made.
     serialization.dump(config)
@@ -180,7 +180,7 @@ def _launch(
 def _listen(
     workers: Sequence[_RunningWorker], observer: Observer, directory: Path, watch: WorkerWatch
 ) -> Outcome:
-    """Handle the workers' messages until all are done, or one has failed or stalled."""
+    """Handle workers' messages, and return the result; raise if a worker fails or stalls."""
     result: Outcome | None = None
     kills = KillCounts()
     deadline: float | None = None

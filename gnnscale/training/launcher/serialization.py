@@ -52,7 +52,7 @@ def dump(options: Any) -> bytes:
 
 
 def load(content: bytes, program: Mapping[str, Any]) -> Any:
-    """Unpickle ``content`` of ``dump``, in a worker of the process with ``program``."""
+    """Return the object in ``content`` of ``dump``; ``program``: the sender's program data."""
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
     # Settings of torch by the program's import must not affect the worker.

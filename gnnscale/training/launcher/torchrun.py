@@ -166,7 +166,7 @@ class _HeartbeatBoard:
 
     @contextmanager
     def read(self) -> Iterator[None]:
-        """Read from a daemon thread without join, since it may wait forever."""
+        """Read all heartbeats again and again in a daemon thread, within the ``with`` block."""
         self._group.barrier()  # all heartbeats are written
         threading.Thread(target=self._read_all, name="heartbeats", daemon=True).start()
         try:

@@ -47,7 +47,7 @@ class Messages:
         self._sending = threading.Lock()
 
     def send(self, event: str, content: Any) -> None:
-        """Send a message in one piece: a long one takes two writes."""
+        """Send ``event`` and ``content`` as one message, which no other thread interrupts."""
         # Pickled without the lock, since pickling may log a message.
         message = ForkingPickler.dumps((event, content))
         with self._sending:
@@ -160,7 +160,7 @@ def _train(
 
 
 def report_error(error: BaseException, messages: Messages) -> int:
-    """Send why the worker ends, and return its exit status."""
+    """Send the reason why the worker ends, and return its exit status."""
     try:
         messages.send("failed", _failure(error))
     except MemoryError:
@@ -169,7 +169,7 @@ def report_error(error: BaseException, messages: Messages) -> int:
 
 
 def _end_without_memory() -> None:
-    """End the process when a thread dies of a MemoryError, handled by a thread that has a frame."""
+    """Start a thread that ends the process when another thread dies of a MemoryError."""
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put
 

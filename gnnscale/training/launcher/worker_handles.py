@@ -51,7 +51,7 @@ class WorkerServer:
         return self.is_ours and self._process.poll() is None
 
     def start_worker(self) -> WorkerProcess:
-        """Request a worker, which waits for the import of torch; closed if the server has ended."""
+        """Return a new worker, which waits for the import of torch; closed if the server ended."""
         # Imported late, so that the server starts first.
         from multiprocessing.connection import Pipe
 

@@ -39,7 +39,7 @@ class PartialSumExchange(Protocol):
         """
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums by rank, of which each has ``rows`` rows.
+        """Return the gradients of all devices' sums by rank r, ``[rows[r], f^1]`` each.
 
         ``mine`` is the ``[num_dst, f^1]`` float32 gradient of this device's sum.
         """
@@ -190,7 +190,7 @@ class SplitGNN(GNN):
         return weight
 
     def exchange_by(self, trade: PartialSumExchange) -> None:
-        """Exchange through ``trade``, for data in device memory."""
+        """Exchange partial products through ``trade`` from now on, for data in device memory."""
         self._exchange = trade
 
     @property

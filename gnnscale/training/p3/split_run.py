@@ -84,7 +84,7 @@ class InputBlockExchange:
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Return aggregated rows of all devices' mini-batches, over this device's columns."""
+        """Return ``inputs`` with ``parts``: all devices' aggregated rows over own columns."""
         size, rank = self._group.size, self._group.rank
         packed = self._group.trade([pack(batch)] * size)
         parts, received = [inputs.x] * size, 0
@@ -102,7 +102,7 @@ class InputBlockExchange:
         return replace(inputs, parts=tuple(parts), traffic=traffic)
 
     def _load(self, inputs: InputBlock) -> tuple[torch.Tensor, Traffic]:
-        """Aggregate this device's columns for another device's mini-batch."""
+        """Return own columns aggregated for another device's mini-batch, and the bytes read."""
         loader = self._loader
         return self._model.layer(0).load(
             loader.store,
@@ -148,7 +148,7 @@ class SplitWeights:
 
     @torch.no_grad()
     def join(self) -> None:
-        """Update the full model's W¹ and ``state`` in every process."""
+        """Gather W¹ of the full model, and ``state``, from all devices in every process."""
         self._weight.copy_(self._gathered(self._split.own_weight))
         self.state = optimizer_state(self._optimizer)
         weight_state = self.state.get(self._position, {})
@@ -199,7 +199,7 @@ class SplitRun:
         self.model = SplitGNN(full, own_columns, HostPartialSumExchange(group.new_group()))
 
     def store(self, graph: Graph) -> HostFeatures:
-        """Return this device's columns of the features."""
+        """Return a store of this device's columns of the features of ``graph``."""
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
     def exchange(self, loader: FeatureLoader) -> InputBlockExchange:

@@ -123,7 +123,7 @@ class DeviceDrivenStep:
         self._backend.copy_state()
 
     def _read(self, batch: BatchSlice, pending: PendingOutcome) -> Finished:
-        """Wait for the outcome of a step, and sum it over all workers."""
+        """Wait for the outcome of a step; return its slice and its totals over all workers."""
         with activity("propagate"):
             outcome = batch.outcome = pending.read()
         for stage, seconds in outcome.seconds.items():

@@ -77,7 +77,7 @@ class Stages:
         self._ended = True
 
     def transfer(self, batch: BatchSlice) -> None:
-        """Copy topology and features to the device; without memory, the slice is unchanged."""
+        """Copy topology and features to the device; DeviceMemoryError: the slice is unchanged."""
         if self._ended or batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:

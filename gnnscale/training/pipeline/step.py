@@ -143,7 +143,7 @@ class TrainStep:
             batch.stages.exchange += waited_s
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> list[Finished]:
-        """Sum the gradients of all workers, and return the step, which is done."""
+        """Sum the gradients of all workers, and return the slice with the step's totals."""
         self._finish(batch)
         # The duration of this synchronization is unknown, so the previous step's is reported.
         stages = replace(batch.stages, sync=self._last_sync_s)

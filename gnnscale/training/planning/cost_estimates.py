@@ -192,7 +192,7 @@ class PlanModel:
     def correction(
         self, plan: DevicePlan, profiles: Sequence[PlanProfile], step_s: float
     ) -> Correction:
-        """Return the correction of the rates by all workers' profiles of ``plan``."""
+        """Return the correction of the rates by workers' profiles and ``step_s`` of ``plan``."""
         stages = [profile.stages for profile in profiles]
         return correct(plan, self._workloads, self._platform, stages, step_s)
 

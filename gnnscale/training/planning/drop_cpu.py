@@ -55,7 +55,7 @@ def compare(
 
 
 def without_cpu(dropped: DroppedProcessors, plan: DevicePlanConfig) -> list[dict[str, Any]]:
-    """Return the devices of ``plan`` for the run that continues without its CPU workers."""
+    """Return the device options of ``plan`` without CPU workers: the accelerator, named."""
     entry = plan.devices[dropped.position]
     fields = {"kind": entry} if isinstance(entry, str) else dict(entry)
     return [fields | {"name": dropped.name}]

@@ -1,4 +1,4 @@
-"""Profiling run of a device plan: a few mini-batches, after which weights are restoring."""
+"""Profiling run of a device plan: a few mini-batches, after which weights are restored."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PlanProfile:
     num_steps: int  #: number of measured steps
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the profile as plain values."""
         return asdict(self)
 
     @classmethod
@@ -73,7 +73,7 @@ def profile_plan(
 ) -> PlanProfile:
     """Train for half a second or a few steps, measure the times, and restore the weights.
 
-    Every worker calls this at the same time, and all of them stop after an equal number of steps.
+    Every worker calls this at the same time, and stops after an equal number of steps.
     ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)

@@ -55,7 +55,7 @@ class PlanSearch:
     def __init__(
         self, model: PlanModel, order: SeedOrder, saved_plan: Sequence[dict[str, Any]] | None
     ) -> None:
-        """Propose a plan; of a deterministic run, or a saved plan, it is the choice."""
+        """Choose ``saved_plan``, or propose a plan, which a deterministic run chooses at once."""
         options = model.options
         self._model = model
         self._num_steps = options.epochs * order.steps_per_epoch
@@ -136,7 +136,7 @@ def agree_on_plan(
     group: Group,
     profile: Callable[[DevicePlan], PlanProfile],
 ) -> DevicePlan:
-    """Profile the proposals of ``search``, on rank 0, until it has converged, in every worker."""
+    """Return the plan of ``search`` (None: not rank 0) after all workers profile its proposals."""
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
         values, converged = group.broadcast_object(proposal)

@@ -126,7 +126,7 @@ class ModelState:
         return self.optimizer if self.weights is None else self.optimizer_options.build(self.model)
 
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
-        """Continue with the state of ``optimizer``, and with the full model (P3)."""
+        """Copy own columns of ``model`` and ``optimizer`` to ``trained`` (P3); else do nothing."""
         if self.weights is not None:
             self.weights.restore(optimizer)
 

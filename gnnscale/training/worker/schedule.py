@@ -41,7 +41,7 @@ def plan_layout(
     device: WorkerDevice,
     saved_plan: list[dict[str, Any]] | None,
 ) -> RunLayout:
-    """Let rank 0 search for a plan, which all workers profile, or use the plan of a checkpoint.
+    """Return the run's layout: a plan that all workers profile, or the plan of a checkpoint.
 
     ``saved_plan`` has plain values. ConfigError if a device cannot hold its part, ProcessorsDropped
     if the CPU workers do not shorten the steps.
@@ -132,7 +132,7 @@ def _profile(
 
 
 def _nvlink(device: WorkerDevice) -> tuple[tuple[int, ...], ...] | None:
-    """Return the NVLinks between the GPUs of a run on one machine, as the driver reports them."""
+    """Return NVLinks between each pair of GPUs; None: no GPUs, several machines, or unknown."""
     gpus = [member.gpu for member in device.devices if member.gpu is not None]
     is_one_machine = device.group.local_size == device.group.size
     return links_between(gpus) if gpus and is_one_machine else None
@@ -141,7 +141,7 @@ def _nvlink(device: WorkerDevice) -> tuple[tuple[int, ...], ...] | None:
 def _drop_cpu(
     device: WorkerDevice, step_with_s: float | None, profile: Callable[[], PlanProfile]
 ) -> None:
-    """Profile the accelerator without the CPU workers, and drop them if that is no slower."""
+    """Profile the accelerator alone; ProcessorsDropped: that is no slower than with CPUs."""
     position = device.solo_position
     if step_with_s is None or position is None:
         return
@@ -234,7 +234,7 @@ class BatchSchedule:
         return cls(device=device, slices=slices, pipeline=pipeline, rebalancer=rebalancer)
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Return the decision after a step; ``full``: its mini-batch had all seeds."""
+        """Return the line of a move after a step, or None; ``full``: the mini-batch was full."""
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
@@ -259,7 +259,7 @@ class BatchSchedule:
         return nullcontext() if exchanges or shares_pool else self.pipeline.paused()
 
     def drain(self) -> None:
-        """Advance to the furthest worker's step, since workers wait for each other's rows."""
+        """End at the furthest worker's step if workers exchange rows, for which others wait."""
         if not self.device.stages.exchanges:
             return
         self.device.stages.end()

@@ -116,13 +116,13 @@ class TrainState:
 
     @property
     def may_end_early(self) -> bool:
-        """Whether any epoch may become the last; equal on every rank."""
+        """Whether metrics or observers may end training or lower its rate; equal on every rank."""
         follows_metrics = self.learning.optimizer_options.follows_metrics
         return self.may_stop or self.patience is not None or follows_metrics
 
     @property
     def learning_rate(self) -> float:
-        """Learning rate of the next epoch, after its warm-up."""
+        """Learning rate of the next epoch, without the factor of the warm-up."""
         metrics = [metric for metric in self.progress.metrics if metric is not None]
         return self.learning.optimizer_options.learning_rate(
             self.progress.epoch, epochs=self.epochs, metrics=metrics, metric=self.metric
@@ -140,7 +140,7 @@ class TrainState:
             yield batch
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
-        """Return the decision of dynamic resource management after a step."""
+        """Count a finished step; return the line of a resource management move, or None."""
         self.progress.steps_done = batch.step + 1
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
