@@ -68,7 +68,7 @@ class DeviceMemory:
         self._permanent += num_bytes
 
     def reserve(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` of ``what`` until ``free``; DeviceMemoryError without room."""
+        """Count ``num_bytes`` for ``what`` as in use until ``free``; DeviceMemoryError: no room."""
         budget = self._device.budget_bytes
         with self._lock:
             if self._in_use + num_bytes > budget:
@@ -81,7 +81,7 @@ class DeviceMemory:
             self._in_use += num_bytes
 
     def free(self, num_bytes: int) -> None:
-        """Free ``num_bytes`` of ``reserve``."""
+        """Count ``num_bytes`` that ``reserve`` has counted as free again."""
         with self._lock:
             self._in_use -= num_bytes
 
@@ -230,7 +230,7 @@ class Backend(Protocol):
         """Return a sample as arrays of the host; a device that samples may sample it again."""
 
     def load(self, batch: Sample) -> Inputs:
-        """Read the first layer's input from feature storage."""
+        """Return the first layer's input, read from feature storage."""
 
     def transfer(self, batch: Sample, inputs: Inputs) -> DeviceBatch:
         """Copy a mini-batch to the device.
@@ -284,7 +284,7 @@ class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Sample on the host, with the result of ``sample``; may run at the same time."""
+        """Return the result of ``sample``, sampled on the host; may run at the same time."""
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
         """Copy a mini-batch of ``seeds`` from the host to the device."""
@@ -368,7 +368,7 @@ class DeviceCacheBackend(Backend, Protocol):
 
 
 def open_backend(device: Device, host: BackendInputs) -> Backend:
-    """Open a device for training.
+    """Return the backend that drives ``device`` in training.
 
     Raises ConfigError if its opener cannot be imported; DeviceMemoryError if the model exceeds the
     device's memory.

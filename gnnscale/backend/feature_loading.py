@@ -65,7 +65,7 @@ class ChunkLoader:
             yield self.load_chunk(layer, store, chunk)
 
     def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
-        """Return neighborhood and ``load`` result; several threads may call it at a time."""
+        """Return the full neighborhood of ``vertices``, and ``layer.load`` over it; thread-safe."""
         distinct = not (layer.aggregates_on_load and store.reads_per_edge)
         sources, block, degrees = self.neighbours(vertices, distinct=distinct)
         x, _ = layer.load(

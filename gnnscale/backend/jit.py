@@ -26,7 +26,10 @@ class Compiler:
 
     @classmethod
     def find(cls, purpose: str, otherwise: str) -> Compiler:
-        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++."""
+        """Return the compiler ``CXX``, or the first installed of g++, c++ and clang++.
+
+        A ConfigError without any contains ``purpose`` and ``otherwise``, the advice.
+        """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
         for command in candidates:
@@ -64,7 +67,7 @@ def output(command: list[str]) -> tuple[int, str]:
 
 
 def compile_into(command: list[str], log: Path) -> None:
-    """Run a compiler; the ConfigError of its refusal names ``log``, which has the full output."""
+    """Run a compiler; ConfigError: it fails. The file ``log`` then has the full output."""
     status, printed = output(command)
     if status != 0:
         write_atomically(log, f"{shlex.join(command)}\n{printed}", shared=True)

@@ -91,7 +91,7 @@ def generate(config: GenerateConfig) -> DesignPackage:
 
 
 def _check_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
-    """Check that the kernels support the model; return the C++ header of its layers, if any."""
+    """Return the C++ header of custom layers, if any; ConfigError: the kernels lack the model."""
     num_features, num_classes = _widths(config, graph)
     if graph is not None and config.model.graph_read(graph).num_edge_features:
         raise ConfigError(

@@ -110,12 +110,12 @@ class Cuda(Accelerator):
 
     @property
     def card_index(self) -> int:
-        """Number of the GPU."""
+        """Index of the GPU among the visible GPUs."""
         return self.index
 
     @property
     def gpu(self) -> int | None:
-        """Number of the GPU. None: the host emulates it."""
+        """Index of the GPU among the visible GPUs. None: the host emulates the GPU."""
         return None if self.host_driven else self.index
 
     @property
@@ -129,7 +129,7 @@ class Cuda(Accelerator):
         return self.topology != "device"
 
     def check(self) -> None:
-        """Check that the GPU exists, is not exclusively used, and has enough free memory."""
+        """Raise ConfigError unless the GPU exists, accepts processes and has ``memory_bytes``."""
         if not self.host_driven:
             find_gpu(self.index, memory_bytes=self.memory_bytes)
 
@@ -147,7 +147,7 @@ class Cuda(Accelerator):
         return stored[0], stored[1]
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return the result of ``keeps`` for ``budget_bytes``."""
+        """Return whether ``budget_bytes`` of the GPU store the full topology, and all rows."""
         budget = self.budget_bytes
         return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
@@ -160,7 +160,7 @@ class Cuda(Accelerator):
 
 
 def find_all_gpus() -> int:
-    """Return the number of GPUs that this process may use, without initializing CUDA."""
+    """Return how many GPUs this process may use, by NVML, without CUDA; ConfigError: none."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError as error:
@@ -214,7 +214,7 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
 
 @cache
 def _free_bytes(index: int) -> int:
-    """Return the free bytes of a GPU at the first call, before the run allocates any."""
+    """Return the free bytes of a GPU at the first call; NVML knows none: of the host."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError:

@@ -169,7 +169,7 @@ class PublishedGraph:
 def _published(
     sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
 ) -> PublishedGraph:
-    """Return a graph by its first five fields; a citation graph, partly reached, is directed."""
+    """Return a graph of ``sizes``, its first five fields; ``num_reached`` makes it directed."""
     num_vertices, num_edges, num_features, num_classes, num_train = sizes
     return PublishedGraph(
         num_vertices=num_vertices,

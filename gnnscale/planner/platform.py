@@ -150,7 +150,7 @@ class Platform(PlatformConfig):
 
     @property
     def listed_bandwidth(self) -> float:
-        """Bytes per second of host memory by the data sheet."""
+        """Bytes per second of host memory by the data sheet, or else by ``processor.rates``."""
         return self.memory_bandwidth or self.processor.rates.memory_bandwidth[-1]
 
     @property
@@ -200,7 +200,7 @@ class ThisMachine(PlatformConfig):
     file: Path | None = None
 
     def open(self) -> Platform:
-        """Read the measured rates; ConfigError: there are none of this machine."""
+        """Return the stored platform; ConfigError: none, or (unless ``file``) another machine's."""
         file = self.file or platform_file()
         try:
             platform = read_platform(file)
@@ -231,7 +231,7 @@ class ThisGpu(PlatformConfig):
         check_range("platform.row_bytes", self.row_bytes, 1)
 
     def open(self) -> Platform:
-        """Read the rates of processor and GPU; ConfigError: one is missing, or was not measured."""
+        """Return the platform of processor and GPU by stored rates; ConfigError: one is missing."""
         gpu, gpus = find_gpu(self.index)
         rates = read_rates(gpu.uuid, gpus.driver)
         if rates is None:

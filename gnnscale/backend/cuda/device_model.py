@@ -38,7 +38,7 @@ class DeviceModel:
     def __init__(
         self, host: BackendInputs, engine: Engine, records: StepRecords | None = None
     ) -> None:
-        """Copy the host's model without weights; ``records`` are those of device-driven steps."""
+        """Copy the host's model; ``records`` of device-driven steps add an optimizer."""
         self._host = host
         self._engine = engine
         self._model = copy.deepcopy(host.model).to(engine.device).train()

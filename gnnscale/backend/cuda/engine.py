@@ -103,7 +103,7 @@ def check_gpu(index: int, *, memory_bytes: int | None = None) -> Gpu:
 
 
 def _check_torch(gpus: Gpus) -> None:
-    """Refuse a torch without CUDA, or with a CUDA major version newer than the driver's."""
+    """Raise ConfigError if torch is built without CUDA, or for a newer CUDA than the driver's."""
     built_for = torch.version.cuda
     if built_for is None:
         raise ConfigError(
@@ -164,7 +164,7 @@ class Engine(Protocol):
         """Return the peak use of device memory in bytes."""
 
     def close(self) -> None:
-        """Unregister host memory."""
+        """Unregister host memory, and close device memory of ``memory`` and ``open_memory``."""
 
 
 class CudaEngine:
@@ -243,7 +243,7 @@ class CudaEngine:
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:
-        """Unregister all segments; after a GPU failure the end of the process frees them."""
+        """Unregister all segments, ignoring failures, and close own and peers' device memory."""
         for segment in self._segments:
             with suppress(RuntimeError):
                 segment.unregister()

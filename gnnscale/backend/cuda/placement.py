@@ -57,11 +57,11 @@ class ResidentGraph:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Bytes of a feature row."""
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading distinct rows; ``counts`` are reads by location."""
+        """Return the traffic of reading ``num_rows`` rows, of which ``counts`` by location."""
         if self.rows_on_device:
             return NO_ACCESS
         requests_per_row = self.requests_per_row
@@ -143,7 +143,10 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Copy a graph to the memories of ``device``, in which other data take ``kept_bytes``."""
+    """Return the graph as kernels read it, in device memory as far as ``device`` states.
+
+    Other data take ``kept_bytes`` of device memory. Raises DeviceMemoryError if arrays do not fit.
+    """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
     if cache is not None:
@@ -162,7 +165,7 @@ def place_graph(
 
 
 def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
-    """Return ``placed`` with reads from ``cache``."""
+    """Return the graph ``placed``, with cached rows and adjacency lists read from ``cache``."""
     topology = placed.topology
     if not placed.lists_on_device:
         topology = replace(topology, cached=cache.lists)
@@ -177,7 +180,7 @@ def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> ResidentGraph:
-    """Copy arrays to device memory, or map them from host memory."""
+    """Return a graph with topology and features in device memory, or else in host memory."""
 
     def put(array: Array, on_device: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
         kind = dtype or getattr(torch, array.dtype.name)

@@ -44,7 +44,7 @@ class Effort:
 
 
 def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
-    """Measure a card by its own clock, in a few seconds."""
+    """Return the rates of a card, measured by its own clock in a few seconds."""
     how = effort or Effort()
     clock = _Clock(engine, how.rounds)
     with track(f"measuring {engine.device}"):
@@ -61,7 +61,7 @@ def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
 
 
 def measure_card(device: Cuda) -> CardRates:
-    """Measure the GPU of ``device``, and free the memory used."""
+    """Return the measured rates of the GPU of ``device``, and free the memory used."""
     engine = CudaEngine(replace(device, memory_bytes=None), limits=False)
     try:
         return measure(engine)

@@ -110,13 +110,13 @@ class RowGather:
         return self._slots[slot].out
 
     def read_counts(self, slot: int) -> torch.Tensor:
-        """Return the counter of ``Gathering.read_counts`` of a slot."""
+        """Return the ``Gathering.read_counts`` of a slot, on the device."""
         return self._slots[slot].read_counts
 
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
-        """Launch the gather of the first ``count`` of ``ids``.
+        """Return the launched gather of the rows of the first ``count`` of ``ids``.
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
         (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, at most n counts.
@@ -163,7 +163,7 @@ class RowGather:
 
 @dataclass(frozen=True, kw_only=True)
 class _GatherSlot:
-    """Device memory of one gather."""
+    """Outputs of one gather, and the words of its ``GatherTask``, in device memory."""
 
     out: torch.Tensor
     wrong: torch.Tensor
@@ -185,7 +185,7 @@ def _row_bytes(table: torch.Tensor) -> int:
 
 
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
-    """Return the 128-byte lines that a group of threads requests to read a row, as the kernel does.
+    """Return the number of 128-byte requests in which the kernel reads a row at ``address``.
 
     A group's threads read consecutive words of ``word`` bytes; with ``shifts`` they start at lines.
     """

@@ -131,7 +131,7 @@ class CudaSampler:
         return self._sample_of(arrays, seeds)
 
     def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
-        """Stamp the seeds; stamps are cleared once they are used up."""
+        """Launch the kernels that start a sample: its seeds are the first vertices."""
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
             step = torch.full((1,), signed, dtype=torch.int64, device=self._device)
@@ -211,7 +211,7 @@ class CudaSampler:
         )
 
     def _fill_slots(self) -> torch.Tensor | None:
-        """Return the slots by which neighbors are drawn, equal to those of the native sampler."""
+        """Return the native sampler's table for weighted draws. None: sampling has no weights."""
         graph, weights = self._graph, self._graph.edge_weights
         if weights is None or not isinstance(self._sampling, WeightedSampling):
             return None

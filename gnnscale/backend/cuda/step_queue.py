@@ -130,7 +130,7 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step, and return the device's report; errors are those of the sample."""
+        """Wait for a step; return its report, sample sizes and read counts, or raise its error."""
         report = self._wait(step)
         if report.halted:
             self._repeat()

@@ -130,7 +130,7 @@ class OpenBoard:
                 )
 
     def send_weights(self, words: Array) -> int:
-        """Send the bytes of ``words`` to all compute units, which are idle; return their number."""
+        """Send ``words`` to all compute units, which must be idle; return the number of bytes."""
         for unit, unit_state in enumerate(self._units):
             if unit_state.flights:
                 raise BoardError(

@@ -73,7 +73,7 @@ class XrtCard:
     def new_buffer(
         self, capacity: int, num_bytes: int, group: int, *, device_only: bool
     ) -> BoardBuffer:
-        """Allocate a buffer of full pages in a memory bank."""
+        """Return a new buffer of at least ``capacity`` bytes, full pages, in bank ``group``."""
         capacity = -(-capacity // _PAGE) * _PAGE
         kind = self._xrt.bo
         if device_only:
@@ -120,7 +120,7 @@ class XrtCard:
 
     @contextmanager
     def doing(self, what: str, advice: str, kind: type[BoardError] = BoardError) -> Iterator[None]:
-        """Turn an exception of XRT into one line with the board, the operation and advice."""
+        """Raise exceptions of the block as ``kind``, one line: board, ``what`` and ``advice``."""
         try:
             yield
         except BoardError:

@@ -35,7 +35,7 @@ class Exploration:
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Explore the designs of ``board``; ConfigError: none fits for lack of a resource."""
+    """Return all fitting designs of ``board``, and the best for ``goal``; ConfigError: none."""
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[own_model.RejectedDesign, ...] = ()

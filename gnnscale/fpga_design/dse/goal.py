@@ -40,7 +40,7 @@ class Goal:
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[hitgnn.Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on one of ``units`` compute units."""
+        """Return each batch's passes on a compute unit that shares the link with ``units - 1``."""
         passes = []
         for batch in batches:
             card = hitgnn.FpgaCard(
@@ -124,7 +124,7 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 def sum_limits(
     passes: Iterable[Sequence[hitgnn.Phase]], design: hitgnn.ComputeDesign
 ) -> dict[str, float]:
-    """Return the seconds of all mini-batches' passes by their slowest task; see ``limits``."""
+    """Return by task the seconds of the passes that it limits, summed over the mini-batches."""
     seconds: dict[str, float] = {}
     for batch in passes:
         for name, value in hitgnn.limits(batch, design).items():

@@ -70,12 +70,12 @@ def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
 
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
-    """Return ``fit`` of a die with these resources, cached for equal dies."""
+    """Return the fit of ``size`` on a die with resources ``has``; its shell takes ``shell``."""
     return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 
 def _freest_die(board: Board, size: DesignSize) -> tuple[str, Fit]:
-    """Return the name of the die where the size takes the smallest share, and its fit."""
+    """Return name and fit of the die whose fullest resource a unit of ``size`` fills least."""
     fits = {die.name: _fit(size, die.has, die.shell) for die in board.dies}
     name = min(fits, key=lambda die: max(fits[die].shares.values()))
     return name, fits[name]

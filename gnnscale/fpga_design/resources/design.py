@@ -67,7 +67,7 @@ class DesignSize:
 
     @property
     def sums_of_row(self) -> int:
-        """Sums of a row of the array, in each half."""
+        """Number of sums that each of the two halves of an array row stores."""
         return max(self.max_words_out, 2 * self.max_turns)
 
     @property

@@ -119,7 +119,7 @@ def calibrate() -> Platform:
 
 
 def _needed_bytes(effort: _Effort) -> int:
-    """Return the bytes of memory of calibration: tables here and in two further processes."""
+    """Return the bytes that calibration needs here and, from two cores on, in two processes."""
     table = probes.table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
@@ -192,7 +192,7 @@ def _times(
     counts: Sequence[int],
     advance: Callable[[int], None],
 ) -> list[_Times]:
-    """Time all probes for each number of threads, in rounds whose medians count."""
+    """Return the times of all probes for each number of threads, as medians over the rounds."""
     table = probes.probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
@@ -223,7 +223,7 @@ def _time_round(
 
 
 def _operand_seconds(threads: int) -> float:
-    """Return the seconds per row of the operand-bound product, in an eighth of the memory."""
+    """Return the seconds per row of the operand-bound product, in an eighth of the free memory."""
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
@@ -247,7 +247,7 @@ def _median(rounds: Sequence[_Times]) -> _Times:
 
 
 def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
-    """Return the rates for one number of threads."""
+    """Return the rates of ``Rates`` by name, fitted to the times for one number of threads."""
     rates = _propagation_rates(effort, times) | _update_rates(times.steps)
     rates |= _load_rates(effort, times.steps, threads)
     return rates | {"sampled_edges_per_s": 1 / times.sample_s}
@@ -327,7 +327,7 @@ def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
-    """Return contention between workers, and the rates of their synchronization."""
+    """Return the rates of ``Sharing`` by name; estimates and single cores have assumed rates."""
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])

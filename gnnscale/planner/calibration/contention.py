@@ -129,7 +129,7 @@ def _mean_sync(step: probes.StepTimes) -> probes.StepTimes:
 
 
 def _open_sums(rank: int, store: TCPStore) -> SharedSums | None:
-    """Open memory shared by both processes, as workers of a run do."""
+    """Return the shared memory in which both processes sum values. None: it is not available."""
 
     def broadcast(path: Any) -> str:
         if path is not None:

@@ -33,7 +33,7 @@ def fit_rates(
 
 
 def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
-    """Return ``x >= 0`` that minimizes ``|a x - b|`` (Lawson and Hanson, NNLS), entries about 1."""
+    """Return ``x >= 0`` that minimizes ``|a x - b|``, for entries about 1 (NNLS)."""
     x = np.zeros(a.shape[1])
     passive = np.zeros(a.shape[1], np.bool_)  # entries that are not fixed at zero
     tolerance = 10 * max(a.shape) * np.finfo(np.float64).eps * float(np.abs(a).sum(axis=0).max())

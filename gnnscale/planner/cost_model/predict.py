@@ -44,7 +44,7 @@ class Host:
         threads: int,
         active: float,
     ) -> float:
-        """Return T_samp: the measured time, slowed by concurrent memory accesses."""
+        """Return T_samp: the measured time, else by rate, slowed by concurrent memory accesses."""
         unshared_s = workload.slices.sample_seconds(num_seeds, threads)
         if unshared_s is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
@@ -156,7 +156,7 @@ def device_times(
     active: Mapping[str, float],
     correction: Mapping[str, float],
 ) -> DeviceTimes:
-    """Return the seconds of each of a device's stages.
+    """Return a device's stage times for a mini-batch, and its threads and seconds on the host.
 
     Args:
         active: for each stage, the number of host threads that work during the stage, its own
@@ -293,7 +293,7 @@ def _fixed_point(
     emulates: bool,
     correction: Correction | None,
 ) -> list[DeviceTimes]:
-    """Compute stage times and host load by iteration, since each depends on the other."""
+    """Return each device's times, iterated with the host's load, on which they depend."""
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [
