@@ -81,7 +81,7 @@ class DeviceMemory:
             self._in_use += num_bytes
 
     def free(self, num_bytes: int) -> None:
-        """Count ``num_bytes`` that ``reserve`` has counted as free again."""
+        """Release ``num_bytes`` of an earlier ``reserve``."""
         with self._lock:
             self._in_use -= num_bytes
 
@@ -146,7 +146,7 @@ class CacheInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendInputs:
-    """Inputs of ``open_backend``."""
+    """Inputs of ``open_backend``: the run's graph, model, sampler and loader, and the cache."""
 
     graph: Graph  #: training graph. In P3 its features are the columns of this device
     model: TrainableModel  #: the host's model, whose weights the host's optimizer updates
@@ -185,7 +185,7 @@ class DeviceBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOutcome:
-    """Result of a trained mini-batch."""
+    """Loss, sizes, traffic, stage seconds and counters of a trained mini-batch."""
 
     loss: float  #: mean loss of the slice times its weight
     size: BatchSize  #: vertices and edges of each layer, inputs first
@@ -197,12 +197,12 @@ class BatchOutcome:
 
     @property
     def num_edges(self) -> int:
-        """Edges over all layers."""
+        """Number of edges over all layers."""
         return int(self.size.num_edges)
 
     @property
     def num_vertices(self) -> int:
-        """Vertices over all layers."""
+        """Number of vertices over all layers."""
         return int(self.size.num_vertices)
 
 

@@ -111,7 +111,7 @@ class ChunkLoader:
 
 
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
-    """Yield chunks of ``vertices`` of about ``num_edges`` in-edges, or of ``num_vertices``."""
+    """Yield chunks of ``vertices``, of about ``num_edges`` in-edges or ``num_vertices`` at most."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
     least = max(num_edges // num_vertices, 1)
     first = cost_sum = 0

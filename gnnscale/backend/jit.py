@@ -93,7 +93,7 @@ def first_error(printed: str, status: int) -> str:
 
 
 def check_ours(path: Path) -> None:
-    """Refuse (ConfigError) a path that a user other than the current one and root can write."""
+    """Raise ConfigError if a user other than the current one and root can write ``path``."""
     try:
         check_private(path)
     except OSError as error:
@@ -104,7 +104,7 @@ def check_ours(path: Path) -> None:
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the folder ``name`` of kernel sources, in the checkout or the installed package."""
+    """Return the kernel sources' folder ``name``, which has ``source``, of checkout or package."""
     # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]
     folders += [Path(folder) / name for folder in gnnscale.__path__]

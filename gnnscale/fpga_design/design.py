@@ -73,7 +73,7 @@ class GeneratedDesign:
         self.check_words()
 
     def check_words(self) -> None:
-        """Raise ConfigError if a text is no plain word: other programs parse the design's files."""
+        """Raise ConfigError if a name has characters that the generated files cannot hold."""
         check_label("board", self.board)
         for name in ("version", "sources", "part", "platform", "mode"):
             check_word(name, getattr(self, name))

@@ -149,7 +149,10 @@ def compare_with_csim(
     library: Path,
     seed: int,
 ) -> SimulationComparison:
-    """Return a mini-batch's cycles in C simulation and by the equations; None: a random graph."""
+    """Return a mini-batch's cycles in C simulation and by the equations.
+
+    ``graph`` is sampled. None: a random graph. ``library`` is the simulation library of ``point``.
+    """
     used = graph or random_graph(_VERTICES, _VERTICES * _DEGREE, num_features, num_classes)
     torch.manual_seed(seed)
     built = model.build(num_features=num_features, num_classes=num_classes)

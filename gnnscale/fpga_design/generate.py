@@ -45,7 +45,7 @@ class DesignPackage:
     def write(
         self, directory: Path, *, groups: Mapping[str, str], options: Mapping[str, Any]
     ) -> None:
-        """Write the design's directory, with the host's ``options`` and choices of ``groups``."""
+        """Write the design's directory; the host's ``groups`` and ``options`` are in train.yaml."""
         layer = self.header is not None
         texts = {
             "gnnscale_design.hpp": package.constants(self.design),

@@ -147,13 +147,13 @@ class Cuda(Accelerator):
         return stored[0], stored[1]
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return whether ``budget_bytes`` of the GPU store the full topology, and all rows."""
+        """Return whether the GPU stores the full topology, and all rows, in ``budget_bytes``."""
         budget = self.budget_bytes
         return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
     @property
     def budget_bytes(self) -> int:
-        """``memory_bytes``, or else the free memory by NVML, or of the host if it emulates."""
+        """Bytes that a run may use: ``memory_bytes``, or all free bytes of GPU (emulated: host)."""
         if self.memory_bytes is not None:
             return self.memory_bytes
         return read_memory().available if self.host_driven else _free_bytes(self.index)
@@ -214,7 +214,7 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
 
 @cache
 def _free_bytes(index: int) -> int:
-    """Return the free bytes of a GPU at the first call; NVML knows none: of the host."""
+    """Return a GPU's free bytes at the first call, or free host memory if NVML has no number."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError:
@@ -245,12 +245,12 @@ class CardRates:
             raise ValueError("link: expected at least one row width")
 
     def link_bandwidth(self, row_bytes: int) -> float:
-        """Return the bytes per second of reads of ``row_bytes``, interpolated between widths."""
+        """Return the bytes per second of link reads of ``row_bytes``, interpolated by width."""
         widths, rates = zip(*sorted(self.link), strict=True)
         return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
 
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
-        """Return ``device`` with these rates for rows of ``row_bytes``; the user's rates stay."""
+        """Return ``device`` with these rates, for rows of ``row_bytes``, in place of defaults."""
         rates = {
             "macs_per_s": self.macs_per_s,
             "memory_bandwidth": self.memory_bandwidth,

@@ -33,7 +33,7 @@ def batch_memory_bytes(device: Accelerator, workload: Workload) -> int:
 def max_seeds(
     device: Device, workload: Workload, in_flight: int, *, spare: float = _SPARE
 ) -> int | None:
-    """Return the largest slice of which ``in_flight`` mini-batches fit into a device.
+    """Return the maximum seeds of a slice of which ``in_flight`` mini-batches fit into a device.
 
     ``spare`` is the fraction of the memory to leave free. None: no limit, for a device in host
     memory or if a whole mini-batch fits.
@@ -107,7 +107,7 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Check that each device can hold its part of a mini-batch; errors propose options that fit."""
+    """Raise ConfigError with proposals if a device cannot hold its part of a mini-batch."""
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
@@ -169,7 +169,7 @@ def plan_devices(
     per_machine: int | None = None,
     correction: Correction | None = None,
 ) -> list[tuple[device_plan.DevicePlan, equations.Prediction]]:
-    """Return a plan for every way to prefetch, ordered by predicted step time.
+    """Return a plan and its prediction for every way to prefetch, by predicted step time.
 
     Every worker gets at least one host thread. With more workers than cores, workers have one
     thread each and take turns. Otherwise every thread that may compute has a core, unless
@@ -282,7 +282,7 @@ def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> 
 
 
 def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
-    """Divide threads in proportion to work, at least one each."""
+    """Return ``threads`` divided in proportion to ``seconds``, at least one each."""
     spare = max(threads - len(seconds), 0)
     return [1 + extra for extra in device_plan.apportion(seconds, spare)]
 

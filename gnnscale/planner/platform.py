@@ -111,7 +111,7 @@ class Platform(PlatformConfig):
         return (Cpu(name="cpu"), *self._accelerators(range(num_accelerators)))
 
     def _accelerators(self, numbers: Sequence[int]) -> tuple[Device, ...]:
-        """Return the accelerators with these numbers in their names."""
+        """Return an accelerator for each of ``numbers``, which is part of its name."""
         entries = [dict(self.accelerator or {}) for _ in numbers]
         for number, entry in zip(numbers, entries, strict=True):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
@@ -127,7 +127,7 @@ class Platform(PlatformConfig):
         return self
 
     def effective(self) -> Platform:
-        """Return this platform with effective rates in place of peak rates."""
+        """Return this platform with peak rates times ``efficiency`` as its rates."""
         if self.efficiency is None:
             return self
         accelerator = self.accelerator
@@ -179,7 +179,7 @@ def estimate_file() -> Path:
 
 
 def read_platform(file: Path) -> Platform:
-    """Read a platform that ``Platform.write`` has written; FileNotFoundError, or ConfigError."""
+    """Return a platform that ``write`` has stored; ConfigError, FileNotFoundError: no such file."""
     content = read_yaml(file)
     check_references(file, content, allowed=False)
     try:

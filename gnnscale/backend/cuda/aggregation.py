@@ -91,7 +91,7 @@ class BlockArrays(Block):
     def aggregate(
         self, h: torch.Tensor, rule: Rule, degrees: torch.Tensor | None, act: Activation | None
     ) -> torch.Tensor:
-        """Return ``h`` activated by ``act`` and aggregated at destinations, with gradient."""
+        """Return ``h`` activated by ``act`` and aggregated by ``rule``, with gradient."""
         factors = coefficients(self, rule, degrees)
         out: torch.Tensor = _DeviceAggregate.apply(h, self, factors, act)  # type: ignore[no-untyped-call]
         return out

@@ -204,7 +204,7 @@ class CudaBackend:
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield exact rows; see ``InferenceCapable.inferred_rows``."""
+        """Yield rows of exact inference; see ``InferenceCapable.inferred_rows``."""
         self._wait()
         with self._naming("in evaluation"):
             if self._inference is None:

@@ -35,7 +35,7 @@ class CudaBatch(MiniBatch):
 
     @property
     def input_block(self) -> CudaBlock:
-        """The block that reads the input features."""
+        """Block of the first layer, which reads the input features."""
         block = self.blocks[0]
         assert isinstance(block, CudaBlock)
         return block

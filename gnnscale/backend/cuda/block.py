@@ -22,7 +22,7 @@ _PROBABILITIES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceActivation(Activation):
-    """Activation of rows whose number and step only the device may know; later rows become 0."""
+    """ReLU and dropout of rows whose number only the device may know; rows past it become 0."""
 
     block: BlockArrays  #: row i belongs to its vertex i
     count: torch.Tensor  #: int64 on the device: entry 0 is the number of rows
@@ -73,7 +73,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the activation of rows of the destinations, or of the ``sources``."""
+        """Return the ReLU and dropout for rows of the destinations, or of the ``sources``."""
         return DeviceActivation(
             p=p,
             seed=seed,
@@ -231,7 +231,7 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of messages, which share gradients if equal; 0 without messages."""
+        """Return each destination's maximum, 0 without messages; equal maxima share gradients."""
         flat = messages.flatten(1).contiguous()
         out: torch.Tensor = _DeviceSegmentMax.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
         return out.view(self.num_dst, *messages.shape[1:])

@@ -65,7 +65,7 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """Sizes of a sample, of each hop from the seeds outwards."""
+    """Numbers of vertices and edges of a sample, by hop from the seeds outwards."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -134,7 +134,7 @@ class BatchCapacity:
 
     @property
     def num_stamps(self) -> int:
-        """Stamps of a sample: one for each vertex, and one for each edge that claims a vertex."""
+        """Number of stamps of a sample: one per vertex, and one per edge that claims a vertex."""
         return self.max_vertices + self.max_edges
 
 
@@ -169,7 +169,7 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the capacity observed in host samples of ``first_slices``; without: the maximum."""
+    """Return the capacity observed in host samples of ``first_slices``, by default the maximum."""
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [

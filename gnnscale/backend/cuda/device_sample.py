@@ -177,7 +177,7 @@ def _optional(array: torch.Tensor | None, size: int) -> Array | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSeeds:
-    """Seeds of a step on the host."""
+    """Seeds of a device's step, and the vertices that they expand, on the host."""
 
     vertices: Array  #: ``[n]`` vertices whose neighborhoods are sampled
     slice_seeds: Array  #: ``[m]`` seeds of the slice: vertices, or numbers of edges

@@ -68,7 +68,7 @@ class IpcMemory:
 
 
 class _Span:
-    """Memory that torch wraps as a tensor without a copy."""
+    """Range of GPU memory that torch wraps as a tensor without a copy."""
 
     def __init__(self, pointer: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -204,7 +204,7 @@ class CudaEngine:
         return self._register(SharedSegment.of(array, _name(dtype)))
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return a segment that the GPU reads and writes, until ``close``."""
+        """Return uninitialized host memory that the GPU reads and writes, until ``close``."""
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
     def memory(self, num_bytes: int) -> MemoryPiece:
@@ -235,11 +235,11 @@ class CudaEngine:
         torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> int:
-        """Return the budget less the memory of torch's allocator."""
+        """Return the bytes of the budget that torch's allocator does not use."""
         return max(self.memory_bytes - torch.cuda.memory_allocated(self.device), 0)
 
     def peak_bytes(self) -> int:
-        """Return the peak of torch's allocator."""
+        """Return the peak bytes of torch's allocator."""
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:

@@ -94,7 +94,7 @@ _COLUMNS = 4
 
 
 def row_type(x: torch.Tensor) -> int:
-    """Return the kernels' number of the type of ``x``."""
+    """Return the number (``RowType``) by which kernels know the type of ``x``."""
     return ROW_TYPES[x.dtype]
 
 

@@ -41,7 +41,7 @@ class ReadCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentGraph:
-    """Graph in the form that kernels read."""
+    """Graph as kernels read it: topology, rows and caches, in device or host memory."""
 
     topology: DeviceGraph
     rows: torch.Tensor  #: ``[num_vertices, f]`` features
@@ -61,7 +61,7 @@ class ResidentGraph:
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading ``num_rows`` rows, of which ``counts`` by location."""
+        """Return the traffic of reading ``num_rows`` rows; ``counts`` are these by location."""
         if self.rows_on_device:
             return NO_ACCESS
         requests_per_row = self.requests_per_row

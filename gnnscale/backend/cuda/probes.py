@@ -32,7 +32,7 @@ _FANOUTS = [25, 10]
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes of the measurements."""
+    """Sizes and rounds of the measurements of a GPU."""
 
     table_bytes: int = 1 << 28  #: bytes of the feature table, more than any hardware cache
     ids: int = 1 << 16  #: rows of a gather

@@ -72,6 +72,9 @@ class RowGather:
                 memory or in host memory that the device reads.
             dtype: output type, float32 or bfloat16. None: the table's type.
             max_multiprocessors: multiprocessors to use. None: all.
+            shifts: whether requests start at lines of 128 bytes.
+            num_slots: number of outputs, each overwritten by its own next gather.
+            cache: rows of a static cache to read instead.
             following: dynamic cache (with several slots, the previous output, too) to read instead.
         """
         check_choice("dtype", str(table.dtype), [str(allowed) for allowed in ROW_TYPES])

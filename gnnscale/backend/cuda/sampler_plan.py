@@ -78,7 +78,7 @@ class HopArrays:
         )
 
     def words(self, fanout: int) -> list[int]:
-        """Return the plan's words of the hop."""
+        """Return the words of the hop in the sampling plan: sizes and addresses."""
         arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
         return [fanout, len(self.indices), self.max_vertices, *map(_address, arrays)]
 

@@ -116,7 +116,7 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step; ``outcomes`` return its outcome from the result of ``reported``."""
+        """Start a step without waiting; its handle reads the outcome from ``outcomes``."""
         step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
         part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
         started = DeviceStepHandle(

@@ -268,12 +268,12 @@ def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
 
 
 def _bank_rows(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the rows of a stage in the first bank; other banks have as many or one less."""
+    """Return the number of rows of a stage in the first bank; other banks have at most as many."""
     return -(-stage.padded_rows // limits.banks)
 
 
 def _output_words(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the words of a stage's output rows in each bank."""
+    """Return the number of words that a stage's output rows take in each bank."""
     return _bank_rows(stage, limits) * words(stage.product.width_out)
 
 

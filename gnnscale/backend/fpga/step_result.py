@@ -41,7 +41,7 @@ class PackedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Results of a step."""
+    """Outcome, gradients and counters of a step on one compute unit."""
 
     result: NDArray[np.uint32]  #: record of the outcome, which includes the loss
     gradients: NDArray[np.uint32]  #: bits of all gradients in the card's layout
@@ -132,7 +132,7 @@ def check_outcome(result: UInt32Array, device: Fpga) -> float:
 
 
 def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
-    """Return the busy cycles of each engine of a compute unit."""
+    """Return the busy cycles of a compute unit's engines: aggregate, update and memory."""
     bandwidth = device.memory_bandwidth / device.compute_units
     word_cycles = max(1.0, _WORD * device.clock_hz / bandwidth)
     return {

@@ -96,7 +96,7 @@ class XrtCard:
         return memory.words()
 
     def new_run(self, kernel: Any) -> Any:
-        """Return a run of a compute unit."""
+        """Return a new run of a compute unit, without arguments and not started."""
         return self._xrt.run(kernel)
 
     def wait_for_end(self, run: Any, timeout_s: float) -> str | None:
@@ -114,7 +114,7 @@ class XrtCard:
             time.sleep(min(pause, timeout_s - spent))
 
     def close(self) -> None:
-        """Free the card."""
+        """Free the card and its compute units."""
         self.kernels = []
         self._device = None
 

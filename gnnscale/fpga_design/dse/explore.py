@@ -16,7 +16,7 @@ MODES = ("ours", "hitgnn")
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Result of exploring the designs of a card."""
+    """Best, Pareto-optimal, fitting and refused designs of a card."""
 
     board: Board
     mode: str  #: one of ``MODES``

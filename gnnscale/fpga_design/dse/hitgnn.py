@@ -38,7 +38,7 @@ def luts(n: Any, m: Any, *, ways: Any) -> Any:
 
 
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
-    """Return all fitting designs of powers of two, equal on all dies, by Algorithm 4."""
+    """Return all fitting designs by Algorithm 4, with n and m powers of two, equal on all dies."""
     points = []
     for n in SIZES_N:
         for m in SIZES_M:

@@ -70,7 +70,7 @@ def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
 
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
-    """Return the fit of ``size`` on a die with resources ``has``; its shell takes ``shell``."""
+    """Return the fit of a unit of ``size`` on a die with resources ``has``, ``shell`` included."""
     return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 
@@ -82,7 +82,7 @@ def _freest_die(board: Board, size: DesignSize) -> tuple[str, Fit]:
 
 
 def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWorkload]]:
-    """Return the number of seed groups that a unit trains in turn, and the work of one group.
+    """Return the number of seed groups that a unit trains in turn, and a group's mini-batches.
 
     Seeds are halved until the output rows of all layers of a group fit on the chip. Groups share
     neighbors, so that a group is larger than its share of the seeds.
@@ -100,7 +100,7 @@ def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWo
 
 
 def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:
-    """Return the bytes per second that every compute unit of ``dies`` reaches."""
+    """Return the bytes per second of memory that every compute unit of ``dies`` reaches."""
     slowest = min(die.bandwidth for die in dies)
     return BANK_SHARE * min(slowest, float(_PORT_BYTES * board.clock_hz))
 

@@ -81,7 +81,7 @@ class Processes:
         }
 
     def _ends(self, width: int, depth: int) -> Resources:
-        """Return the resources at the end of a pipeline in front of a stream."""
+        """Return the resources at the end of a pipeline in front of a stream; see ``outlet``."""
         return outlet(width, depth, in_memory=self.tool.holds_in_memory)
 
     def _ultra(self, words: int) -> Resources:
@@ -115,13 +115,13 @@ class Processes:
         return _lanes(self.tool.multiply) + inputs + matching + ends + counters(2, 16) + _loop(6)
 
     def switch(self) -> Resources:
-        """Return the resources of a routing switch: two messages, one to each output."""
+        """Return the resources of a routing switch with two inputs and two outputs of messages."""
         inputs = selects(_MESSAGE, 2) + registers(_MESSAGE)
         side = inputs + selects(_MESSAGE, 2) + self._ends(_MESSAGE, 2)
         return 2 * side + counters(1, 16) + _loop(2)
 
     def gather(self) -> Resources:
-        """Return the resources of a gather PE, which adds messages to sums of two halves."""
+        """Return the resources of a gather PE, which sums messages in two halves of its memory."""
         rows = self.size.gather_rows // self.size.n
         address_bits = (rows - 1).bit_length() + 1
         sums = memory_of_blocks(WORD, rows) + self._ultra(rows)
@@ -139,7 +139,7 @@ class Processes:
         return _lanes(self.tool.add) + sums + total(parts) + control
 
     def fill_left(self) -> Resources:
-        """Return the resources of the array's left input: gather PEs, banks or device memory."""
+        """Return the resources of the array's left input, from gather PEs, banks or memory."""
         size = self.size
         sources = 3 * size.banks // size.lefts + 1
         outputs = size.lefts * (selects(WORD, sources) + self._ends(WORD, 2))
@@ -296,7 +296,7 @@ class Fit:
 
     @property
     def limit(self) -> str:
-        """Fullest resource."""
+        """Name of the fullest resource."""
         return max(self.shares, key=lambda name: self.shares[name])
 
 

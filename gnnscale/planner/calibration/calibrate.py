@@ -61,7 +61,7 @@ _PER_RUN = ("load_s", "lookups_per_s", "update_s", "update_bandwidth")
 
 @dataclass(frozen=True, kw_only=True)
 class _Effort:
-    """Extent of the measurement."""
+    """Extent of a measurement: repetitions, probes and sizes."""
 
     repeats: int  #: repetitions of each probe in a round
     rounds: int  #: rounds over all numbers of threads
@@ -107,7 +107,7 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Measure the rates of this machine's processor, in tens of seconds, with a progress bar."""
+    """Return the rates of this machine's processor, measured in tens of seconds."""
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
@@ -127,7 +127,7 @@ def _needed_bytes(effort: _Effort) -> int:
 
 
 def estimate() -> Platform:
-    """Measure rough rates in half a second, for a first plan before calibration."""
+    """Return rough rates of this machine, measured in half a second, for uncalibrated runs."""
     doing = "estimating how fast this machine is"
     return _measure(_QUICK, name=ESTIMATED, doing=doing)
 
@@ -256,7 +256,7 @@ def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
 def _load_rates(
     effort: _Effort, steps: Sequence[probes.StepTimes], threads: int
 ) -> dict[str, float]:
-    """Fit the rates of loading: seconds = constant + sum of amounts / rates."""
+    """Return the rates of loading by name, fitted: seconds = constant + sum of amounts / rates."""
     cache = cache_bytes()
     work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
     for step in steps:
@@ -273,7 +273,7 @@ def _load_rates(
 
 
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Time reads of tables inside and outside of the cache; return amounts and seconds."""
+    """Time reads of tables inside and outside of the cache; return amounts of work and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
     buffer = probes.mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)

@@ -84,7 +84,7 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Run a process that ``time_pair`` has started, over the socket with descriptor ``line``."""
+    """Measure in a process of ``time_pair``; socket ``line`` receives the task, sends results."""
     with Connection(line) as connection:
         task, rank, port = connection.recv()
         _work_in_pair(task, rank, port, connection)

@@ -27,7 +27,7 @@ _RATES_OF_A_CORE = {
 
 
 def nominal_platform(cores: int) -> Platform:
-    """Return the platform of a nominal machine: ``cores`` equal cores, rates by thread."""
+    """Return a nominal machine: ``cores`` equal cores, with rates proportional to threads."""
     threads = sorted({1, cores})
     return Platform(
         name=NOMINAL,

@@ -254,7 +254,7 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Sample slices of every size in turn; fill ``sizes`` and return lower quartiles of seconds."""
+    """Sample slices of all ``num_seeds``; fill ``sizes``, and return lower quartiles of seconds."""
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     evicting = other_data()
     begin = time.perf_counter()
