@@ -239,7 +239,7 @@ class FeatureLoader:
         return len(batch.input_vertices) * self.store.row_bytes
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
-        """Return the in-degrees of ``block``'s sources. None: the model needs none."""
+        """Return the in-degrees of ``block``'s sources. None: model and sampling need none."""
         if not self._model.uses_degrees and block.importance is None:
             return None
         return in_degrees(self._graph, vertices)

@@ -86,7 +86,7 @@ class DeviceShare:
 
 @dataclass(frozen=True, kw_only=True)
 class _ShareValues(DeviceShare):
-    """Share as stored values, without its device."""
+    """Share of a device as stored values, without the device itself."""
 
     device: Any = None
 
@@ -252,7 +252,10 @@ class CpuEachConfig(DevicePlanConfig):
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split`` with the same sum and no part above its maximum."""
+    """Return the split nearest to ``split``, of equal sum, with no part above its maximum.
+
+    Raises ConfigError if the sum of ``max_seeds`` is smaller than that of ``split``.
+    """
     total, parts, full = sum(split), list(split), dict[int, int]()
     while True:
         limits = ((i, m) for i, m in enumerate(max_seeds) if m is not None and i not in full)

@@ -99,7 +99,7 @@ class Degrees:
 def expected_size(
     degrees: Degrees, fanouts: Sequence[int], num_seeds: float
 ) -> tuple[BatchSize, Float64Array]:
-    """Return the expected mini-batch of ``num_seeds`` seeds that are drawn uniformly.
+    """Return the expected sizes of a mini-batch of ``num_seeds`` seeds drawn uniformly.
 
     Every vertex samples min(degree, fan-out) neighbors; a fan-out of -1 samples all. A neighbor is
     any vertex, with probability ``c`` proportional to its out-degree: ``m`` draws contain the
@@ -162,7 +162,7 @@ class PublishedGraph:
         return Degrees.lognormal(count, mean, self.skew, directed=self.directed)
 
     def size(self, fanouts: Sequence[int], num_seeds: float) -> BatchSize:
-        """Return the expected mini-batch of ``num_seeds`` seeds; see ``expected_size``."""
+        """Return the expected sizes of a mini-batch of ``num_seeds``; see ``expected_size``."""
         return expected_size(self.degrees, fanouts, num_seeds)[0]
 
 

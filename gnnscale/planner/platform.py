@@ -155,7 +155,7 @@ class Platform(PlatformConfig):
 
     @property
     def change(self) -> str | None:
-        """Differences between this machine and ``measured_on``. None: no difference."""
+        """Differences of this machine from ``measured_on``. None: equal, or not measured."""
         if self.measured_on is None:
             return None
         then, now = asdict(self.measured_on), asdict(MachineIdentity.here())

@@ -108,7 +108,7 @@ class _Layout:
 
 
 class ResidentCache:
-    """Static cache of one device in one piece of memory, with access to the caches of its peers.
+    """Cache memory of one device, in one piece, with access to the caches of its peers.
 
     Peers exchange only the addresses of their pieces, and open them once every member is filled:
 

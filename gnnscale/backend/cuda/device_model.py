@@ -143,7 +143,7 @@ class DeviceModel:
         optimizer.zero_grad()
 
     def _clip(self, parameters: list[torch.nn.Parameter], max_norm: float) -> None:
-        """Scale gradients to an L2 norm of at most ``max_norm``, with all devices' unshared."""
+        """Clip gradients to a global L2 norm, which counts unshared parameters of all devices."""
         if not self._unshared:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             return

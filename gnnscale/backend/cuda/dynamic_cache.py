@@ -49,7 +49,7 @@ class DynamicCache:
         )
 
     def forget(self) -> None:
-        """Empty the cache; on a stream."""
+        """Empty the cache, on the current stream."""
         self._slot_of.fill_(_ABSENT)
         self._vertex_in.fill_(_ABSENT)
 

@@ -51,7 +51,7 @@ class GraphPipeline:
         num_slots: int,
         bounded: bool,
     ) -> None:
-        """Allocate buffers; ``bounded``: of the observed capacity instead of the maximum."""
+        """Allocate buffers of ``num_slots`` samples; ``bounded``: of the capacity ``envelope``."""
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)

@@ -205,7 +205,7 @@ def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> 
 
 
 def _copied(array: Array, device: torch.device) -> torch.Tensor:
-    """Return a copy of ``array``, which may be a mapped file, in chunks."""
+    """Return a copy of ``array`` on ``device``, made in chunks, as it may be a mapped file."""
     row_bytes = max(array[:1].nbytes, 1)
     rows = max(_PIECE_BYTES // row_bytes, 1)
     out: torch.Tensor | None = None

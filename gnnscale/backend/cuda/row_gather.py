@@ -23,7 +23,7 @@ _ALL_VALID = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """Launched gather. The next gather of its slot overwrites it."""
+    """Ids, rows and counts of a launched gather, which its slot's next gather overwrites."""
 
     ids: torch.Tensor  #: requested ids
     out: torch.Tensor  #: ``[max_ids, width]``; rows past the number of ids are unchanged

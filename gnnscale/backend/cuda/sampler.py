@@ -77,8 +77,9 @@ class CudaSampler:
         """Allocate arrays for samples of up to ``max_seeds`` seeds.
 
         A sample that exceeds ``capacity`` reports an error. ``edge_positions``: to report the index
-        of each edge in the graph's ``indices``. Raises ConfigError if the sampler is weighted, and
-        edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
+        of each edge in the graph's ``indices``. ``leaves_out``: whether samples may exclude edges.
+        ``num_slots``: number of samples that exist at a time. Raises ConfigError if the sampler is
+        weighted, and edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
         """
         check_weights(graph, sampling)
         bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)

@@ -73,7 +73,7 @@ class StepRecords:
         return self._control[1]
 
     def resume(self) -> None:
-        """Clear ``halted``; on a stream."""
+        """Set ``halted`` to 0 on the current stream, so that later steps change weights again."""
         self.halted.zero_()
 
     def follow(self, capacity: int) -> None:

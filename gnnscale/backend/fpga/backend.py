@@ -133,7 +133,7 @@ class FpgaBackend:
         self._gradients = {}
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Free the batch's slot, and return its outcome."""
+        """Wait for the compute units, free the batch's slot and memory, and return its outcome."""
         assert isinstance(batch, _Sent)
         self._wait()
         self._memory.free(batch.num_bytes)

@@ -186,7 +186,7 @@ def _groups(
 def _checked(
     groups: Iterator[tuple[list[_Stage], range]], row_bytes: int, limit: int, seeds: range
 ) -> list[tuple[list[_Stage], range]]:
-    """Return ``groups`` as a list, if their input rows have at most ``limit`` bytes in total."""
+    """Return ``groups`` as a list; DeviceMemoryError: their input rows exceed ``limit`` bytes."""
     accepted: list[tuple[list[_Stage], range]] = []
     num_bytes = 0
     for stages, part in groups:
@@ -328,7 +328,7 @@ def _describe(
 
 
 def _tiles(tiles: EdgeTiles, edges: _Buffer) -> list[list[int]]:
-    """Add the edges of a stage's tiles, and return the tiles' records."""
+    """Add the edges of a stage's tiles to ``edges``, and return the tiles' records."""
     first_word = edges.add(tiles.edges)
     records, first_row = [], 0
     for word, num_words, num_rows in tiles.tiles.tolist():

@@ -138,7 +138,7 @@ def kernel_header(model: GNN) -> Path | None:
 
 
 def _linears(layer: GraphLayer) -> list[nn.Linear]:
-    """Return the matrix products of a layer that the kernels support, in order."""
+    """Return the matrix products of a layer in order; ConfigError: kernels lack the layer."""
     linears = [module for module in layer.modules() if isinstance(module, nn.Linear)]
     if isinstance(layer, CustomLayer):
         name = type(layer.functions).__name__
@@ -183,7 +183,7 @@ def words(width: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _WeightEntry:
-    """Position of weights ``[num_slots, words_in * 16, words_out * 16]``, then the bias."""
+    """Position of weights ``[num_slots, words_in * 16, words_out * 16]``, followed by the bias."""
 
     product: Product
     first: int

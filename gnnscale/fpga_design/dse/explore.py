@@ -35,7 +35,7 @@ class Exploration:
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Return all fitting designs of ``board``, and the best for ``goal``; ConfigError: none."""
+    """Return the fitting designs of ``board`` and the best for ``goal``; ConfigError: none fits."""
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[own_model.RejectedDesign, ...] = ()

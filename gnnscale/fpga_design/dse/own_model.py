@@ -84,8 +84,8 @@ def _freest_die(board: Board, size: DesignSize) -> tuple[str, Fit]:
 def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWorkload]]:
     """Return the number of seed groups that a unit trains in turn, and a group's mini-batches.
 
-    Seeds are halved until the output rows of all layers of a group fit on the chip. Groups share
-    neighbors, so that a group is larger than its share of the seeds.
+    Seeds are halved until the output rows of all layers of a group fit on the chip, or a group has
+    one seed. Groups share neighbors, so that a group is larger than its share of the seeds.
     """
     groups, max_groups = 1, goal.batches[0].size.num_seeds / units
     while True:

@@ -59,7 +59,7 @@ class KnownSlices:
     sample_s: tuple[tuple[float, ...], ...] = ()  #: ``[threads][slices]`` seconds of sampling
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the mini-batch of a slice, interpolated between known slices in logarithms."""
+        """Return a slice's mini-batch sizes, interpolated between known slices in logarithms."""
 
         def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)
@@ -160,7 +160,7 @@ class Workload:
         return self.num_vertices * self.row_bytes
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the expected mini-batch of a slice of ``num_seeds``."""
+        """Return the expected sizes of the mini-batch of ``num_seeds`` seeds."""
         return self.slices.size(num_seeds)
 
     def untimed(self) -> Workload:
