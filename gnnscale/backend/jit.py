@@ -28,7 +28,7 @@ class Compiler:
     def find(cls, purpose: str, otherwise: str) -> Compiler:
         """Return the compiler ``CXX``, or the first installed of g++, c++ and clang++.
 
-        A ConfigError without any contains ``purpose`` and ``otherwise``, the advice.
+        Raises ConfigError, with ``purpose`` and the advice ``otherwise``, if none is installed.
         """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]

@@ -68,7 +68,7 @@ class DesignPackage:
 
 
 def generate(config: GenerateConfig) -> DesignPackage:
-    """Choose a design and prepare its files, without writing them.
+    """Return the best design with all contents of its directory, which is not written.
 
     Raises ConfigError if no design fits the board, the kernels do not support the model, or a
     compiler is missing for a design without a shipped library; GraphError if the graph store is not

@@ -160,7 +160,7 @@ _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Read the worst negative slack in nanoseconds from a routed timing report."""
+    """Return the worst negative slack, in nanoseconds, of a routed timing report."""
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
@@ -257,7 +257,7 @@ class Comparison:
 
 
 def compare(reports: Path, design: Path | None) -> Comparison:
-    """Compare the vendor's reports below ``reports`` with a design.
+    """Return the vendor's figures below ``reports`` next to the estimates of a design.
 
     ``design``: directory of the design. None: the nearest one above ``reports``. Raises ConfigError
     if reports or design are missing, the reports belong to another design, or a report has an

@@ -137,7 +137,7 @@ class Cuda(Accelerator):
         """Return whether GPU memory stores the full topology, and all feature rows.
 
         The topology (in bytes) has priority: reads of adjacency lists are short, so that they use a
-        link badly. ``kept`` are bytes of other data, ``budget`` those that a run may use.
+        link badly. ``kept`` are bytes of other data, ``budget`` all bytes that a run may use.
         """
         free, stored = budget - kept, []
         for memory, num_bytes in ((self.topology, topology), (self.features, features)):

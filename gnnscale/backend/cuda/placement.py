@@ -61,14 +61,14 @@ class ResidentGraph:
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading ``num_rows`` rows; ``counts`` are these by location."""
+        """Return the traffic of reading ``num_rows`` rows, with read ``counts`` by location."""
         if self.rows_on_device:
             return NO_ACCESS
         requests_per_row = self.requests_per_row
         return self._access(num_rows, counts, self.row_bytes, self.row_bytes, requests_per_row)
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of sampling that reads ``num_reads`` neighbors and list offsets."""
+        """Return the traffic of reading neighbors and offsets, with read ``counts`` by location."""
         if self.lists_on_device:
             return NO_ACCESS
         return self._access(num_reads, counts, _ID_BYTES, request_bytes, 1)

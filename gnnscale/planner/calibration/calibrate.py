@@ -297,7 +297,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Fit the rates of propagation: seconds = products + amounts / rates + layers · constant."""
+    """Return the rates of propagation: seconds = products + amounts / rates + layers · constant."""
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     width, outputs = _OPERANDS
     reading_s = times.operand_s - width * outputs / macs_per_s
@@ -320,7 +320,7 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
 
 
 def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
-    """Fit the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
+    """Return the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
     work = [(1.0, step.workload.weight_bytes) for step in steps]
     rates = fit_rates(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
     return rates | {"update_s": 1 / rates.pop("updates")}

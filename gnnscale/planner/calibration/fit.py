@@ -62,7 +62,10 @@ def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Arra
 
 
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Fit the rates of synchronization: seconds = constant + bytes + wait for the longer step."""
+    """Return latency and wait of synchronization, fitted to ``steps``.
+
+    Seconds = latency + bytes · ``s_per_byte`` + wait · seconds of loading and propagation.
+    """
     rates = fit_rates(
         ("sums", "waits"),
         [(1.0, step.load_s + step.propagate_s) for step in steps],

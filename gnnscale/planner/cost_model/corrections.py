@@ -123,7 +123,10 @@ def _scaled(
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """Return a device's factors by host stage: ``previous`` times measured over host seconds."""
+    """Return a device's factors by host stage: ``previous`` times measured over host seconds.
+
+    The factor of a stage that its device's own time hides is not increased.
+    """
     scaled = {}
     for stage, seconds in on_host.items():
         took = getattr(measured, stage)

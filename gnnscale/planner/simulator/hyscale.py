@@ -69,7 +69,7 @@ def simulate_step(
     fused: bool,
     prefetch: str,
 ) -> SimulatedRun:
-    """Predict training with ``num_accelerators``, with the planner's split and threads.
+    """Return predicted training with ``num_accelerators``, by the planner's split and threads.
 
     ``batch_size`` are the seeds of each accelerator, or of the lone processor, ``num_vertices``
     those of an epoch. ``hybrid``: the processor trains too if that shortens a step. ``fused``: it
