@@ -187,7 +187,7 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
 
 
 def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, nvml.Gpus]:
-    """Return an available GPU, and all GPUs of the machine, without initializing CUDA.
+    """Return an available GPU, and the driver with all visible GPUs, without initializing CUDA.
 
     ``index`` counts the GPUs of ``CUDA_VISIBLE_DEVICES``. The run needs ``memory_bytes``. None:
     whatever is free. Raises ConfigError if there is no such GPU, it is exclusively used, or its
