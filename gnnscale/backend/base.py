@@ -68,7 +68,7 @@ class DeviceMemory:
         self._permanent += num_bytes
 
     def reserve(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` of ``what`` until ``free``; DeviceMemoryError without room."""
+        """Count ``num_bytes`` for ``what`` as in use until ``free``; DeviceMemoryError: no room."""
         budget = self._device.budget_bytes
         with self._lock:
             if self._in_use + num_bytes > budget:
@@ -81,7 +81,7 @@ class DeviceMemory:
             self._in_use += num_bytes
 
     def free(self, num_bytes: int) -> None:
-        """Free ``num_bytes`` of ``reserve``."""
+        """Release ``num_bytes`` of an earlier ``reserve``."""
         with self._lock:
             self._in_use -= num_bytes
 
@@ -146,7 +146,7 @@ class CacheInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendInputs:
-    """Inputs of ``open_backend``."""
+    """Inputs of ``open_backend``: the run's graph, model, sampler and loader, and the cache."""
 
     graph: Graph  #: training graph. In P3 its features are the columns of this device
     model: TrainableModel  #: the host's model, whose weights the host's optimizer updates
@@ -185,7 +185,7 @@ class DeviceBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOutcome:
-    """Result of a trained mini-batch."""
+    """Loss, sizes, traffic, stage seconds and counters of a trained mini-batch."""
 
     loss: float  #: mean loss of the slice times its weight
     size: BatchSize  #: vertices and edges of each layer, inputs first
@@ -197,12 +197,12 @@ class BatchOutcome:
 
     @property
     def num_edges(self) -> int:
-        """Edges over all layers."""
+        """Number of edges over all layers."""
         return int(self.size.num_edges)
 
     @property
     def num_vertices(self) -> int:
-        """Vertices over all layers."""
+        """Number of vertices over all layers."""
         return int(self.size.num_vertices)
 
 
@@ -230,7 +230,7 @@ class Backend(Protocol):
         """Return a sample as arrays of the host; a device that samples may sample it again."""
 
     def load(self, batch: Sample) -> Inputs:
-        """Read the first layer's input from feature storage."""
+        """Return the first layer's input, read from feature storage."""
 
     def transfer(self, batch: Sample, inputs: Inputs) -> DeviceBatch:
         """Copy a mini-batch to the device.
@@ -284,7 +284,7 @@ class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Sample on the host, with the result of ``sample``; may run at the same time."""
+        """Return the result of ``sample``, sampled on the host; may run at the same time."""
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
         """Copy a mini-batch of ``seeds`` from the host to the device."""
@@ -368,7 +368,7 @@ class DeviceCacheBackend(Backend, Protocol):
 
 
 def open_backend(device: Device, host: BackendInputs) -> Backend:
-    """Open a device for training.
+    """Return the backend that drives ``device`` in training.
 
     Raises ConfigError if its opener cannot be imported; DeviceMemoryError if the model exceeds the
     device's memory.

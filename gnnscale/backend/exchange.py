@@ -29,4 +29,4 @@ class ExchangeConfig(ABC):
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
-        """Return the exchange of one worker, which alone uses ``group``, of all workers."""
+        """Return a worker's exchange; ``group`` has all workers, and no other use."""

@@ -65,7 +65,7 @@ class ChunkLoader:
             yield self.load_chunk(layer, store, chunk)
 
     def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
-        """Return neighborhood and ``load`` result; several threads may call it at a time."""
+        """Return the full neighborhood of ``vertices``, and ``layer.load`` over it; thread-safe."""
         distinct = not (layer.aggregates_on_load and store.reads_per_edge)
         sources, block, degrees = self.neighbours(vertices, distinct=distinct)
         x, _ = layer.load(
@@ -111,7 +111,7 @@ class ChunkLoader:
 
 
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
-    """Yield chunks of ``vertices`` of about ``num_edges`` in-edges, or of ``num_vertices``."""
+    """Yield chunks of ``vertices``, of about ``num_edges`` in-edges or ``num_vertices`` at most."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
     least = max(num_edges // num_vertices, 1)
     first = cost_sum = 0
@@ -239,7 +239,7 @@ class FeatureLoader:
         return len(batch.input_vertices) * self.store.row_bytes
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
-        """Return the in-degrees of ``block``'s sources. None: the model needs none."""
+        """Return the in-degrees of ``block``'s sources. None: model and sampling need none."""
         if not self._model.uses_degrees and block.importance is None:
             return None
         return in_degrees(self._graph, vertices)

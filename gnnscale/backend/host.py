@@ -36,7 +36,7 @@ class CpuBackend:
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read the first layer's input; learned embeddings are read by ``propagate``."""
+        """Return the first layer's input; ``propagate`` reads learned embeddings instead."""
         if self._model.vertex_rows is None:
             return self._loader.load(batch)
         return self._loader.without_rows(batch)
@@ -46,7 +46,7 @@ class CpuBackend:
         return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Wrap the mini-batch without a copy."""
+        """Return the mini-batch and its inputs, which stay in host memory, without a copy."""
         return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
@@ -164,7 +164,7 @@ class EmulatedBackend(CpuBackend):
         self._memory.keep(host.cache.num_bytes, "the cache")
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Sample on the host; a device that samples takes its own time and that of its link."""
+        """Return the mini-batch; a device that samples takes its own time and that of its link."""
         start = time.perf_counter()
         batch = super().sample(seeds, step)
         device = self._accelerator
@@ -176,7 +176,7 @@ class EmulatedBackend(CpuBackend):
         return batch
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Sample without emulated time."""
+        """Return the mini-batch of ``seeds`` at ``step``, sampled without emulated time."""
         return super().sample(seeds, step)
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> MiniBatch:
@@ -184,7 +184,7 @@ class EmulatedBackend(CpuBackend):
         return batch
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read feature storage at the emulated host's bandwidth (eq. 7), or over the link."""
+        """Return the first layer's input, read in the time of eq. 7, or of reads over the link."""
         start = time.perf_counter()
         inputs = super().load(batch)
         device, rows = self._accelerator, inputs.traffic.rows
@@ -288,7 +288,7 @@ class EmulatedBackend(CpuBackend):
         self._sync_late = False
 
     def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[equations.BatchSize, ...]:
-        """Split a mini-batch of ``num_bytes`` into parts that fit into memory, and warn once."""
+        """Return the sizes of a mini-batch's parts that fit into memory; warn the first time."""
         capacity, label = self._memory.room, self._accelerator.label
         sizes = passes(
             batch,
@@ -311,7 +311,7 @@ class EmulatedBackend(CpuBackend):
         return sizes
 
     def _num_rows(self, size: equations.BatchSize) -> float:
-        """Return the rows of the first layer's input that cross the link."""
+        """Return the number of rows of the first layer's input that cross the link."""
         return size.vertices[1 if self._workload.aggregates_on_load else 0]
 
     def _sync_seconds(self) -> float:

@@ -26,7 +26,10 @@ class Compiler:
 
     @classmethod
     def find(cls, purpose: str, otherwise: str) -> Compiler:
-        """Return the compiler named by ``CXX``, or the first installed of g++, c++ and clang++."""
+        """Return the compiler ``CXX``, or the first installed of g++, c++ and clang++.
+
+        Raises ConfigError, with ``purpose`` and the advice ``otherwise``, if none is installed.
+        """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
         for command in candidates:
@@ -64,7 +67,7 @@ def output(command: list[str]) -> tuple[int, str]:
 
 
 def compile_into(command: list[str], log: Path) -> None:
-    """Run a compiler; the ConfigError of its refusal names ``log``, which has the full output."""
+    """Run a compiler; ConfigError: it fails. The file ``log`` then has the full output."""
     status, printed = output(command)
     if status != 0:
         write_atomically(log, f"{shlex.join(command)}\n{printed}", shared=True)
@@ -90,7 +93,7 @@ def first_error(printed: str, status: int) -> str:
 
 
 def check_ours(path: Path) -> None:
-    """Refuse (ConfigError) a path that a user other than the current one and root can write."""
+    """Raise ConfigError if a user other than the current one and root can write ``path``."""
     try:
         check_private(path)
     except OSError as error:
@@ -101,7 +104,7 @@ def check_ours(path: Path) -> None:
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the folder ``name`` of kernel sources, in the checkout or the installed package."""
+    """Return the kernel sources' folder ``name``, which has ``source``, of checkout or package."""
     # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]
     folders += [Path(folder) / name for folder in gnnscale.__path__]

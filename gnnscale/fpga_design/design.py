@@ -51,7 +51,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedDesign:
-    """Parameters of a generated design."""
+    """Record of a generated design: its board, sizes, dies, and estimated resources and cycles."""
 
     format: int
     version: Name  #: version of gnnscale
@@ -73,7 +73,7 @@ class GeneratedDesign:
         self.check_words()
 
     def check_words(self) -> None:
-        """Check that no text has a special meaning in the files of a design."""
+        """Raise ConfigError if a name has characters that the generated files cannot hold."""
         check_label("board", self.board)
         for name in ("version", "sources", "part", "platform", "mode"):
             check_word(name, getattr(self, name))

@@ -45,7 +45,7 @@ class DesignPackage:
     def write(
         self, directory: Path, *, groups: Mapping[str, str], options: Mapping[str, Any]
     ) -> None:
-        """Write the design's directory, with the host's ``options`` and choices of ``groups``."""
+        """Write the design's directory; the host's ``groups`` and ``options`` are in train.yaml."""
         layer = self.header is not None
         texts = {
             "gnnscale_design.hpp": package.constants(self.design),
@@ -68,7 +68,7 @@ class DesignPackage:
 
 
 def generate(config: GenerateConfig) -> DesignPackage:
-    """Choose a design and prepare its files, without writing them.
+    """Return the best design with all contents of its directory, which is not written.
 
     Raises ConfigError if no design fits the board, the kernels do not support the model, or a
     compiler is missing for a design without a shipped library; GraphError if the graph store is not
@@ -91,7 +91,7 @@ def generate(config: GenerateConfig) -> DesignPackage:
 
 
 def _check_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
-    """Check that the kernels support the model; return the C++ header of its layers, if any."""
+    """Return the C++ header of custom layers, if any; ConfigError: the kernels lack the model."""
     num_features, num_classes = _widths(config, graph)
     if graph is not None and config.model.graph_read(graph).num_edge_features:
         raise ConfigError(

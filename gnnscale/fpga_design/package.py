@@ -121,7 +121,7 @@ def host_configuration(
     memory_bytes: int,
     link_bandwidth: float,
 ) -> str:
-    """Return ``train.yaml``, the file for ``gnnscale train config=FILE``."""
+    """Return ``train.yaml``: options of ``gnnscale train`` on ``cards`` simulated cards."""
     design.check_words()
     card = {
         "kind": "fpga",
@@ -183,7 +183,7 @@ class Vectors:
 
     @property
     def depths(self) -> dict[str, int]:
-        """Words of each buffer."""
+        """Number of 64-byte words of each input and output buffer, by buffer name."""
         sizes = {name: array.nbytes for name, array in self.step.inputs.items()}
         return {
             name: -(-num_bytes // _WORD)
@@ -204,7 +204,7 @@ class Vectors:
 def make_vectors(
     model: ModelConfig, *, num_features: int, num_classes: int, limits: ChipLimits, library: Path
 ) -> Vectors:
-    """Train a step of a small graph with the model's widths in C simulation."""
+    """Return a packed step of a small random graph and its result in C simulation."""
     torch.manual_seed(0)
     built = model.build(num_features=num_features, num_classes=num_classes)
     assert isinstance(built, GNN)

@@ -53,7 +53,7 @@ class Synthesis:
 
 
 def read_csynth(file: Path) -> Synthesis:
-    """Read ``csynth.xml``, the synthesis report of Vitis HLS (UG1399, from 2020.2 on).
+    """Return the estimates in ``csynth.xml``, a report of Vitis HLS (UG1399, from 2020.2 on).
 
     The parser stores only texts of elements in ``_PATHS``. It refuses a document type in every
     encoding, so that no entity is expanded. Raises ConfigError if the file is no report of Vitis
@@ -92,7 +92,7 @@ class _Texts:
         self._path: str | None = None
 
     def read(self, content: bytes) -> None:
-        """Parse a whole document."""
+        """Parse the XML in ``content`` into ``texts``; ConfigError: no XML, or a document type."""
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         parser.StartElementHandler = self._start
@@ -137,7 +137,7 @@ def _text(texts: dict[str, str], file: Path, path: str) -> str:
 
 
 def _float(text: str) -> float:
-    """Return a number, NaN for any other text."""
+    """Return the number in ``text``, NaN for any other text."""
     try:
         return float(text)
     except ValueError:
@@ -160,7 +160,7 @@ _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Read the worst negative slack in nanoseconds from a routed timing report."""
+    """Return the worst negative slack, in nanoseconds, of a routed timing report."""
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
@@ -188,7 +188,7 @@ _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")
 
 
 def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
-    """Read the resources of each compute unit of ``kernel`` by name."""
+    """Return the routed resources of each compute unit of ``kernel``, by the unit's name."""
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
     heads = next(
         (row for row in _rows(text) if row[0] == "Name" and set(_COLUMNS) <= set(row)), None
@@ -257,7 +257,7 @@ class Comparison:
 
 
 def compare(reports: Path, design: Path | None) -> Comparison:
-    """Compare the vendor's reports below ``reports`` with a design.
+    """Return the vendor's figures below ``reports`` next to the estimates of a design.
 
     ``design``: directory of the design. None: the nearest one above ``reports``. Raises ConfigError
     if reports or design are missing, the reports belong to another design, or a report has an
@@ -308,7 +308,7 @@ def _design_above(reports: Path) -> Path:
 
 
 def _find_reports(reports: Path) -> tuple[Path | None, Path | None, Path | None]:
-    """Return the synthesis, utilization and timing reports; the top function's come first."""
+    """Return the paths of a synthesis, a utilization and a timing report. None: not found."""
     csynth: list[Path] = []
     routed: dict[str, list[Path]] = {ending: [] for ending in _ROUTED}
     for number, file in enumerate(reports.rglob("*")):

@@ -110,12 +110,12 @@ class Cuda(Accelerator):
 
     @property
     def card_index(self) -> int:
-        """Number of the GPU."""
+        """Index of the GPU among the visible GPUs."""
         return self.index
 
     @property
     def gpu(self) -> int | None:
-        """Number of the GPU. None: the host emulates it."""
+        """Index of the GPU among the visible GPUs. None: the host emulates the GPU."""
         return None if self.host_driven else self.index
 
     @property
@@ -129,7 +129,7 @@ class Cuda(Accelerator):
         return self.topology != "device"
 
     def check(self) -> None:
-        """Check that the GPU exists, is not exclusively used, and has enough free memory."""
+        """Raise ConfigError unless the GPU exists, accepts processes and has ``memory_bytes``."""
         if not self.host_driven:
             find_gpu(self.index, memory_bytes=self.memory_bytes)
 
@@ -137,7 +137,7 @@ class Cuda(Accelerator):
         """Return whether GPU memory stores the full topology, and all feature rows.
 
         The topology (in bytes) has priority: reads of adjacency lists are short, so that they use a
-        link badly. ``kept`` are bytes of other data, ``budget`` those that a run may use.
+        link badly. ``kept`` are bytes of other data, ``budget`` all bytes that a run may use.
         """
         free, stored = budget - kept, []
         for memory, num_bytes in ((self.topology, topology), (self.features, features)):
@@ -147,20 +147,20 @@ class Cuda(Accelerator):
         return stored[0], stored[1]
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return the result of ``keeps`` for ``budget_bytes``."""
+        """Return whether the GPU stores the full topology, and all rows, in ``budget_bytes``."""
         budget = self.budget_bytes
         return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
     @property
     def budget_bytes(self) -> int:
-        """``memory_bytes``, or else the free memory by NVML, or of the host if it emulates."""
+        """Bytes that a run may use: ``memory_bytes``, or all free bytes of GPU (emulated: host)."""
         if self.memory_bytes is not None:
             return self.memory_bytes
         return read_memory().available if self.host_driven else _free_bytes(self.index)
 
 
 def find_all_gpus() -> int:
-    """Return the number of GPUs that this process may use, without initializing CUDA."""
+    """Return how many GPUs this process may use, by NVML, without CUDA; ConfigError: none."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError as error:
@@ -187,7 +187,7 @@ def _gpu(devices: tuple[nvml.Gpu, ...], index: int) -> nvml.Gpu:
 
 
 def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, nvml.Gpus]:
-    """Return an available GPU, and all GPUs of the machine, without initializing CUDA.
+    """Return an available GPU, and the driver with all visible GPUs, without initializing CUDA.
 
     ``index`` counts the GPUs of ``CUDA_VISIBLE_DEVICES``. The run needs ``memory_bytes``. None:
     whatever is free. Raises ConfigError if there is no such GPU, it is exclusively used, or its
@@ -214,7 +214,7 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
 
 @cache
 def _free_bytes(index: int) -> int:
-    """Return the free bytes of a GPU at the first call, before the run allocates any."""
+    """Return a GPU's free bytes at the first call, or free host memory if NVML has no number."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError:
@@ -245,12 +245,12 @@ class CardRates:
             raise ValueError("link: expected at least one row width")
 
     def link_bandwidth(self, row_bytes: int) -> float:
-        """Return the bytes per second of reads of ``row_bytes``, interpolated between widths."""
+        """Return the bytes per second of link reads of ``row_bytes``, interpolated by width."""
         widths, rates = zip(*sorted(self.link), strict=True)
         return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
 
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
-        """Return ``device`` with these rates for rows of ``row_bytes``; the user's rates stay."""
+        """Return ``device`` with these rates, for rows of ``row_bytes``, in place of defaults."""
         rates = {
             "macs_per_s": self.macs_per_s,
             "memory_bandwidth": self.memory_bandwidth,

@@ -64,7 +64,7 @@ class DeviceShare:
             check_range("depth", self.depth, 1)
 
     def host_samples_at(self, step: int) -> bool:
-        """Whether the host samples the mini-batch of ``step``; its steps are spread evenly."""
+        """Whether the host samples the mini-batch of ``step``; such steps are spread evenly."""
         if not self.host_samples:
             return False
         index = step % SAMPLED_IN_TURN
@@ -73,7 +73,7 @@ class DeviceShare:
 
     @property
     def host_threads(self) -> int:
-        """Host threads that compute at a time: stages that take turns share threads."""
+        """Number of host threads that compute at a time: stages that take turns share threads."""
         threads = self.threads
         if self.prefetch == BY_DEVICE:
             return 1  # launches the device's steps
@@ -86,7 +86,7 @@ class DeviceShare:
 
 @dataclass(frozen=True, kw_only=True)
 class _ShareValues(DeviceShare):
-    """Share as stored values, without its device."""
+    """Share of a device as stored values, without the device itself."""
 
     device: Any = None
 
@@ -104,21 +104,21 @@ class DevicePlan:
 
     @cached_property
     def batch_size(self) -> int:
-        """Seeds of a full mini-batch over all devices."""
+        """Number of seeds of a full mini-batch over all devices."""
         return sum(share.num_seeds for share in self.shares)
 
     @cached_property
     def split(self) -> tuple[int, ...]:
-        """Seeds of each device in a full mini-batch."""
+        """Number of seeds of each device in a full mini-batch."""
         return tuple(share.num_seeds for share in self.shares)
 
     @property
     def host_threads(self) -> int:
-        """Host threads of all workers that compute at a time."""
+        """Number of host threads of all workers that compute at a time."""
         return sum(share.host_threads for share in self.shares)
 
     def counts(self, num_seeds: int) -> tuple[int, ...]:
-        """Return each device's seeds in a mini-batch of ``num_seeds``, full or not."""
+        """Return each device's number of seeds in a mini-batch of ``num_seeds``, full or not."""
         if num_seeds == self.batch_size:
             return self.split
         return tuple(apportion(self.split, num_seeds))
@@ -252,7 +252,10 @@ class CpuEachConfig(DevicePlanConfig):
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split`` with the same sum and no part above its maximum."""
+    """Return the split nearest to ``split``, of equal sum, with no part above its maximum.
+
+    Raises ConfigError if the sum of ``max_seeds`` is smaller than that of ``split``.
+    """
     total, parts, full = sum(split), list(split), dict[int, int]()
     while True:
         limits = ((i, m) for i, m in enumerate(max_seeds) if m is not None and i not in full)
@@ -271,7 +274,7 @@ def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[in
 
 
 def check_split(option: str, split: Sequence[int], num_devices: int, batch_size: int) -> None:
-    """Check that ``split`` has a part per device, none negative, which sum to the mini-batch."""
+    """Raise ConfigError unless ``split`` has ``num_devices`` parts from 0 on of ``batch_size``."""
     option = f"{option}={list(split)}"
     if len(split) != num_devices:
         raise ConfigError(f"{option}: expected a number for each of {num_devices} devices")

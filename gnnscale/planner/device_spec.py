@@ -87,16 +87,16 @@ class Device:
             )
 
     def check(self) -> None:
-        """Check that this machine has the device; the error names an alternative."""
+        """Raise ConfigError, naming an alternative, if this machine does not have the device."""
 
     @property
     def card_index(self) -> int | None:
-        """Number of the physical card. None: no other device can share the card."""
+        """Index of the physical card. None: no other device can share the card."""
         return None
 
     @property
     def gpu(self) -> int | None:
-        """Number of the NVIDIA GPU, for NVML. None: the device is no GPU."""
+        """Index of the NVIDIA GPU, for NVML. None: the device is no GPU."""
         return None
 
     @property
@@ -328,7 +328,7 @@ class Fpga(Accelerator):
         return self.bitstream is None
 
     def check(self) -> None:
-        """Check that a simulated card has index 0."""
+        """Raise ConfigError if a card in C simulation has an index other than 0."""
         if self.simulated and self.index != 0:
             raise ConfigError(
                 f"device_plan.devices: {self.name}: index={self.index}: expected 0 in C "

@@ -34,7 +34,7 @@ class Degrees:
 
     @classmethod
     def from_arrays(cls, inward: IntArray, outward: IntArray) -> Degrees:
-        """Group vertices by their degrees, ``[num_vertices]`` integers each."""
+        """Return the classes of vertices with these degrees, ``[num_vertices]`` integers each."""
         # Sorting packed numbers takes a tenth of the time of sorting pairs.
         base = int(outward.max(initial=0)) + 1
         pairs, counts = np.unique(inward.astype(np.int64) * base + outward, return_counts=True)
@@ -99,7 +99,7 @@ class Degrees:
 def expected_size(
     degrees: Degrees, fanouts: Sequence[int], num_seeds: float
 ) -> tuple[BatchSize, Float64Array]:
-    """Return the expected mini-batch of ``num_seeds`` seeds that are drawn uniformly.
+    """Return the expected sizes of a mini-batch of ``num_seeds`` seeds drawn uniformly.
 
     Every vertex samples min(degree, fan-out) neighbors; a fan-out of -1 samples all. A neighbor is
     any vertex, with probability ``c`` proportional to its out-degree: ``m`` draws contain the
@@ -162,14 +162,14 @@ class PublishedGraph:
         return Degrees.lognormal(count, mean, self.skew, directed=self.directed)
 
     def size(self, fanouts: Sequence[int], num_seeds: float) -> BatchSize:
-        """Return the expected mini-batch of ``num_seeds`` seeds; see ``expected_size``."""
+        """Return the expected sizes of a mini-batch of ``num_seeds``; see ``expected_size``."""
         return expected_size(self.degrees, fanouts, num_seeds)[0]
 
 
 def _published(
     sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
 ) -> PublishedGraph:
-    """Return a graph by its first five fields; a citation graph, partly reached, is directed."""
+    """Return a graph of ``sizes``, its first five fields; ``num_reached`` makes it directed."""
     num_vertices, num_edges, num_features, num_classes, num_train = sizes
     return PublishedGraph(
         num_vertices=num_vertices,

@@ -33,7 +33,7 @@ def batch_memory_bytes(device: Accelerator, workload: Workload) -> int:
 def max_seeds(
     device: Device, workload: Workload, in_flight: int, *, spare: float = _SPARE
 ) -> int | None:
-    """Return the largest slice of which ``in_flight`` mini-batches fit into a device.
+    """Return the maximum seeds of a slice of which ``in_flight`` mini-batches fit into a device.
 
     ``spare`` is the fraction of the memory to leave free. None: no limit, for a device in host
     memory or if a whole mini-batch fits.
@@ -107,7 +107,7 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Check that each device can hold its part of a mini-batch; errors propose options that fit."""
+    """Raise ConfigError with proposals if a device cannot hold its part of a mini-batch."""
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
@@ -169,7 +169,7 @@ def plan_devices(
     per_machine: int | None = None,
     correction: Correction | None = None,
 ) -> list[tuple[device_plan.DevicePlan, equations.Prediction]]:
-    """Return a plan for every way to prefetch, ordered by predicted step time.
+    """Return a plan and its prediction for every way to prefetch, by predicted step time.
 
     Every worker gets at least one host thread. With more workers than cores, workers have one
     thread each and take turns. Otherwise every thread that may compute has a core, unless
@@ -242,12 +242,12 @@ def _choices(
 
 
 def _computes(device: Device) -> bool:
-    """Whether the host's threads are the device."""
+    """Whether the host's threads are the device, which is no accelerator."""
     return not isinstance(device, Accelerator)
 
 
 def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], int]]:
-    """Yield the host threads of each processor of the plan, and of every accelerator."""
+    """Yield divisions of ``cores``: the threads of each CPU device, and of every accelerator."""
     num_processors = sum(_computes(device) for device in devices)
     num_accelerators = len(devices) - num_processors
     largest = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
@@ -259,7 +259,7 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Divide a worker's threads among its stages, for every mode that has enough threads."""
+    """Return a worker's threads by stage, for every prefetch mode with enough threads."""
     num_computing = 1 if computes else 0
     threads_by_mode: dict[str, tuple[int, int, int]] = {}
     if prefetch == "none" or (prefetch == "auto" and computes):
@@ -282,13 +282,13 @@ def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> 
 
 
 def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
-    """Divide threads in proportion to work, at least one each."""
+    """Return ``threads`` divided in proportion to ``seconds``, at least one each."""
     spare = max(threads - len(seconds), 0)
     return [1 + extra for extra in device_plan.apportion(seconds, spare)]
 
 
 def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Divide the mini-batch in proportion to each device's seeds per second."""
+    """Return the split in proportion to each device's seeds per second, ``split`` by ``times``."""
     pairs = zip(split, times, strict=True)
     speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
     return device_plan.apportion(speeds, sum(split))
@@ -323,7 +323,7 @@ def _evaluate(
     *,
     fixed: bool,
 ) -> tuple[device_plan.DevicePlan, equations.Prediction]:
-    """Predict a plan, after balancing its split unless the split is ``fixed``."""
+    """Return a plan and its prediction, with a balanced split unless the split is ``fixed``."""
     best = plan, expect(plan)
     if fixed or len(plan.shares) == 1:
         return best

@@ -111,7 +111,7 @@ class Platform(PlatformConfig):
         return (Cpu(name="cpu"), *self._accelerators(range(num_accelerators)))
 
     def _accelerators(self, numbers: Sequence[int]) -> tuple[Device, ...]:
-        """Return the accelerators with these numbers in their names."""
+        """Return an accelerator for each of ``numbers``, which is part of its name."""
         entries = [dict(self.accelerator or {}) for _ in numbers]
         for number, entry in zip(numbers, entries, strict=True):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
@@ -127,7 +127,7 @@ class Platform(PlatformConfig):
         return self
 
     def effective(self) -> Platform:
-        """Return this platform with effective rates in place of peak rates."""
+        """Return this platform with peak rates times ``efficiency`` as its rates."""
         if self.efficiency is None:
             return self
         accelerator = self.accelerator
@@ -150,12 +150,12 @@ class Platform(PlatformConfig):
 
     @property
     def listed_bandwidth(self) -> float:
-        """Bytes per second of host memory by the data sheet."""
+        """Bytes per second of host memory by the data sheet, or else by ``processor.rates``."""
         return self.memory_bandwidth or self.processor.rates.memory_bandwidth[-1]
 
     @property
     def change(self) -> str | None:
-        """Differences between this machine and ``measured_on``. None: no difference."""
+        """Differences of this machine from ``measured_on``. None: equal, or not measured."""
         if self.measured_on is None:
             return None
         then, now = asdict(self.measured_on), asdict(MachineIdentity.here())
@@ -179,7 +179,7 @@ def estimate_file() -> Path:
 
 
 def read_platform(file: Path) -> Platform:
-    """Read a platform that ``Platform.write`` has written; FileNotFoundError, or ConfigError."""
+    """Return a platform that ``write`` has stored; ConfigError, FileNotFoundError: no such file."""
     content = read_yaml(file)
     check_references(file, content, allowed=False)
     try:
@@ -200,7 +200,7 @@ class ThisMachine(PlatformConfig):
     file: Path | None = None
 
     def open(self) -> Platform:
-        """Read the measured rates; ConfigError: there are none of this machine."""
+        """Return the stored platform; ConfigError: none, or (unless ``file``) another machine's."""
         file = self.file or platform_file()
         try:
             platform = read_platform(file)
@@ -231,7 +231,7 @@ class ThisGpu(PlatformConfig):
         check_range("platform.row_bytes", self.row_bytes, 1)
 
     def open(self) -> Platform:
-        """Read the rates of processor and GPU; ConfigError: one is missing, or was not measured."""
+        """Return the platform of processor and GPU by stored rates; ConfigError: one is missing."""
         gpu, gpus = find_gpu(self.index)
         rates = read_rates(gpu.uuid, gpus.driver)
         if rates is None:

@@ -79,7 +79,7 @@ class Rates:
             check_amounts(f"processor.rates.{name}", values)
 
     def scaled(self, efficiency: Efficiency) -> Rates:
-        """Return the effective rates of these peak rates."""
+        """Return these peak rates times the reached fractions in ``efficiency``."""
         parts = dict.fromkeys(_TRAINER_RATES, efficiency.processor)
         parts |= dict.fromkeys(_MEMORY_RATES, efficiency.memory)
         rates: dict[str, Any] = {
@@ -235,7 +235,7 @@ class Processor:
 
 
 def check_amounts(option: str, amounts: float | Sequence[float] | None) -> None:
-    """Check that seconds are 0 to 1e9, and that rates and bytes are at least 1e-9."""
+    """Raise ConfigError unless seconds are 0 to 1e9, and rates and bytes at least 1e-9."""
     name = option.rpartition(".")[2]
     seconds = name == "straggler_wait" or (name.endswith("_s") and not name.endswith("_per_s"))
     for value in (amounts,) if isinstance(amounts, (int, float)) else amounts or ():

@@ -86,7 +86,7 @@ def custom_kinds() -> tuple[DeviceKind, ...]:
 
 
 def device_kind(kind: str) -> DeviceKind:
-    """Return the entry registered under ``kind``."""
+    """Return the entry registered under ``kind``; ConfigError: there is none."""
     check_choice("kind", kind, _KINDS)
     return _KINDS[kind]
 

@@ -85,13 +85,13 @@ class BlockArrays(Block):
 
     @property
     def lists(self) -> RowSegments:
-        """Sources of each destination."""
+        """Sources of each destination, as segments of local ids."""
         return RowSegments(indptr=self.indptr, indices=self.indices, num_rows=self.num_vertices)
 
     def aggregate(
         self, h: torch.Tensor, rule: Rule, degrees: torch.Tensor | None, act: Activation | None
     ) -> torch.Tensor:
-        """Activate ``h`` and aggregate it, with gradient."""
+        """Return ``h`` activated by ``act`` and aggregated by ``rule``, with gradient."""
         factors = coefficients(self, rule, degrees)
         out: torch.Tensor = _DeviceAggregate.apply(h, self, factors, act)  # type: ignore[no-untyped-call]
         return out
@@ -103,7 +103,7 @@ _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCoefficients:
-    """``Aggregation`` of a device block; entries past the valid edges and rows are undefined."""
+    """Weights and scales of a block's aggregation; undefined past the valid edges and rows."""
 
     concatenates: bool  #: whether a destination's row is concatenated to its sum, or added
     weights: torch.Tensor | None = None  #: ``[num_edges]`` float32. None: ones
@@ -192,7 +192,7 @@ def load_aggregated(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Aggregate rows of a table while reading them (fused load-aggregate), without gradient.
+    """Return rows of a table aggregated while they are read (fused load-aggregate), no gradient.
 
     ``table`` is ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``. ``degrees``
     are ``[num_src]`` float32 in the full graph, if ``rule`` uses them. ``dtype`` of the result is
@@ -205,7 +205,7 @@ def load_aggregated(
 def transposed(
     block: BlockArrays, weights: torch.Tensor | None, dst_scale: torch.Tensor | None
 ) -> tuple[RowSegments, torch.Tensor | None]:
-    """Turn a block around: the destinations of every source, in the order of the edges.
+    """Return the transposed block: the destinations of every source, in the order of the edges.
 
     The second result is ``weights[e] * dst_scale[dst]``, ``[num_edges]`` float32 in the order of
     the lists. None: both are None.
@@ -302,7 +302,7 @@ def sum_rows(
     self_out: torch.Tensor | None = None,
     num_self_rows: torch.Tensor | None = None,
 ) -> None:
-    """Launch ``aggregate`` of aggregate.cu, with four columns at a time if all rows are aligned.
+    """Write the sums of source rows over the segments ``lists`` into ``out`` (aggregate.cu).
 
     Args:
         x: ``[n, f]`` source rows.

@@ -151,13 +151,13 @@ class CudaBackend:
         return self._host.sampler.sample(batch.slice_seeds, batch.step)
 
     def load(self, batch: CudaBatch) -> Inputs:
-        """Read the first layer's input; waits for the device."""
+        """Return the first layer's input; waits for the device."""
         with self._naming(_STEP, batch.step, batch.num_seeds):
             inputs, counts = self._host_driven.load(batch)
         return replace(inputs, traffic=self._traffic(BatchSize.of(batch), counts, batch.sent_bytes))
 
     def transfer(self, batch: CudaBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Wrap the mini-batch, which is in device memory."""
+        """Return the mini-batch, which is already in device memory, with its ``inputs``."""
         return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
@@ -174,7 +174,7 @@ class CudaBackend:
         )
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of the shared parameters to the host."""
+        """Copy the gradients of the shared parameters into the tensors ``into``, and reset them."""
         self._wait()
         for target, grad in zip(into, self._learner.take_gradients(), strict=True):
             target.copy_(grad)
@@ -204,7 +204,7 @@ class CudaBackend:
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield exact rows; see ``InferenceCapable.inferred_rows``."""
+        """Yield rows of exact inference; see ``InferenceCapable.inferred_rows``."""
         self._wait()
         with self._naming("in evaluation"):
             if self._inference is None:
@@ -222,7 +222,7 @@ class CudaBackend:
         self._host.set_threads(threads)
 
     def close(self) -> None:
-        """Wait for the streams, and unregister host memory."""
+        """Wait for the streams, unregister host memory, and close the caches' device memory."""
         for stream in (self._streams.reading, self._streams.training):
             stream.close()
         self._engine.close()
@@ -243,12 +243,12 @@ class CudaBackend:
         return {} if not rows or self._cache is None else self._cache.counters(rows)
 
     def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
-        """Return a context that adds the device and the step to CUDA errors."""
+        """Return a context that raises CUDA errors as ``DeviceError`` with device and ``when``."""
         return CudaErrorContext(self.device.label, when, numbers)
 
 
 def _check_use(device: Cuda, engine: Engine) -> None:
-    """Warn if the profiling run, which ends before this call, left little memory."""
+    """Log a warning if the peak use of device memory so far is above 0.9 of the budget."""
     peak, budget = engine.peak_bytes(), engine.memory_bytes
     if peak > _WARN_FRACTION * budget:
         _LOG.warning(
@@ -259,7 +259,7 @@ def _check_use(device: Cuda, engine: Engine) -> None:
 
 
 class CudaErrorContext:
-    """Context manager that adds device and step to CUDA errors; faster than a generator."""
+    """Context manager that raises CUDA errors as ``DeviceError`` with device and step."""
 
     def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
         """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""
@@ -271,7 +271,7 @@ class CudaErrorContext:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
-        """Raise a CUDA error as an error of the device."""
+        """Raise a CUDA error as ``DeviceError``, or as ``DeviceMemoryError`` if memory ran out."""
         if error is None or isinstance(error, HostReadError) or not isinstance(error, Exception):
             return
         label, when = self._label, self._when % self._numbers

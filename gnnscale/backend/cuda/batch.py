@@ -30,12 +30,12 @@ class CudaBatch(MiniBatch):
 
     @property
     def first_seed(self) -> int:
-        """First seed."""
+        """First seed vertex, as a number on the host."""
         return int(self.host_seeds[0])
 
     @property
     def input_block(self) -> CudaBlock:
-        """The block that reads the input features."""
+        """Block of the first layer, which reads the input features."""
         block = self.blocks[0]
         assert isinstance(block, CudaBlock)
         return block
@@ -50,7 +50,7 @@ class CudaBatch(MiniBatch):
         return replace(self, blocks=tuple(replace(block) for block in self.blocks))
 
     def copy(self) -> CudaBatch:
-        """Return a copy of all arrays, which later samples do not overwrite."""
+        """Return a copy of the mini-batch whose arrays later samples do not overwrite."""
         vertices = self.vertices.clone()
         blocks = tuple(
             block.copy(vertices) for block in self.blocks if isinstance(block, CudaBlock)

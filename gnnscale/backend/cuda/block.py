@@ -22,7 +22,7 @@ _PROBABILITIES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceActivation(Activation):
-    """Activation of rows whose number and step only the device may know; later rows become 0."""
+    """ReLU and dropout of rows whose number only the device may know; rows past it become 0."""
 
     block: BlockArrays  #: row i belongs to its vertex i
     count: torch.Tensor  #: int64 on the device: entry 0 is the number of rows
@@ -42,7 +42,7 @@ class DeviceActivation(Activation):
         return scale
 
     def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
-        """Return the gradient with respect to the input of the activation."""
+        """Return the input's gradient, from activated rows ``y`` and their gradient ``grad``."""
         out = torch.empty_like(grad)
         sizes = (np.int32(row_type(grad)), np.int64(grad.numel()))
         name = f"relu_dropout_backward_{columns_at_once(y, grad, out)}"
@@ -73,7 +73,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the activation of rows of the destinations, or of the ``sources``."""
+        """Return the ReLU and dropout for rows of the destinations, or of the ``sources``."""
         return DeviceActivation(
             p=p,
             seed=seed,
@@ -115,7 +115,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return out
 
     def sums(self, degrees: torch.Tensor | None) -> DeviceMessageSums:
-        """Return the reductions of messages over its edges."""
+        """Return the reductions of messages by destination: sum, mean and maximum."""
         return DeviceMessageSums(self, degrees)
 
 
@@ -231,7 +231,7 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the maximum of messages, which share gradients if equal; 0 without messages."""
+        """Return each destination's maximum, 0 without messages; equal maxima share gradients."""
         flat = messages.flatten(1).contiguous()
         out: torch.Tensor = _DeviceSegmentMax.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
         return out.view(self.num_dst, *messages.shape[1:])

@@ -54,18 +54,18 @@ class DeviceGraph:
 
     @property
     def num_vertices(self) -> int:
-        """Vertices of the graph."""
+        """Number of vertices of the graph."""
         return len(self.indptr) - 1
 
     @property
     def num_edges(self) -> int:
-        """Edges of the graph."""
+        """Number of edges of the graph."""
         return len(self.indices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """Sizes of a sample, of each hop from the seeds outwards."""
+    """Numbers of vertices and edges of a sample, by hop from the seeds outwards."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -73,7 +73,7 @@ class SampleSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCapacity:
-    """Capacity of a sample's arrays, of each hop; layer-wise, with all edges to choose from."""
+    """Maximum sizes of a sample by hop; layer-wise sampling counts all candidate edges."""
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -124,17 +124,17 @@ class BatchCapacity:
 
     @property
     def max_edges(self) -> int:
-        """Edges of the largest hop."""
+        """Maximum number of edges of a hop."""
         return max(self.num_edges)
 
     @property
     def max_vertices(self) -> int:
-        """Vertices of a sample."""
+        """Maximum number of vertices of a sample."""
         return self.num_vertices[-1]
 
     @property
     def num_stamps(self) -> int:
-        """Stamps of a sample: one for each vertex, and one for each edge that claims a vertex."""
+        """Number of stamps of a sample: one per vertex, and one per edge that claims a vertex."""
         return self.max_vertices + self.max_edges
 
 
@@ -162,14 +162,14 @@ def fanouts_of(sampling: Sampling) -> list[int]:
 
 
 def replaces(sampling: Sampling, fanout: int) -> bool:
-    """Return whether a hop samples with replacement."""
+    """Return whether a hop of ``fanout`` samples neighbors with replacement."""
     return not isinstance(sampling, LayerSampling) and sampling.replace and fanout >= 0
 
 
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the capacity observed in the first slices of a run, also of a resumed one."""
+    """Return the capacity observed in host samples of ``first_slices``, by default the maximum."""
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [
@@ -181,7 +181,7 @@ def envelope(
 
 
 def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
-    """Return the sizes of a mini-batch; layer-wise, with all edges to choose from."""
+    """Return a mini-batch's sizes by hop; layer-wise sampling counts all candidate edges."""
     blocks = batch.blocks[::-1]
     edges = tuple(block.num_edges for block in blocks)
     if isinstance(sampling, LayerSampling):

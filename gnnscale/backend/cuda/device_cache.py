@@ -59,20 +59,20 @@ NO_LISTS = [0] * (2 + MAX_MEMBERS + 1 + 2 * MAX_MEMBERS)
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRows:
-    """Feature rows cached at the members."""
+    """Feature rows cached at the members of a clique."""
 
     slots: CacheSlots
     tables: tuple[torch.Tensor, ...]  #: ``[n_k, width]`` of each member, in the host's type
 
     @property
     def words(self) -> list[int]:
-        """Words that the gather kernel reads."""
+        """Slots and addresses of the tables, as the integers that the gather kernel reads."""
         return self.slots.words(self.tables)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceAdjacencyCache:
-    """Adjacency lists cached at the members."""
+    """Adjacency lists cached at the members of a clique."""
 
     slots: CacheSlots
     indptr: tuple[torch.Tensor, ...]  #: ``[m_k + 1]`` int64 of each member
@@ -80,7 +80,7 @@ class DeviceAdjacencyCache:
 
     @property
     def words(self) -> list[int]:
-        """Words that sampling kernels read."""
+        """Slots and addresses of the lists, as the integers that sampling kernels read."""
         return self.slots.words(self.indptr, self.indices)
 
 
@@ -108,7 +108,7 @@ class _Layout:
 
 
 class ResidentCache:
-    """Static cache of one device in one piece of memory, with access to the caches of its peers.
+    """Cache memory of one device, in one piece, with access to the caches of its peers.
 
     Peers exchange only the addresses of their pieces, and open them once every member is filled:
 
@@ -145,7 +145,7 @@ class ResidentCache:
 
     @property
     def has_no_peers(self) -> bool:
-        """Whether the device is the only member."""
+        """Whether the device is the only member of its clique."""
         return len(self._pieces) == 1
 
     def open_peers(self, addresses: Sequence[str]) -> None:

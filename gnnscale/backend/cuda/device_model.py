@@ -38,7 +38,7 @@ class DeviceModel:
     def __init__(
         self, host: BackendInputs, engine: Engine, records: StepRecords | None = None
     ) -> None:
-        """Copy the host's model without weights; ``records`` are those of device-driven steps."""
+        """Copy the host's model; ``records`` of device-driven steps add an optimizer."""
         self._host = host
         self._engine = engine
         self._model = copy.deepcopy(host.model).to(engine.device).train()
@@ -105,7 +105,7 @@ class DeviceModel:
     def _summed(
         self, gradients: list[torch.Tensor], add_up: Callable[[torch.Tensor], None]
     ) -> list[torch.Tensor]:
-        """All-reduce gradients and the halt flag: a device that has halted halts all."""
+        """Return all-reduced gradients; with them the halt flag: one halted device halts all."""
         halted, bucket = self._records.halted, self._bucket
         parts = [gradient.flatten() for gradient in gradients]
         torch.cat([*parts, halted.reshape(1)], out=bucket)
@@ -143,7 +143,7 @@ class DeviceModel:
         optimizer.zero_grad()
 
     def _clip(self, parameters: list[torch.nn.Parameter], max_norm: float) -> None:
-        """Scale gradients down to a global L2 norm; unshared parameters are summed over devices."""
+        """Clip gradients to a global L2 norm, which counts unshared parameters of all devices."""
         if not self._unshared:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             return
@@ -158,7 +158,7 @@ class DeviceModel:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def load_state(self) -> None:
-        """Copy the host's weights, buffers and, for device-driven steps, optimizer state."""
+        """Copy the host's weights, buffers and optimizer state (device-driven) to the device."""
         self._model.load_state_dict(self._host.model.state_dict())
         if self._optimizer is not None:
             step_inputs, optimizer = self._owned()
@@ -167,7 +167,7 @@ class DeviceModel:
 
     @torch.no_grad()
     def load_weights(self) -> None:
-        """Copy the host's weights."""
+        """Copy the host's weights to the device."""
         pairs = zip(self._model.parameters(), self._host.model.parameters(), strict=True)
         for parameter, theirs in pairs:
             parameter.copy_(theirs)

@@ -73,7 +73,7 @@ class DeviceSample:
 
     @property
     def list_reads(self) -> torch.Tensor | None:
-        """Reads of adjacency lists by location. None: no lists are cached."""
+        """``read_counts``, numbers of list reads by location. None: no lists are cached."""
         return None if self.graph.cached is None else self.read_counts
 
     @cached_property
@@ -177,7 +177,7 @@ def _optional(array: torch.Tensor | None, size: int) -> Array | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSeeds:
-    """Seeds of a step on the host."""
+    """Seeds of a device's step, and the vertices that they expand, on the host."""
 
     vertices: Array  #: ``[n]`` vertices whose neighborhoods are sampled
     slice_seeds: Array  #: ``[m]`` seeds of the slice: vertices, or numbers of edges
@@ -185,15 +185,15 @@ class DeviceSeeds:
 
     @property
     def count(self) -> int:
-        """Seeds of the slice, over which its loss is averaged."""
+        """Number of seeds of the slice, over which its loss is averaged."""
         return len(self.slice_seeds)
 
     def links_on(self, device: torch.device) -> Links | None:
-        """Return the predicted edges as tensors of ``device``."""
+        """Return the predicted edges as tensors of ``device``. None: seeds are vertices."""
         return None if self.edges is None else links_on(self.edges.links, device)
 
     def without_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return sources and destinations of edges without messages, as tensors of ``device``."""
+        """Return sources and destinations of edges that samples exclude. None: vertex seeds."""
         if self.edges is None:
             return None
         sources, destinations = (
@@ -213,7 +213,7 @@ def links_on(links: Links, device: torch.device) -> Links:
 
 
 def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
-    """Return the vertices from which ``seeds``, checked against the graph, are sampled."""
+    """Return ``seeds`` with the vertices that are expanded; ValueError: a seed is no vertex."""
     if isinstance(host.sampler, LinkSampler):
         edges = host.sampler.draw(seeds, step)
         return DeviceSeeds(vertices=edges.vertices, slice_seeds=np.array(seeds), edges=edges)

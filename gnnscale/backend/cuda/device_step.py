@@ -66,7 +66,7 @@ class StepSlot:
         return ReadCounts(lists=tuple(counts[:num_lists]), rows=tuple(row_counts))
 
     def sample(self, seeds: DeviceSeeds) -> None:
-        """Read the step's record, and sample; on a stream."""
+        """Queue the copy of the step's record and the sampling, on the current stream."""
         count = len(seeds.vertices)
         self._kernels.take(count)
         self._sample = self.reader.sample(
@@ -75,7 +75,7 @@ class StepSlot:
         self._kernels.sampled(self._sample.state)
 
     def load(self, seeds: DeviceSeeds, step: int, sizes: SampleSizes) -> None:
-        """Read the first layer's input, and update a dynamic cache; on a stream."""
+        """Queue reads of the first layer's input, and a dynamic cache's update, on the stream."""
         batch = self.reader.batch(self.current_sample, seeds, sizes, step=step)
         self._read = (batch, self.reader.load(batch, slot=self._number))
         if self._replaced is not None:
@@ -85,7 +85,7 @@ class StepSlot:
         self._kernels.read()
 
     def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
-        """Propagate, update the weights, and report; on a stream.
+        """Queue propagation, weight update and report, on the current stream.
 
         ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
         """
@@ -101,7 +101,7 @@ class StepSlot:
         self._kernels.report(sample.state, loss.float().reshape(1), sample.list_reads, rows)
 
     def keep(self, seeds: DeviceSeeds) -> None:
-        """Store the last batch read as the batch of the recording; on a stream."""
+        """Store the last batch read, for recorded training of as many seeds as ``seeds``."""
         assert self._read is not None
         self._recorded[seeds.count] = self._read
 

@@ -68,7 +68,7 @@ class IpcMemory:
 
 
 class _Span:
-    """Memory that torch wraps as a tensor without a copy."""
+    """Range of GPU memory that torch wraps as a tensor without a copy."""
 
     def __init__(self, pointer: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -103,7 +103,7 @@ def check_gpu(index: int, *, memory_bytes: int | None = None) -> Gpu:
 
 
 def _check_torch(gpus: Gpus) -> None:
-    """Refuse a torch without CUDA, or with a CUDA major version newer than the driver's."""
+    """Raise ConfigError if torch is built without CUDA, or for a newer CUDA than the driver's."""
     built_for = torch.version.cuda
     if built_for is None:
         raise ConfigError(
@@ -164,7 +164,7 @@ class Engine(Protocol):
         """Return the peak use of device memory in bytes."""
 
     def close(self) -> None:
-        """Unregister host memory."""
+        """Unregister host memory, and close device memory of ``memory`` and ``open_memory``."""
 
 
 class CudaEngine:
@@ -204,11 +204,11 @@ class CudaEngine:
         return self._register(SharedSegment.of(array, _name(dtype)))
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return a segment that the GPU reads and writes, until ``close``."""
+        """Return uninitialized host memory that the GPU reads and writes, until ``close``."""
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory outside torch's allocator, whose budget shrinks accordingly."""
+        """Return memory outside torch's allocator, whose budget shrinks by ``num_bytes``."""
         if num_bytes > self.free_bytes():
             raise DeviceMemoryError(
                 f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
@@ -235,15 +235,15 @@ class CudaEngine:
         torch.cuda.synchronize(self.device)
 
     def free_bytes(self) -> int:
-        """Return the budget less the memory of torch's allocator."""
+        """Return the bytes of the budget that torch's allocator does not use."""
         return max(self.memory_bytes - torch.cuda.memory_allocated(self.device), 0)
 
     def peak_bytes(self) -> int:
-        """Return the peak of torch's allocator."""
+        """Return the peak bytes of torch's allocator."""
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:
-        """Unregister all segments; after a GPU failure the end of the process frees them."""
+        """Unregister all segments, ignoring failures, and close own and peers' device memory."""
         for segment in self._segments:
             with suppress(RuntimeError):
                 segment.unregister()

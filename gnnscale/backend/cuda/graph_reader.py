@@ -51,7 +51,7 @@ class GraphPipeline:
         num_slots: int,
         bounded: bool,
     ) -> None:
-        """Allocate buffers; ``bounded``: of the observed capacity instead of the maximum."""
+        """Allocate buffers of ``num_slots`` samples; ``bounded``: of the capacity ``envelope``."""
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
@@ -126,7 +126,7 @@ class GraphPipeline:
         )
 
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """Exchange blocks with devices of other columns, on the current stream (P3)."""
+        """Return ``inputs``, in P3 with the aggregated columns of every device's mini-batch."""
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
 
     def sample(
@@ -137,7 +137,7 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Launch the sampling kernels for ``[n]`` int64 ``seeds``, on the current stream.
+        """Return the sample of ``[n]`` int64 ``seeds``, queued on the current stream.
 
         ``step`` is ``[1]`` int64 on the device if only the device knows it.
         """
@@ -163,7 +163,7 @@ class GraphPipeline:
         return replace(batch, links=links, slice_seeds=seeds.slice_seeds)
 
     def row_reads(self, slot: int = 0) -> torch.Tensor | None:
-        """Return ``[num_members + 1]`` rows read by location, once loaded. None: no cache."""
+        """Return ``[num_members + 1]`` numbers of rows read by location. None: no cache."""
         placed = self.placed
         if self._gather is None or (placed.cached is None and placed.following is None):
             return None
@@ -185,7 +185,7 @@ class GraphPipeline:
         following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
-        """Launch the kernels that read the first layer's input into ``slot``."""
+        """Return the first layer's input, whose reads into ``slot`` are queued."""
         graph, vertices, degrees = self.placed, batch.vertices, None
         if self._uses_degrees:
             degrees = graph.degrees_of(self._kernels, vertices, batch.num_sources)

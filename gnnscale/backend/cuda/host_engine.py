@@ -85,7 +85,7 @@ class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def no_host_reads() -> Iterator[None]:
-    """Refuse torch operations in this thread that wait for a GPU."""
+    """Raise HostReadError, within ``with``, for torch operations that wait for a GPU."""
     with _NoReads(), _NoReadsBelow():  # type: ignore[no-untyped-call]
         yield
 
@@ -238,7 +238,7 @@ class HostEngine:
         return torch.empty(shape, dtype=dtype)
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory of a shared file."""
+        """Return memory of a shared file; DeviceMemoryError: it exceeds the budget."""
         if num_bytes > self.memory_bytes:
             raise DeviceMemoryError(
                 f"cuda on the host: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
@@ -266,7 +266,7 @@ class HostEngine:
         """Do nothing: work outside of streams is done immediately."""
 
     def free_bytes(self) -> int:
-        """Return the budget, without an account of its use."""
+        """Return the bytes of the whole budget; used memory is not counted."""
         return self.memory_bytes
 
     def peak_bytes(self) -> int:

@@ -135,7 +135,7 @@ _ERROR_BYTES = 1024
 
 
 class HostKernels:
-    """Launcher that runs kernels immediately, on tensors of the host; blocks are its threads."""
+    """Launcher that runs kernels at once, on host tensors; threads stand for multiprocessors."""
 
     def __init__(self, *, num_threads: int | None = None) -> None:
         """Load the kernels, compiled on first use; ``num_threads`` of None: all cores."""

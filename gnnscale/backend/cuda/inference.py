@@ -31,14 +31,14 @@ _MAX_FRACTION = 0.4
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """Rows of some vertices."""
+    """Rows of a layer, and the number of each vertex's row."""
 
     rows: torch.Tensor  #: ``[n, width]`` that kernels read
     on_device: bool  #: whether the rows are in device memory
     row_of: torch.Tensor | None  #: ``[num_vertices]`` int64 row of each vertex. None: its id
 
     def ids(self, vertices: torch.Tensor) -> torch.Tensor:
-        """Return the row of each vertex."""
+        """Return the number of each vertex's row, ``[n]``."""
         return vertices if self.row_of is None else self.row_of[vertices.long()]
 
 
@@ -80,7 +80,7 @@ class CudaInference:
     def _hidden(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> _Table:
-        """Compute a hidden layer."""
+        """Return the rows of ``vertices`` in layer ``index``, in device memory if they fit."""
         shape = (len(vertices), model.widths[index + 1])
         on_device = 4 * shape[0] * shape[1] <= _MAX_FRACTION * self._engine.free_bytes()
         if on_device:
@@ -141,7 +141,7 @@ class CudaInference:
             yield chunk, model.infer(index, x, block, None, skip_rows).float()
 
     def _batch(self, chunk: Array) -> CudaBatch:
-        """Return the full neighborhood of the vertices of a chunk."""
+        """Return the mini-batch of a chunk of vertices with all their neighbors, one hop."""
         seeds = torch.from_numpy(np.asarray(chunk, np.int64)).to(self._engine.device)
         sample, kernels = self._sampler.sample(seeds, 0), self._engine.kernels
         sums = self._placed.sums_of(kernels, sample.vertices, sample.num_vertices[-1:])

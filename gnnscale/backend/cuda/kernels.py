@@ -28,7 +28,7 @@ BLOCK = 256
 
 
 class Kernels(Protocol):
-    """Launcher of the kernels in ``cuda/kernels``; threads of the host are multiprocessors."""
+    """Launcher of the kernels in ``cuda/kernels``, on a GPU or emulated on the host."""
 
     num_multiprocessors: int
     device: torch.device
@@ -94,7 +94,7 @@ _COLUMNS = 4
 
 
 def row_type(x: torch.Tensor) -> int:
-    """Return the kernels' number of the type of ``x``."""
+    """Return the number (``RowType``) by which kernels know the type of ``x``."""
     return ROW_TYPES[x.dtype]
 
 
@@ -188,7 +188,7 @@ class CompiledKernels:
 
 @cache
 def load_core() -> ModuleType:
-    """Return ``cuda.core`` without initializing CUDA."""
+    """Return the module ``cuda.core``; ConfigError: it or NVRTC is missing."""
     try:
         core = import_module("cuda.core")
         import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
@@ -223,7 +223,7 @@ def cubin(file: Path, architecture: str) -> bytes:
 
 
 def compile_file(file: Path, architecture: str) -> CompiledFile:
-    """Compile a kernel file without a GPU."""
+    """Return machine code and log of a kernel file; a GPU is not needed. ConfigError: refused."""
     core = load_core()
     root = sources()
     folders = (root / "include", root / "include" / "nvrtc", native_headers(root))

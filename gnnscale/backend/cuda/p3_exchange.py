@@ -34,7 +34,7 @@ _EDGE_ARRAYS = ("importance", "edge_weights")
 
 @dataclass(frozen=True, kw_only=True)
 class _PackedArray:
-    """Array of a block in a buffer of bytes."""
+    """Place of a block's array in a buffer: first byte, type and number of elements."""
 
     first: int
     dtype: torch.dtype
@@ -83,7 +83,7 @@ class CudaColumnExchange:
         return 2 * peers * rows * width * 4, peers * self._block_buffer.nbytes
 
     def trade(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """Aggregate this device's columns for the mini-batches of all devices; on a stream."""
+        """Return ``inputs`` with this device's columns aggregated for each device's mini-batch."""
         self._pack(batch.input_block)
         blocks, block = self._blocks, self._block_buffer
         self._engine.collective(lambda: self._trade.all_gather_into(blocks, block), (blocks, block))
@@ -101,7 +101,7 @@ class CudaColumnExchange:
 
     @cached_property
     def _arrays(self) -> dict[str, _PackedArray]:
-        """Packed arrays of a block, by name."""
+        """Place of each array of a block in its packed buffer, by name."""
         topology, capacity = self._placed.topology, self._capacity
         num_edges = capacity.num_edges[-1]
         sizes: dict[str, tuple[torch.dtype, int]] = {

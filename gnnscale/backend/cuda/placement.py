@@ -41,7 +41,7 @@ class ReadCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentGraph:
-    """Graph in the form that kernels read."""
+    """Graph as kernels read it: topology, rows and caches, in device or host memory."""
 
     topology: DeviceGraph
     rows: torch.Tensor  #: ``[num_vertices, f]`` features
@@ -57,18 +57,18 @@ class ResidentGraph:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
+        """Bytes of a feature row."""
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading distinct rows; ``counts`` are reads by location."""
+        """Return the traffic of reading ``num_rows`` rows, with read ``counts`` by location."""
         if self.rows_on_device:
             return NO_ACCESS
         requests_per_row = self.requests_per_row
         return self._access(num_rows, counts, self.row_bytes, self.row_bytes, requests_per_row)
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of sampling that reads ``num_reads`` neighbors and list offsets."""
+        """Return the traffic of reading neighbors and offsets, with read ``counts`` by location."""
         if self.lists_on_device:
             return NO_ACCESS
         return self._access(num_reads, counts, _ID_BYTES, request_bytes, 1)
@@ -143,7 +143,10 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Copy a graph to the memories of ``device``, in which other data take ``kept_bytes``."""
+    """Return the graph as kernels read it, in device memory as far as ``device`` states.
+
+    Other data take ``kept_bytes`` of device memory. Raises DeviceMemoryError if arrays do not fit.
+    """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
     if cache is not None:
@@ -162,7 +165,7 @@ def place_graph(
 
 
 def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
-    """Return ``placed`` with reads from ``cache``."""
+    """Return the graph ``placed``, with cached rows and adjacency lists read from ``cache``."""
     topology = placed.topology
     if not placed.lists_on_device:
         topology = replace(topology, cached=cache.lists)
@@ -177,7 +180,7 @@ def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> ResidentGraph:
-    """Copy arrays to device memory, or map them from host memory."""
+    """Return a graph with topology and features in device memory, or else in host memory."""
 
     def put(array: Array, on_device: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
         kind = dtype or getattr(torch, array.dtype.name)
@@ -202,7 +205,7 @@ def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> 
 
 
 def _copied(array: Array, device: torch.device) -> torch.Tensor:
-    """Return a copy of ``array``, which may be a mapped file, in chunks."""
+    """Return a copy of ``array`` on ``device``, made in chunks, as it may be a mapped file."""
     row_bytes = max(array[:1].nbytes, 1)
     rows = max(_PIECE_BYTES // row_bytes, 1)
     out: torch.Tensor | None = None

@@ -32,7 +32,7 @@ _FANOUTS = [25, 10]
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes of the measurements."""
+    """Sizes and rounds of the measurements of a GPU."""
 
     table_bytes: int = 1 << 28  #: bytes of the feature table, more than any hardware cache
     ids: int = 1 << 16  #: rows of a gather
@@ -44,7 +44,7 @@ class Effort:
 
 
 def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
-    """Measure a card by its own clock, in a few seconds."""
+    """Return the rates of a card, measured by its own clock in a few seconds."""
     how = effort or Effort()
     clock = _Clock(engine, how.rounds)
     with track(f"measuring {engine.device}"):
@@ -61,7 +61,7 @@ def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
 
 
 def measure_card(device: Cuda) -> CardRates:
-    """Measure the GPU of ``device``, and free the memory used."""
+    """Return the measured rates of the GPU of ``device``, and free the memory used."""
     engine = CudaEngine(replace(device, memory_bytes=None), limits=False)
     try:
         return measure(engine)

@@ -23,7 +23,7 @@ _ALL_VALID = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """Launched gather. The next gather of its slot overwrites it."""
+    """Ids, rows and counts of a launched gather, which its slot's next gather overwrites."""
 
     ids: torch.Tensor  #: requested ids
     out: torch.Tensor  #: ``[max_ids, width]``; rows past the number of ids are unchanged
@@ -72,6 +72,9 @@ class RowGather:
                 memory or in host memory that the device reads.
             dtype: output type, float32 or bfloat16. None: the table's type.
             max_multiprocessors: multiprocessors to use. None: all.
+            shifts: whether requests start at lines of 128 bytes.
+            num_slots: number of outputs, each overwritten by its own next gather.
+            cache: rows of a static cache to read instead.
             following: dynamic cache (with several slots, the previous output, too) to read instead.
         """
         check_choice("dtype", str(table.dtype), [str(allowed) for allowed in ROW_TYPES])
@@ -110,13 +113,13 @@ class RowGather:
         return self._slots[slot].out
 
     def read_counts(self, slot: int) -> torch.Tensor:
-        """Return the counter of ``Gathering.read_counts`` of a slot."""
+        """Return the ``Gathering.read_counts`` of a slot, on the device."""
         return self._slots[slot].read_counts
 
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
-        """Launch the gather of the first ``count`` of ``ids``.
+        """Return the launched gather of the rows of the first ``count`` of ``ids``.
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
         (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, at most n counts.
@@ -163,7 +166,7 @@ class RowGather:
 
 @dataclass(frozen=True, kw_only=True)
 class _GatherSlot:
-    """Device memory of one gather."""
+    """Outputs of one gather, and the words of its ``GatherTask``, in device memory."""
 
     out: torch.Tensor
     wrong: torch.Tensor
@@ -185,7 +188,7 @@ def _row_bytes(table: torch.Tensor) -> int:
 
 
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
-    """Return the 128-byte lines that a group of threads requests to read a row, as the kernel does.
+    """Return the number of 128-byte requests in which the kernel reads a row at ``address``.
 
     A group's threads read consecutive words of ``word`` bytes; with ``shifts`` they start at lines.
     """

@@ -77,8 +77,9 @@ class CudaSampler:
         """Allocate arrays for samples of up to ``max_seeds`` seeds.
 
         A sample that exceeds ``capacity`` reports an error. ``edge_positions``: to report the index
-        of each edge in the graph's ``indices``. Raises ConfigError if the sampler is weighted, and
-        edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
+        of each edge in the graph's ``indices``. ``leaves_out``: whether samples may exclude edges.
+        ``num_slots``: number of samples that exist at a time. Raises ConfigError if the sampler is
+        weighted, and edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
         """
         check_weights(graph, sampling)
         bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
@@ -131,7 +132,7 @@ class CudaSampler:
         return self._sample_of(arrays, seeds)
 
     def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
-        """Stamp the seeds; stamps are cleared once they are used up."""
+        """Launch the kernels that start a sample: its seeds are the first vertices."""
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
             step = torch.full((1,), signed, dtype=torch.int64, device=self._device)
@@ -211,7 +212,7 @@ class CudaSampler:
         )
 
     def _fill_slots(self) -> torch.Tensor | None:
-        """Return the slots by which neighbors are drawn, equal to those of the native sampler."""
+        """Return the native sampler's table for weighted draws. None: sampling has no weights."""
         graph, weights = self._graph, self._graph.edge_weights
         if weights is None or not isinstance(self._sampling, WeightedSampling):
             return None

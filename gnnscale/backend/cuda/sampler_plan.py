@@ -60,7 +60,7 @@ class HopArrays:
     def empty(
         cls, capacity: BatchCapacity, hop: int, device: torch.device, *, names: Sequence[str]
     ) -> HopArrays:
-        """Allocate the arrays of ``hop``, of the optional ones those in ``names``."""
+        """Return uninitialized arrays of ``hop``, with the optional arrays in ``names``."""
         num_dst, max_vertices = capacity.num_vertices[hop : hop + 2]
         num_edges = capacity.num_edges[hop]
 
@@ -78,7 +78,7 @@ class HopArrays:
         )
 
     def words(self, fanout: int) -> list[int]:
-        """Return the plan's words of the hop."""
+        """Return the words of the hop in the sampling plan: sizes and addresses."""
         arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
         return [fanout, len(self.indices), self.max_vertices, *map(_address, arrays)]
 
@@ -145,7 +145,7 @@ class Outputs:
         names: Sequence[str],
         leaves_out: bool,
     ) -> Outputs:
-        """Allocate arrays for vertices of ``dtype``."""
+        """Return uninitialized arrays of ``capacity``, with vertices of ``dtype``."""
 
         def hops() -> tuple[HopArrays, ...]:
             numbers = range(len(capacity.num_edges))
@@ -174,7 +174,7 @@ def plan_words(
     weight_slots: torch.Tensor | None,
     read_counts: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the plan, int64, on the host."""
+    """Return the words of the sampling plan that kernels read, int64, in host memory."""
     has_positions = any(hop.positions is not None for hop in outputs.hops)
     weights = graph.edge_weights is not None
     sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts
@@ -204,7 +204,7 @@ def plan_words(
 
 
 def check_weights(graph: DeviceGraph, sampling: Sampling) -> None:
-    """Refuse (ConfigError) weighted sampling of a graph without edge weights."""
+    """Raise ConfigError if sampling is weighted, and the graph has no edge weights."""
     if isinstance(sampling, WeightedSampling) and graph.edge_weights is None:
         raise ConfigError(
             f"sampler=weighted: edges of {graph.name} have no weights to draw neighbors by; "

@@ -116,7 +116,7 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step; ``outcomes`` return its outcome from the result of ``reported``."""
+        """Start a step without waiting; its handle reads the outcome from ``outcomes``."""
         step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
         part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
         started = DeviceStepHandle(
@@ -130,7 +130,7 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step, and return the device's report; errors are those of the sample."""
+        """Wait for a step; return its report, sample sizes and read counts, or raise its error."""
         report = self._wait(step)
         if report.halted:
             self._repeat()

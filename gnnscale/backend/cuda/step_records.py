@@ -73,7 +73,7 @@ class StepRecords:
         return self._control[1]
 
     def resume(self) -> None:
-        """Clear ``halted``; on a stream."""
+        """Set ``halted`` to 0 on the current stream, so that later steps change weights again."""
         self.halted.zero_()
 
     def follow(self, capacity: int) -> None:
@@ -154,13 +154,13 @@ class StepKernels:
         return self.words[_NUM_STEP_WORDS - 1 :]
 
     def take(self, num_seeds: int) -> None:
-        """Copy the next record, and note the start time."""
+        """Launch the kernel that copies the next record to the slot, and notes the start time."""
         sizes = (np.int64(self.records.shape[1]), np.int64(NUM_RECORDS))
         outputs = (np.int64(num_seeds), self.words, self.seeds, self.times)
         self.kernels.launch("step_take", self.records, *sizes, self.counter, *outputs, grid=1)
 
     def sampled(self, state: torch.Tensor) -> None:
-        """Note the time, and empty an invalid sample."""
+        """Note the time after sampling on the device, and empty an invalid sample."""
         self.kernels.launch("step_sampled", state, self.times, grid=1)
 
     def read(self) -> None:
@@ -168,7 +168,7 @@ class StepKernels:
         self._note(2)
 
     def begin(self, state: torch.Tensor) -> None:
-        """Start training on a sample."""
+        """Set the learning rate, note the time, and halt the device if the sample is invalid."""
         self.kernels.launch("step_begin", state, self.words, self.control, self.times, grid=1)
 
     def propagated(self) -> None:

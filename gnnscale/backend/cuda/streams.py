@@ -68,7 +68,7 @@ class DeviceStreams:
 
 
 class CudaEvent:
-    """Event of a GPU."""
+    """Mark in a GPU stream: a CUDA event with timing."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -71,7 +71,7 @@ class FpgaBackend:
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Read the first layer's input from feature storage."""
+        """Return the first layer's input, read from feature storage by the host."""
         return self._host.loader.load(batch)
 
     def on_host(self, batch: MiniBatch) -> MiniBatch:
@@ -133,7 +133,7 @@ class FpgaBackend:
         self._gradients = {}
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Free the batch's slot, and return its outcome."""
+        """Wait for the compute units, free the batch's slot and memory, and return its outcome."""
         assert isinstance(batch, _Sent)
         self._wait()
         self._memory.free(batch.num_bytes)
@@ -211,7 +211,7 @@ class FpgaBackend:
 
     @contextmanager
     def _device_errors(self) -> Iterator[None]:
-        """Raise errors of the board as errors of this device."""
+        """Raise a board's errors as ``DeviceError`` or ``DeviceMemoryError`` of this device."""
         try:
             yield
         except board.BoardMemoryError as error:
@@ -238,7 +238,7 @@ class _Packer:
         self.num_threads = 1
 
     def pack(self, batch: MiniBatch, inputs: Inputs) -> tuple[PackedBatch | None, ...]:
-        """Arrange equal slices of the seeds; None for a unit without seeds."""
+        """Return each compute unit's part, an equal slice of the seeds. None: a unit has none."""
         # The host has two copies of the rows, by group and as one array for the transfer. A
         # simulated card's memory is a third one.
         available = read_memory().available // (3 if self._device.simulated else 2)
@@ -268,7 +268,7 @@ class _Packer:
 
 
 def _check(device: Fpga, host: base.BackendInputs) -> None:
-    """Refuse options that the kernels do not support."""
+    """Raise ConfigError for options that the kernels do not support, or a missing bitstream."""
     if host.loader.compute_dtype != torch.float32:
         dtype = str(host.loader.compute_dtype).removeprefix("torch.")
         raise ConfigError(
@@ -292,7 +292,7 @@ def _check(device: Fpga, host: base.BackendInputs) -> None:
 
 
 def _layered(model: TrainableModel) -> GNN:
-    """Return the model as a ``GNN``, whose layers kernels may support."""
+    """Return ``model``, checked to be a ``GNN``; ConfigError: kernels support no other model."""
     if not isinstance(model, GNN):
         raise ConfigError(
             "model=custom: expected a model with fpga kernels; use model=gcn, sage or gin"
@@ -301,7 +301,7 @@ def _layered(model: TrainableModel) -> GNN:
 
 
 def _open(device: Fpga, header: Path | None) -> board.OpenBoard:
-    """Open the card, or a simulated one."""
+    """Return the opened card with its bitstream; without a bitstream: a simulated card."""
     design = SimulatedDesign(
         n=device.n,
         m=device.m,

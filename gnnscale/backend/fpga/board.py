@@ -102,7 +102,7 @@ class OpenBoard:
             ]
 
     def allocate(self, unit: int, name: str, num_bytes: int, *, slot: int = 0) -> None:
-        """Set a buffer (``gradients``, ``scratch``, ``result``) to ``num_bytes``.
+        """Make a buffer (``gradients``, ``scratch``, ``result``) hold ``num_bytes``.
 
         A smaller buffer is replaced by one of at least 1.25 times its capacity, and its content
         lost. Started runs keep their buffers. BoardMemoryError: the memory is too small.
@@ -130,7 +130,7 @@ class OpenBoard:
                 )
 
     def send_weights(self, words: Array) -> int:
-        """Send the bytes of ``words`` to all compute units, which are idle; return their number."""
+        """Send ``words`` to all compute units, which must be idle; return the number of bytes."""
         for unit, unit_state in enumerate(self._units):
             if unit_state.flights:
                 raise BoardError(
@@ -141,7 +141,7 @@ class OpenBoard:
         return words.nbytes * len(self._units)
 
     def send(self, unit: int, slot: int, batch: Array, edges: Array, features: Array) -> int:
-        """Send a mini-batch, byte by byte, to a slot that is not in flight; return its bytes."""
+        """Send a mini-batch's arrays to a slot that is not in flight; return the bytes sent."""
         for name, array in zip(_PER_SLOT, (batch, edges, features), strict=False):
             self._send(unit, name, slot, array)
         return batch.nbytes + edges.nbytes + features.nbytes

@@ -39,11 +39,11 @@ class ChipLimits:
 
     @property
     def banks(self) -> int:
-        """Banks of the memory of rows."""
+        """Number of banks of the row memory."""
         return _BANKS_OF_PE * self.n
 
     def check(self, products: Sequence[Product]) -> None:
-        """Refuse (ConfigError) products that are too many or too wide."""
+        """Raise ConfigError if ``products`` are too many, or an output row is too wide."""
         if len(products) > self.max_stages:
             raise ConfigError(
                 f"model.num_layers: expected at most {self.max_stages} products on an fpga, "
@@ -84,7 +84,7 @@ class _Stage:
         return _padded(len(self.rows))
 
     def kept_parts(self, number: int) -> int:
-        """Return the aggregated parts that stage ``number`` stores for backward propagation."""
+        """Return the words of an aggregated row that stage ``number`` stores for backward."""
         slots = self.product.num_slots if number else 1
         return slots * words(self.product.width_in)
 
@@ -107,7 +107,7 @@ class _Buffer:
         return first
 
     def join(self, head: Sequence[Int32Array] = ()) -> UInt8Array:
-        """Return ``head`` followed by all arrays."""
+        """Return the bytes of ``head`` and of all arrays, each padded to words, as one array."""
         return np.concatenate([*(array.view(np.uint8) for array in head), *self._parts])
 
 
@@ -124,7 +124,7 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Arrange the sub-batch of ``seeds``, positions in ``batch``, for one compute unit."""
+    """Return the sub-batch of ``seeds``, positions in ``batch``, arranged for one compute unit."""
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
     buffer, edges = _Buffer(len(groups)), _Buffer()
@@ -165,7 +165,7 @@ def _groups(
     inputs: Inputs,
     seeds: range,
 ) -> Iterator[tuple[list[_Stage], range]]:
-    """Yield groups of seeds that fit, halving groups that do not."""
+    """Yield stages and seeds of groups whose output rows fit on the chip; others are halved."""
     if not seeds:
         return
     stages = _arrange(model, products, limits, batch, inputs, seeds)
@@ -186,7 +186,7 @@ def _groups(
 def _checked(
     groups: Iterator[tuple[list[_Stage], range]], row_bytes: int, limit: int, seeds: range
 ) -> list[tuple[list[_Stage], range]]:
-    """Return ``groups`` as a list, if their input rows have at most ``limit`` bytes in total."""
+    """Return ``groups`` as a list; DeviceMemoryError: their input rows exceed ``limit`` bytes."""
     accepted: list[tuple[list[_Stage], range]] = []
     num_bytes = 0
     for stages, part in groups:
@@ -215,7 +215,7 @@ def _arrange(
     inputs: Inputs,
     seeds: range,
 ) -> list[_Stage]:
-    """Arrange the blocks that lead to ``seeds``, from the last to the first."""
+    """Return the stages that compute ``seeds``, inputs first, with their arranged blocks."""
     rows: Int32Array = np.arange(seeds.start, seeds.stop, dtype=np.int32)
     stages: list[_Stage] = []
     for number in range(len(products) - 1, -1, -1):
@@ -247,7 +247,7 @@ def _arrange(
 
 
 def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock:
-    """Return a self-edge for every row."""
+    """Return an arranged block with a self-edge for every row, and no other edges."""
     return ops.arrange_block(
         np.zeros(num_rows + 1, np.int64),
         np.zeros(0, np.int32),
@@ -268,12 +268,12 @@ def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
 
 
 def _bank_rows(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the rows of a stage in the first bank; other banks have as many or one less."""
+    """Return the number of rows of a stage in the first bank; other banks have at most as many."""
     return -(-stage.padded_rows // limits.banks)
 
 
 def _output_words(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the words of a stage's output rows in each bank."""
+    """Return the number of words that a stage's output rows take in each bank."""
     return _bank_rows(stage, limits) * words(stage.product.width_out)
 
 
@@ -328,7 +328,7 @@ def _describe(
 
 
 def _tiles(tiles: EdgeTiles, edges: _Buffer) -> list[list[int]]:
-    """Add the edges of a stage's tiles, and return the tiles' records."""
+    """Add the edges of a stage's tiles to ``edges``, and return the tiles' records."""
     first_word = edges.add(tiles.edges)
     records, first_row = [], 0
     for word, num_words, num_rows in tiles.tiles.tolist():

@@ -19,7 +19,7 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCoefficients:
-    """Edge weights of a block in the form of ``ops.arrange_block``."""
+    """Weights of a block's edges and own rows: arguments of ``ops.arrange_block``."""
 
     #: whether a row's own features are added to its sum, concatenated, or absent (None)
     self_term: Literal["add", "concat"] | None
@@ -42,7 +42,7 @@ class Product:
 
     @property
     def width_out(self) -> int:
-        """Features of an output row."""
+        """Number of features of an output row."""
         return self.linear.out_features
 
 
@@ -86,7 +86,10 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
 
 
 def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
-    """Return the edge weights of ``block``; ``degrees`` ``[at least num_src]``, if used."""
+    """Return the weights of ``block``'s edges and own rows in ``layer``'s aggregation.
+
+    ``degrees`` are those of the block's sources, if the layer uses them.
+    """
     if isinstance(layer, LinearAggregationLayer):
         aggregation = layer.aggregation(block, degrees)
         return EdgeCoefficients(
@@ -135,7 +138,7 @@ def kernel_header(model: GNN) -> Path | None:
 
 
 def _linears(layer: GraphLayer) -> list[nn.Linear]:
-    """Return the matrix products of a layer that the kernels support, in order."""
+    """Return the matrix products of a layer in order; ConfigError: kernels lack the layer."""
     linears = [module for module in layer.modules() if isinstance(module, nn.Linear)]
     if isinstance(layer, CustomLayer):
         name = type(layer.functions).__name__
@@ -174,13 +177,13 @@ LANES = 16
 
 
 def words(width: int) -> int:
-    """Return the number of words of ``width`` floats."""
+    """Return the number of 512-bit words that ``width`` floats take."""
     return -(-width // LANES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WeightEntry:
-    """Position of weights ``[num_slots, words_in * 16, words_out * 16]``, then the bias."""
+    """Position of weights ``[num_slots, words_in * 16, words_out * 16]``, followed by the bias."""
 
     product: Product
     first: int

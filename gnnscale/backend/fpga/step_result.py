@@ -41,7 +41,7 @@ class PackedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Results of a step."""
+    """Outcome, gradients and counters of a step on one compute unit."""
 
     result: NDArray[np.uint32]  #: record of the outcome, which includes the loss
     gradients: NDArray[np.uint32]  #: bits of all gradients in the card's layout
@@ -49,7 +49,7 @@ class StepResult:
 
 
 def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) -> PackedStep:
-    """Lay out a training step on ``batch`` for one compute unit."""
+    """Return the kernel arguments of a training step on ``batch`` in one compute unit."""
     products = lower(model, aggregated=False)
     limits.check(products)
     weights = WeightLayout(products)
@@ -76,12 +76,12 @@ def pack_step(limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch) ->
 def train_alone(
     library: Path, limits: ChipLimits, graph: Graph, model: GNN, batch: MiniBatch
 ) -> StepResult:
-    """Train on ``batch`` with a simulation library, in one compute unit and one step."""
+    """Return the results of a training step on ``batch`` in one simulated compute unit."""
     return run_step(library, pack_step(limits, graph, model, batch))
 
 
 def run_step(library: Path, step: PackedStep) -> StepResult:
-    """Run a step with a simulation library in one compute unit."""
+    """Return the results of ``step`` in one compute unit, simulated by ``library``."""
     board = OpenBoard(load_csim(), index=0, bitstream=str(library), compute_units=1, slots=1)
     try:
         board.send_weights(step.inputs["weights"])
@@ -111,7 +111,7 @@ _COUNTS = ("edges", "source_switches", "routing_conflicts", "hazards", "bursts",
 
 
 def check_outcome(result: UInt32Array, device: Fpga) -> float:
-    """Return the loss in a compute unit's result, of which sixteen words are the outcome."""
+    """Return the loss in a unit's ``result``; DeviceError: failed step, or other bitstream."""
     fields = result[:16].view(np.int32)
     magic, status, stage, n, m = (int(fields[i]) for i in (0, 1, 2, 4, 5))
     if magic != _MAGIC:
@@ -132,7 +132,7 @@ def check_outcome(result: UInt32Array, device: Fpga) -> float:
 
 
 def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
-    """Return the busy cycles of each engine of a compute unit."""
+    """Return the busy cycles of a compute unit's engines: aggregate, update and memory."""
     bandwidth = device.memory_bandwidth / device.compute_units
     word_cycles = max(1.0, _WORD * device.clock_hz / bandwidth)
     return {

@@ -73,7 +73,7 @@ class XrtCard:
     def new_buffer(
         self, capacity: int, num_bytes: int, group: int, *, device_only: bool
     ) -> BoardBuffer:
-        """Allocate a buffer of full pages in a memory bank."""
+        """Return a new buffer of at least ``capacity`` bytes, full pages, in bank ``group``."""
         capacity = -(-capacity // _PAGE) * _PAGE
         kind = self._xrt.bo
         if device_only:
@@ -96,7 +96,7 @@ class XrtCard:
         return memory.words()
 
     def new_run(self, kernel: Any) -> Any:
-        """Return a run of a compute unit."""
+        """Return a new run of a compute unit, without arguments and not started."""
         return self._xrt.run(kernel)
 
     def wait_for_end(self, run: Any, timeout_s: float) -> str | None:
@@ -114,13 +114,13 @@ class XrtCard:
             time.sleep(min(pause, timeout_s - spent))
 
     def close(self) -> None:
-        """Free the card."""
+        """Free the card and its compute units."""
         self.kernels = []
         self._device = None
 
     @contextmanager
     def doing(self, what: str, advice: str, kind: type[BoardError] = BoardError) -> Iterator[None]:
-        """Turn an exception of XRT into one line with the board, the operation and advice."""
+        """Raise exceptions of the block as ``kind``, one line: board, ``what`` and ``advice``."""
         try:
             yield
         except BoardError:

@@ -16,7 +16,7 @@ MODES = ("ours", "hitgnn")
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Result of exploring the designs of a card."""
+    """Best, Pareto-optimal, fitting and refused designs of a card."""
 
     board: Board
     mode: str  #: one of ``MODES``
@@ -35,7 +35,7 @@ class Exploration:
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Explore the designs of ``board``; ConfigError: none fits for lack of a resource."""
+    """Return the fitting designs of ``board`` and the best for ``goal``; ConfigError: none fits."""
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[own_model.RejectedDesign, ...] = ()

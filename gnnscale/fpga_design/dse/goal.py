@@ -40,7 +40,10 @@ class Goal:
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[hitgnn.Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on one of ``units`` compute units."""
+        """Return the passes of each of ``batches`` on one of ``units`` units, which share the link.
+
+        ``bandwidth`` is that of the unit's memory in bytes per second.
+        """
         passes = []
         for batch in batches:
             card = hitgnn.FpgaCard(
@@ -66,7 +69,7 @@ def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
 def make_goal(
     tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
 ) -> Goal:
-    """Return the goal for pairs of a task and β of eq. 7, the input rows in the card's memory."""
+    """Return the goal for pairs of a task and β of eq. 7, the fraction of input rows on a card."""
 
     @cache
     def slices(parts: int) -> tuple[BatchWorkload, ...]:
@@ -124,7 +127,7 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 def sum_limits(
     passes: Iterable[Sequence[hitgnn.Phase]], design: hitgnn.ComputeDesign
 ) -> dict[str, float]:
-    """Return the seconds of all mini-batches' passes by their slowest task; see ``limits``."""
+    """Return by task the seconds of the passes that it limits, summed over the mini-batches."""
     seconds: dict[str, float] = {}
     for batch in passes:
         for name, value in hitgnn.limits(batch, design).items():

@@ -38,7 +38,7 @@ def luts(n: Any, m: Any, *, ways: Any) -> Any:
 
 
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
-    """Return all fitting designs of powers of two, equal on all dies, by Algorithm 4."""
+    """Return all fitting designs by Algorithm 4, with n and m powers of two, equal on all dies."""
     points = []
     for n in SIZES_N:
         for m in SIZES_M:
@@ -78,7 +78,7 @@ def _passes(die: Die, goal: Goal, dies: int, clock_hz: float) -> tuple[tuple[Pha
 def _nvtps(
     passes: Sequence[Sequence[Phase]], batches: Sequence[BatchWorkload], n: Any, m: Any
 ) -> Any:
-    """Return the mean of eq. 3 over the mini-batches."""
+    """Return vertices per second (eq. 3) with ``n`` and ``m``, mean over the mini-batches."""
     pairs = zip(passes, batches, strict=True)
     rates = [batch.size.num_vertices / seconds_of(phases, n, m) for phases, batch in pairs]
     return sum(rates) / len(rates)
@@ -115,7 +115,7 @@ def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Poi
 
 
 def _why_none(board: Board) -> str:
-    """Return the error that names the shortage on the die nearest to the smallest design."""
+    """Return the error text that names the scarcest resource on the die with most room."""
     n, m = SIZES_N[0], SIZES_M[0]
     needs = {"dsps": float(dsps(n, m)), "luts": float(luts(n, m, ways=n))}
 

@@ -42,17 +42,17 @@ class DesignSize:
 
     @property
     def lefts(self) -> int:
-        """Words of rows that enter the array in one cycle."""
+        """Number of words of rows that enter the array in one cycle."""
         return min(self.banks, self.rows, LANES)
 
     @property
     def step(self) -> int:
-        """Aggregated rows that enter the array in one cycle."""
+        """Number of aggregated rows that enter the array in one cycle."""
         return min(self.n, self.rows)
 
     @property
     def drain_step(self) -> int:
-        """Rows whose sums leave the array in one cycle."""
+        """Number of rows whose sums leave the array in one cycle."""
         return min(self.n, max(self.rows // LANES, 1))
 
     @property
@@ -67,7 +67,7 @@ class DesignSize:
 
     @property
     def sums_of_row(self) -> int:
-        """Sums of a row of the array, in each half."""
+        """Number of sums that each of the two halves of an array row stores."""
         return max(self.max_words_out, 2 * self.max_turns)
 
     @property
@@ -78,7 +78,7 @@ class DesignSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """Resources of the operators of a synthesis tool: float32 unless stated otherwise."""
+    """Resources of each operator as a synthesis tool builds it: float32 unless stated otherwise."""
 
     name: str
     add: Resources

@@ -23,7 +23,10 @@ def registers(bits: int, stages: int = 1) -> Resources:
 
 
 def delays(bits: int, cycles: int) -> Resources:
-    """Return the resources of a delay: registers, or a LUT per bit from three cycles on."""
+    """Return the resources of a delay: registers, and for three cycles or more also LUTs.
+
+    Each bit then takes one register, and a LUT for every 32 cycles.
+    """
     if cycles < 3:
         return registers(bits, cycles)
     return Resources(luts=bits * ceil((cycles - 1) / 32), registers=bits)
@@ -48,18 +51,18 @@ def selects(bits: int, inputs: int) -> Resources:
 
 
 def equals(bits: int) -> Resources:
-    """Return the resources of comparing two numbers: three bits per LUT."""
+    """Return the resources of comparing two numbers: a LUT per three bits, and a tree of LUTs."""
     parts = ceil(bits / 3)
     return Resources(luts=parts) + logic(1, parts)
 
 
 def counters(count: int, bits: int) -> Resources:
-    """Return the resources of counters with a limit: adder, comparison and choice per bit."""
+    """Return the resources of ``count`` counters with a limit: 2.5 LUTs and a register per bit."""
     return count * Resources(luts=2.5 * bits, registers=bits)
 
 
 def memory_of_luts(width: int, depth: int) -> Resources:
-    """Return the resources of a LUT memory without read latency; a deep memory has several."""
+    """Return the resources of a LUT memory without read latency: blocks of at most 64 words."""
     rows, bits = next((shape for shape in _LUT_SHAPES if depth <= shape[0]), _LUT_SHAPES[-1])
     return Resources(luts=ceil(depth / rows) * 8 * ceil(width / bits)) + selects(
         width, ceil(depth / rows)
@@ -67,16 +70,16 @@ def memory_of_luts(width: int, depth: int) -> Resources:
 
 
 def memory_of_blocks(width: int, depth: int) -> Resources:
-    """Return the resources of a BRAM memory in its smallest shape."""
+    """Return the BRAM blocks of a memory, in the block shape that needs the fewest."""
     counts = (ceil(width / bits) * ceil(depth / words) for bits, words in _BRAM_SHAPES)
     return Resources(brams=min(counts))
 
 
 def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
-    """Return the resources of a URAM memory.
+    """Return the URAM blocks, each of 72 bits and 4096 words, of a memory.
 
-    If it ``folds``, the bits beyond whole columns share a block between depths: half a word each of
-    twice as many words, down to a byte.
+    ``folds``: the bits beyond whole columns use a block as a narrower and deeper memory, of half,
+    a quarter or an eighth of its width.
     """
     bits, words = _URAM_SHAPE
     columns, remaining = divmod(width, bits)
@@ -90,7 +93,7 @@ def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
 
 
 def streams(count: int, width: int, depth: int) -> Resources:
-    """Return the resources of FIFOs made of LUTs."""
+    """Return the resources of ``count`` FIFOs made of LUTs."""
     return count * (memory_of_luts(width, depth) + _STREAM_CONTROL)
 
 
@@ -110,6 +113,6 @@ def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
 
 
 def port(outstanding: int, burst: int, *, directions: int) -> Resources:
-    """Return the resources of a port to device memory, which buffers all outstanding words."""
+    """Return the resources of a port to device memory with a buffer of all bursts per direction."""
     buffer = memory_of_blocks(WORD, outstanding * burst)
     return directions * (buffer + Resources(luts=1000, registers=2 * WORD + 1500))

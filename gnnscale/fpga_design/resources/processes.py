@@ -81,7 +81,7 @@ class Processes:
         }
 
     def _ends(self, width: int, depth: int) -> Resources:
-        """Return the resources at the end of a pipeline in front of a stream."""
+        """Return the resources at the end of a pipeline in front of a stream; see ``outlet``."""
         return outlet(width, depth, in_memory=self.tool.holds_in_memory)
 
     def _ultra(self, words: int) -> Resources:
@@ -89,7 +89,7 @@ class Processes:
         return memory_of_ultra_blocks(WORD, words, folds=self.tool.folds_memories)
 
     def read_edges(self) -> Resources:
-        """Return the reader of edges: URAM, and n edges with source numbers per cycle."""
+        """Return the resources of the edge reader: URAM, and n edges with sources per cycle."""
         size = self.size
         words = max(size.n // 8, 1)
         memory = words * self._ultra(size.edge_words // words)
@@ -98,30 +98,30 @@ class Processes:
         return memory + registers(words * WORD) + size.n * dealt + counted + _loop(5)
 
     def read_rows(self) -> Resources:
-        """Return the reader of rows, from device memory or banks, with their scaling."""
+        """Return the resources of the reader that scales rows from device memory or banks."""
         ends = self._ends(_ROW, 6) + self._ends(WORD, 6)
         chosen = selects(WORD, self.size.banks + 1)
         return _lanes(self.tool.multiply) + chosen + ends + counters(5, 32) + _loop(6)
 
     def select(self) -> Resources:
-        """Return the register that holds a row until a request for it arrives."""
+        """Return the resources of the register that holds a row until its request arrives."""
         return registers(_ROW + _NEED) + self._ends(_ROW, 2) + 3 * equals(32) + _loop(2)
 
     def scatter(self) -> Resources:
-        """Return a scatter PE: it holds a row and computes sixteen products per edge."""
+        """Return the resources of a scatter PE, which multiplies sixteen floats per edge."""
         inputs = selects(_ROW, 2) + selects(_EDGE, 2) + registers(_ROW + _EDGE)
         matching = counters(1, 32) + selects(32, 2) + equals(32) + selects(32, 2)
         ends = delays(33, MULTIPLY) + self._ends(_MESSAGE, 6) + registers(_MESSAGE)
         return _lanes(self.tool.multiply) + inputs + matching + ends + counters(2, 16) + _loop(6)
 
     def switch(self) -> Resources:
-        """Return a routing switch: it holds two messages and sends one to each output."""
+        """Return the resources of a routing switch with two inputs and two outputs of messages."""
         inputs = selects(_MESSAGE, 2) + registers(_MESSAGE)
         side = inputs + selects(_MESSAGE, 2) + self._ends(_MESSAGE, 2)
         return 2 * side + counters(1, 16) + _loop(2)
 
     def gather(self) -> Resources:
-        """Return a gather PE: it reads, updates or clears, and writes a sum in each half."""
+        """Return the resources of a gather PE, which sums messages in two halves of its memory."""
         rows = self.size.gather_rows // self.size.n
         address_bits = (rows - 1).bit_length() + 1
         sums = memory_of_blocks(WORD, rows) + self._ultra(rows)
@@ -139,7 +139,7 @@ class Processes:
         return _lanes(self.tool.add) + sums + total(parts) + control
 
     def fill_left(self) -> Resources:
-        """Return the left input of the array: words from gather PEs, banks or device memory."""
+        """Return the resources of the array's left input, from gather PEs, banks or memory."""
         size = self.size
         sources = 3 * size.banks // size.lefts + 1
         outputs = size.lefts * (selects(WORD, sources) + self._ends(WORD, 2))
@@ -147,7 +147,7 @@ class Processes:
         return outputs + banks + counters(8, 20) + 3 * _loop(2)
 
     def fill_right(self) -> Resources:
-        """Return the right input of the array: weights, or gradients with their bias sum."""
+        """Return the resources of the array's right input: weights, or gradients and bias sum."""
         size = self.size
         adders = size.slices * _lanes(self.tool.add)  # tree over the slices, and the sum
         sources = max(size.banks // size.slices, 1) + 1
@@ -157,7 +157,7 @@ class Processes:
         return adders + outputs + memory + bias + counters(8, 20) + 2 * _loop(10)
 
     def array_row(self) -> Resources:
-        """Return a row of the array: sixteen multiply-accumulate units and two halves of sums."""
+        """Return the resources of an array row: 16 multiply-accumulate units, and their sums."""
         bits = (self.size.sums_of_row - 1).bit_length()
         units = _lanes(self.tool.multiply) + _lanes(self.tool.add)
         half = memory_of_luts(WORD, self.size.sums_of_row) + registers(WORD) + selects(bits, 2)
@@ -168,7 +168,7 @@ class Processes:
         return units + 2 * half + initial + leaves + passed + late + equals(4)
 
     def array(self) -> Resources:
-        """Return the array: rows, blocks of operands, and operand selection."""
+        """Return the resources of the multiply-accumulate array with its operand memories."""
         size = self.size
         slice_rows = min(size.rows, LANES)
         depth = 15 + slice_rows + 1
@@ -188,7 +188,7 @@ class Processes:
         return size.rows * self.array_row() + blocks + ends + selects(WORD, 3) + control
 
     def deal(self) -> Resources:
-        """Return the router of products to banks, with dropout, and of gradients to aggregation."""
+        """Return the resources of the router of products to banks, and gradients to aggregation."""
         size, tool = self.size, self.tool
         ids = 2 * memory_of_blocks(WORD, size.gather_rows // 16)
         draws = (_KEY_PRODUCTS + _DRAWS * _DRAW_PRODUCTS) * tool.multiply_64
@@ -201,13 +201,13 @@ class Processes:
         return ids + size.drain_step * product + banks + rows + slices + control
 
     def write_gradients(self) -> Resources:
-        """Return the accumulation of gradients over turns and seed groups."""
+        """Return the resources of the adder that sums gradients over turns and seed groups."""
         totals = memory_of_blocks(WORD, min(self.size.rows, LANES) * self.size.max_words_out)
         adder = _lanes(self.tool.add)
         return adder + totals + 3 * selects(WORD, 2) + counters(8, 32) + _loop(17)
 
     def keep_rows(self) -> Resources:
-        """Return a bank: sums, update, dropout, and gradients that replace rows."""
+        """Return the resources of a bank of the row memory, with update and dropout of rows."""
         words = self.size.row_words // self.size.banks
         memory = self._ultra(words)
         memory += memory_of_luts(WORD, self.size.max_words_out)
@@ -219,7 +219,7 @@ class Processes:
         return memory + sums + open_lanes + ends + walks + 4 * _loop(18)
 
     def loss(self) -> Resources:
-        """Return the loss: cross-entropy of up to a word of classes, and binary cross-entropy."""
+        """Return the resources of the loss: cross-entropy and binary cross-entropy."""
         tool = self.tool
         largest = _lanes(tool.compare) + _lanes(selects(32, 2))
         exponential = tool.exponential + 2 * tool.add
@@ -237,7 +237,7 @@ class Processes:
         return largest + classes + seed + binary + memories + rows + control
 
     def tasks(self) -> Resources:
-        """Return the task FIFOs of all processes, and the divisions by task sizes."""
+        """Return the resources of all processes' task FIFOs, and of divisions by task sizes."""
         number = 10 + 3 * self.size.n + self.size.routing_stages + self.size.banks
         fields = memory_of_luts(_TASK_BITS, 2) + registers(2 * _TASK_BITS)
         divisions = _DIVIDING_PROCESSES * _DIVISIONS * self.tool.divide_integers
@@ -245,17 +245,17 @@ class Processes:
 
 
 def _lanes(operator: Resources) -> Resources:
-    """Return an operator per float of a word."""
+    """Return the resources of 16 operators, one per float of a word."""
     return LANES * operator
 
 
 def _loop(depth: int) -> Resources:
-    """Return the control of a loop that starts, waits for streams and runs empty."""
+    """Return the resources of a loop's control, for a pipeline of ``depth`` stages."""
     return Resources(luts=60, registers=40 + depth)
 
 
 def _fifos(size: DesignSize) -> Resources:
-    """Return the FIFOs between the processes (``engines.hpp``)."""
+    """Return the resources of the FIFOs between the processes (``engines.hpp``)."""
     pes, banks = size.n, size.banks
     return total(
         [
@@ -273,7 +273,7 @@ def _fifos(size: DesignSize) -> Resources:
 
 
 def _ports() -> Resources:
-    """Return seven ports to device memory: four read, one writes, and two do both."""
+    """Return the resources of seven ports to device memory: four read, one writes, two do both."""
     read = port(_OUTSTANDING, _BURST, directions=1)
     return 5 * read + 2 * port(_OUTSTANDING, _BURST, directions=2)
 
@@ -296,12 +296,12 @@ class Fit:
 
     @property
     def limit(self) -> str:
-        """Fullest resource."""
+        """Name of the fullest resource."""
         return max(self.shares, key=lambda name: self.shares[name])
 
 
 def fit(size: DesignSize, die: Die, tool: Tool = VITIS_HLS) -> Fit:
-    """Return the fit of one compute unit of a design on a die."""
+    """Return the resources of a compute unit, and the used fractions of ``die`` with its shell."""
     resources = Processes(size, tool).all()
     used = total(resources.values()) + die.shell
     shares = {name: getattr(used, name) / getattr(die.has, name) for name in NAMES}

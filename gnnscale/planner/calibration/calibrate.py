@@ -61,7 +61,7 @@ _PER_RUN = ("load_s", "lookups_per_s", "update_s", "update_bandwidth")
 
 @dataclass(frozen=True, kw_only=True)
 class _Effort:
-    """Extent of the measurement."""
+    """Extent of a measurement: repetitions, probes and sizes."""
 
     repeats: int  #: repetitions of each probe in a round
     rounds: int  #: rounds over all numbers of threads
@@ -107,7 +107,7 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Measure the rates of this machine's processor, in tens of seconds, with a progress bar."""
+    """Return the rates of this machine's processor, measured in tens of seconds."""
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
@@ -119,7 +119,7 @@ def calibrate() -> Platform:
 
 
 def _needed_bytes(effort: _Effort) -> int:
-    """Return the bytes of memory of calibration: tables here and in two further processes."""
+    """Return the bytes that calibration needs here and, from two cores on, in two processes."""
     table = probes.table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
@@ -127,7 +127,7 @@ def _needed_bytes(effort: _Effort) -> int:
 
 
 def estimate() -> Platform:
-    """Measure rough rates in half a second, for a first plan before calibration."""
+    """Return rough rates of this machine, measured in half a second, for uncalibrated runs."""
     doing = "estimating how fast this machine is"
     return _measure(_QUICK, name=ESTIMATED, doing=doing)
 
@@ -192,7 +192,7 @@ def _times(
     counts: Sequence[int],
     advance: Callable[[int], None],
 ) -> list[_Times]:
-    """Time all probes for each number of threads, in rounds whose medians count."""
+    """Return the times of all probes for each number of threads, as medians over the rounds."""
     table = probes.probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
@@ -223,7 +223,7 @@ def _time_round(
 
 
 def _operand_seconds(threads: int) -> float:
-    """Return the seconds per row of the operand-bound product, in an eighth of the memory."""
+    """Return the seconds per row of the operand-bound product, in an eighth of the free memory."""
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
@@ -247,7 +247,7 @@ def _median(rounds: Sequence[_Times]) -> _Times:
 
 
 def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
-    """Return the rates for one number of threads."""
+    """Return the rates of ``Rates`` by name, fitted to the times for one number of threads."""
     rates = _propagation_rates(effort, times) | _update_rates(times.steps)
     rates |= _load_rates(effort, times.steps, threads)
     return rates | {"sampled_edges_per_s": 1 / times.sample_s}
@@ -256,7 +256,7 @@ def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
 def _load_rates(
     effort: _Effort, steps: Sequence[probes.StepTimes], threads: int
 ) -> dict[str, float]:
-    """Fit the rates of loading: seconds = constant + sum of amounts / rates."""
+    """Return the rates of loading by name, fitted: seconds = constant + sum of amounts / rates."""
     cache = cache_bytes()
     work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
     for step in steps:
@@ -273,7 +273,7 @@ def _load_rates(
 
 
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Time reads of tables inside and outside of the cache; return amounts and seconds."""
+    """Time reads of tables inside and outside of the cache; return amounts of work and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
     buffer = probes.mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
@@ -297,7 +297,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Fit the rates of propagation: seconds = products + amounts / rates + layers · constant."""
+    """Return the rates of propagation: seconds = products + amounts / rates + layers · constant."""
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     width, outputs = _OPERANDS
     reading_s = times.operand_s - width * outputs / macs_per_s
@@ -320,14 +320,14 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
 
 
 def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
-    """Fit the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
+    """Return the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
     work = [(1.0, step.workload.weight_bytes) for step in steps]
     rates = fit_rates(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
     return rates | {"update_s": 1 / rates.pop("updates")}
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
-    """Return contention between workers, and the rates of their synchronization."""
+    """Return the rates of ``Sharing`` by name; estimates and single cores have assumed rates."""
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])

@@ -84,7 +84,7 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Run a process that ``time_pair`` has started, over the socket with descriptor ``line``."""
+    """Measure in a process of ``time_pair``; socket ``line`` receives the task, sends results."""
     with Connection(line) as connection:
         task, rank, port = connection.recv()
         _work_in_pair(task, rank, port, connection)
@@ -129,7 +129,7 @@ def _mean_sync(step: probes.StepTimes) -> probes.StepTimes:
 
 
 def _open_sums(rank: int, store: TCPStore) -> SharedSums | None:
-    """Open memory shared by both processes, as workers of a run do."""
+    """Return the shared memory in which both processes sum values. None: it is not available."""
 
     def broadcast(path: Any) -> str:
         if path is not None:

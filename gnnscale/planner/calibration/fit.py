@@ -33,7 +33,7 @@ def fit_rates(
 
 
 def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
-    """Return ``x >= 0`` that minimizes ``|a x - b|`` (Lawson and Hanson, NNLS), entries about 1."""
+    """Return ``x >= 0`` that minimizes ``|a x - b|``, for entries about 1 (NNLS)."""
     x = np.zeros(a.shape[1])
     passive = np.zeros(a.shape[1], np.bool_)  # entries that are not fixed at zero
     tolerance = 10 * max(a.shape) * np.finfo(np.float64).eps * float(np.abs(a).sum(axis=0).max())
@@ -62,7 +62,10 @@ def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Arra
 
 
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Fit the rates of synchronization: seconds = constant + bytes + wait for the longer step."""
+    """Return latency and wait of synchronization, fitted to ``steps``.
+
+    Seconds = latency + bytes · ``s_per_byte`` + wait · seconds of loading and propagation.
+    """
     rates = fit_rates(
         ("sums", "waits"),
         [(1.0, step.load_s + step.propagate_s) for step in steps],

@@ -57,7 +57,7 @@ def median_seconds(work: Callable[[int], object], repeats: int) -> float:
 def rows_seconds(
     table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
 ) -> float:
-    """Return the median seconds of summing random rows by ten; ``cold``: read from memory."""
+    """Return the median seconds of summing random rows in groups of ten; ``cold``: uncached."""
     generator = np.random.default_rng(_SEED)
     ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
     indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
@@ -273,7 +273,7 @@ def time_steps(
     summing: Callable[[Tensor], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
-    """Train a few steps as a run does, with the stages' mutual effects on the cache.
+    """Return a step's stage times, medians over a few steps that train as a run does.
 
     Args:
         repeats: measured steps, after one warm-up step.

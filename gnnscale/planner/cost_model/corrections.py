@@ -27,7 +27,7 @@ _RATES_OF_A_CORE = {
 
 
 def nominal_platform(cores: int) -> Platform:
-    """Return a machine with ``cores`` equal cores and rates proportional to threads."""
+    """Return a nominal machine: ``cores`` equal cores, with rates proportional to threads."""
     threads = sorted({1, cores})
     return Platform(
         name=NOMINAL,
@@ -123,7 +123,10 @@ def _scaled(
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """Return one device's corrections after a further round."""
+    """Return a device's factors by host stage: ``previous`` times measured over host seconds.
+
+    The factor of a stage that its device's own time hides is not increased.
+    """
     scaled = {}
     for stage, seconds in on_host.items():
         took = getattr(measured, stage)

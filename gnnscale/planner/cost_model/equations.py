@@ -39,12 +39,12 @@ class BatchSize:
 
     @property
     def num_edges(self) -> float:
-        """Edges over all layers, the numerator of eq. 5."""
+        """Number of edges over all layers, the numerator of eq. 5."""
         return sum(self.edges)
 
     @property
     def num_vertices(self) -> float:
-        """Vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
+        """Number of vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
         return sum(self.vertices)
 
     @property
@@ -54,7 +54,7 @@ class BatchSize:
 
     @property
     def rows(self) -> dict[int, int]:
-        """Rows that each layer writes, by layer number from 0 at the inputs."""
+        """Number of rows that each layer writes, by layer number from 0 at the inputs."""
         return {layer: int(count) for layer, count in enumerate(self.vertices[1:])}
 
 

@@ -119,7 +119,7 @@ def gnn_seconds(passes: Sequence[Phase], design: ComputeDesign) -> float:
 
 
 def limits(passes: Sequence[Phase], design: ComputeDesign) -> dict[str, float]:
-    """Return the seconds of the passes by their slowest task."""
+    """Return by task the summed seconds of the passes whose slowest task it is."""
     seconds: dict[str, float] = {}
     for phase in passes:
         name = phase.limit(design)

@@ -24,7 +24,7 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Host's part in the stages of all devices."""
+    """Seconds of the stages that run on the host, for each device."""
 
     processor: Processor  #: the host's rates
     num_workers: int  #: number of worker processes that synchronize
@@ -44,7 +44,7 @@ class Host:
         threads: int,
         active: float,
     ) -> float:
-        """Return T_samp: the measured time, slowed by concurrent memory accesses."""
+        """Return the seconds of sampling (T_samp), measured or by rate, beside other threads."""
         unshared_s = workload.slices.sample_seconds(num_seeds, threads)
         if unshared_s is None:
             return size.num_edges / self.processor.rate("sampled_edges_per_s", threads, active)
@@ -57,7 +57,7 @@ class Host:
     def load(
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
-        """Return T_load, eq. 7, with a cache in front of the memory."""
+        """Return the seconds of loading, T_load of eq. 7, with a cache in front of the memory."""
         work = stage_work.load_work(workload, size, cache=self.processor.cache_bytes)
         overhead_s = self.processor.load_s + work.lookups / self.processor.lookups_per_s
         return overhead_s * max(1.0, active / self.processor.cores) + self._seconds(
@@ -74,7 +74,7 @@ class Host:
     def propagate(
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
-        """Return T_trainer on the host's cores, eq. 10 to 12, plus a time per operation."""
+        """Return the seconds of propagation on the host, eq. 10 to 12 plus a time per operation."""
         layers = stage_work.propagation_work(workload, size)
         work = sum(chain.from_iterable(layers), start=LayerWork())
         minimum = work.operations * self.processor.layer_seconds(threads, active)
@@ -111,7 +111,7 @@ class Host:
         return num_peers * (3 * latency_s + received / bandwidth)
 
     def sync(self, workload: Workload, device: Device) -> float:
-        """Return T_sync, eq. 13: over the device's link, among workers, and the weight update."""
+        """Return the seconds of synchronization, eq. 13: link, all-reduce and weight update."""
         num_bytes = workload.weight_bytes
         seconds = self.processor.update_s + num_bytes / self.processor.update_bandwidth
         seconds += self.processor.sharing.sync_seconds(num_bytes, self.num_workers)
@@ -156,7 +156,7 @@ def device_times(
     active: Mapping[str, float],
     correction: Mapping[str, float],
 ) -> DeviceTimes:
-    """Return the seconds of each of a device's stages.
+    """Return a device's stage times for a mini-batch, and its threads and seconds on the host.
 
     Args:
         active: for each stage, the number of host threads that work during the stage, its own
@@ -251,7 +251,7 @@ def predict(
     emulates: bool = True,
     correction: Correction | None = None,
 ) -> equations.Prediction:
-    """Predict a full step of ``plan``, eq. 5 to 13.
+    """Return the predicted times of a full step of ``plan``, eq. 5 to 13.
 
     Args:
         platform: rates of the host; the plan's own devices replace the platform's accelerators.
@@ -293,7 +293,7 @@ def _fixed_point(
     emulates: bool,
     correction: Correction | None,
 ) -> list[DeviceTimes]:
-    """Compute stage times and host load by iteration, since each depends on the other."""
+    """Return each device's times, iterated with the host's load, on which they depend."""
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [
@@ -356,7 +356,7 @@ def _lanes(plan: DevicePlan) -> list[tuple[int, str]]:
 def _active(
     share: DeviceShare, position: int, load: Mapping[tuple[int, str], float], total: float
 ) -> dict[str, float]:
-    """Return the threads that work during each stage: its own, and all other lanes' threads."""
+    """Return the number of threads that work during each stage, all other lanes' included."""
     threads = share.threads
     counts = {
         "sample": threads.sample,

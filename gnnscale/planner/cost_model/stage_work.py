@@ -118,7 +118,7 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
 def propagation_work(
     workload: Workload, size: BatchSize
 ) -> tuple[tuple[LayerWork, LayerWork], ...]:
-    """Return each layer's work, forward and backward; a model of its own cost has one entry."""
+    """Return each layer's work, forward and backward; ``workload.counted`` is a single entry."""
     if workload.counted is not None:
         return ((workload.counted.work(size.vertices, size.edges), LayerWork()),)
     work = []

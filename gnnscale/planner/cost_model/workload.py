@@ -59,7 +59,7 @@ class KnownSlices:
     sample_s: tuple[tuple[float, ...], ...] = ()  #: ``[threads][slices]`` seconds of sampling
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the mini-batch of a slice, interpolated between known slices in logarithms."""
+        """Return a slice's mini-batch sizes, interpolated between known slices in logarithms."""
 
         def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)
@@ -94,7 +94,7 @@ class SourceEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Training run as the performance model sees it."""
+    """Sizes, costs and choices of a training run on a device that determine its stage times."""
 
     #: cost of each layer, input layer first; empty with ``counted``
     layers: tuple[cost.LayerCost, ...]
@@ -160,7 +160,7 @@ class Workload:
         return self.num_vertices * self.row_bytes
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the expected mini-batch of a slice of ``num_seeds``."""
+        """Return the expected sizes of the mini-batch of ``num_seeds`` seeds."""
         return self.slices.size(num_seeds)
 
     def untimed(self) -> Workload:
@@ -169,7 +169,7 @@ class Workload:
 
 
 def _interpolate(points: Sequence[int], values: Sequence[float], point: float) -> float:
-    """Interpolate in logarithms; proportional below the first point, last slope above the last."""
+    """Return the value at ``point``, interpolated in logarithms; proportional below the first."""
     if point <= points[0] or len(points) == 1:
         return values[0] * point / points[0]
     upper = next((i for i, x in enumerate(points) if x >= point), len(points) - 1)
@@ -190,7 +190,7 @@ def measure_workload(
     cores: int,
     num_steps: int | None = None,
 ) -> Workload:
-    """Sample slices of a graph and time the sampler over threads and sizes (T_samp, section V).
+    """Return a run's workload with sampled slices, and sampler times by threads (T_samp).
 
     Args:
         order: order of the seeds, with the size of a full mini-batch.
@@ -254,7 +254,7 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Sample slices of every size in turn; fill ``sizes`` and return quartiles of the seconds."""
+    """Sample slices of all ``num_seeds``; fill ``sizes``, and return lower quartiles of seconds."""
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     evicting = other_data()
     begin = time.perf_counter()

@@ -179,7 +179,7 @@ def _broadcast_seconds(num_cards: int, first: hitgnn.LayerWorkload, link: float)
 
 
 def part_batches(num_batches: int, num_cards: int, imbalance: float = IMBALANCE) -> tuple[int, ...]:
-    """Return the number of mini-batches of each partition, evenly spread around the mean."""
+    """Return each partition's number of mini-batches, 1 - to 1 + ``imbalance`` times the mean."""
     spread = [2 * card / (num_cards - 1) - 1 for card in range(num_cards)] if num_cards > 1 else [0]
     exact = [num_batches / num_cards * (1 + imbalance * offset) for offset in spread]
     counts = [math.floor(count) for count in exact]

@@ -54,7 +54,7 @@ class ScalingCurve:
     measured: bool = False  #: whether the platform's rates were measured on a machine
 
     def speedup(self, result: SimulatedRun) -> float:
-        """Return the speedup of an epoch over the first result."""
+        """Return the speedup of an epoch of ``result`` over the first of ``results``."""
         return self.results[0].epoch_s / result.epoch_s
 
 
@@ -69,7 +69,7 @@ def simulate_step(
     fused: bool,
     prefetch: str,
 ) -> SimulatedRun:
-    """Predict training with ``num_accelerators``, with the planner's split and threads.
+    """Return predicted training with ``num_accelerators``, by the planner's split and threads.
 
     ``batch_size`` are the seeds of each accelerator, or of the lone processor, ``num_vertices``
     those of an epoch. ``hybrid``: the processor trains too if that shortens a step. ``fused``: it
@@ -122,7 +122,7 @@ def _bandwidth(platform: Platform, num_accelerators: int) -> float:
 
 
 def _bottleneck(plan: device_plan.DevicePlan, predicted: Prediction) -> str:
-    """Return the longest stage of the slowest device."""
+    """Return the name of the longest stage of the slowest device."""
     pairs = list(zip(predicted.devices, plan.shares, strict=True))
     slowest, _ = max(
         pairs, key=lambda pair: pipeline_seconds(replace(pair[0], sync=0.0), pair[1].prefetch)

@@ -121,7 +121,7 @@ class SimulateConfig:
 
 
 def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> ScalingCurve:
-    """Predict epochs on ``config.platform`` for each number of accelerators.
+    """Return the predicted run on ``config.platform`` for each number of accelerators.
 
     ``graph`` replaces the published graph. Raises ConfigError if the platform has no accelerators
     or rates, the sampler's mini-batches do not follow from graph sizes, or the kernels do not

@@ -42,7 +42,7 @@ class SimulatedDesign:
     header: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse (ConfigError) sizes that no kernel has."""
+        """Raise ConfigError for sizes that no kernel has."""
         for name, value, powers in (("n", self.n, range(5)), ("m", self.m, range(4, 12))):
             allowed = [2**power for power in powers]
             if value not in allowed:
@@ -55,7 +55,7 @@ class SimulatedDesign:
         check_range("clock_hz", self.clock_hz, 1, _MAX_CLOCK_HZ)
 
     def matches(self, built: Library) -> bool:
-        """Return whether ``built`` has these sizes and the project's own layers."""
+        """Return whether library ``built`` has these sizes; False for a design with a header."""
         names = ("n", "m", "row_words", "compute_units", "clock_hz")
         expected = {name: getattr(self, name) for name in names}
         actual = {name: built.design.get(name) for name in expected}
@@ -108,7 +108,7 @@ def prebuilt(design: SimulatedDesign) -> Path | None:
 
 
 def compiler() -> str:
-    """Return the command of the compiler of libraries."""
+    """Return the command of the C++ compiler that compiles simulation libraries."""
     return shlex.join(_compiler().command)
 
 
@@ -166,7 +166,7 @@ def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> Non
 
 
 def load_pyxrt() -> Any:
-    """Return the Python interface of the Xilinx Runtime."""
+    """Return ``pyxrt``, the interface of the Xilinx Runtime; ConfigError: not installed."""
     try:
         return import_module("pyxrt")
     except (ImportError, OSError) as error:

@@ -49,7 +49,7 @@ class Bank:
         self._lock = threading.RLock()
 
     def take(self, num_bytes: int) -> None:
-        """Allocate bytes."""
+        """Count ``num_bytes`` as in use; RuntimeError: the bank has fewer free bytes."""
         with self._lock:
             if self.in_use + num_bytes > self.num_bytes:
                 raise RuntimeError(
@@ -59,7 +59,7 @@ class Bank:
             self.in_use += num_bytes
 
     def give_back(self, num_bytes: int) -> None:
-        """Free bytes."""
+        """Count ``num_bytes`` as free again."""
         with self._lock:
             self.in_use -= num_bytes
 
@@ -185,7 +185,7 @@ class Command:
 
     @property
     def state(self) -> CommandState:
-        """Queued or running, completed, or ended by an error of the kernel."""
+        """State of the call: queued or running, completed, or ended by the kernel's error."""
         if self.outcome is None:
             return CommandState.ERT_CMD_STATE_QUEUED
         if self.outcome.error:
@@ -216,7 +216,7 @@ class ComputeUnit:
 
     @property
     def num_waiting(self) -> int:
-        """Commands that are queued or running."""
+        """Number of commands that are queued or running."""
         return len(self._waiting)
 
     def submit(self, command: Command) -> None:

@@ -81,7 +81,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one kernel call."""
+    """Error text, counters and duration of one call of a simulated kernel."""
 
     error: str  #: error of the kernel; empty for success
     counters: Mapping[str, int]  #: counters of the call, by name
@@ -119,7 +119,7 @@ class Library:
         self._counters = tuple(name.strip() for name in names.split(",") if name.strip())
 
     def call(self, values: Sequence[Buffer | int]) -> Outcome:
-        """Call the kernel without blocking other Python threads; scalars are signed, of 32 bits."""
+        """Return the outcome of a kernel call with ``values``; other Python threads may run."""
         named = zip(self.arguments, values, strict=True)
         buffers = [(name.name, value) for name, value in named if isinstance(value, Buffer)]
         regions = (_Region * len(buffers))(
@@ -135,7 +135,7 @@ class Library:
         return Outcome(self._text("gnnscale_csim_error"), counters, seconds)
 
     def _text(self, function: str) -> str:
-        """Return the text of a function without arguments, as one line."""
+        """Return the text that the library's ``function`` returns, as one line."""
         symbol = getattr(self._library, function)
         symbol.restype = ctypes.c_char_p
         return " ".join((symbol() or b"").decode(errors="replace").split())
@@ -182,7 +182,7 @@ def _wrong_with(design: Any) -> str | None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse a file that is not a valid library, without executing any of it."""
+    """Raise RuntimeError if a file is not a valid library, before any of its code runs."""
     try:
         content = read_regular(path, limit=_MAX_BYTES)
     except OSError as error:

@@ -39,7 +39,7 @@ _INT32 = range(-(2**31), 2**31)
 
 
 def enumerate_devices() -> int:
-    """Return the number of cards."""
+    """Return the number of simulated cards."""
     return NUM_CARDS
 
 
@@ -76,7 +76,7 @@ class xclbin:
             return self._library.kernel
 
         def get_num_args(self) -> int:
-            """Return the number of arguments."""
+            """Return the number of the kernel's arguments."""
             return len(self._library.arguments)
 
     def __init__(self, filename: str) -> None:
@@ -190,7 +190,7 @@ class kernel:
         return started
 
     def group_id(self, argument: int) -> int:
-        """Return the bank of a buffer argument of the first compute unit."""
+        """Return the bank index of buffer ``argument`` of the first compute unit."""
         if not 0 <= argument < len(self._arguments) or not self._arguments[argument].is_buffer:
             raise IndexError(f"argument {argument} of {self._name} is no buffer")
         return self._units[0].bank.index
@@ -242,7 +242,7 @@ class run:
         return self._command.state
 
     def state(self) -> CommandState:
-        """Return the current state."""
+        """Return the current state of the run, NEW before ``start``."""
         return CommandState.ERT_CMD_STATE_NEW if self._command is None else self._command.state
 
     @property
@@ -264,7 +264,7 @@ class run:
         return outcome.seconds if outcome else 0.0
 
     def _checked(self, index: int, argument: Argument) -> bo | int:
-        """Return an argument, if it is set to the right type."""
+        """Return an argument's value; RuntimeError: not set, or set to the wrong type."""
         value = self._values.get(index)
         what = f"argument {index} ({argument.name}) of {self._kernel._name}"
         if value is None:
