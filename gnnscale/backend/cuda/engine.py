@@ -243,13 +243,13 @@ class CudaEngine:
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:
-        """Unregister all segments, ignoring failures, and close own and peers' device memory."""
+        """Unregister all segments, and close own and peers' device memory; failures are ignored."""
         for segment in self._segments:
             with suppress(RuntimeError):
                 segment.unregister()
         self._segments.clear()
         for piece in self._pieces:
-            with suppress(RuntimeError):
+            with suppress(DeviceError):
                 piece.close()
         self._pieces.clear()
 
