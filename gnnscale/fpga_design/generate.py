@@ -25,7 +25,7 @@ from gnnscale.nn import GNN
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.simulator.hitgnn import local_share
-from gnnscale.planner.simulator.workload import SimulatedTask, measured_task, published_task
+from gnnscale.planner.simulator.simulate import SimulatedTask, measured_task, published_task
 from gnnscale.sampling import NeighborSampling
 
 

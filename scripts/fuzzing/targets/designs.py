@@ -16,7 +16,7 @@ from gnnscale.fpga_design.vendor import compare
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import Board, board_values, boards
 from gnnscale.planner.graphs import PUBLISHED
-from gnnscale.planner.simulator.workload import published_task
+from gnnscale.planner.simulator.simulate import published_task
 from gnnscale.report import vendor_comparison as vendor
 from gnnscale.sampling import NeighborSampling
 
