@@ -69,7 +69,7 @@ class HostFeaturesConfig(FeatureStoreConfig):
 
     def open(self, graph: Graph) -> FeatureStore:
         """Return the store."""
-        from gnnscale.features.host import HostFeatures
+        from gnnscale.features.base import HostFeatures
 
         return HostFeatures.of(graph)
 

@@ -20,8 +20,7 @@ from gnnscale.core.metrics import ClassCounts, count_classes
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
-from gnnscale.inference.pair_scoring import EdgePredictor
-from gnnscale.inference.predictor import Predictor
+from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.run.commands import EvaluateConfig

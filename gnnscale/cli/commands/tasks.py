@@ -305,16 +305,16 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
 
     from gnnscale.core.files import write_atomically
     from gnnscale.fpga_design.vendor import compare
-    from gnnscale.report import vendor_comparison as vendor
+    from gnnscale.report import fpga_design as report
     from gnnscale.report.summary import write_json
 
     assert config.report is not None
     comparison = compare(config.report, config.design)
-    vendor.print_comparison(comparison, Console())
+    report.print_comparison(comparison, Console())
     names = ("comparison.json", "comparison.html")
     with output_folder(options, names, force=config.force) as directory:
-        write_json(directory / "comparison.json", vendor.describe(comparison))
-        write_atomically(directory / "comparison.html", vendor.page(comparison))
+        write_json(directory / "comparison.json", report.describe_comparison(comparison))
+        write_atomically(directory / "comparison.html", report.comparison_page(comparison))
     print(directory)
 
 

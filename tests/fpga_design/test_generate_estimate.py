@@ -3,7 +3,7 @@
 import pytest
 
 from gnnscale.fpga_design.dse import explore, make_goal
-from gnnscale.fpga_design.estimate import SimulationComparison, estimate
+from gnnscale.fpga_design.generate import SimulationComparison, estimate
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import board, total
 from gnnscale.planner.graphs import PUBLISHED
