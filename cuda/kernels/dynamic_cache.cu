@@ -1,6 +1,6 @@
 // Updates of the dynamic cache: the host determines which rows of a mini-batch enter which slots
 // (Belady 1966), and the previous mini-batch's rows are reused once (FastGL, Match). See
-// gnnscale/backend/cuda/dynamic_cache.py.
+// gnnscale/backend/cuda/row_gather.py.
 #include "gnnscale_cuda/rows.hpp"
 
 namespace gnnscale {

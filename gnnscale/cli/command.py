@@ -1,7 +1,13 @@
-"""Dispatch of ``gnnscale COMMAND``: help, composition of options by Hydra, and the task."""
+"""Dispatch of ``gnnscale COMMAND``: help, composition of options by Hydra, and the task.
+
+Errors of Hydra, and SIGBUS on mapped files, get a message of one line.
+"""
+
+from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -14,15 +20,26 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import config_files, exit_status, interruption, stdio, texts
+from gnnscale.cli import command, config_files, interruption, stdio, texts
+from gnnscale.cli.arguments import explain_missing_plugin
 from gnnscale.cli.commands import TASKS
 from gnnscale.cli.config_files import TranslatedArguments
 from gnnscale.cli.help import help_text
-from gnnscale.core import leads_machine, restarting_run, torchrun_rank, unfinished_folder
+from gnnscale.core import (
+    address_space_reason,
+    brief,
+    explain,
+    leads_machine,
+    restarting_run,
+    suggestion,
+    torchrun_rank,
+    unfinished_folder,
+)
 from gnnscale.core.config import user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.core.config.run_directory import check_unused, removed_on_error
-from gnnscale.core.errors import ConfigError, brief, explain, one_line, suggestion
+from gnnscale.core.config.typed import unknown_option
+from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.core.locks import sole_writer
 
 COMMANDS = {
@@ -128,7 +145,7 @@ def _help(command: str, arguments: Sequence[str]) -> str:
     try:
         return help_text(command, translated.config, translated.overrides, topics)
     except Exception as error:  # any error in the typed options
-        raise ConfigError(exit_status.explain_hydra(error)) from error
+        raise ConfigError(command.explain_hydra(error)) from error
 
 
 @contextmanager
@@ -164,9 +181,9 @@ def _run_single(command: str, translated: TranslatedArguments, rank_folder: str 
         options, hydra = compose(translated.config, translated.overrides, directory=folder)
         configure_log(hydra.hydra.job_logging, hydra.hydra.verbose)
     except Exception as error:  # any error in the typed options
-        raise ConfigError(exit_status.explain_hydra(error)) from error
+        raise ConfigError(command.explain_hydra(error)) from error
     HydraConfig.instance().set_config(hydra)
-    exit_status.name_lost_files()
+    command.name_lost_files()
     try:
         TASKS[command](options)
     except SystemExit as leave:
@@ -208,7 +225,7 @@ def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str |
     # CommandJob handles errors of jobs; without failed jobs this is an error of Hydra.
     except Exception as error:
         if not failures:
-            raise ConfigError(exit_status.explain_hydra(error)) from error
+            raise ConfigError(command.explain_hydra(error)) from error
     if failures:
         raise SystemExit(1)
 
@@ -230,7 +247,7 @@ class CommandJob:
         """Run the task and return the metric for the sweeper. None: the job has no metric."""
         register_resolvers()
         user_code.allow(self.code)
-        exit_status.name_lost_files()
+        command.name_lost_files()
         try:
             return TASKS[self.command](options)
         except (Exception, SystemExit) as raised:
@@ -247,3 +264,94 @@ def exit_error(leave: SystemExit) -> ConfigError:
     """Return the error for user code that called ``sys.exit``; no task does."""
     source = traceback.extract_tb(leave.__traceback__)[-1]
     return ConfigError(f"SystemExit: {leave} ({source.filename}:{source.lineno})")
+
+
+def name_lost_files() -> None:
+    """Install a SIGBUS handler that names the file if a mapped file became shorter.
+
+    Its module imports NumPy. Under a limit on address space OpenBLAS gets one thread, since the
+    stacks of more threads may not fit; torch computes the products anyway.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    user_value = os.environ.get(name)
+    if address_space_reason():
+        os.environ.setdefault(name, "1")
+    from gnnscale.ops import end_on_bus_error
+
+    if user_value is None:
+        os.environ.pop(name, None)
+
+    reason = b": a mapped file became shorter, or its disk fails or is full\n"
+    end_on_bus_error(descriptor=2, after=reason, status=1)
+
+
+def explain_hydra(error: Exception) -> str:
+    """Return the message for any exception of Hydra during composition."""
+    from hydra.errors import MissingConfigException
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+    message = explain(error)
+    if message is not None:
+        return message
+    if isinstance(error, MissingConfigException):
+        return _explain_missing(error)
+    if isinstance(error, RecursionError):
+        return "the options refer to each other in a circle, or are nested too deeply"
+    cause = error.__cause__ or error
+    if isinstance(cause, OSError):
+        return explain(cause) or str(cause)
+    if isinstance(cause, (ConfigAttributeError, ConfigKeyError)):
+        return unknown_option(brief(cause.full_key), _options(cause))
+    if isinstance(cause, OmegaConfBaseException):
+        # Later lines only repeat the key and its type.
+        lines = str(cause).strip().splitlines()[:1]
+    else:
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    reason = " ".join(lines) or type(cause).__name__
+    if isinstance(cause, LookupError):
+        reason = f"{type(cause).__name__}: {reason}"
+    if missing := re.match(r"Could not override '([^']*)'\. No match in the defaults", reason):
+        return f"{brief(missing[1])}: this command has no such group of options"
+    if several := re.match(r"Ambiguous value for argument '(([^'=]*)=([^']*))'", reason):
+        return (
+            f"{brief(several[1])}: add -m to run a sweep over these values, or write "
+            f"{brief(several[2])}=[{brief(several[3])}] for a list"
+        )
+    key = getattr(cause, "full_key", None)
+    return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
+
+
+def _explain_missing(error: Any) -> str:
+    config = str(error.missing_cfg_file)
+    group, _, name = config.rpartition("/")
+    if (missing := explain_missing_plugin(group, name)) is not None:
+        return missing
+    if not error.options:
+        return f"{config}: no such configuration"
+    options = sorted(error.options)
+    guess = suggestion(name, options) or f"; there are {', '.join(options)}"
+    return f"{group}={name}: no such {group}{guess}"
+
+
+def _options(error: Any) -> list[str]:
+    """Return all dotted options of the configuration that lacks a key."""
+    node = error.parent_node
+    while node is not None and node._get_parent() is not None:
+        node = node._get_parent()
+    if node is None:
+        return []
+    from omegaconf import OmegaConf
+
+    plain: Any = OmegaConf.to_container(node, resolve=False)
+    if not isinstance(plain, dict):
+        return []
+    plain.pop("hydra", None)
+    return list(_dotted(plain, ""))
+
+
+def _dotted(node: Any, prefix: str) -> Iterator[str]:
+    for key, value in node.items():
+        if key != "_target_":
+            yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")

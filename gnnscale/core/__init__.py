@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from gnnscale.core.memory import *  # noqa: F403
     from gnnscale.core.metrics import *  # noqa: F403
     from gnnscale.core.pipeline import *  # noqa: F403
-    from gnnscale.core.process import *  # noqa: F403
+    from gnnscale.core.process import *  # noqa: F403  # noqa: F403
     from gnnscale.core.progress import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
-    from gnnscale.core.torch_state import *  # noqa: F403
     from gnnscale.core.types import *  # noqa: F403
 
 __getattr__ = lazy_names(
@@ -37,10 +36,11 @@ __getattr__ = lazy_names(
         "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason read_memory",
         "gnnscale.core.metrics": "QUALITY better mteps",
         "gnnscale.core.pipeline": "Pipeline",
-        "gnnscale.core.process": "python_command",
         "gnnscale.core.progress": "track",
         "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
-        "gnnscale.core.torch_state": "preserved_defaults standard_arithmetic standard_numpy_errors",
+        "gnnscale.core.process": (
+            "preserved_defaults python_command standard_arithmetic standard_numpy_errors"
+        ),
         "gnnscale.core.types": (
             "Array BoolArray Count Float32Array Float64Array Int16Array Int32Array "
             "Int64Array IntArray Positive StructArray UInt32Array UInt64Array UInt8Array "

@@ -16,8 +16,7 @@ from gnnscale import ops
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.plan import HOST, ROWS_FROM, LookAhead
 from gnnscale.core import Access, Array, Int32Array, Traffic
-from gnnscale.features.base import WrappedStore
-from gnnscale.features.host import HostFeatures
+from gnnscale.features.base import HostFeatures, WrappedStore
 from gnnscale.sampling import MiniBatch
 
 

@@ -21,7 +21,7 @@ from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array, Int32Array, IntArray, Traffic
 from gnnscale.features.base import WrappedStore
 from gnnscale.features.cached import add_counts, count_by_name, row_traffic
-from gnnscale.features.tiered.planner import Policy
+from gnnscale.features.tiered.policies import Policy
 from gnnscale.features.tiered.store import ReadyRows, TieredReader, TieredStore
 
 

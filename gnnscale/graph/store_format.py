@@ -12,7 +12,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief
-from gnnscale.core.artifact import files, header
+from gnnscale.core.artifact import files
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
@@ -130,7 +130,7 @@ class StoreMeta:
         ]
         if self.feature_dtype in MAX_QUANTIZED:  # arrays of bytes do not show type and width
             entries.append((self.feature_dtype, self.num_features))
-        return header.digest(entries)
+        return files.digest(entries)
 
 
 def read_meta(path: Path) -> StoreMeta:

@@ -20,13 +20,12 @@ from gnnscale.core.metrics import ClassCounts, count_classes
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
-from gnnscale.inference.pair_scoring import EdgePredictor
-from gnnscale.inference.predictor import Predictor
+from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.inputs import EvaluationOptions
-from gnnscale.run.tasks import base, edges, links
+from gnnscale.run.tasks import base, links
 from gnnscale.sampling.edge_batches import draw_candidates
 from gnnscale.sampling.seed_order import labeled_vertices
 
@@ -162,9 +161,9 @@ class LinkExaminer:
 class EdgeExaminer(_LabelExaminer):
     """Evaluation of predicted edge labels."""
 
-    def __init__(self, task: edges.EdgeTask, model: EdgeGNN, predictor: Predictor) -> None:
+    def __init__(self, task: base.EdgeTask, model: EdgeGNN, predictor: Predictor) -> None:
         """Measure the outputs of ``model``, whose vertex rows ``predictor`` computes."""
-        self._task: edges.EdgeTask = task
+        self._task: base.EdgeTask = task
         self._predictor = EdgePredictor(model, predictor)
         assert task.graph.edges.ends is not None
         self._ends = task.graph.edges.ends
@@ -193,7 +192,7 @@ def open_examiner(
     task: base.Task, model: TrainableModel, predictor: Predictor
 ) -> VertexExaminer | LinkExaminer | EdgeExaminer:
     """Return the examiner of ``model`` for ``task``."""
-    if isinstance(task, edges.EdgeTask):
+    if isinstance(task, base.EdgeTask):
         assert isinstance(model, EdgeGNN)
         return EdgeExaminer(task, model, predictor)
     if isinstance(task, links.LinkTask):

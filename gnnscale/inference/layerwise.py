@@ -17,8 +17,7 @@ from gnnscale.graph import Graph
 from gnnscale.inference.chunks import Chunk, Workers, as_chunks
 from gnnscale.inference.layers import EncodedRows, LayerPass, close
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore, find_work
-from gnnscale.inference.pass_planning import with_passes
-from gnnscale.inference.time_estimate import estimated_s
+from gnnscale.inference.pass_planning import estimated_s, with_passes
 from gnnscale.nn import TrainableModel
 
 _LOG = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from gnnscale.graph import Graph
 from gnnscale.nn import ModelConfig, TrainableModel
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.link_decoder import LinkGNN
-from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
+from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
 from gnnscale.nn.options import CustomModel
 from gnnscale.run import artifacts
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA

@@ -105,11 +105,11 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def edge_scores(self, src: Tensor, dst: Tensor) -> Tensor:
-        """Return ``src[u] + dst[v]`` of each edge, with gradient; see ``attention_ops``."""
+        """Return ``src[u] + dst[v]`` of each edge, with gradient; see ``nn.conv.gat``."""
 
     @abstractmethod
     def attend(self, scores: Tensor, z: Tensor) -> Tensor:
-        """Sum source rows with the softmax of edge scores; see ``attention_ops.attend``."""
+        """Sum source rows with the softmax of edge scores; see ``nn.conv.gat.attend``."""
 
     @abstractmethod
     def sums(self, degrees: Tensor | None) -> MessageSums:

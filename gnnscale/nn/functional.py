@@ -10,7 +10,7 @@ from gnnscale import ops
 from gnnscale.core import Float32Array
 from gnnscale.features.base import Aggregation, write_aggregated
 from gnnscale.nn.device_block import Activation, DeviceBlock
-from gnnscale.nn.optim.sparse import RowSums
+from gnnscale.nn.optim.update_rules import RowSums
 from gnnscale.sampling import Block, MiniBatch
 
 

@@ -13,7 +13,7 @@ from gnnscale.core import Access, Array, Traffic
 from gnnscale.features import Aggregation, FeatureStore
 from gnnscale.features.base import write_aggregated
 from gnnscale.nn.functional import gradient_of_rows
-from gnnscale.nn.optim.sparse import RowOptimizer, RowSums
+from gnnscale.nn.optim.update_rules import RowOptimizer, RowSums
 from gnnscale.sampling import Block
 
 

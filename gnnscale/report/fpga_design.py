@@ -1,4 +1,8 @@
-"""``gnnscale generate``: the chosen design as text, ``estimate.json`` and ``estimate.html``."""
+"""``gnnscale generate``: the chosen design as text, ``estimate.json`` and ``estimate.html``.
+
+With ``report=DIR``, the comparison with the vendor's reports: a table, ``comparison.json`` and
+``comparison.html``.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gnnscale.fpga_design.dse import Exploration, Point
 from gnnscale.fpga_design.resources.processes import MAX_SHARE
+from gnnscale.fpga_design.vendor import Comparison, Figure
 from gnnscale.planner.fpga_board import NAMES, total
-from gnnscale.report.formatting import count, milliseconds, percent
+from gnnscale.report.formatting import ABSENT, count, milliseconds, percent
 from gnnscale.report.page.document import cell, document, section, table
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, text
 
 if TYPE_CHECKING:
     from gnnscale.fpga_design import DesignPackage
-    from gnnscale.fpga_design.estimate import Estimate
+    from gnnscale.fpga_design.generate import Estimate
 
 #: Labels of resources.
 RESOURCES = {
@@ -204,3 +210,60 @@ def _sources(sources: Mapping[str, str]) -> str:
         [cell(name, left=True), cell(source, long=True)] for name, source in sources.items()
     ]
     return table(["figure", "source"], rows)
+
+
+_HEADS = ("", "estimated", "Vitis HLS", "routed", "routed / estimated")
+
+
+def describe_comparison(comparison: Comparison) -> dict[str, Any]:
+    """Return plain values for JSON; None: no report has the value."""
+    return {
+        "design": comparison.design.plain(),
+        "files": [str(file) for file in comparison.files],
+        "figures": [{**asdict(figure), "ratio": _ratio(figure)} for figure in comparison.figures],
+    }
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print estimated and reported figures as a table, and the files of the reports."""
+    figures_table = Table(title=Text(_comparison_title(comparison)))
+    for i, head in enumerate(_HEADS):
+        figures_table.add_column(head, justify="left" if i == 0 else "right")
+    for figure in comparison.figures:
+        figures_table.add_row(*_figure_cells(figure))
+    console.print(figures_table)
+    for file in comparison.files:
+        console.print(f"read: {file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """Return ``comparison.html``."""
+    rows = [
+        [cell(value, left=i == 0) for i, value in enumerate(_figure_cells(figure))]
+        for figure in comparison.figures
+    ]
+    files = "".join(table([], [[cell(str(file), long=True)]]) for file in comparison.files)
+    note = "Estimates are by a model of the parts; the other columns are of the vendor's reports."
+    parts = [section("Figures", table(_HEADS, rows)), section("Reports", files)]
+    return document(_comparison_title(comparison), note, parts)
+
+
+def _comparison_title(comparison: Comparison) -> str:
+    design = comparison.design
+    return f"({design.n}, {design.m}) on the {design.board}: estimated, and by the vendor's tools"
+
+
+def _figure_cells(figure: Figure) -> list[str]:
+    ratio = _ratio(figure)
+    values = (figure.estimated, figure.synthesized, figure.routed)
+    return [
+        f"{RESOURCES.get(figure.name, figure.name)}, {figure.unit}",
+        *(ABSENT if value is None else count(round(value)) for value in values),
+        ABSENT if ratio is None else f"{ratio:.2f}",
+    ]
+
+
+def _ratio(figure: Figure) -> float | None:
+    if figure.routed is None or not figure.estimated:
+        return None
+    return figure.routed / figure.estimated

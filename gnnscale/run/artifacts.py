@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnscale.cache import StoredPlan, read_plan
 from gnnscale.core import GraphError
-from gnnscale.core.artifact.header import digest
+from gnnscale.core.artifact.files import digest
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph

@@ -17,7 +17,7 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.graph.store_format import vertex_dtype
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
-from gnnscale.nn.optim.sparse import RowSums
+from gnnscale.nn.optim.update_rules import RowSums
 
 
 def sum_embedding_gradients(rows: LearnedEmbedding, group: Group) -> None:

@@ -44,7 +44,7 @@ from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.device_spec import Accelerator, Cpu, Device, Emulated
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.simulator import SimulateConfig, simulate
-from gnnscale.planner.simulator.workload import published_workload
+from gnnscale.planner.simulator.simulate import published_workload
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.report.simulate import draw
 from gnnscale.run import commands as command_options

@@ -4,7 +4,7 @@ from gnnscale.fpga_design.dse import Goal, make_goal
 from gnnscale.nn import GCN
 from gnnscale.nn.options import LayeredModel
 from gnnscale.planner.graphs import PUBLISHED
-from gnnscale.planner.simulator.workload import published_task
+from gnnscale.planner.simulator.simulate import published_task
 from gnnscale.sampling import NeighborSampling
 
 HITGNN = ("reddit", "yelp", "amazon", "products")

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gnnscale.features.unified.gpu_side import Gather, check_free, index_rows
+from gnnscale.features.unified.segment import Gather, check_free, index_rows
 
 #: cudaErrorInvalidValue: the memory is not managed.
 INVALID_VALUE = 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gnnscale.backend import BackendInputs, BatchOutcome, DeviceBatch
 from gnnscale.nn import Inputs
-from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
+from gnnscale.nn.optim.update_rules import optimizer_state, restore_optimizer
 from gnnscale.planner import Device, register_device
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.sampling import MiniBatch

@@ -8,7 +8,7 @@ from gnnscale.cache.belady import Belady
 from gnnscale.distributed.channel import pair
 from gnnscale.features.tiered.buffer import BatchReader, RowBuffer
 from gnnscale.features.tiered.client import BufferClient
-from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 
 

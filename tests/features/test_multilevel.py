@@ -11,8 +11,7 @@ from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 
 from gnnscale.cache.belady import Belady, count_hits
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
-from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import StaticPolicy
+from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner
 from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gnnscale.features import HostFeatures
-from gnnscale.inference import time_estimate as estimate
+from gnnscale.inference import pass_planning as estimate
 from gnnscale.inference.activation_store import EDGE_BYTES
 from gnnscale.inference.chunks import Workers
 from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s

@@ -9,8 +9,7 @@ import torch
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, Inputs
 from gnnscale.nn.learned_embeddings import LearnedEmbedding, LearnedFeatureStore
-from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.nn.optim.sparse import LazyAdam
+from gnnscale.nn.optim.update_rules import LazyAdam, PlainAdam
 
 
 def learnt(graph: Any, config: Any, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:

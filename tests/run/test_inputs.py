@@ -16,8 +16,8 @@ from gnnscale.data import ExistingStore
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export.predict import PredictConfig, predict
-from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
-from gnnscale.planner.simulator.workload import measured_task
+from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
+from gnnscale.planner.simulator.simulate import measured_task
 from gnnscale.run import inputs as vertex_features
 from gnnscale.run.checkpoint import BEST, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint

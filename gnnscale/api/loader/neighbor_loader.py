@@ -15,7 +15,7 @@ from gnnscale.api.loader.loader_data import FORMATS, EdgeUse, Sampling, read_dat
 from gnnscale.core import ConfigError, GraphError, Pipeline, brief, listed_numbers, suggestion
 from gnnscale.core import types as arrays
 from gnnscale.core.hardware import usable_cores
-from gnnscale.core.torch_state import standard_arithmetic
+from gnnscale.core.process import standard_arithmetic
 from gnnscale.data.array_inputs import as_array
 from gnnscale.data.validation import check_ids
 from gnnscale.graph import Graph

@@ -16,7 +16,7 @@ from gnnscale.backend.cuda.p3_exchange import PartialSums
 from gnnscale.backend.cuda.step_records import StepRecords
 from gnnscale.nn import Inputs
 from gnnscale.nn.base import objective_on
-from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
+from gnnscale.nn.optim.update_rules import optimizer_state, restore_optimizer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from gnnscale.backend.cuda.batch import CudaBatch, batch_from_host
 from gnnscale.backend.cuda.capacity import SampleSizes, needs_sizes
 from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator, DeviceModel
 from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, seeds_of
-from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.graph_reader import GraphPipeline
 from gnnscale.backend.cuda.placement import ReadCounts, ResidentGraph
+from gnnscale.backend.cuda.row_gather import CacheUpdates
 from gnnscale.backend.cuda.step_records import StepKernels
 from gnnscale.backend.cuda.streams import CapturedWork, DeviceStreams, Event, Stream
 from gnnscale.core import Array

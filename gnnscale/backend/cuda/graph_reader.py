@@ -18,11 +18,10 @@ from gnnscale.backend.cuda.capacity import (
     vertex_sampling,
 )
 from gnnscale.backend.cuda.device_sample import DeviceSample, DeviceSeeds, max_seeds
-from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, shared_capacity
 from gnnscale.backend.cuda.placement import ResidentGraph
-from gnnscale.backend.cuda.row_gather import RowGather
+from gnnscale.backend.cuda.row_gather import CacheUpdates, RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import Access, ConfigError, Traffic
 from gnnscale.nn import GNN, Inputs, TrainableModel

@@ -13,10 +13,9 @@ from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.capacity import DeviceGraph
 from gnnscale.backend.cuda.device_cache import CachedRows, ResidentCache
-from gnnscale.backend.cuda.dynamic_cache import DynamicCache
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.kernels import Kernels
-from gnnscale.backend.cuda.row_gather import requests, word_bytes
+from gnnscale.backend.cuda.row_gather import DynamicCache, requests, word_bytes
 from gnnscale.core import Access, Array, Traffic
 from gnnscale.core.stages import NO_ACCESS, NO_TRAFFIC
 from gnnscale.graph import Graph

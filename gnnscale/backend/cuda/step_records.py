@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from gnnscale.backend.cuda.device_cache import MAX_MEMBERS
-from gnnscale.backend.cuda.dynamic_cache import CacheUpdates
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.kernels import Kernels, or_null
+from gnnscale.backend.cuda.row_gather import CacheUpdates
 from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.cache.belady import CacheUpdate
 from gnnscale.core import Array

@@ -1,16 +1,21 @@
-"""Tasks of all commands but ``train``: data, trained runs, planning and inspection."""
+"""Tasks of all commands but ``train``: data, trained runs, planning and inspection.
+
+The first functions are about the running job: its folder, number in a sweep, and typed options.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.cli.commands.output import check_output, hydra_settings, output_folder
+from gnnscale.core.config import run_directory
 from gnnscale.core.config.run_directory import locked_run
 from gnnscale.core.config.typed import typed
 from gnnscale.core.hardware import let_idle_threads_sleep
-from gnnscale.core.locks import sole_maker
+from gnnscale.core.locks import sole_maker, sole_writer
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -18,6 +23,63 @@ if TYPE_CHECKING:
 
     from gnnscale.data import GraphSource
     from gnnscale.fpga_design import GenerateConfig
+
+
+@contextmanager
+def output_folder(
+    options: DictConfig, names: Sequence[str], *, force: bool | None = None
+) -> Iterator[Path]:
+    """Create and lock the folder of files called ``names``; a sweep has created its jobs'."""
+    if in_sweep():
+        directory = job_directory()
+        with sole_writer(directory, option="hydra.sweep.dir"):
+            yield directory
+        return
+    folder, names = hydra_settings().run.dir, (run_directory.COMPOSED, *names)
+    with run_directory.create_output_folder(folder, names, force=force) as directory:
+        (directory / run_directory.COMPOSED).mkdir()
+        run_directory.write_composed(directory, options, hydra_settings())
+        yield directory
+
+
+def check_output(names: Sequence[str], *, force: bool | None) -> None:
+    """Raise ConfigError for a folder that contains a run or files called ``names``."""
+    if not in_sweep():
+        directory = Path(hydra_settings().run.dir)
+        run_directory.check_output(directory, (*names, run_directory.COMPOSED), force=force)
+
+
+def job_directory() -> Path:
+    """Return the run directory of this job; also for torchrun's ranks above 0."""
+    hydra = hydra_settings()
+    return Path(hydra.runtime.output_dir if in_sweep() else hydra.run.dir)
+
+
+def job_number() -> int:
+    """Return the number of this job in its sweep; 0 without a sweep."""
+    return int(hydra_settings().job.num) if in_sweep() else 0
+
+
+def in_sweep() -> bool:
+    """Whether this job is part of a sweep."""
+    from hydra.types import RunMode
+
+    return bool(hydra_settings().mode == RunMode.MULTIRUN)
+
+
+def hydra_settings() -> Any:
+    """Return Hydra's settings of this job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return HydraConfig.get()
+
+
+def typed_options(kind: str) -> list[str]:
+    """Return options as typed, references unresolved: of the ``task``, or of ``hydra``."""
+    from omegaconf import OmegaConf
+
+    overrides: Any = OmegaConf.to_container(hydra_settings().overrides[kind], resolve=False)
+    return [str(override) for override in overrides]
 
 
 def prepare(options: DictConfig) -> None:
@@ -243,16 +305,16 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
 
     from gnnscale.core.files import write_atomically
     from gnnscale.fpga_design.vendor import compare
-    from gnnscale.report import vendor_comparison as vendor
+    from gnnscale.report import fpga_design as report
     from gnnscale.report.summary import write_json
 
     assert config.report is not None
     comparison = compare(config.report, config.design)
-    vendor.print_comparison(comparison, Console())
+    report.print_comparison(comparison, Console())
     names = ("comparison.json", "comparison.html")
     with output_folder(options, names, force=config.force) as directory:
-        write_json(directory / "comparison.json", vendor.describe(comparison))
-        write_atomically(directory / "comparison.html", vendor.page(comparison))
+        write_json(directory / "comparison.json", report.describe_comparison(comparison))
+        write_atomically(directory / "comparison.html", report.comparison_page(comparison))
     print(directory)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.cli.commands import output
+from gnnscale.cli.commands import tasks
 from gnnscale.cli.commands.tasks import format_metric
 from gnnscale.core import explain, hardware
 from gnnscale.core.config import run_directory
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def train(options: DictConfig) -> float | None:
     """Train, and write ``summary.json``, also after a failure; return the validation metric."""
     # The time of a sweep's job starts now, otherwise with the process.
-    began = time.monotonic() - (0.0 if output.in_sweep() else process_age_s() or 0.0)
+    began = time.monotonic() - (0.0 if tasks.in_sweep() else process_age_s() or 0.0)
     try:
         return _train(options, began)
     except Exception as error:
-        if output.in_sweep():
+        if tasks.in_sweep():
             # For the sweep's table of results.
-            _write_failure(output.job_directory(), explain(error) or repr(error))
+            _write_failure(tasks.job_directory(), explain(error) or repr(error))
         raise
 
 
@@ -56,11 +56,11 @@ def _train(options: DictConfig, began: float) -> float | None:
     command, run = _repeat_command(config.resume), hardware.restarting_run()
     if run is not None:
         if config.resume is None and hardware.leads_machine():
-            run_directory.claim(output.job_directory(), run)
+            run_directory.claim(tasks.job_directory(), run)
         # Without a checkpoint the run starts from the beginning.
-        config = replace(config, resume=output.job_directory())
+        config = replace(config, resume=tasks.job_directory())
     if hardware.torchrun_rank():
-        _train_rank(config, output.job_directory(), Observer(), options=values)
+        _train_rank(config, tasks.job_directory(), Observer(), options=values)
         return None
     run_training = launch if hardware.torchrun_rank() is None else _train_rank
     with _locked_run_directory(options) as directory:
@@ -93,20 +93,20 @@ def _train_rank(
         devices=config.device_plan.parsed(),
         runtime=config.runtime,
         options=options,
-        job=output.job_number(),
+        job=tasks.job_number(),
     )
 
 
 @contextmanager
 def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
     """Create and lock the run directory, and log into it; a sweep has created its jobs' folders."""
-    if output.in_sweep():
-        directory = output.job_directory()
+    if tasks.in_sweep():
+        directory = tasks.job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"), run_directory.logged(directory):
             yield directory
         return
-    hydra = output.hydra_settings()
-    is_typed = any(option.startswith("hydra.run.dir=") for option in output.typed_options("hydra"))
+    hydra = tasks.hydra_settings()
+    is_typed = any(option.startswith("hydra.run.dir=") for option in tasks.typed_options("hydra"))
     resumes, restarts = options.get("resume") is not None, bool(hardware.restarting_run())
     with run_directory.create_run_directory(
         hydra.run.dir,
@@ -124,7 +124,7 @@ def _repeat_command(resume: Path | None) -> str | None:
     if resume is not None:
         return None
     words = []
-    for word in output.typed_options("task"):
+    for word in tasks.typed_options("task"):
         name, _, value = word.lstrip("+").partition("=")
         if name == "experiment":  # Hydra's name of ``config=``
             file = re.fullmatch(r"file\d+_(.+)", value)

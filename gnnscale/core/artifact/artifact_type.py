@@ -15,8 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gnnscale.core import Array, GraphError, brief, decode, home, write_atomically
-from gnnscale.core.artifact.files import file_bytes, new_folder, read_file, store_directory
-from gnnscale.core.artifact.header import digest, header_text, parse_json
+from gnnscale.core.artifact.files import (
+    digest,
+    file_bytes,
+    header_text,
+    new_folder,
+    parse_json,
+    read_file,
+    store_directory,
+)
 from gnnscale.core.artifact.npy import ArrayEntry, map_npy
 
 T = TypeVar("T")

@@ -1,16 +1,35 @@
-"""Reading of regular files, atomic creation of directories, and checks of free space."""
+"""Files of artifacts: reading, headers in strict JSON, digests, atomic creation, free space."""
+
+from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import shutil
 import stat
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
+from typing import Any
 
-from gnnscale.core import ConfigError, GraphError, brief, errors, hardware, home, locks
+from gnnscale.core import (
+    ConfigError,
+    GraphError,
+    brief,
+    errors,
+    hardware,
+    home,
+    locks,
+    printable,
+    track,
+)
+from gnnscale.core.config.renamed import stored_path
 from gnnscale.core.files import expanded, unfinished_folder
 
 _MAX_BYTES = 2 << 30
@@ -242,3 +261,80 @@ def size(num_bytes: int) -> str:
     """Return a number of bytes in MiB or GiB, for a message."""
     unit, name = (1 << 30, "GiB") if num_bytes >= 1 << 30 else (1 << 20, "MiB")
     return f"{num_bytes / unit:,.1f} {name}"
+
+
+def parse_json(data: bytes, *, source: object) -> dict[str, Any]:
+    """Return the JSON object in ``data``; GraphError for anything else, NaN, or a repeated key."""
+    try:
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_object)
+    # Brackets nested too deeply raise RecursionError, numbers of thousands of digits ValueError.
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise GraphError(f"{source}: cannot be read as JSON ({reason})") from None
+    if not isinstance(value, dict):
+        raise GraphError(f"{source}: expected a JSON object, got a {type(value).__name__}")
+    return value
+
+
+def header_text(entries: Mapping[str, Any]) -> str:
+    """Return an object as JSON with one line for each entry."""
+    lines = (f" {json.dumps(key)}: {json.dumps(value)}" for key, value in entries.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
+    """Raise GraphError for a text that is not printable or exceeds ``max_characters``."""
+    for text in texts:
+        if len(text) > max_characters or not printable(text):
+            raise GraphError(
+                f"{file}: expected a line of up to {max_characters} characters, got {brief(text)!r}"
+            )
+
+
+def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
+    """Raise GraphError for a (name, value, maximum) with a value below 0 or above its maximum."""
+    for name, value, limit in limits:
+        if value is not None and not 0 <= value <= limit:
+            raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {brief(value)}")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"key '{brief(twice)}' stands twice in one object")
+    return value
+
+
+#: Bytes read at a time: they stay in the processor's cache until they are hashed.
+_CHUNK_BYTES = 1 << 18
+
+
+def digest(values: object, *, size: int = 16) -> str:
+    """Return a hash of plain values, as ``2 * size`` hexadecimal digits."""
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """Return options as plain JSON values; a nested options object also names its class."""
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {"_target_": stored_path(type(value)), **inner}
+    return json.loads(json.dumps(value))
+
+
+def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a regular file in hex; after ``stop`` the result is meaningless."""
+    sha256 = hashlib.sha256()
+    total = file.stat().st_size
+    chunk = memoryview(bytearray(_CHUNK_BYTES))
+    with track(f"checking {file.name}", total, "bytes") as advance, open_regular(file) as stream:
+        while (count := stream.readinto(chunk)) and not (stop and stop.is_set()):
+            sha256.update(chunk[:count])
+            advance(count)
+    return sha256.hexdigest()

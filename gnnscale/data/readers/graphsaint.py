@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, UInt8Array
-from gnnscale.core.artifact import header
+from gnnscale.core.artifact import files
 from gnnscale.core.artifact.files import read_file, total_bytes
 from gnnscale.core.artifact.npy import map_npy, row_slices
 from gnnscale.data import base, validation
@@ -59,7 +59,7 @@ class GraphSaint(base.Dataset):
 
 def _read_role(path: Path) -> list[Int64Array]:
     """Return the training, validation and test vertices."""
-    role = header.parse_json(read_file(path), source=path)
+    role = files.parse_json(read_file(path), source=path)
     missing = [part for part in ("tr", "va", "te") if part not in role]
     if missing:
         raise GraphError(f"{path}: has no list {missing[0]!r}")
@@ -70,7 +70,7 @@ def _read_role(path: Path) -> list[Int64Array]:
 
 
 def _read_classes(path: Path, num_vertices: int) -> Array:
-    classes = header.parse_json(read_file(path), source=path)
+    classes = files.parse_json(read_file(path), source=path)
     ids = validation.vertex_keys(classes, source=path)
     if not np.array_equal(np.sort(ids), np.arange(num_vertices)):
         raise GraphError(f"{path}: ids must be 0 to {num_vertices - 1}, each once")

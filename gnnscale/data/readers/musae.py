@@ -13,8 +13,7 @@ from typing import IO, ClassVar
 import numpy as np
 
 from gnnscale.core import GraphError, Int64Array, brief
-from gnnscale.core.artifact.files import read_file, total_bytes
-from gnnscale.core.artifact.header import parse_json
+from gnnscale.core.artifact.files import parse_json, read_file, total_bytes
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
 from gnnscale.data.formats.archive import Archive

@@ -17,8 +17,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, hardware, one_line, progress
-from gnnscale.core.artifact.files import NoSpaceError, check_space, new_folder, size
-from gnnscale.core.artifact.header import file_sha256
+from gnnscale.core.artifact.files import NoSpaceError, check_space, file_sha256, new_folder, size
 from gnnscale.data.formats.archive import extract_all
 
 #: Accepted schemes. None opens an address that a file names, as ``reference``, archives and caches

@@ -14,13 +14,12 @@ from typing import IO, Any
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array, one_line, track
-from gnnscale.core.artifact.files import read_file
-from gnnscale.core.artifact.header import file_sha256, header_text, parse_json
+from gnnscale.core.artifact.files import file_sha256, header_text, parse_json, read_file
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
 from gnnscale.graph import Graph, store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, finite, scales_of
-from gnnscale.graph.sharded import ShardedFeatures
+from gnnscale.graph.graph import ShardedFeatures
 
 _UNFINISHED_META = ".meta.json.tmp"
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array, brief
-from gnnscale.core.artifact.files import file_bytes
-from gnnscale.core.artifact.header import file_sha256
+from gnnscale.core.artifact.files import file_bytes, file_sha256
 from gnnscale.core.artifact.npy import map_npy, write_array
 from gnnscale.data.tables.batch import (
     Batch,

@@ -16,7 +16,7 @@ from gnnscale.core import Access, Array, Int32Array
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.core.stages import NO_ACCESS
-from gnnscale.features.tiered.planner import PlannedBatch, TierPlanner
+from gnnscale.features.tiered.policies import PlannedBatch, TierPlanner
 
 #: Bytes that a call makes resident.
 _TOUCHED_BYTES = 64 << 20

@@ -1,10 +1,15 @@
-"""Replacement policies of a tiered store, and the filter of rows that a device cache has."""
+"""Replacement in a tiered store: the planner of slots, reads and evictions, and its policies.
+
+Rows that a device cache has are filtered out.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
@@ -14,8 +19,197 @@ from gnnscale.cache.hotness.degree import out_degree
 from gnnscale.cache.plan import LookAhead
 from gnnscale.core import Array, ConfigError, Int32Array, IntArray
 from gnnscale.distributed.process_group import Group
-from gnnscale.features.tiered.planner import Policy, missing_rows
 from gnnscale.graph import Graph
+
+#: Largest growth of a staging area that is too small for a batch.
+_OVERFLOW = 4
+
+
+class Policy(Protocol):
+    """Replacement policy of rows in numbered cache slots, e.g. ``Belady``."""
+
+    @property
+    def num_expected(self) -> int:
+        """Expected batches that are not served."""
+
+    def expect(self, vertices: Array) -> None:
+        """Append the next batch."""
+
+    def look_up(self) -> Int32Array:
+        """Return ``[n]`` the cache slot of each row of the oldest expected batch, -1 if missing."""
+
+    def advance(self) -> CacheUpdate:
+        """Serve the oldest expected batch, and replace rows."""
+
+
+def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
+    """Serve ``batches`` by a new ``policy``, and return the rows that each misses."""
+    following = iter(batches)
+    for batch in islice(following, window):
+        policy.expect(batch)
+    missing = []
+    for batch in batches:
+        next_batch = next(following, None)
+        if next_batch is not None:
+            policy.expect(next_batch)
+        missing.append(batch[policy.look_up() < 0])
+        policy.advance()
+    return missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBatch:
+    """Slots of a batch's rows in the buffer, and the rows to read."""
+
+    vertices: Array  #: ``[n]`` the expected array, recognized by identity
+    slots: Int32Array  #: ``[n]`` slot of each row in the buffer
+    missing: IntArray  #: ``[m]`` positions in the batch of the rows to read from the backing store
+    freed: Int32Array  #: slots that are free once the batch has been served
+
+    @property
+    def num_hits(self) -> int:
+        """Rows that are in memory, or in flight for an earlier batch."""
+        return len(self.slots) - len(self.missing)
+
+
+class TierPlanner:
+    """Plans the batches of a run in order: a pure function of the batches and the policy.
+
+    All rows are in one buffer of slots. A missing row gets a free slot and is read into it. If the
+    policy caches the row, it stays in that slot, so rows are never copied. The slot of an evicted
+    row is free once all batches planned before the eviction have been served. Not thread-safe.
+    """
+
+    def __init__(
+        self, policy: Policy, *, num_kept: int, num_staged: int, window: int, num_fixed: int = 0
+    ) -> None:
+        """Start with an empty cache of ``num_kept`` rows, the capacity of the policy.
+
+        Args:
+            num_staged: additional slots, for rows that are prefetched or not cached.
+            window: batches after the planned batch that the policy must know.
+            num_fixed: first slots of the buffer, whose rows never change. The policy's slot of a
+                fixed row is ``num_kept`` plus its slot in the buffer.
+        """
+        self.num_fixed = num_fixed
+        self._policy = policy
+        self._window = window
+        self._ended = False
+        self._num_empty = 0
+        #: Batches that the policy knows, and later batches that it does not know yet.
+        self._expected: deque[Array | None] = deque()
+        self._later: deque[Array | None] = deque()
+        #: Buffer slot of each cache slot, -1 if empty. The last entry stands for missing rows.
+        self._slot_of = np.full(num_kept + num_fixed + 1, -1, np.int32)
+        self._slot_of[num_kept:-1] = np.arange(num_fixed, dtype=np.int32)
+        #: Stack of free slots: recently used slots are on top.
+        slots = np.arange(num_kept + _OVERFLOW * num_staged, dtype=np.int32)
+        self._free = num_fixed + slots[::-1]
+        self._num_free = len(self._free)
+        self._num_overflow = (_OVERFLOW - 1) * num_staged
+        self._in_flight = 0
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the buffer, with overflow slots for batches that exceed the staging area."""
+        return self.num_fixed + len(self._free)
+
+    @property
+    def num_usual_slots(self) -> int:
+        """Slots of the buffer without overflow slots."""
+        return self.num_slots - self._num_overflow
+
+    def fill(self, num_rows: int) -> None:
+        """Note that the policy's first ``num_rows`` cache slots are the first buffer slots."""
+        self._slot_of[:num_rows] = self.num_fixed + np.arange(num_rows, dtype=np.int32)
+        self._num_free -= num_rows
+
+    def expect(self, vertices: Array | None) -> None:
+        """Append the next batch, ``[n]`` distinct rows. None: the batch reads no rows."""
+        self._later.append(vertices)
+
+    def end(self) -> None:
+        """Announce that no batch follows, so that the last batches need no window."""
+        self._ended = True
+
+    def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
+        """Plan the next batch that reads rows; the batch ``vertices`` needs no full window.
+
+        None: the next batch is not ``vertices``, too few batches are expected, or no slots are free
+        until an earlier batch has been served. MemoryError: the batch misses more rows than the
+        buffer has slots.
+        """
+        self._look_ahead()
+        while self._expected and self._expected[0] is None:
+            self._expected.popleft()
+            self._num_empty += 1
+            self._look_ahead()
+        if not self._expected:
+            return None
+        if vertices is None:
+            if len(self._expected) <= self._window and not self._ended:
+                return None
+        elif self._expected[0] is not vertices:
+            return None
+        cache_slots = self._policy.look_up()
+        is_missing = cache_slots < 0
+        missing = np.flatnonzero(is_missing)
+        if not self._has_slots(len(missing)):
+            return None
+        vertices = self._expected.popleft()
+        assert vertices is not None
+        slots = self._slot_of[cache_slots]
+        slots[missing] = self._pop_free(len(missing))
+        freed = self._replace(self._policy.advance(), slots, missing)
+        self._in_flight += 1
+        return PlannedBatch(vertices=vertices, slots=slots, missing=missing, freed=freed)
+
+    def take_empty(self) -> int:
+        """Return the batches without rows before the last plan, counted since the last call."""
+        num_empty, self._num_empty = self._num_empty, 0
+        return num_empty
+
+    def served(self, batch: PlannedBatch) -> None:
+        """Free the slots that ``batch`` releases; batches are served in the order of plans."""
+        count = len(batch.freed)
+        self._free[self._num_free : self._num_free + count] = batch.freed
+        self._num_free += count
+        self._in_flight -= 1
+
+    def _look_ahead(self) -> None:
+        """Pass the next batch, and the window after it, to the policy."""
+        while self._later and len(self._expected) <= self._window:
+            vertices = self._later.popleft()
+            if vertices is not None:
+                self._policy.expect(vertices)
+            self._expected.append(vertices)
+
+    def _has_slots(self, count: int) -> bool:
+        if count <= self._num_free - self._num_overflow:
+            return True
+        if self._in_flight:
+            return False
+        if count > self._num_free:
+            raise MemoryError(
+                f"features.memory_bytes: expected memory for the {count:,} rows that a mini-batch "
+                f"misses, got memory for {self._num_free:,}; a larger value gives more"
+            )
+        return True
+
+    def _pop_free(self, count: int) -> Int32Array:
+        self._num_free -= count
+        slots: Int32Array = self._free[self._num_free : self._num_free + count][::-1].copy()
+        return slots
+
+    def _replace(self, update: CacheUpdate, slots: Int32Array, missing: IntArray) -> Int32Array:
+        """Cache rows, and return the slots of evicted rows and of rows that are not cached."""
+        evicted = self._slot_of[update.slots]
+        self._slot_of[update.slots] = slots[update.positions]
+        is_uncached = np.zeros(len(slots), np.bool_)
+        is_uncached[missing] = True
+        is_uncached[update.positions] = False
+        return np.concatenate([evicted[evicted >= 0], slots[is_uncached]])
+
 
 _NO_ROWS = np.zeros(0, np.int32)
 

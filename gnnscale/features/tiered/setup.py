@@ -22,7 +22,7 @@ from gnnscale.features.tiered.buffer import (
     buffer_bytes,
 )
 from gnnscale.features.tiered.client import BufferClient
-from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.server import BufferServer, WorkerReadSource
 from gnnscale.features.tiered.sizing import SampledBatches, TierSizes
 from gnnscale.features.tiered.store import TieredReader, WorkerBuffer

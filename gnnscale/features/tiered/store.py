@@ -22,7 +22,7 @@ from gnnscale.features.tiered.buffer import (
     SourceReads,
     read_rows,
 )
-from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.sampling import Block
 
 

@@ -1,7 +1,6 @@
 """Unified memory: host memory that processes and their GPUs access (PyTorch-Direct, section 4)."""
 
-from gnnscale.features.unified.gpu_side import CudaSide, GpuSide
-from gnnscale.features.unified.segment import SharedSegment
+from gnnscale.features.unified.segment import CudaSide, GpuSide, SharedSegment
 from gnnscale.features.unified.tensor import (
     Output,
     Placement,

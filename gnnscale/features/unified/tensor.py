@@ -12,8 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 
 from gnnscale.core import Array, check_choice
-from gnnscale.features.unified.gpu_side import ADVICE, GpuSide
-from gnnscale.features.unified.segment import SharedSegment
+from gnnscale.features.unified.segment import ADVICE, GpuSide, SharedSegment
 
 _T = torch.Tensor
 _METHODS = "size dim numel nelement stride data_ptr storage_offset is_contiguous element_size"

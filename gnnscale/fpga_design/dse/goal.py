@@ -9,7 +9,7 @@ from functools import cache
 from gnnscale.planner.cost_model import hitgnn
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.simulator.hitgnn import layer_sizes
-from gnnscale.planner.simulator.workload import SimulatedTask
+from gnnscale.planner.simulator.simulate import SimulatedTask
 
 #: Values of n and m that have kernel templates, as in Table V: powers of two
 #: (``fpga/include/gnnscale_fpga/design.hpp``).

@@ -45,8 +45,7 @@ from gnnscale.inference.load_run import (
     open_trained,
     with_inference,
 )
-from gnnscale.inference.pair_scoring import EdgePredictor, PairScorer
-from gnnscale.inference.predictor import Predictor
+from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run.checkpoint.input_schema import InputSchema

@@ -148,7 +148,7 @@ class Adam(OptimizerConfig):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.Adam`` over the model's parameters."""
-        from gnnscale.nn.optim.dense import PlainAdam
+        from gnnscale.nn.optim.update_rules import PlainAdam
 
         return PlainAdam(self.parameter_groups(model), lr=self.lr, fused=True)
 
@@ -159,7 +159,7 @@ class AdamW(Adam):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.AdamW`` over the model's parameters."""
-        from gnnscale.nn.optim.dense import PlainAdamW
+        from gnnscale.nn.optim.update_rules import PlainAdamW
 
         return PlainAdamW(self.parameter_groups(model), lr=self.lr, fused=True)
 
@@ -188,7 +188,7 @@ class Sgd(OptimizerConfig):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return ``torch.optim.SGD`` over the model's parameters."""
-        from gnnscale.nn.optim.dense import PlainSgd
+        from gnnscale.nn.optim.update_rules import PlainSgd
 
         return PlainSgd(
             self.parameter_groups(model), lr=self.lr, momentum=self.momentum, fused=True

@@ -19,7 +19,7 @@ from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import FEATURE_DTYPES
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
-from gnnscale.nn.optim.dense import PlainAdam
+from gnnscale.nn.optim.update_rules import PlainAdam
 from gnnscale.ops.products import multiply, weight_gradient
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.workload import (

@@ -12,7 +12,7 @@ from gnnscale.core import one_line
 from gnnscale.core.metrics import QUALITY
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
 from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
-from gnnscale.report.page.dot_plot import DotRow, Quantity, dot_plot
+from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
 
 #: Results of a job as columns of the page: heading, and format of a value.
 _SCORES: Mapping[str, tuple[str, Callable[[Any], str]]] = {

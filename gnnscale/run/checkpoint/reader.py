@@ -18,7 +18,7 @@ from gnnscale.core import STAGES, ConfigError, Count, Positive, decode
 from gnnscale.core.config.run_directory import METRICS_FILE, STEPS_FILE, SUMMARY_FILE
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.optim.dense import restore_optimizer
+from gnnscale.nn.optim.update_rules import restore_optimizer
 from gnnscale.planner import Device, DevicePlan
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import check_optimizer_state, check_weights, load_checkpoint, pack

@@ -1,4 +1,7 @@
-"""Tasks over an opened graph: labels, loss, metrics, sampling and model of a run."""
+"""Tasks over an opened graph: labels, loss, metrics, sampling and model of a run.
+
+Labels are of vertices or of edges.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,15 @@ from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from gnnscale.core import QUALITY, Array, ConfigError, Float32Array, brief
+from gnnscale.core import QUALITY, Array, BoolArray, ConfigError, Float32Array, IntArray, brief
 from gnnscale.core.config.user_code import is_name, load_named, short_name, user_code_error
 from gnnscale.core.metrics import score
-from gnnscale.graph import Graph, SplitLabels
-from gnnscale.nn import ModelConfig, TrainableModel, losses
+from gnnscale.graph import EdgeLabels, Graph, SplitLabels
+from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
+from gnnscale.nn import link_decoder as links
 from gnnscale.sampling import SamplerConfig, SeedOrder, seed_order
+from gnnscale.sampling.edge_batches import EdgeSampling
 
 _LOG = logging.getLogger(__name__)
 
@@ -190,3 +195,104 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
             f"{option}: expected a number, of which higher is better, got {brief(value)}"
         )
     return float(value)
+
+
+#: Training edges whose pairs are compared at a time.
+_GROUP_EDGES = 1 << 24
+
+
+def build_model(
+    model: ModelConfig, *, num_features: int, num_edge_features: int, num_outputs: int
+) -> links.EdgeGNN:
+    """Build a model with an MLP over the output rows of both ends and the features of an edge.
+
+    Output rows have ``model.hidden`` features; ``num_outputs`` are classes or regression targets.
+    """
+    assert model.row_width is not None  # other models are refused before
+    gnn = model.build(
+        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
+    )
+    assert isinstance(gnn, GNN)
+    network = links.EdgeNetwork(gnn.widths[-1], num_edge_features, num_outputs)
+    return links.EdgeGNN(gnn, network)
+
+
+def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray]) -> list[int]:
+    """Return how many edges of each of ``parts`` join the ends of a training edge.
+
+    Memory is bounded: pairs are compared in groups of about 16 million training edges. ``ends`` are
+    ``[num_edges, 2]`` sources and destinations; ``train`` and each part are indices of edges.
+    """
+    num_groups = -(-len(train) // _GROUP_EDGES)
+    counts = [0] * len(parts)
+    for group in range(num_groups):
+        train_pairs = _pairs_of_group(ends, train, group, num_groups)
+        for number, rows in enumerate(parts):
+            pairs = _pairs_of_group(ends, rows, group, num_groups)
+            unique, inverse = np.unique(
+                np.concatenate([train_pairs, pairs]), axis=0, return_inverse=True
+            )
+            inverse = inverse.reshape(-1)
+            trained = np.zeros(len(unique), np.bool_)
+            trained[inverse[: len(train_pairs)]] = True
+            counts[number] += int(np.count_nonzero(trained[inverse[len(train_pairs) :]]))
+    return counts
+
+
+def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
+    """Return the unordered pairs ``[k, 2]`` of a group, among the ends of edges ``rows``."""
+    pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
+    in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group
+    return pairs[in_group]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeTask(LabelTask):
+    """Prediction of edge labels."""
+
+    labelled: ClassVar[str] = "edges"
+
+    @property
+    def labels(self) -> EdgeLabels:
+        """Labels of the edges and their split."""
+        assert self.graph.edge_labels is not None  # ``EdgePrediction.labels`` refuses others
+        return self.graph.edge_labels
+
+    def log_split(self) -> None:
+        """Warn of validation and test edges between the ends of a training edge."""
+        ends, split = self.graph.edges.ends, self.labels.split
+        assert ends is not None
+        parts = {"validation": split.valid_idx, "test": split.test_idx}
+        counts = count_shared_pairs(ends, split.train_idx, [*parts.values()])
+        shared = [
+            f"{count:,} of {len(rows):,} {part} edges"
+            for (part, rows), count in zip(parts.items(), counts, strict=True)
+            if count
+        ]
+        if shared:
+            _LOG.warning(
+                f"task=edges: {' and '.join(shared)} of {self.graph.name} join two vertices that a "
+                "training edge joins too, and may have its label; dataset.split=random keeps all "
+                "edges of a pair in one part (a store of an earlier release: force=true), and so "
+                "does gnnscale.data.random_edge_split"
+            )
+
+    @property
+    def objective(self) -> trainable.Objective:
+        """Loss of the edges' labels."""
+        return trainable.edge_objective(self.labels, self.loss)
+
+    def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
+        """Return the sampler of mini-batches of edges; ``order`` is not used."""
+        ends = self.graph.edges.ends
+        assert ends is not None  # edges with labels have ends
+        return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)
+
+    def build(self, model: ModelConfig) -> GNN:
+        """Build a model with an MLP over the rows of both ends."""
+        return build_model(
+            model,
+            num_features=self.graph.num_features,
+            num_edge_features=self.graph.num_edge_features,
+            num_outputs=self.labels.num_classes,
+        )

@@ -11,7 +11,7 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.core import Array, ConfigError, GraphError, IntArray
 from gnnscale.core.artifact import artifact_type, files
-from gnnscale.core.artifact.header import digest
+from gnnscale.core.artifact.files import digest
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
 from gnnscale.data.validation import check_ids, check_weights
 from gnnscale.graph import EdgeData, Graph, Origin

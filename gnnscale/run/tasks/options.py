@@ -111,7 +111,7 @@ class EdgePrediction(TaskConfig):
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
         """Return the task, after a trial of the user's metrics; ConfigError: a metric fails."""
-        from gnnscale.run.tasks.edges import EdgeTask
+        from gnnscale.run.tasks.base import EdgeTask
 
         self.labels(graph)
         task = EdgeTask(graph=graph, loss=loss, metrics=metrics)
@@ -122,7 +122,7 @@ class EdgePrediction(TaskConfig):
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with an MLP over the rows of both ends."""
-        from gnnscale.run.tasks.edges import build_model
+        from gnnscale.run.tasks.base import build_model
 
         return build_model(
             model,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gnnscale import cache
 from gnnscale.core import ConfigError
-from gnnscale.core.artifact.header import plain
+from gnnscale.core.artifact.files import plain
 from gnnscale.core.config.user_code import code_digest
 from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel, cost

@@ -17,21 +17,21 @@ from gnnscale.core.artifact.files import size
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, FeatureStoreConfig, SharedFeaturesConfig
-from gnnscale.features.sharded.disk_shard import (
+from gnnscale.features.sharded.exchange import owners_of
+from gnnscale.features.sharded.store import (
     DiskShardInfo,
     LocalDiskShard,
+    ShardedStore,
     describe_over_disk,
     open_local_file,
 )
-from gnnscale.features.sharded.exchange import owners_of
-from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.buffer import MappedRows, RowSource, slots_of_file
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 from gnnscale.features.tiered.setup import BufferPlan, open_buffer
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import ShardedFeatures
+from gnnscale.graph.graph import ShardedFeatures
 from gnnscale.graph.store_format import read_meta
 from gnnscale.planner.cost_model.workload import SourceEffect
 from gnnscale.training.build.tiered_features import OpenedTier, TierInputs, tier_planner

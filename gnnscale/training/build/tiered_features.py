@@ -27,8 +27,13 @@ from gnnscale.features import (
 )
 from gnnscale.features.disk import DiskRates, cached_disk_rates, features_file, max_read_gap
 from gnnscale.features.tiered.buffer import RowSource
-from gnnscale.features.tiered.planner import Policy, TierPlanner
-from gnnscale.features.tiered.policies import DeviceCacheFilter, StaticPolicy, emulated_cache_bytes
+from gnnscale.features.tiered.policies import (
+    DeviceCacheFilter,
+    Policy,
+    StaticPolicy,
+    TierPlanner,
+    emulated_cache_bytes,
+)
 from gnnscale.features.tiered.setup import BufferPlan, merge_samples, open_buffer
 from gnnscale.features.tiered.sizing import (
     MAX_IN_FLIGHT,

@@ -14,7 +14,7 @@ from gnnscale.distributed.process_group import Group
 from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, Inputs
-from gnnscale.nn.optim.dense import optimizer_state, restore_optimizer
+from gnnscale.nn.optim.update_rules import optimizer_state, restore_optimizer
 from gnnscale.sampling import Block, MiniBatch
 from gnnscale.training.p3.split_model import (
     PARTIAL_BYTES,

@@ -1,5 +1,11 @@
-"""Predictions of the performance model for the plans of a run, before and after profiling."""
+"""Predictions of the performance model for the plans of a run, before and after profiling.
 
+Rates of this machine are stored: they are measured once, and again after a change of the machine.
+"""
+
+from __future__ import annotations
+
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,14 +14,14 @@ import torch
 
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.cache import CachePlan
-from gnnscale.core import multiplies_bfloat16
+from gnnscale.core import ConfigError, multiplies_bfloat16
+from gnnscale.core.hardware import busy_seconds, usable_cores
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn import base as trainable
 from gnnscale.nn.losses import LossConfig
 from gnnscale.planner import Device, DevicePlan, device_plan, planner
-from gnnscale.planner.calibration.cached_rates import this_machine
 from gnnscale.planner.cost_model.corrections import WorkCounter, correct, nominal_platform
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize, Prediction
 from gnnscale.planner.cost_model.predict import Correction, Host, predict
@@ -28,10 +34,62 @@ from gnnscale.planner.cost_model.workload import (
     unmeasured_workload,
 )
 from gnnscale.planner.device_spec import owns_steps
-from gnnscale.planner.platform import Platform
+from gnnscale.planner.platform import Platform, estimate_file, platform_file, read_platform
 from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.cache import cache_effects
 from gnnscale.training.planning.profiling import PlanProfile, restoring
+
+log = logging.getLogger(__name__)
+
+#: Load by other programs above which an estimate is not stored: fraction of the cores, plus the
+#: error in seconds of the system's busy clock.
+_MAX_OTHERS = 0.1
+_CLOCK_ERROR_S = 0.05
+
+
+def this_machine() -> Platform:
+    """Return the calibrated rates of this machine, or an estimate without a calibration."""
+    try:
+        platform = read_platform(platform_file())
+    except FileNotFoundError:
+        return _estimate()
+    if platform.change is None:
+        return platform
+    log.warning(
+        f"{platform_file()}: rates of another machine ({platform.change}) are ignored; "
+        "run gnnscale doctor calibrate=true again"
+    )
+    return _estimate()
+
+
+def _estimate() -> Platform:
+    """Return rough rates, and store them unless other programs disturbed the measurement."""
+    file = estimate_file()
+    try:
+        stored = read_platform(file)
+    except (FileNotFoundError, ConfigError):
+        stored = None
+    if stored is not None and stored.measured_on is not None and stored.change is None:
+        return stored
+    # Imported late: calibration trains, and so imports most of the package.
+    from gnnscale.planner.calibration.calibrate import estimate
+
+    start, other_s = time.perf_counter(), _other_busy_seconds()
+    measured = estimate()
+    seconds, other_s = time.perf_counter() - start, _other_busy_seconds() - other_s
+    if other_s > _MAX_OTHERS * seconds * usable_cores() + _CLOCK_ERROR_S:
+        log.debug("other programs were busy: the next run estimates this machine again")
+        return measured
+    try:
+        measured.write(file)
+    except OSError as error:
+        log.warning(f"{file}: {error.strerror}; the next run measures this machine again")
+    return measured
+
+
+def _other_busy_seconds() -> float:
+    """Return the seconds that this process's cores have worked for other processes."""
+    return busy_seconds() - time.process_time()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,11 @@
-"""A worker's device: its backend with inputs, its caches, stages and training step."""
+"""A worker's device: its backend with inputs, caches, stages, step, and samples drawn ahead."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,6 +22,8 @@ from gnnscale.backend import (
     InferenceCapable,
 )
 from gnnscale.backend import feature_loading as loading
+from gnnscale.cache import CachePlan
+from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.core import Array
 from gnnscale.core.gpu import GpuMeter
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
@@ -32,12 +36,13 @@ from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.planner import Device
 from gnnscale.planner.device_plan import apportion
 from gnnscale.planner.device_spec import owns_steps
-from gnnscale.sampling import SeedOrder, StepSeeds
+from gnnscale.sampling import Sampler, SeedOrder, StepSeeds
 from gnnscale.training.build.cache import OpenedCache
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.tiered_features import OpenedTier
 from gnnscale.training.gradient_sync import Synchronizer
 from gnnscale.training.pipeline.device_step import DeviceDrivenStep
+from gnnscale.training.pipeline.slices import BatchSlice, Schedule
 from gnnscale.training.pipeline.stages import Stages
 from gnnscale.training.pipeline.step import TrainStep, WorkerStep
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
@@ -207,3 +212,108 @@ def _max_seeds(order: SeedOrder, batch_size: int, device_driven: DeviceDriven) -
         split = device_driven.split or [1] * device_driven.group.size
         return max(apportion(split, batch_size)[rank], 1)
     return max(1, *(_counts(step, device_driven)[rank] for step in order.epoch(0)))
+
+
+#: Steps sampled concurrently if adjacency lists are on disk; lists that several steps need are read
+#: once.
+CONCURRENT_STEPS = 8
+
+
+def sample_concurrently(
+    slices: Iterator[BatchSlice], stages: Stages, *, count: int
+) -> Iterator[BatchSlice]:
+    """Yield ``slices`` with their samples, ``count`` of which are drawn concurrently."""
+    waiting: deque[tuple[BatchSlice, Future[None]]] = deque()
+    with ThreadPoolExecutor(count, "gnnscale-sample") as threads:
+        for batch in slices:
+            waiting.append((batch, threads.submit(stages.sample, batch)))
+            if len(waiting) == count:
+                yield _wait_for_sample(*waiting.popleft())
+        while waiting:
+            yield _wait_for_sample(*waiting.popleft())
+
+
+def _wait_for_sample(batch: BatchSlice, sampling: Future[None]) -> BatchSlice:
+    sampling.result()
+    return batch
+
+
+def look_ahead(
+    slices: Iterator[BatchSlice],
+    stages: Stages,
+    *,
+    window: int,
+    expect: Callable[[Array | None], None],
+    end: Callable[[], None] | None = None,
+) -> Iterator[BatchSlice]:
+    """Yield sampled ``slices``, each after the ``window`` slices that follow it are sampled.
+
+    ``expect`` receives the input vertices of each slice, in the order of steps, or None for a slice
+    without seeds; ``end`` is called after the last slice is sampled.
+    """
+
+    def sample(batch: BatchSlice) -> None:
+        stages.sample(batch)
+        expect(stages.input_vertices(batch))
+
+    return _delayed(slices, sample, window, end)
+
+
+def draw_ahead(
+    slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
+) -> Iterator[BatchSlice]:
+    """Yield ``slices`` of a sampling device, each sampled ahead at the host for its cache."""
+
+    def sample(batch: BatchSlice) -> None:
+        has_seeds = len(batch.seeds) > 0
+        replay.expect(sampler.sample(batch.seeds, batch.step).input_vertices if has_seeds else None)
+
+    return _delayed(slices, sample, replay.window)
+
+
+def _delayed(
+    slices: Iterator[BatchSlice],
+    sample: Callable[[BatchSlice], None],
+    window: int,
+    end: Callable[[], None] | None = None,
+) -> Iterator[BatchSlice]:
+    """Yield each slice after ``sample`` of the ``window`` slices that follow it."""
+    waiting: deque[BatchSlice] = deque()
+    for batch in slices:
+        sample(batch)
+        waiting.append(batch)
+        if len(waiting) > window:
+            yield waiting.popleft()
+    if end is not None:
+        end()
+    yield from waiting
+
+
+def sampled_slices(
+    slices: Schedule, device: WorkerDevice, data: TrainInputs
+) -> Iterator[BatchSlice]:
+    """Return the worker's slices, sampled ahead if a prefetcher or dynamic cache needs it."""
+    slices_ahead = slices.slices()
+    if data.graph.lists is not None:
+        slices_ahead = sample_concurrently(slices_ahead, device.stages, count=CONCURRENT_STEPS)
+    cache, prefetcher = device.cache, device.prefetcher
+    if cache is not None and cache.replay is not None:
+        return draw_ahead(slices_ahead, data.open_sampler(), cache.replay)
+    if prefetcher is not None:
+        return look_ahead(
+            slices_ahead,
+            device.stages,
+            window=prefetcher.lead,
+            expect=prefetcher.expect,
+            end=prefetcher.end,
+        )
+    dynamic = None if cache is None else cache.look_ahead
+    if dynamic is None:
+        return slices_ahead
+    return look_ahead(slices_ahead, device.stages, window=dynamic.window, expect=dynamic.expect)
+
+
+def max_window(plan: CachePlan | None) -> int:
+    """Return the largest look-ahead of all dynamic caches, in steps; equal in every process."""
+    policies = () if plan is None else (cache.look_ahead for cache in plan.devices)
+    return max((policy.window for policy in policies if policy is not None), default=0)

@@ -15,8 +15,7 @@ from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig, TrainableModel
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 from gnnscale.nn.optim import OptimizerConfig
-from gnnscale.nn.optim.dense import optimizer_state
-from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
+from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS, optimizer_state
 from gnnscale.nn.options import CustomModel
 from gnnscale.partition import Partition
 from gnnscale.run.artifacts import RunArtifact

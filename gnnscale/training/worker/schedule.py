@@ -27,8 +27,12 @@ from gnnscale.training.planning.cost_estimates import PlanModel, PlanOptions
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_solo
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
 from gnnscale.training.planning.search import PlanSearch, agree_on_plan
-from gnnscale.training.worker.device import WorkerDevice
-from gnnscale.training.worker.look_ahead import CONCURRENT_STEPS, max_window, sampled_slices
+from gnnscale.training.worker.device import (
+    CONCURRENT_STEPS,
+    WorkerDevice,
+    max_window,
+    sampled_slices,
+)
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 
 log = logging.getLogger(__name__)

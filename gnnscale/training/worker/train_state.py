@@ -13,8 +13,7 @@ from gnnscale.inference.evaluate import Validator
 from gnnscale.run import records
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.history import History
-from gnnscale.run.tasks.base import Task, ceiling
-from gnnscale.run.tasks.edges import EdgeTask
+from gnnscale.run.tasks.base import EdgeTask, Task, ceiling
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline.slices import BatchSlice

@@ -19,7 +19,7 @@ from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.backend.fpga.step_result import train_alone
 from gnnscale.data import from_arrays
-from gnnscale.fpga_design.dse.own_model import BANK_SHARE
+from gnnscale.fpga_design.dse.explore import BANK_SHARE
 from gnnscale.graph import Graph
 from gnnscale.nn import GCN, GNN, GraphSAGE
 from gnnscale.planner.cost_model import hitgnn

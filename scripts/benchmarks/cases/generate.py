@@ -21,7 +21,7 @@ from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import board, boards
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.simulator.hitgnn import local_share
-from gnnscale.planner.simulator.workload import published_task
+from gnnscale.planner.simulator.simulate import published_task
 from gnnscale.sampling import NeighborSampling
 
 GRAPHS = ("reddit", "yelp", "amazon", "products")

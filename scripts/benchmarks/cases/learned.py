@@ -36,7 +36,7 @@ def parts(graph: Any, threads: int) -> Any:
     from gnnscale import ops
     from gnnscale.backend.feature_loading import FeatureLoader
     from gnnscale.nn import GraphSAGE
-    from gnnscale.nn.optim.dense import PlainAdam
+    from gnnscale.nn.optim.update_rules import PlainAdam
     from gnnscale.sampling import NeighborSampler
 
     ops.keep_freed_memory()
@@ -68,7 +68,7 @@ def learned(graph: Any, threads: int, kind: str) -> Callable[[int], None]:
     from gnnscale.features import LearnedFeaturesConfig
     from gnnscale.nn.base import seed_loss
     from gnnscale.nn.learned_embeddings import LearnedEmbedding, LearnedFeatureStore
-    from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS
+    from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
 
     sampler, model, loader, optimizer = parts(graph, threads)
     table = LearnedFeaturesConfig(dim=graph.num_features).draw(graph.num_vertices, seed=0)

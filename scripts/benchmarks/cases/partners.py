@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> Any:
     import torch
 
     from gnnscale.data.interop import from_arrays
-    from gnnscale.inference.pair_scoring import PairScorer
+    from gnnscale.inference.predictor import PairScorer
     from gnnscale.nn import GraphSAGE
     from gnnscale.nn.link_decoder import LinkGNN, make_decoder
 

@@ -11,7 +11,7 @@ from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.simulator import SimulatedRun
 from gnnscale.planner.simulator.hitgnn import local_share
-from gnnscale.planner.simulator.workload import published_task
+from gnnscale.planner.simulator.simulate import published_task
 
 GRAPHS = ("reddit", "yelp", "amazon", "products")
 MODELS = ("gcn", "sage")

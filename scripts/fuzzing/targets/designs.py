@@ -16,8 +16,8 @@ from gnnscale.fpga_design.vendor import compare
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import Board, board_values, boards
 from gnnscale.planner.graphs import PUBLISHED
-from gnnscale.planner.simulator.workload import published_task
-from gnnscale.report import vendor_comparison as vendor
+from gnnscale.planner.simulator.simulate import published_task
+from gnnscale.report import fpga_design as report
 from gnnscale.sampling import NeighborSampling
 
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
@@ -124,6 +124,6 @@ class VendorReports(Artefact):
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
         found = compare(path / "build", None)
-        json.dumps(vendor.describe(found), allow_nan=False)
-        vendor.page(found)
-        check_shown(lambda: "", lambda console: vendor.print_comparison(found, console))
+        json.dumps(report.describe_comparison(found), allow_nan=False)
+        report.comparison_page(found)
+        check_shown(lambda: "", lambda console: report.print_comparison(found, console))

@@ -7,7 +7,7 @@ import numpy as np
 from gnnscale.core.errors import GraphError
 from gnnscale.data import verify_store
 from gnnscale.graph import Graph
-from gnnscale.graph.sharded import ShardedFeatures
+from gnnscale.graph.graph import ShardedFeatures
 from gnnscale.partition import Hash
 from gnnscale.partition.shard_store import write_row_stores
 

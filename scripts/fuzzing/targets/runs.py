@@ -28,7 +28,7 @@ from gnnscale.graph import Graph, Origin
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.export import predict, weights
 from gnnscale.nn import TrainableModel
-from gnnscale.nn.optim.dense import optimizer_state
+from gnnscale.nn.optim.update_rules import optimizer_state
 from gnnscale.planner import DevicePlan, DeviceShare, Threads
 from gnnscale.report.page.page import render
 from gnnscale.report.steps import StepLog, read_steps

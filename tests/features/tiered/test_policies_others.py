@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache.belady import Belady
-from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import RemoteOnlyPolicy
+from gnnscale.features.tiered.policies import RemoteOnlyPolicy, TierPlanner
 
 
 def belady(num_vertices: int, capacity: int, window: int) -> Belady:

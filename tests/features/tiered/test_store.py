@@ -12,8 +12,7 @@ from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
 from gnnscale.cache.belady import Belady
 from gnnscale.features import Aggregation, HostFeatures
 from gnnscale.features.tiered.buffer import slots_of_file
-from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import RemoteOnlyPolicy, StaticPolicy
+from gnnscale.features.tiered.policies import RemoteOnlyPolicy, StaticPolicy, TierPlanner
 from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 from gnnscale.sampling import Block
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.nn import GAT, GATv2
-from gnnscale.nn.attention_ops import edge_scores, pair_scores, with_self_edges
+from gnnscale.nn.conv.gat import edge_scores, pair_scores, with_self_edges
 from gnnscale.sampling import Block
 
 

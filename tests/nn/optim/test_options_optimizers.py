@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gnnscale.nn.optim import Adam, AdamW, OptimizerConfig, Sgd
-from gnnscale.nn.optim.dense import PlainAdam, PlainSgd, optimizer_state, restore_optimizer
+from gnnscale.nn.optim.update_rules import PlainAdam, PlainSgd, optimizer_state, restore_optimizer
 
 
 def moved(config: OptimizerConfig, *, steps: int = 1) -> list[float]:

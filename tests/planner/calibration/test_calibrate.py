@@ -13,7 +13,7 @@ from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import read_memory
-from gnnscale.nn.optim.dense import PlainAdam
+from gnnscale.nn.optim.update_rules import PlainAdam
 from gnnscale.planner.calibration import calibrate, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair

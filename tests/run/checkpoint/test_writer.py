@@ -13,7 +13,7 @@ from small_plans import plan_of, share
 from gnnscale.core.errors import ConfigError
 from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph, Origin
-from gnnscale.nn.optim.dense import optimizer_state
+from gnnscale.nn.optim.update_rules import optimizer_state
 from gnnscale.report.summary import append_metrics, write_metrics
 from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint

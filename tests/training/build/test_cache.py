@@ -14,7 +14,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.distributed.process_group import SINGLE_PROCESS, all_gather_object
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import CachedFeatures, LookAheadFeatures
-from gnnscale.features.tiered.planner import TierPlanner
+from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, Device, Emulated

@@ -5,14 +5,17 @@ import pytest
 import torch
 
 from gnnscale.planner import Cpu, Cuda
-from gnnscale.planner.calibration.cached_rates import this_machine
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.predict import Host, accelerator_seconds
 from gnnscale.planner.cost_model.workload import CacheEffect, measure_workload, unmeasured_workload
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling.seed_order import labeled_vertices
 from gnnscale.training.open_device import plan_options
-from gnnscale.training.planning.cost_estimates import device_workloads, with_measured_step
+from gnnscale.training.planning.cost_estimates import (
+    device_workloads,
+    this_machine,
+    with_measured_step,
+)
 
 
 def test_the_host_takes_what_was_measured(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:

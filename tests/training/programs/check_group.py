@@ -16,8 +16,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.core.stages import Access, StageTimes, Traffic
 from gnnscale.distributed.process_group import Group, join
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
-from gnnscale.nn.optim.dense import PlainAdam
-from gnnscale.nn.optim.sparse import RowSums, RowWiseAdagrad
+from gnnscale.nn.optim.update_rules import PlainAdam, RowSums, RowWiseAdagrad
 from gnnscale.planner import Cpu
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.training.determinism import check_equal_values

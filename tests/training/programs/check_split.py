@@ -15,7 +15,7 @@ from gnnscale.graph import Graph
 from gnnscale.nn import GCN, GNN, GraphSAGE, ModelConfig
 from gnnscale.nn.base import seed_loss
 from gnnscale.nn.optim import Adam, OptimizerConfig, Sgd
-from gnnscale.nn.optim.dense import optimizer_state
+from gnnscale.nn.optim.update_rules import optimizer_state
 from gnnscale.sampling import MiniBatch, NeighborSampler
 from gnnscale.training.p3.split_model import PARTIAL_BYTES
 from gnnscale.training.p3.split_run import SplitRun

@@ -12,8 +12,8 @@ from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays, random_edge_split
 from gnnscale.graph import Graph
 from gnnscale.nn.losses import AutoLoss
-from gnnscale.run.tasks import edges as module
-from gnnscale.run.tasks.edges import EdgeTask, count_shared_pairs
+from gnnscale.run.tasks import base as module
+from gnnscale.run.tasks.base import EdgeTask, count_shared_pairs
 
 
 @given(

@@ -20,8 +20,8 @@ from gnnscale.features import (
     HostFeaturesConfig,
     PreaggregatedFeatures,
     PreaggregatedFeaturesConfig,
+    base,
     check_store,
-    host,
     read_from_disk,
 )
 from gnnscale.graph import Graph
@@ -73,7 +73,7 @@ def mapped(random_graph, tmp_path, monkeypatch) -> Mapped:
 
     def build(available: int) -> Graph:
         memory = Memory(total=1 << 40, available=available, installed=1 << 40)
-        monkeypatch.setattr(host, "read_memory", lambda: memory)
+        monkeypatch.setattr(base, "read_memory", lambda: memory)
         graph = random_graph()
         np.save(tmp_path / "features.npy", graph.features)
         return replace(graph, features=np.load(tmp_path / "features.npy", mmap_mode="r"))
@@ -119,7 +119,7 @@ def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPat
 
 
 def test_rows_in_memory(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "read_memory", None)
+    monkeypatch.setattr(base, "read_memory", None)
     assert not read_from_disk(random_graph())
 
 
@@ -199,7 +199,7 @@ def test_rows_are_those_of_a_block_of_all_neighbours(
         scale = (1 / (vertices + 3)).astype(np.float32)
         own = Aggregation(self_term=self_term, dst_scale=scale)
         given = (batch.input_vertices, batch.blocks[0], own)
-        return host.aggregate(*given, dtype=dtype, num_threads=1)[0]
+        return base.aggregate(*given, dtype=dtype, num_threads=1)[0]
 
     store = PreaggregatedFeatures(aggregated(np.arange(300), torch.float32).numpy(), host)
     batch = NeighborSampler(graph, fanouts=[-1]).sample(np.arange(7, 90, 3), 0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnnscale.core.torch_state import preserved_defaults, standard_arithmetic
+from gnnscale.core.process import preserved_defaults, standard_arithmetic
 
 
 def found() -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from generated_designs import U250
 from rich.console import Console
 
 from gnnscale.fpga_design.vendor import Comparison, Figure
-from gnnscale.report.vendor_comparison import describe, page, print_comparison
+from gnnscale.report.fpga_design import comparison_page, describe_comparison, print_comparison
 
 LUTS = Figure(
     name="luts", unit="of a compute unit", estimated=200.0, synthesized=None, routed=250.0
@@ -15,10 +15,10 @@ FOUND = Comparison(design=U250, files=(Path("a/csynth.xml"),), figures=(LUTS, CL
 
 
 def test_what_no_report_has_is_null() -> None:
-    luts, clock = describe(FOUND)["figures"]
+    luts, clock = describe_comparison(FOUND)["figures"]
     assert (luts["synthesized"], luts["ratio"]) == (None, 1.25)
     assert (clock["routed"], clock["ratio"]) == (None, None)
-    assert describe(FOUND)["files"] == ["a/csynth.xml"]
+    assert describe_comparison(FOUND)["files"] == ["a/csynth.xml"]
 
 
 def test_the_table_and_the_page_have_every_figure() -> None:
@@ -27,9 +27,9 @@ def test_the_table_and_the_page_have_every_figure() -> None:
     shown = console.export_text()
     for text in ("LUTs, of a compute unit", "200", "250", "1.25", "clock, MHz", "400"):
         assert text in shown
-        assert text in page(FOUND)
+        assert text in comparison_page(FOUND)
     assert "read: a/csynth.xml" in shown
     other = replace(FOUND, files=(Path("[/b]<card>.xml"),))
-    assert "&lt;card&gt;" in page(other)
+    assert "&lt;card&gt;" in comparison_page(other)
     print_comparison(other, console)
     assert "read: [/b]<card>.xml" in console.export_text()

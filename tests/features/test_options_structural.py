@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.data import from_arrays
-from gnnscale.features.structural import degree_rows, projected_rows
+from gnnscale.features.options import degree_rows, projected_rows
 from gnnscale.graph import Graph
 
 
@@ -62,7 +62,7 @@ def test_projections_are_those_of_dense_matrices(
 
 
 def drawn(num_vertices: int, dim: int, seed: int) -> Any:
-    from gnnscale.features.structural import _random_rows
+    from gnnscale.features.options import _random_rows
 
     return _random_rows(num_vertices, dim, seed)
 

@@ -7,9 +7,7 @@ import pytest
 from round_figures import platform
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.planner.calibration import cached_rates as kept
 from gnnscale.planner.calibration import calibrate
-from gnnscale.planner.calibration.cached_rates import this_machine
 from gnnscale.planner.platform import (
     MachineIdentity,
     Platform,
@@ -18,6 +16,8 @@ from gnnscale.planner.platform import (
     platform_file,
     read_platform,
 )
+from gnnscale.training.planning import cost_estimates as kept
+from gnnscale.training.planning.cost_estimates import this_machine
 
 FIGURES = platform()
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design.dse import own_model as parts
+from gnnscale.fpga_design.dse import explore as parts
 from gnnscale.fpga_design.dse.goal import best_of
 from gnnscale.fpga_design.resources import DesignSize, fit
 from gnnscale.fpga_design.resources.processes import MAX_SHARE
@@ -19,7 +19,7 @@ U250 = board("u250")
 
 
 def test_the_u250_gets_the_design_that_ships() -> None:
-    points, refused = parts.explore(U250, goal())
+    points, refused = parts.explore_own(U250, goal())
     best = best_of(points)
     assert (best.n, best.m, best.row_words, len(best.dies)) == (2, 256, 98304, 4)
     assert best.limit == "luts of SLR0"
@@ -31,7 +31,7 @@ def test_the_u250_gets_the_design_that_ships() -> None:
 
 def test_every_point_fits_its_dies() -> None:
     u200 = board("u200")
-    points, refused = parts.explore(u200, goal())
+    points, refused = parts.explore_own(u200, goal())
     dies = {die.name: die for die in u200.dies}
     for point in points:
         size = DesignSize(n=point.n, m=point.m, row_words=point.row_words)
@@ -61,7 +61,7 @@ def test_every_point_fits_dies_that_differ(room: list[tuple[float, float, float]
         for number, (luts, urams, bandwidth) in enumerate(room)
     ]
     by_name = {die.name: die for die in dies}
-    points, refused = parts.explore(replace(U250, dies=dies), goal())
+    points, refused = parts.explore_own(replace(U250, dies=dies), goal())
     for point in points:
         size = DesignSize(n=point.n, m=point.m, row_words=point.row_words)
         assert all(fit(size, by_name[name]).fits for name in point.dies)
@@ -98,7 +98,7 @@ def test_seeds_are_halved_until_their_rows_fit() -> None:
 
 
 def test_a_unit_has_as_much_memory_as_its_dies_have_room_for() -> None:
-    points, _ = parts.explore(board("f1"), goal())
+    points, _ = parts.explore_own(board("f1"), goal())
     having = {point.dies: point.row_words for point in points if (point.n, point.m) == (1, 128)}
     # The shell is in two of the three dies.
     assert having["SLR2",] == 98304
@@ -109,4 +109,4 @@ def test_a_board_without_room_says_what_is_missing() -> None:
     small = [replace(die, shell=Resources(), has=replace(die.has, brams=200)) for die in U250.dies]
     message = "^board Alveo U250: no design fits: n=1, m=16 and the shell take .* of the brams of "
     with pytest.raises(ConfigError, match=f"{message}SLR0, .*more than the 85% that can be placed"):
-        parts.explore(replace(U250, dies=small), goal())
+        parts.explore_own(replace(U250, dies=small), goal())

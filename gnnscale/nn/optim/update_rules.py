@@ -1,4 +1,7 @@
-"""Lazy Adam and row-wise Adagrad, which update only the rows that a step has read."""
+"""Update rules: torch's without the wrappers of their methods, and those of sparse rows.
+
+Lazy Adam and row-wise Adagrad update only the rows that a step has read.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import unwrap
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, optim
+from torch.optim import Optimizer
 
 from gnnscale import ops
 from gnnscale.core import Array, Float32Array
@@ -186,3 +191,45 @@ class RowWiseAdagrad(RowOptimizer):
 
 #: Row optimizers by their names in ``features.optimizer``.
 ROW_OPTIMIZERS: Mapping[str, RowOptimizer] = {"adam": LazyAdam(), "adagrad": RowWiseAdagrad()}
+
+
+class _Plain(Optimizer):
+    """Optimizer methods without torch's wrappers."""
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+
+
+class PlainAdam(_Plain, optim.Adam):
+    """``torch.optim.Adam``."""
+
+    step = torch.no_grad()(unwrap(optim.Adam.step))
+
+
+class PlainAdamW(_Plain, optim.AdamW):
+    """``torch.optim.AdamW``."""
+
+    step = torch.no_grad()(unwrap(optim.AdamW.step))
+
+
+class PlainSgd(_Plain, optim.SGD):
+    """``torch.optim.SGD``."""
+
+    step = torch.no_grad()(unwrap(optim.SGD.step))
+
+
+def optimizer_state(optimizer: Optimizer) -> dict[int, dict[str, Tensor]]:
+    """Return the optimizer's tensors of each parameter, by the parameter's number."""
+    state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
+    return {
+        number: {name: values for name, values in tensors.items() if values is not None}
+        for number, tensors in state.items()
+    }
+
+
+def restore_optimizer(optimizer: Optimizer, state: Mapping[int, Mapping[str, Tensor]]) -> None:
+    """Set the optimizer's state to ``state``, as ``optimizer_state`` returned it."""
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": dict(state), "param_groups": groups})

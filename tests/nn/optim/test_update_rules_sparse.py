@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.features import options
-from gnnscale.nn.optim.dense import PlainAdam, PlainSgd, optimizer_state, restore_optimizer
-from gnnscale.nn.optim.sparse import ROW_OPTIMIZERS, LazyAdam, RowSums, RowWiseAdagrad
+from gnnscale.nn.optim.update_rules import (
+    ROW_OPTIMIZERS,
+    LazyAdam,
+    PlainAdam,
+    PlainSgd,
+    RowSums,
+    RowWiseAdagrad,
+    optimizer_state,
+    restore_optimizer,
+)
 
 
 def table(num_rows: int = 7, width: int = 5) -> torch.Tensor:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.cache.belady import Belady, count_hits
-from gnnscale.features.tiered.planner import TierPlanner
-from gnnscale.features.tiered.policies import StaticPolicy
+from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner
 
 NUM_ROWS = 12
 

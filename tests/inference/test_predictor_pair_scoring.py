@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from gnnscale.graph import Graph
-from gnnscale.inference import pair_scoring as pairs
-from gnnscale.inference.pair_scoring import PairScorer, _top
+from gnnscale.inference import predictor as pairs
+from gnnscale.inference.predictor import PairScorer, _top
 from gnnscale.nn import GraphSAGE
 from gnnscale.nn.link_decoder import LinkGNN, make_decoder
 

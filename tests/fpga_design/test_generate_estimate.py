@@ -3,11 +3,11 @@
 import pytest
 
 from gnnscale.fpga_design.dse import explore, make_goal
-from gnnscale.fpga_design.estimate import SimulationComparison, estimate
+from gnnscale.fpga_design.generate import SimulationComparison, estimate
 from gnnscale.nn import GCN
 from gnnscale.planner.fpga_board import board, total
 from gnnscale.planner.graphs import PUBLISHED
-from gnnscale.planner.simulator.workload import published_task
+from gnnscale.planner.simulator.simulate import published_task
 from gnnscale.sampling import NeighborSampling
 
 CSIM = SimulationComparison(num_seeds=32, csim_cycles=110, equation_cycles=100.0)

@@ -8,7 +8,7 @@ import pytest
 
 from gnnscale.core import Array
 from gnnscale.features.disk import DiskRates
-from gnnscale.features.sharded.disk_shard import (
+from gnnscale.features.sharded.store import (
     DiskShardInfo,
     LocalDiskShard,
     describe_over_disk,
@@ -116,7 +116,7 @@ def test_waiting_for_the_disk_is_counted_separately(
     both = source()
     now = iter([1.0, 1.25, 7.0, 7.5])
     monkeypatch.setattr(
-        "gnnscale.features.sharded.disk_shard.time", SimpleNamespace(perf_counter=lambda: next(now))
+        "gnnscale.features.sharded.store.time", SimpleNamespace(perf_counter=lambda: next(now))
     )
     pool, slots = np.zeros((2, WIDTH), np.float32), np.arange(2, dtype=np.int32)
     for _ in range(2):

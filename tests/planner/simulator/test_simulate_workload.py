@@ -5,7 +5,7 @@ from gnnscale.core.errors import ConfigError
 from gnnscale.data.synthetic import RMat
 from gnnscale.nn import GCN
 from gnnscale.planner.graphs import PUBLISHED
-from gnnscale.planner.simulator.workload import measured_task, published_task, published_workload
+from gnnscale.planner.simulator.simulate import measured_task, published_task, published_workload
 from gnnscale.sampling import LayerSampling, NeighborSampling
 
 SAMPLER = NeighborSampling(fanouts=[25, 10])

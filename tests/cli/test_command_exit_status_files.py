@@ -10,7 +10,7 @@ import numpy as np
 PROGRAM = """
 import os, sys
 import numpy as np
-from gnnscale.cli.exit_status import name_lost_files
+from gnnscale.cli.command import name_lost_files
 
 name_lost_files()
 rows = np.load(sys.argv[1], mmap_mode="r")

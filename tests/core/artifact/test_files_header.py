@@ -1,6 +1,6 @@
 import pytest
 
-from gnnscale.core.artifact.header import check_limits, check_lines, header_text, parse_json
+from gnnscale.core.artifact.files import check_limits, check_lines, header_text, parse_json
 from gnnscale.core.errors import GraphError
 
 

@@ -2,7 +2,7 @@ from math import sqrt
 
 import pytest
 
-from gnnscale.report.page.dot_plot import DotRow, Quantity, dot_plot
+from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
 
 ONE, TWO = DotRow(label="model=gat", values=[0.5]), DotRow(label="model=gcn", values=[1.0, 3.0])
 PLAIN = Quantity(form="{:.1f}".format)

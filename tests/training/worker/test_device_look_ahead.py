@@ -9,7 +9,7 @@ from small_plans import plan_of, share
 from gnnscale.sampling import MiniBatch
 from gnnscale.training.pipeline.slices import BatchSlice
 from gnnscale.training.pipeline.stages import Stages
-from gnnscale.training.worker.look_ahead import look_ahead, sample_concurrently
+from gnnscale.training.worker.device import look_ahead, sample_concurrently
 
 
 class Drawing:
