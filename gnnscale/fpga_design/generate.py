@@ -95,7 +95,7 @@ class Estimate:
 
 
 def estimate(board: Board, goal: Goal, point: Point, csim: SimulationComparison) -> Estimate:
-    """Estimate a design for the first of the goal's mini-batches."""
+    """Return the estimated cycles, bytes and resources of ``point`` for the goal's first batch."""
     units = len(point.dies)
     dies = [die for die in board.dies if die.name in point.dies]
     row_words = point.row_words or DesignSize.row_words
@@ -136,7 +136,7 @@ def _pass(phase: hitgnn.Phase, design: hitgnn.ComputeDesign, clock_hz: int) -> P
 
 
 def _memory_bytes(part: BatchWorkload, groups: int) -> dict[str, float]:
-    """Return the bytes between a unit and its memory in a step; hidden rows stay on the chip."""
+    """Return by kind of data the bytes between a unit and its memory in a step of all groups."""
     first = part.layers[0]
     weights = sum(layer.num_weights for layer in part.layers) * hitgnn.FEATURE_BYTES
     # Backward propagation reads the edges of all layers but the first again.
@@ -161,7 +161,10 @@ def compare_with_csim(
     library: Path,
     seed: int,
 ) -> SimulationComparison:
-    """Train on ``graph``, or a random one, in C simulation, and by the equations."""
+    """Return a mini-batch's cycles in C simulation and by the equations.
+
+    ``graph`` is sampled. None: a random graph. ``library`` is the simulation library of ``point``.
+    """
     used = graph or random_graph(_VERTICES, _VERTICES * _DEGREE, num_features, num_classes)
     torch.manual_seed(seed)
     built = model.build(num_features=num_features, num_classes=num_classes)

@@ -254,7 +254,7 @@ class EdgePredictor:
         self._width = model.widths[-1]
 
     def prepare(self, ends: IntArray) -> None:
-        """Log the cost of predicting edges with ``ends`` ``[n, 2]``; refuse it on a full disk."""
+        """Log the cost of predicting edges with ``ends`` ``[n, 2]``; ConfigError: full disk."""
         self._predictor.prepare(np.unique(ends))
 
     @torch.no_grad()

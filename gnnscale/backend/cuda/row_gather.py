@@ -45,7 +45,7 @@ class DynamicCache:
         self._vertex_in = torch.full((size,), _ABSENT, dtype=torch.int64, device=device)
 
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
-        """Return the rows in the form that gathers read; the next gather may reuse ``outs``."""
+        """Return the cache as gathers read it; with ``match`` also rows of the outputs ``outs``."""
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
         return CachedRows(
@@ -53,7 +53,7 @@ class DynamicCache:
         )
 
     def forget(self) -> None:
-        """Empty the cache; on a stream."""
+        """Empty the cache, on the current stream."""
         self._slot_of.fill_(_ABSENT)
         self._vertex_in.fill_(_ABSENT)
 

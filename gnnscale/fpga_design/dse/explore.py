@@ -134,22 +134,22 @@ def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
 
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
-    """Return ``fit`` of a die with these resources, cached for equal dies."""
+    """Return the fit of a unit of ``size`` on a die with resources ``has``, ``shell`` included."""
     return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 
 def _freest_die(board: Board, size: DesignSize) -> tuple[str, Fit]:
-    """Return the name of the die where the size takes the smallest share, and its fit."""
+    """Return name and fit of the die whose fullest resource a unit of ``size`` fills least."""
     fits = {die.name: _fit(size, die.has, die.shell) for die in board.dies}
     name = min(fits, key=lambda die: max(fits[die].shares.values()))
     return name, fits[name]
 
 
 def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWorkload]]:
-    """Return the number of seed groups that a unit trains in turn, and the work of one group.
+    """Return the number of seed groups that a unit trains in turn, and a group's mini-batches.
 
-    Seeds are halved until the output rows of all layers of a group fit on the chip. Groups share
-    neighbors, so that a group is larger than its share of the seeds.
+    Seeds are halved until the output rows of all layers of a group fit on the chip, or a group has
+    one seed. Groups share neighbors, so that a group is larger than its share of the seeds.
     """
     groups, max_groups = 1, goal.batches[0].size.num_seeds / units
     while True:
@@ -164,7 +164,7 @@ def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWo
 
 
 def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:
-    """Return the bytes per second that every compute unit of ``dies`` reaches."""
+    """Return the bytes per second of memory that every compute unit of ``dies`` reaches."""
     slowest = min(die.bandwidth for die in dies)
     return BANK_SHARE * min(slowest, float(_PORT_BYTES * board.clock_hz))
 

@@ -158,7 +158,7 @@ def attend(scores: Tensor, z: Tensor, block: Block) -> Tensor:
 
 
 def with_self_edges(block: Block) -> Block:
-    """Return ``block`` with an edge from every destination to itself, first in its list."""
+    """Return ``block`` without edge weights and features, with a self-edge first in each list."""
     if isinstance(block, DeviceBlock):
         return block.with_self_edges()
     num_dst = block.num_dst
@@ -174,7 +174,7 @@ def with_self_edges(block: Block) -> Block:
 
 
 def edge_scores(src: Tensor, dst: Tensor, block: Block) -> Tensor:
-    """Return ``src[u] + dst[v]`` for each edge, ``[num_edges, num_heads]`` float32."""
+    """Return ``src[u] + dst[v]`` for each edge from u to v, ``[num_edges, num_heads]`` float32."""
     if isinstance(block, DeviceBlock):
         return block.edge_scores(src, dst)
     destinations = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))

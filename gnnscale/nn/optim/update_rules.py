@@ -194,7 +194,7 @@ ROW_OPTIMIZERS: Mapping[str, RowOptimizer] = {"adam": LazyAdam(), "adagrad": Row
 
 
 class _Plain(Optimizer):
-    """Optimizer methods without torch's wrappers."""
+    """Base of optimizers whose methods lack torch's wrappers."""
 
     add_param_group = unwrap(Optimizer.add_param_group)
     zero_grad = unwrap(Optimizer.zero_grad)
@@ -203,19 +203,19 @@ class _Plain(Optimizer):
 
 
 class PlainAdam(_Plain, optim.Adam):
-    """``torch.optim.Adam``."""
+    """``torch.optim.Adam`` without torch's wrappers of its methods."""
 
     step = torch.no_grad()(unwrap(optim.Adam.step))
 
 
 class PlainAdamW(_Plain, optim.AdamW):
-    """``torch.optim.AdamW``."""
+    """``torch.optim.AdamW`` without torch's wrappers of its methods."""
 
     step = torch.no_grad()(unwrap(optim.AdamW.step))
 
 
 class PlainSgd(_Plain, optim.SGD):
-    """``torch.optim.SGD``."""
+    """``torch.optim.SGD`` without torch's wrappers of its methods."""
 
     step = torch.no_grad()(unwrap(optim.SGD.step))
 

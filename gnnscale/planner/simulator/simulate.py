@@ -49,7 +49,7 @@ class SimulatedTask:
     workload: Workload  #: untimed for published graphs and other machines
 
     def size(self, num_seeds: float) -> BatchSize:
-        """Return the expected mini-batch of ``num_seeds`` seeds, at least one."""
+        """Return the expected sizes of the mini-batch of ``num_seeds`` seeds, at least one."""
         return self.workload.size(max(round(num_seeds), 1))
 
 

@@ -279,11 +279,11 @@ class EdgeTask(LabelTask):
 
     @property
     def objective(self) -> trainable.Objective:
-        """Loss of the edges' labels."""
+        """Function from outputs and their mini-batch to the mean loss of the edges' labels."""
         return trainable.edge_objective(self.labels, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of mini-batches of edges; ``order`` is not used."""
+        """Return the sampler of labeled edges, around which ``vertices`` samples."""
         ends = self.graph.edges.ends
         assert ends is not None  # edges with labels have ends
         return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)

@@ -63,7 +63,7 @@ def this_machine() -> Platform:
 
 
 def _estimate() -> Platform:
-    """Return rough rates, and store them unless other programs disturbed the measurement."""
+    """Return stored rough rates of this machine, or new rates, stored if the machine was idle."""
     file = estimate_file()
     try:
         stored = read_platform(file)

@@ -292,7 +292,7 @@ def _delayed(
 def sampled_slices(
     slices: Schedule, device: WorkerDevice, data: TrainInputs
 ) -> Iterator[BatchSlice]:
-    """Return the worker's slices, sampled ahead if a prefetcher or dynamic cache needs it."""
+    """Return the worker's slices, sampled ahead for lists on disk, prefetchers, dynamic caches."""
     slices_ahead = slices.slices()
     if data.graph.lists is not None:
         slices_ahead = sample_concurrently(slices_ahead, device.stages, count=CONCURRENT_STEPS)

@@ -26,8 +26,8 @@ from gnnscale.run.config import RunConfig
 from gnnscale.run.records import EpochRecord
 from gnnscale.training.launcher import launch as launching
 from gnnscale.training.launcher.failure_detection import LOST_PAGE, OUT_OF_MEMORY
-from gnnscale.training.launcher.serialization import Failure
 from gnnscale.training.launcher.launch import WorkerError, launch
+from gnnscale.training.launcher.serialization import Failure
 
 pytestmark = pytest.mark.timeout(120)
 
