@@ -157,7 +157,7 @@ def count_hits(
     match: bool = False,
     num_threads: int,
 ) -> HitCounts:
-    """Serve ``batches`` of distinct vertices from an empty ``Belady`` cache; count the hits."""
+    """Return the hits of ``batches`` of distinct vertices in an initially empty ``Belady``."""
     cache = Belady(
         num_vertices,
         capacity,

@@ -95,7 +95,7 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of a batch of ``devices`` by ``fanouts``, which exist."""
+        """Return the expected reads of a batch of ``devices`` by ``fanouts``, not None."""
         assert self.fanouts is not None
         return inclusion(
             self.graph,
@@ -149,7 +149,7 @@ class CacheTask:
 
     @cached_property
     def counted(self) -> AverageReads:
-        """Mean reads of an epoch, counted in more epochs than those that chose the caches."""
+        """Mean reads of an epoch, counted in the first epoch and in part of the later epochs."""
         first, later = self.presampled, None
         if self.num_epochs > 1:
             epochs, num_steps = later_steps(
@@ -195,5 +195,5 @@ def sizes_of_lists(graph: Graph, vertices: Array) -> Int64Array:
 
 
 def no_vertices(graph: Graph) -> Array:
-    """Return the vertices of an empty cache."""
+    """Return an empty array of vertex ids, in the type of ``graph``."""
     return np.empty(0, vertex_dtype(graph.num_vertices))

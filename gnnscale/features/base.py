@@ -1,4 +1,4 @@
-"""The protocol of feature stores: gathered and aggregated rows, and their traffic."""
+"""Base class of feature stores: gathered and aggregated rows, and the traffic of reading."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -180,11 +180,7 @@ class WrappedStore(FeatureStore):
 
 
 def check_store(store: FeatureStore, graph: Graph) -> None:
-    """Refuse a store whose rows do not match the vertices and features of ``graph``.
-
-    Raises:
-        GraphError: the store has other numbers of rows or columns, or the graph has no features.
-    """
+    """Raise GraphError unless ``store`` has a row per vertex, and columns that ``graph`` has."""
     graph.check_features()
     first, end = store.columns or (0, graph.num_features)
     inside = 0 <= first < end <= graph.num_features

@@ -22,7 +22,7 @@ from gnnscale.sampling import MiniBatch
 
 
 def rank_slots(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
-    """Return the slot of each vertex in the concatenated ``caches``, one array per clique member.
+    """Return each vertex's slot in the concatenated ``caches``, vertices of each clique member.
 
     A single cache of ascending vertices takes the least memory.
     """
@@ -88,23 +88,23 @@ class CachedFeatures(_DeviceCache):
         return out, row_traffic(counts, member=self._member, row_bytes=self.row_bytes)
 
     def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
-        """Read other rows in the caches of the same members."""
+        """Read the members' ``caches`` by ``slots`` from now on, in place of the earlier rows."""
         self._content = (list(caches), slots)
 
     def take_counters(self) -> dict[str, float]:
-        """Return the rows read at each member and at the host since the last call, by name."""
+        """Return counts of rows read at each member and the host since the last call, by key."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._names)
 
 
 def add_counts(totals: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """Return the elementwise sum."""
+    """Return the elementwise sum of ``totals`` and ``counts``."""
     return [total + count for total, count in zip(totals, counts, strict=True)]
 
 
 def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
-    """Return the rows read from each member of ``names``, then from the host, by report key."""
+    """Return ``counts`` of rows, by member of ``names`` and then of the host, by report key."""
     pairs = zip((*names, HOST), counts, strict=True)
     return {f"{ROWS_FROM}{name}": float(count) for name, count in pairs}
 
@@ -229,7 +229,7 @@ def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, 
 
 
 def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> Array:
-    """Map the rows of another process of this machine, read-only; OSError: it has ended."""
+    """Return another process's shared rows, mapped read-only; OSError: the process has ended."""
     file = os.open(f"/proc/{address.process}/fd/{address.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _map_file(file, address.num_rows, width, dtype, writable=False)

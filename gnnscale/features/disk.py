@@ -139,7 +139,7 @@ class DiskRates:
 
 
 def cached_disk_rates(file: Path) -> DiskRates | None:
-    """Return the rates of the disk of ``file``, measured once in a process; None: it is small."""
+    """Return the rates of ``file``'s disk, measured once in a process. None: below 16 MiB."""
     return _cached_rates(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
 
 
@@ -155,7 +155,7 @@ def _cached_rates(file: Path) -> DiskRates:
 
 
 def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:
-    """Measure the disk of a file by random reads of 4 and 64 KiB, each for ``seconds``.
+    """Return a disk's rates by random reads of 4 and 64 KiB of a file, each for ``seconds``.
 
     The file should exceed the disk's internal cache. On a file system without direct reads, cached
     parts make the rates higher. ConfigError: the file is smaller than 64 KiB.
@@ -211,14 +211,14 @@ class ResidentAdjacency:
     """Adjacency lists that host memory holds."""
 
     vertices: IntArray  #: ``[k]`` vertices of the lists, ascending, of the type of ``indices``
-    part: float  #: share of the edges, 0 to 1
+    part: float  #: share of the graph's edges in the lists, 0 to 1
     expected_hits: float  #: expected share of list reads that memory serves, 0 to 1
 
 
 def choose_resident_lists(
     graph: Graph, reads: Float32Array, *, memory_bytes: int
 ) -> ResidentAdjacency:
-    """Choose the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
+    """Return the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
 
     Legion (Sun et al. 2023, section 4.2.1) ranks lists by hotness. Here hotness is divided by the
     bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_vertices]``)
@@ -240,7 +240,9 @@ def choose_resident_lists(
 
 
 def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
-    """Open the file of ``graph.indices``, and load the adjacency lists of ``vertices``, ascending.
+    """Return a reader of ``graph.indices`` in a file, with the lists of ``vertices`` in memory.
+
+    ``vertices`` ascend.
 
     ``max_gap_bytes`` is the largest gap between two neighbors that one request reads. ConfigError:
     there is no file. GraphError: the topology is damaged. OSError: the file cannot be read.

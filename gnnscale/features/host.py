@@ -49,7 +49,7 @@ class HostFeatures(FeatureStore):
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
-        """Return the store of a graph's features, or of some columns; GraphError: a shard only."""
+        """Return the store of all or some ``columns`` of ``graph``; GraphError: it is a shard."""
         if isinstance(graph.features, ShardedFeatures):
             raise graph.features.refused()
         from_disk = read_from_disk(graph)

@@ -131,7 +131,7 @@ class MultiLevelStore(WrappedStore):
             self._rows = rows
 
     def take_counters(self) -> dict[str, float]:
-        """Return the rows read from each member and from the host since the last call, by name."""
+        """Return counts of rows read at each member and the host since the last call, by key."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._rows.names)

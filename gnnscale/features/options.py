@@ -56,7 +56,7 @@ class HostFeaturesConfig(FeatureStoreConfig):
     name: ClassVar[str] = "host"
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Return the store."""
+        """Return the store of the features of ``graph`` in host memory."""
         from gnnscale.features.host import HostFeatures
 
         return HostFeatures.of(graph)
@@ -120,7 +120,7 @@ class SharedFeaturesConfig(FeatureStoreConfig):
             check_range("features.window", self.window, 1, _MAX_WINDOW)
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Refuse: a single worker cannot read the rows of other machines."""
+        """Raise ConfigError: a single worker cannot read the rows of other machines."""
         raise self.refused()
 
     def refused(self) -> ConfigError:
@@ -173,7 +173,7 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 
     @property
     def tables(self) -> int:
-        """Tables of rows that training keeps in memory, optimizer state included."""
+        """Number of tables of rows that training has in memory, optimizer state included."""
         return _ROW_TABLES[self.optimizer]
 
     def rate_factor(self, lr: float) -> float:
@@ -224,11 +224,11 @@ class DegreeFeaturesConfig(StructuralFeaturesConfig):
 
     @property
     def width(self) -> int:
-        """Two."""
+        """Length of a row: two."""
         return 2
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
-        """Return the rows."""
+        """Return ``[num_vertices, 2]`` logarithms of degrees."""
         from gnnscale.features.structural import degree_rows
 
         return degree_rows(graph)
@@ -264,7 +264,7 @@ class ProjectionFeaturesConfig(StructuralFeaturesConfig):
         return self.dim
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
-        """Return the rows."""
+        """Return ``[num_vertices, dim]`` projections of neighborhoods."""
         from gnnscale.features.structural import projected_rows
 
         return projected_rows(

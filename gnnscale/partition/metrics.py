@@ -25,7 +25,10 @@ def cut_matrix(
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
 ) -> Int64Array:
-    """Return ``[K, K]`` edges from each part (row) to each part (column), by ``owner``."""
+    """Return ``[K, K]`` numbers of edges from each part (row) to each part (column), by ``owner``.
+
+    ``advance`` is called with numbers of edges read since its last call.
+    """
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
             graph.indptr, graph.indices, owner, num_parts, num_threads=hardware.usable_cores()
@@ -42,7 +45,7 @@ def halo_sizes(
     *,
     max_bytes: int = MAX_SEEN_BYTES,
 ) -> tuple[Int64Array, int]:
-    """Count the in-neighbors of each part outside of the part: its one-hop halo.
+    """Return the number of in-neighbors of each part outside of the part: its one-hop halo.
 
     Returns ``[K]`` sizes of the halos, and the number of vertices in any part, halos included.
     Edges are read once per ``max_bytes`` of ``K * num_vertices``. ``owner`` and ``advance`` are
@@ -101,7 +104,7 @@ class PartStats:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCost:
-    """Measured cost of a partition."""
+    """Measured duration and memory of dividing a graph into parts."""
 
     seconds: float  #: duration of the partitioner
     #: peak memory of the process and a child process. None: the system does not report it
@@ -110,7 +113,7 @@ class MeasuredCost:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedCost:
-    """Predicted cost of a partition."""
+    """Predicted duration and memory of dividing a graph into parts."""
 
     seconds: float  #: duration of the partitioner
     peak_rss_bytes: int | None  #: memory of the process before partitioning, plus the forecast
@@ -153,7 +156,7 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges."""
+    """Return the statistics of ``parts`` of ``graph``, in at least two passes over its edges."""
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)
@@ -186,7 +189,7 @@ def examine(
 
 
 def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
-    """Name the parts without training vertices."""
+    """Return a report's line about parts without training vertices; none if all have some."""
     idle = [str(part) for part, count in enumerate(train or ()) if not count]
     if len(idle) == 1:
         return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
@@ -195,7 +198,7 @@ def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
 
 
 def examine_bytes(graph: Graph, num_parts: int) -> int:
-    """Return the peak memory of ``examine``, mapped topology included."""
+    """Return the peak bytes of memory of ``examine``, mapped topology included."""
     halo_bytes = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
     return graph.topology_bytes + halo_bytes + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
 

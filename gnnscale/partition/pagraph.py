@@ -147,7 +147,7 @@ def _overlap_note(num_estimated: int, num_train: int) -> str:
 
 
 def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
-    """Report the vertices and edges that no training vertex reaches."""
+    """Return a report's line about the vertices and edges that no training vertex reaches."""
     vertices = edges = 0
     for rows in row_slices(graph.num_vertices, len(hops), _SLICE_ENTRIES):
         fewest = hops[:, rows].min(axis=0)
@@ -161,7 +161,7 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
 
 
 def _num_paths(graph: Graph, vertex: int, num_hops: int) -> int:
-    """Return the edges of all paths of up to ``num_hops``, or a number above the limit."""
+    """Return the number of paths of 1 to ``num_hops`` edges to ``vertex``, or any above 16,384."""
     ends, total = np.array([vertex]), 0
     for hop in range(num_hops):
         # Clipped ids: the partitioner reports ids out of range.

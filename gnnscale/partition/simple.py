@@ -143,7 +143,7 @@ class FromFile(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Read the owners; hops and threads have no effect."""
+        """Return the parts by the file's owners; hops and threads have no effect."""
         check_num_parts(graph, num_parts)
         source = f"partitioner.owners={brief(self.owners)}"
         try:

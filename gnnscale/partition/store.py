@@ -87,7 +87,7 @@ def describe(graph: Graph) -> GraphIdentity:
 
 
 def partition_place(config: PartitionerConfig, identity: PartitionIdentity) -> Path:
-    """Return the directory of a partition."""
+    """Return the directory ``config.store``, or a default directory by ``identity``."""
     return PARTITION.place(config.store, identity.graph.name, identity.algorithm, asdict(identity))
 
 
@@ -203,7 +203,7 @@ def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Gr
 
 
 def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdentity) -> None:
-    """Raise GraphError, naming ``file``, for impossible statistics."""
+    """Raise GraphError, naming ``file``, if a part lacks figures, or a figure exceeds its limit."""
     num_parts, cut = identity.num_parts, figures.cut or ()
     sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
     if set(sizes) != {num_parts}:
@@ -215,7 +215,7 @@ def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdenti
 def _limits(
     figures: PartitionStats, graph: GraphIdentity
 ) -> Iterable[tuple[str, float | None, float]]:
-    """Yield each value with its name and its largest possible value."""
+    """Yield name, value and largest possible value of each figure."""
     for part in figures.parts:
         for name in ("num_vertices", "num_inner", "num_train", "num_edges"):
             total = "num_vertices" if name == "num_inner" else name

@@ -81,10 +81,10 @@ class CliqueCost:
     #: prefix sums of the reads of the lists in Q_T, a_T: traversed edges and offsets. The paper's
     #: a_T counts edges only, though N_TSUM counts both
     list_hotness: PrefixSums
-    total_list_hotness: float  #: sum over all vertices
+    total_list_hotness: float  #: reads of the lists of all vertices
     row_bytes: int  #: bytes of a feature row, D·s of eq. 6
     row_hotness: PrefixSums  #: prefix sums of the reads of the rows in Q_F, a_F
-    total_row_hotness: float  #: sum over all vertices
+    total_row_hotness: float  #: reads of the rows of all vertices
     n_tsum: float  #: N_TSUM, sampling transactions without a cache
     row_transactions: float  #: ⌈D·s / CLS⌉ of eq. 8
     list_price: (

@@ -71,7 +71,7 @@ class HotVertices:
 def _share(
     task: CacheTask, order: Array, local: Sequence[Int32Array], capacities: Int64Array, **sizes: Any
 ) -> CliqueContent:
-    """Assign vertices to devices by local preference (Algorithm 1, step 3)."""
+    """Return each device's vertices of ``order``, by ``local`` reads (Algorithm 1, step 3)."""
     threads = task.num_threads
     shared = ops.share_out(order, local, capacities=capacities, num_threads=threads, **sizes)
     assert shared.reads is not None
@@ -106,7 +106,7 @@ def _list_reads(
 def candidates(
     task: CacheTask, clique: Sequence[int], reads: presampled.Presampled | expected.ExpectedReads
 ) -> HotVertices:
-    """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
+    """Return a clique's vertices, sorted by its devices' hotness (Algorithm 1, steps 1 and 2).
 
     ``reads`` rank the vertices, ties by out-degree; ``task.counted`` gives their hotness.
     """
@@ -157,7 +157,7 @@ def _sums(
 
 
 def _total(hotness: Array) -> float:
-    """Return the sum, exact for integers."""
+    """Return the sum of ``hotness``, exact for integers."""
     is_integer = np.issubdtype(hotness.dtype, np.integer)
     total: float = hotness.sum(dtype=np.int64 if is_integer else np.float64).item()
     return total
@@ -200,7 +200,7 @@ class Legion(CachePlannerConfig):
         return True
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Plan each clique on its own."""
+        """Return the plan of all cliques, each planned on its own."""
         planned = [self._plan_clique(task, clique) for clique in task.cliques]
         devices = [pair for plan in planned for pair in zip(plan.caches, plan.traffic, strict=True)]
         devices.sort(key=lambda pair: pair[0].device)
@@ -222,7 +222,7 @@ class Legion(CachePlannerConfig):
             num_lists = best_num_lists(cost)
         else:
             num_lists = cost.num_lists(cost.topology_bytes(self.alpha))
-        lists, rows = _fill(task, clique, hot, cost, num_lists)
+        lists, rows = _contents(task, clique, hot, cost, num_lists)
         return _CliquePlan(
             caches=_caches(task, clique, lists, rows),
             traffic=_predict(task, clique, lists, rows),
@@ -281,10 +281,13 @@ def _mean(
     return sum(p * weight for p, weight in zip(prices, weights, strict=True)) / total
 
 
-def _fill(
+def _contents(
     task: CacheTask, clique: Sequence[int], hot: HotVertices, cost: CliqueCost, num_lists: int
 ) -> tuple[CliqueContent, CliqueContent]:
-    """Fill the caches by hotness: lists first, then rows into the remaining memory."""
+    """Return each device's lists, of the ``num_lists`` hottest, and rows for the memory left.
+
+    Only lists that fit into a device's memory besides its reserve for rows are included.
+    """
     budgets = [task.device_at[device].budget_bytes for device in clique]
     # Each device reserves an equal share of its memory for the rows that fit with the lists.
     num_rows = int(cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists)))
@@ -312,7 +315,7 @@ def _caches(
 def _predict(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[CacheTraffic]:
-    """Return the expected reads of each device, by memory."""
+    """Return the expected reads of each device, by the memory that serves them."""
     reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
         row_reads, list_reads = {}, {}

@@ -128,7 +128,7 @@ class RowReceive:
 
 
 class ShardExchange:
-    """Exchanges of rows, one after the other, over connections of their own."""
+    """Exchanger of feature rows with all processes, one exchange after the other."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class ShardExchange:
         return RowReceive(rows=rows, sent=sent, work=work)
 
     def _local_indices(self, vertices: Array) -> IntArray:
-        """Return ``[n]`` the index in the shard of each vertex; refuse remote vertices."""
+        """Return ``[n]`` the index in the shard of each vertex; ValueError: a vertex is remote."""
         outside = (vertices < 0) | (vertices >= len(self._features))
         indices = self._indices[np.where(outside, 0, vertices)]
         outside |= indices < 0

@@ -104,7 +104,7 @@ def slots_of_file(file: MappedRows) -> int:
 
 
 def buffer_bytes(num_slots: int, row_bytes: int, file: MappedRows | None = None) -> int:
-    """Return the bytes of a buffer, with the header of ``file`` in front of its rows."""
+    """Return the bytes of a buffer of ``num_slots`` rows, the header of a mapped ``file`` added."""
     return max((0 if file is None else file.offset) + num_slots * row_bytes, 1)
 
 

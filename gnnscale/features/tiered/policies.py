@@ -123,7 +123,7 @@ class DeviceCacheFilter:
 
 
 def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
-    """Return the host memory of the caches of this machine's emulated devices."""
+    """Return the bytes of host memory of the caches of this machine's emulated devices."""
     if plan is None:
         return 0
     first = group.rank - group.local_rank
@@ -133,7 +133,7 @@ def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> 
 
 
 def check_dynamic_caches(plan: CachePlan | None) -> None:
-    """Refuse static caches with sharded features: other machines would have to fill them."""
+    """Raise ConfigError if ``plan`` has a static cache, which sharded features cannot fill."""
     if plan is None:
         return
     for cache in plan.devices:

@@ -50,7 +50,7 @@ class WorkerReadSource:
         self._turns.append(worker)
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Let the worker read row ``vertices[i]`` into slot ``slots[i]`` of the buffer."""
+        """Let the next worker read row ``vertices[i]`` into slot ``slots[i]``; return a ticket."""
         del buffer  # the worker has mapped it
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
@@ -82,7 +82,7 @@ class WorkerReadSource:
                 raise PeerLostError(f"worker {worker} of this machine has left")
 
     def take_reads(self) -> SourceReads:
-        """Return no reads: each worker counts its own."""
+        """Return counts of 0: each worker counts its own reads."""
         return SourceReads()
 
     def close(self) -> None:

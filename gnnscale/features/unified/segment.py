@@ -111,7 +111,7 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
 
 
 def check_shared(address: int, num_bytes: int) -> None:
-    """Refuse memory that is not mapped shared and writable: GPUs register no other, or a copy."""
+    """Raise ConfigError unless memory is mapped shared and writable, as GPUs need it."""
     checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access = line.split()[:2]

@@ -51,7 +51,7 @@ def one_way_share(graph: Graph) -> float:
 
 
 def _undirected(graph: Graph) -> tuple[int, int]:
-    """Return the number of undirected edges, and the bytes of their copy."""
+    """Return estimates: undirected edges, and bytes of a symmetric copy, 0 if none is needed."""
     share = one_way_share(graph)
     entries = int(graph.num_edges * (1 + share))
     copied = entries * graph.indices.itemsize + graph.indptr.nbytes if share else 0
@@ -249,7 +249,7 @@ class EdgeCut(PartitionerConfig):
 
 
 def chosen_cutter(cutter: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first that is installed."""
+    """Return ``mtkahypar`` or ``metis`` (``auto``: whichever is installed); else ConfigError."""
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":
