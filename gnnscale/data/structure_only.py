@@ -86,7 +86,7 @@ class Csr(Structure):
     """
 
     def raw_files(self) -> list[Path]:
-        """Return the archive."""
+        """Return the path of the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read_edges(self, writer: StoreWriter) -> None:
@@ -109,7 +109,7 @@ class Csr(Structure):
 def write_made_features(
     writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
 ) -> None:
-    """Write the features of ``class_features``, or no features if their length is 0."""
+    """Write ``class_features`` into the store, or no features if ``centroids`` have length 0."""
     if not centroids.shape[1]:
         writer.set_featureless(source=source)
         return
