@@ -183,7 +183,7 @@ class Tables(base.Dataset):
         return path
 
     def raw_files(self) -> list[Path]:
-        """Return the files of the vertices, then those of the edges."""
+        """Return the files of the vertices, then the files of the edges."""
         return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
 
     def raw_path(self) -> Path:

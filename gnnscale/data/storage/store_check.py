@@ -37,7 +37,7 @@ class RawFile:
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Hash ``files`` in a thread during the ``with`` block; yield a function for the records."""
+    """Yield a function that returns records of ``files``, hashed in a thread during the block."""
     stop = threading.Event()
 
     def record(file: Path) -> RawFile:
@@ -264,7 +264,7 @@ def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | No
 
 
 def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
-    """Return the problem of edge ``rows`` from edge ``first`` on, or None."""
+    """Return the problem of row numbers ``rows`` from edge ``first`` on, or None."""
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():

@@ -143,7 +143,7 @@ class _Share:
 
 
 class _DecodedEdges:
-    """Decoded batch of a share; None before it is decoded."""
+    """Batch of a share, as read and as mapped to vertices; both None before a thread decodes."""
 
     def __init__(self, share: _Share) -> None:
         self.share = share

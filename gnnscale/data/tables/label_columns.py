@@ -215,7 +215,11 @@ class SplitColumn:
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
-        """Return ``what``, vertices or edges, of training, validation and test, none empty."""
+        """Return the ids of training, validation and test; GraphError: a part is empty.
+
+        ``unlabeled``, one of ``UNLABELED_POLICIES``, refuses or drops training and validation ids
+        without a label. ``what`` is ``vertices`` or ``edges``, for errors.
+        """
         parts = np.concatenate(self._parts)
         self._parts = []
         wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))
@@ -243,7 +247,7 @@ class SplitColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Part of the split of each row, from masks of train, valid and test with Arrow types."""
+    """Part of the split of each row, by three mask columns, given as names with Arrow types."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(", ".join(columns))

@@ -64,7 +64,7 @@ class ColumnChunk:
 
     @property
     def num_values(self) -> int:
-        """Values of all pages."""
+        """Number of values of all pages, nulls included."""
         return sum(page.num_values for page in self.data)
 
     @property

@@ -127,7 +127,7 @@ class IdColumn:
 
 
 class IdMap:
-    """Map from ids to vertices."""
+    """Map from the user's ids to vertex numbers."""
 
     def __init__(self, column: IdColumn, array: Any) -> None:
         self._column = column
@@ -207,7 +207,7 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 
 
 def read_ids(graph: Graph) -> pyarrow.Array | None:
-    """Return the user's ids ``[num_vertices]`` of int64, uint64 or large_string, if any."""
+    """Return the user's ids ``[num_vertices]``, an Arrow array. None: ids are vertex numbers."""
     if graph.path is None:
         return None
     entry = _ids_entry(graph.path)
