@@ -20,7 +20,7 @@ from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
 
 def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
-    """Return the ``num_rows`` hottest vertices; ties, and those of hotness 0, by out-degree."""
+    """Return the ``num_rows`` hottest vertices, hottest first; ties by out-degree."""
     return ops.hottest(
         hotness,
         task.out_degrees,

@@ -26,7 +26,7 @@ Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
-    """Dynamic cache that is updated by the next batches, which are sampled ahead of time."""
+    """Size and look-ahead of a dynamic cache, which batches sampled ahead of time update."""
 
     #: steps to look ahead, at most ``MAX_WINDOW``
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
@@ -44,7 +44,7 @@ class BatchBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCache:
-    """Cache of one device."""
+    """Planned cache of one device: its vertices and sizes."""
 
     device: int  #: position in the device plan
     name: str  #: name in reports
@@ -208,7 +208,7 @@ class CachePlan:
 
     @property
     def first_epochs(self) -> int | None:
-        """First epochs of the run in ``predicted``, for dynamic caches. None: a mean epoch."""
+        """Number of the run's first epochs in ``predicted``. None: a mean epoch is predicted."""
         is_dynamic = any(cache.look_ahead is not None for cache in self.devices)
         return self.num_epochs if is_dynamic or self.exact else None
 

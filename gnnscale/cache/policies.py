@@ -55,7 +55,7 @@ class StaticCache(base.CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return self.name
 
     @property
@@ -105,7 +105,7 @@ class NoCache(base.CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return "none"
 
     def plan(self, task: CacheTask) -> CachePlan:
@@ -149,7 +149,7 @@ class LookAheadCache(base.CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return self.name
 
     @property

@@ -75,7 +75,7 @@ class Presampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
         return self._order.steps_per_epoch
 
     @property

@@ -37,7 +37,7 @@ class CacheDevice:
     may_aggregate: bool = False  #: whether the host can aggregate the first layer for the device
 
     def row_transactions(self, row_bytes: int) -> float:
-        """Return the requests of a missed row, the factor of eq. 8."""
+        """Return the link requests of a missed row, a fraction if the host packs rows (eq. 8)."""
         requests = row_bytes / self.request_bytes
         return math.ceil(requests) if self.loads else requests
 
@@ -54,7 +54,7 @@ class CacheDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTask:
-    """Input of a cache planner."""
+    """Input of a cache planner: graph, devices, parts, and the run's batches."""
 
     graph: Graph  #: training graph
     devices: tuple[CacheDevice, ...]  #: devices that may have a cache, by position
@@ -79,7 +79,7 @@ class CacheTask:
 
     @property
     def num_threads(self) -> int:
-        """Threads to use; the result does not depend on it."""
+        """Number of threads to use; the result does not depend on it."""
         return self.draws.num_threads
 
     def train_vertices(self, devices: Sequence[int]) -> Array:
@@ -95,7 +95,7 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of a batch of ``devices`` by ``fanouts``, not None."""
+        """Return the expected reads of a batch of ``batch_size`` seeds of ``devices``."""
         assert self.fanouts is not None
         return inclusion(
             self.graph,
@@ -128,7 +128,7 @@ class CacheTask:
 
     @property
     def max_batch_rows(self) -> int:
-        """Rows of the largest first mini-batch."""
+        """Number of rows of the largest first mini-batch."""
         sizes = (len(batch.input_vertices) for batch in self.first_batches.values())
         return max(sizes, default=0)
 

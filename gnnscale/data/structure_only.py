@@ -124,7 +124,10 @@ def write_made_features(
 def smooth_labels(
     indptr: Int64Array, indices: IntArray, *, num_classes: int, seed: int
 ) -> Int64Array:
-    """Return balanced classes that neighbors tend to share: quantiles of noise, averaged twice."""
+    """Return balanced classes that neighbors tend to share, ``[num_vertices]``.
+
+    They are quantiles of noise, which is averaged over in-neighbors twice.
+    """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
     with progress.track("making labels", 2 * len(indices), "edges") as advance:

@@ -33,7 +33,7 @@ class RmatDraws:
     seed: int  #: seed of the edges
 
     def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Yield all edges in slices ``(src, dst)`` with ``src < dst``, in random order.
+        """Yield all ``num_edges`` edges in slices ``(src, dst)`` with ``src < dst``.
 
         Takes ``memory_bytes`` plus 20 bytes per vertex, and up to 16 bytes per edge of disk.
         """

@@ -84,7 +84,7 @@ class FeatureStore(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Features of a row, f^0."""
+        """Number of features of a row, f^0."""
 
     @property
     def columns(self) -> tuple[int, int] | None:
@@ -165,7 +165,7 @@ class WrappedStore(FeatureStore):
 
     @property
     def width(self) -> int:
-        """Features of a row of ``inner``."""
+        """Number of features of a row of ``inner``."""
         return self.inner.width
 
     @property

@@ -110,7 +110,7 @@ def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, floa
 
 
 def row_traffic(counts: Sequence[int], *, member: int, row_bytes: int) -> Traffic:
-    """Return the traffic of rows read from each clique member's cache, then from the host.
+    """Return the traffic of ``counts`` rows, by clique member's cache and then of the host.
 
     ``member`` is the index of this device in ``counts``.
     """
@@ -157,7 +157,7 @@ class LookAheadFeatures(_DeviceCache):
 
     @property
     def window(self) -> int:
-        """Steps that the policy looks ahead."""
+        """Number of steps that the policy looks ahead."""
         return self._replay.window
 
     def expect(self, vertices: Array | None) -> None:
@@ -221,7 +221,7 @@ class RowsAddress:
 
 
 def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, RowsAddress]:
-    """Return new anonymous rows ``[num_rows, width]`` of zeros, and their address for processes."""
+    """Return new shared rows ``[num_rows, width]`` of zeros, and their address for ``map_rows``."""
     file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
     os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
     rows = _map_file(file, num_rows, width, dtype, writable=True)
@@ -287,7 +287,7 @@ class CachedAdjacency:
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 
     def read(self, batch: MiniBatch) -> Access:
-        """Return the list reads of sampling ``batch``, by memory."""
+        """Return the adjacency list reads of sampling ``batch``, by the memory that serves them."""
         if self._slots is None:
             reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
             return self._host_access(reads)

@@ -83,7 +83,7 @@ class DiskRows:
         self._reader.wait(ticket)
 
     def take_reads(self) -> SourceReads:
-        """Return the reads since the last call, and reset the counters."""
+        """Return the bytes and requests that were read since the last call."""
         counters = self._reader.take_counters()
         return SourceReads(
             num_bytes=round(counters["bytes_read"]), num_requests=round(counters["requests"])
@@ -133,7 +133,7 @@ class DiskRates:
         return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
 
     def seconds(self, num_requests: float, num_bytes: float) -> float:
-        """Return the time of ``num_requests`` requests that read ``num_bytes`` bytes in total."""
+        """Return the seconds of ``num_requests`` requests that read ``num_bytes`` in total."""
         request_s = 1 / self.requests_per_s - _SMALL_BYTES / self.bytes_per_s
         return num_requests * max(request_s, 0.0) + num_bytes / self.bytes_per_s
 
@@ -170,7 +170,7 @@ def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) 
 
 
 def _reads_per_s(file: str, size: int, num_bytes: int, *, depth: int, seconds: float) -> float:
-    """Return the random reads of ``num_bytes`` that finish per second."""
+    """Return the number of random reads of ``num_bytes`` that finish per second."""
     num_parts = size // num_bytes
     reader = ops.RowReader(
         file,
@@ -276,7 +276,7 @@ def mapped_indices(graph: Graph) -> np.memmap[Any, Any]:
 
 
 def take_reads(lists: ops.DiskLists) -> Access:
-    """Return the samplers' reads of adjacency lists since the last call."""
+    """Return hits, misses, bytes and waits of the samplers' list reads since the last call."""
     counters = lists.take_counters()
     return Access(
         hits=round(counters["hits"]),

@@ -73,7 +73,7 @@ class HostFeatures(FeatureStore):
 
     @property
     def width(self) -> int:
-        """Features of a row."""
+        """Number of features of a row."""
         return self._width
 
     @property

@@ -30,7 +30,7 @@ _ADAGRAD_RATE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStoreConfig(ABC):
-    """Base of the configuration group ``features``."""
+    """Base of the configuration group ``features``: the feature store of a run."""
 
     #: Name on the command line; all user-defined classes share ``custom``.
     name: ClassVar[str] = "custom"

@@ -52,7 +52,7 @@ def check_labeled(
 
 
 def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
-    """Yield slices of bounded size as first row's number and rows, ``overlap`` more at the end."""
+    """Yield number of the first row and rows of bounded slices, each with ``overlap`` more rows."""
     step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]

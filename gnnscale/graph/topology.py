@@ -159,7 +159,7 @@ def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: obje
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Source of a graph."""
+    """Source of a graph: its store, and the names of its split there."""
 
     path: Path | None = None  #: the graph store. None: the graph is in memory
     content: str | None = None  #: hex digest of the store's content. None: the graph is in memory

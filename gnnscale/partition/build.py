@@ -160,7 +160,7 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_hops: int) -> None:
-    """Raise ConfigError unless ``parts``, of any user-defined partitioner, fit the arguments."""
+    """Raise ConfigError unless ``parts``, which a user's class may return, fit the arguments."""
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"expected {identity.num_parts} parts, got {parts.num_parts}"

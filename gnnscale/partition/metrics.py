@@ -93,7 +93,7 @@ _SLICE_VERTICES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class PartStats:
-    """Sizes of a part."""
+    """Numbers of vertices, training vertices and edges of a part."""
 
     num_vertices: int  #: vertices of the part, halo included
     num_inner: int | None  #: vertices that the part owns. None: every part has the full topology

@@ -161,7 +161,7 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
 
 
 def _num_paths(graph: Graph, vertex: int, num_hops: int) -> int:
-    """Return the number of paths of 1 to ``num_hops`` edges to ``vertex``, or any above 16,384."""
+    """Return the number of paths of 1 to ``num_hops`` edges to ``vertex``; exact up to 16,384."""
     ends, total = np.array([vertex]), 0
     for hop in range(num_hops):
         # Clipped ids: the partitioner reports ids out of range.

@@ -34,7 +34,7 @@ class Candidates:
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> Candidates:
-        """Return candidates by ``kinds`` ``[num_vertices]``, from 0 on; -1 for no candidate."""
+        """Return the candidates by ``kinds`` ``[num_vertices]`` from 0 on; -1: no candidate."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
         counts = np.bincount(kinds[vertices], minlength=1)
@@ -295,7 +295,7 @@ class _EdgeSet:
 
 
 def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
-    """Return whether each of ``values`` is in ``ascending``."""
+    """Return a mask of the ``values`` that are in ``ascending``."""
     positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     contained: BoolArray = ascending[positions] == values
     return contained

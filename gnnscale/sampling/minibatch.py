@@ -115,12 +115,12 @@ class MiniBatch:
 
     @property
     def num_edges(self) -> int:
-        """Edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
+        """Number of edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
         return sum(block.num_edges for block in self.blocks)
 
     @property
     def num_vertices(self) -> int:
-        """Vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
+        """Number of vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
         return self.num_seeds + sum(block.num_src for block in self.blocks)
 
 
@@ -173,7 +173,7 @@ class WrappingSampler:
 
     @property
     def num_threads(self) -> int:
-        """Threads of one call; may be changed between calls."""
+        """Number of threads of one call; may be changed between calls."""
         return self._sampler.num_threads
 
     @num_threads.setter
@@ -219,7 +219,7 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return a list of ``values``, of any numbers; TypeError if not a list or tuple."""
+    """Return ``values``, a list or tuple, as a new list; TypeError, with ``name``: neither."""
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
     return list(values)

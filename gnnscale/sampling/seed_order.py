@@ -28,7 +28,7 @@ Vertices = IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeeds:
-    """Seeds of one step."""
+    """Seeds of one step, and their numbers by device."""
 
     seeds: Vertices  #: ``[n]`` seeds of all devices, device by device
     counts: tuple[int, ...] | None = None  #: seeds of each device. None: any split is valid
@@ -39,11 +39,11 @@ class SeedOrder(Protocol):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
 
     @property
     def batch_size(self) -> int:
-        """Seeds of a full mini-batch, over all devices."""
+        """Number of seeds of a full mini-batch, over all devices."""
 
     @property
     def movable(self) -> bool:
@@ -99,7 +99,7 @@ class ShuffledOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
         return -(-len(self._train_idx) // self.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
@@ -318,11 +318,11 @@ class TwoStageOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
         return len(self._steps)
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of each step of ``epoch``, those of device 0 first."""
+        """Yield the seeds of each step of ``epoch``, device by device."""
         orders = [self._shuffled(part, epoch) for part in range(len(self._parts))]
         num_taken = [0] * len(orders)
         for step in self._steps:

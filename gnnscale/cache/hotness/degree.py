@@ -107,7 +107,7 @@ def pagerank(
 
 @dataclass(frozen=True, kw_only=True)
 class Inclusion:
-    """Expected reads of each vertex by a mini-batch."""
+    """Expected reads of each vertex's row and list by a mini-batch."""
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array

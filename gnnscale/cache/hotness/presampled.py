@@ -23,7 +23,7 @@ _ALMOST_SURE = 1 - 2.0**-24
 
 
 def compared_vertices(num_vertices: int) -> slice:
-    """Return the vertices whose counts in an epoch's halves are compared."""
+    """Return the slice of vertices, about 2^20 at most, whose counts in two halves are compared."""
     return slice(None, None, -(-num_vertices // _MAX_COMPARED) or 1)
 
 
@@ -66,7 +66,7 @@ def credible(
 
 
 class _Model:
-    """Error of a model's expectation, octave by octave."""
+    """Estimator that weighs a model's expectations against counts, octave by octave."""
 
     def __init__(self, counts: Int32Array, expected: Float32Array, max_count: float | None) -> None:
         self._max_count = max_count
@@ -92,7 +92,7 @@ class _Model:
     def compare(
         self, counts: Int32Array, expected: Float32Array, first_half: Int32Array, share: float
     ) -> None:
-        """Separate model errors from chance, by the counts of two halves."""
+        """Set each octave's model error and chance, by the counts of two halves."""
         picks = self._picks(expected)
         mean = self._corrected(picks)
         # The fitted octave nearest to the vertex's octave.

@@ -28,7 +28,7 @@ _STRIDE = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueContent:
-    """Vertices that the K devices of a clique cache."""
+    """Vertices that the K devices of a clique cache, with their bytes and reads."""
 
     vertices: list[Array]  #: vertices of each device, hottest first
     bytes: Int64Array  #: ``[K]`` int64 cached bytes
@@ -83,7 +83,7 @@ def _share(
 
 
 def _list_bytes(task: CacheTask) -> dict[str, Any]:
-    """Return the size of a cached list (eq. 3), as arguments of native operations."""
+    """Return keyword arguments of native operations for the bytes of cached lists (eq. 3)."""
     return {
         "bytes_per_vertex": BYTES_PER_LIST,
         "offsets": task.graph.indptr,
@@ -96,7 +96,7 @@ def _list_reads(
     devices: Sequence[int],
     reads: presampled.Presampled | expected.ExpectedReads | expected.AverageReads,
 ) -> Array:
-    """Return A_T of the sampling devices in ``devices``."""
+    """Return ``[num_vertices]`` reads of lists, A_T, by the sampling devices in ``devices``."""
     samplers = [device for device in devices if task.device_at[device].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
@@ -191,7 +191,7 @@ class Legion(CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return "legion"
 
     @property
@@ -270,7 +270,7 @@ def _mean(
     price: Callable[[CacheDevice], float],
     weight: Callable[[CacheDevice], int],
 ) -> float:
-    """Return the mean price of the members' reads; their links may differ."""
+    """Return the mean of ``price`` over members, weighted by their reads, ``weight``."""
     prices = [price(member) for member in members]
     if len(set(prices)) == 1:
         return prices[0]

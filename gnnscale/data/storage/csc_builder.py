@@ -107,7 +107,7 @@ class _Sorter:
                 yield part
 
     def sort(self, part: _Range) -> None:
-        """Sort the edges of ``part`` into ``part.lists``, and release them; once."""
+        """Sort the edges of ``part`` into ``part.lists``, unless they are sorted."""
         if part.lists is not None:
             return
         first, last = part.first, part.last

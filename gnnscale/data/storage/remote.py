@@ -161,13 +161,13 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Name of the file in the folder."""
+        """Name of the file in the download folder, from the URL."""
         return Path(urlsplit(self.url).path).name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Published files of a dataset."""
+    """Published files of a dataset to download, with their license."""
 
     name: str  #: name of the download folder
     license: str  #: license, logged at the download

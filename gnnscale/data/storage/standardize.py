@@ -110,7 +110,10 @@ class Spread:
 
     @property
     def widest(self) -> tuple[int, float, float] | None:
-        """Column number of 100 times the median magnitude, and both magnitudes. None: no such."""
+        """Number of the largest column, its magnitude, and the median magnitude.
+
+        None: the largest magnitude is below 100 times the median.
+        """
         if self._max is None or not self._max.any():
             return None
         magnitudes = np.append(self._max[self._max > 0], self._reference)

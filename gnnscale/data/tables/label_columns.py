@@ -50,7 +50,10 @@ def csv_label_type(guessed: Any) -> Any:
 
 
 class LabelColumn:
-    """Labels of all vertices, or edges, gathered in batches; ``option`` sets ``kind``."""
+    """Labels of all vertices, or edges, gathered in batches.
+
+    ``kind`` is one of ``LABEL_KINDS``, and ``option`` the name of its option, for errors.
+    """
 
     def __init__(self, column: str, kind: str, option: str = "label_kind") -> None:
         self.name = column
@@ -177,7 +180,7 @@ class SplitColumn:
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow type that each column of CSV is parsed as."""
+        """Arrow types by column name, by which CSV is parsed."""
         import pyarrow
 
         return {self._column: pyarrow.string()}
@@ -255,7 +258,7 @@ class SplitMasks(SplitColumn):
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow type that each column of CSV is parsed as."""
+        """Arrow types by column name, by which CSV is parsed."""
         from pyarrow import bool_, types
 
         return {

@@ -114,7 +114,7 @@ class IdColumn:
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return the map from ids to vertices; GraphError, naming both rows, if an id repeats."""
+        """Return the map from ids to vertices; GraphError, with both rows, if an id repeats."""
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:

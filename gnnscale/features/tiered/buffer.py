@@ -33,7 +33,7 @@ MappedRows: TypeAlias = "np.memmap[Any, np.dtype[Any]]"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReads:
-    """Reads of a backing store since its counters were last taken."""
+    """Bytes and requests that a backing store read since its counters were last taken."""
 
     num_bytes: int = 0  #: bytes, gaps between rows included
     num_requests: int = 0  #: number of requests
@@ -63,7 +63,7 @@ class BatchSource(Protocol):
         """Wait until the rows of ``ticket`` have arrived; OSError: they could not be read."""
 
     def take_reads(self) -> SourceReads:
-        """Return the reads since the last call."""
+        """Return the bytes and requests that were read since the last call."""
 
     def close(self) -> None:
         """Wait for pending reads, and release all resources."""
@@ -78,7 +78,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """Number of stored elements of a row."""
 
     @property
     def num_features(self) -> int:
@@ -90,7 +90,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def dtype_name(self) -> str:
-        """The name of the element type."""
+        """Name of the element type, such as ``bfloat16``."""
 
     def profile_rows(self, vertices: Array) -> Array:
         """Return ``[n, width]`` rows for a profiling run; other rows may stand in for them."""
@@ -199,7 +199,7 @@ _READ_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class BatchInFlight:
-    """A batch whose missing rows are being read."""
+    """Planned batch whose missing rows are being read."""
 
     batch: PlannedBatch
     ticket: int  #: of the backing store

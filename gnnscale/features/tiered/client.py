@@ -25,7 +25,7 @@ _LAST_WORD_S = 2.0
 
 
 class BufferClient:
-    """Worker's reader of rows in slots that a ``BufferServer`` plans; PeerLostError: it is gone."""
+    """Worker's reader of rows in a shared buffer; PeerLostError: the ``BufferServer`` is gone."""
 
     def __init__(
         self,

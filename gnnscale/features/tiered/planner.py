@@ -22,7 +22,7 @@ class Policy(Protocol):
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
 
     def expect(self, vertices: Array) -> None:
         """Append the next batch."""

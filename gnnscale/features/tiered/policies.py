@@ -31,7 +31,7 @@ class StaticPolicy:
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
         return len(self._expected)
 
     def expect(self, vertices: Array) -> None:
@@ -43,7 +43,7 @@ class StaticPolicy:
         return self._slots[self._expected[0]]
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch; no row is replaced."""
+        """Serve the oldest expected batch, and return its hits; no row is replaced."""
         slots = self._slots[self._expected.popleft()]
         hits = int((slots >= 0).sum())
         counts = HitCounts(num_hits=hits, num_misses=len(slots) - hits)
@@ -83,7 +83,7 @@ class DeviceCacheFilter:
 
     @property
     def window(self) -> int:
-        """Steps that the cache's policy looks ahead."""
+        """Number of steps that the cache's policy looks ahead."""
         return 0 if self.look_ahead is None else self.look_ahead.window
 
     def step_bytes(self, num_rows: int) -> int:
@@ -160,7 +160,7 @@ class RemoteOnlyPolicy:
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
         return len(self._expected)
 
     def expect(self, vertices: Array) -> None:
@@ -177,7 +177,7 @@ class RemoteOnlyPolicy:
         return slots
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch; counts are of remote rows."""
+        """Serve the oldest expected batch, and return its update; counts are of remote rows."""
         _, remote = self._expected.popleft()
         update = self._policy.advance()
         return replace(update, positions=remote[update.positions].astype(np.int32))

@@ -156,7 +156,7 @@ _SLOT_BYTES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TierSizes:
-    """Division of a tiered store's memory."""
+    """Division of a tiered store's memory, in rows and steps."""
 
     num_kept: int  #: capacity of the cache, in rows
     num_staged: int  #: additional slots, for rows that are prefetched or used by one step only
@@ -180,7 +180,7 @@ class SampledBatches:
 
     @property
     def max_rows(self) -> int:
-        """Rows of the largest mini-batch."""
+        """Number of rows of the largest mini-batch."""
         return max(map(len, self.vertices), default=0)
 
     @property

@@ -28,7 +28,7 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class ReadyRows:
-    """Rows of a step in memory."""
+    """Rows of a step, by slot in a matrix in memory, and the reads for them."""
 
     rows: Array  #: matrix that has them
     slots: Int32Array  #: ``[n]`` slot of each row in the matrix
@@ -100,7 +100,7 @@ class TieredStore(FeatureStore):
 
     @property
     def width(self) -> int:
-        """Features of a row."""
+        """Number of features of a row."""
         return self.rows.source.num_features
 
     @property

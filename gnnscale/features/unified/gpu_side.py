@@ -72,7 +72,7 @@ ADVICE = {
 
 
 def check_free(num_bytes: int, free_bytes: int) -> None:
-    """Raise ConfigError if managed memory exceeds the GPU's ``free_bytes``, and would thrash."""
+    """Raise ConfigError if ``num_bytes`` of managed memory exceed the GPU's ``free_bytes``."""
     if num_bytes > free_bytes:
         raise ConfigError(
             f"managed memory: expected at most the GPU's {free_bytes:,} B of free memory, got "
@@ -129,7 +129,7 @@ class CudaSide:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy on the device."""
+        """Return a copy of ``tensor`` on the device."""
         return tensor.to(self.device)
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
