@@ -46,7 +46,7 @@ class CacheUpdate:
     counts: HitCounts  #: hits before the replacements
     #: ``[m]`` int32 positions in the batch of the rows to copy into the cache
     positions: Int32Array
-    slots: Int32Array  #: ``[m]`` int32 slot of each of them
+    slots: Int32Array  #: ``[m]`` int32 slot of each row of ``positions``
 
 
 class Belady:

@@ -22,9 +22,9 @@ class Aggregation:
     """
 
     self_term: Literal["add", "concat"]  #: how the destination's row enters the result
-    weights: Float32Array | None = None  #: ``[num_edges]`` float32, None for ones
-    dst_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
-    self_scale: Float32Array | None = None  #: ``[num_dst]`` float32, None for ones
+    weights: Float32Array | None = None  #: ``[num_edges]`` float32. None: all are 1
+    dst_scale: Float32Array | None = None  #: ``[num_dst]`` float32. None: all are 1
+    self_scale: Float32Array | None = None  #: ``[num_dst]`` float32. None: all are 1
 
     def width(self, num_features: int) -> int:
         """Return the width of an aggregated row of ``num_features`` features."""

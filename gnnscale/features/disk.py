@@ -23,7 +23,7 @@ MAX_GAP_BYTES = 1 << 20
 #: Requests in flight. The reading thread may wait a millisecond or more for a core while other
 #: threads compute; a deep queue keeps the disk busy.
 DEPTH = 256
-#: Largest request.
+#: Largest request, in bytes.
 MAX_REQUEST_BYTES = 1 << 16
 
 
@@ -124,8 +124,8 @@ _SUBMISSIONS = 2
 class DiskRates:
     """Rates of random reads from a disk."""
 
-    requests_per_s: float  #: random reads of 4 KiB
-    bytes_per_s: float  #: bytes of random reads of 64 KiB
+    requests_per_s: float  #: random reads of 4 KiB per second
+    bytes_per_s: float  #: bytes per second of random reads of 64 KiB
 
     @property
     def max_gap_bytes(self) -> int:

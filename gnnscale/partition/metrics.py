@@ -15,7 +15,7 @@ from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.sampling.seed_order import labeled_vertices
 
 _SLICE_EDGES = 1 << 20
-#: Default memory of ``halo_sizes``.
+#: Default bytes of memory of ``halo_sizes``.
 MAX_SEEN_BYTES = 512 << 20
 
 

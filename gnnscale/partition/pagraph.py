@@ -29,7 +29,7 @@ from gnnscale.sampling.seed_order import labeled_vertices
 _MAX_WALKED = 1 << 14
 #: Largest number of training vertices in the bitmaps that estimate overlaps.
 _MAX_SAMPLED = 1 << 12
-#: Seed of that sample, independent of the run's seed so that runs share a partition.
+#: Seed of that sample of training vertices, not the run's seed: runs share a partition.
 _SEED = 0
 _SLICE_ENTRIES = 1 << 22
 #: Training vertices whose neighborhoods are measured for a forecast.

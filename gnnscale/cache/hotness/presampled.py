@@ -161,9 +161,9 @@ def _octaves(expected: Array) -> Int64Array:
 class HalfReads:
     """Reads of about the first half of the batches, of the vertices of ``compared_vertices``."""
 
-    rows: Int32Array  #: as in ``DeviceReads``
-    lists: Int32Array  #: as in ``DeviceReads``
-    num_batches: int  #: number of batches
+    rows: Int32Array  #: reads of rows, as in ``DeviceReads``
+    lists: Int32Array  #: reads of lists, as in ``DeviceReads``
+    num_batches: int  #: number of batches in the half
 
 
 @dataclass(kw_only=True)
@@ -194,9 +194,9 @@ class DeviceReads:
 class Presampled:
     """Reads of presampled batches by device: the matrices H_F and H_T."""
 
-    reads: Mapping[int, DeviceReads] = field(repr=False)  #: by position in the plan
+    reads: Mapping[int, DeviceReads] = field(repr=False)  #: by device position in the plan
     num_epochs: int  #: number of presampled epochs
-    num_threads: int = 1  #: threads of sums
+    num_threads: int = 1  #: threads that add up reads
 
     def of(self, device: int) -> DeviceReads:
         """Return the reads of the device at position ``device``."""

@@ -86,7 +86,7 @@ class CliqueCost:
     row_hotness: PrefixSums  #: prefix sums of the reads of the rows in Q_F, a_F
     total_row_hotness: float  #: reads of the rows of all vertices
     n_tsum: float  #: N_TSUM, sampling transactions without a cache
-    row_transactions: float  #: ⌈D·s / CLS⌉ of eq. 8
+    row_transactions: float  #: link requests of a missed row, ⌈D·s / CLS⌉ of eq. 8
     list_price: (
         float  #: link bytes of a sampling transaction; all transactions are equal in the paper
     )

@@ -226,7 +226,7 @@ class EdgeSpool:
         self._slab_used = 0  #: edges in use of the last allocation
         self.weighted: bool | None = None  #: whether edges have weights; None before ``add``
         self.has_rows = False  #: whether edges have rows of features
-        self.num_rows = 0  #: number of rows
+        self.num_rows = 0  #: number of rows of edge features
         self._row_weights: RowWeights | None = None
 
     def add(

@@ -187,7 +187,7 @@ class LabelWriter:
         self.labels: Array | None = None  #: as in a ``Graph``; None before they are set
         self.num_classes = 0  #: classes, or regression targets
         self.metric = "accuracy"  #: one of ``METRICS``
-        self.split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part, source
+        self.split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part; source
         self._path = path
 
     def set_labels(

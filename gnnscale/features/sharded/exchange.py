@@ -113,7 +113,7 @@ def owners_of(parts: Sequence[int], rank: int) -> IntArray:
 class RowRequest:
     """Rows that this process requests from other processes."""
 
-    vertices: torch.Tensor  #: ``[n]`` in the order of the ranks that have them
+    vertices: torch.Tensor  #: ``[n]`` requested vertices, by the rank that has the row
     counts: torch.Tensor  #: ``[size]`` int32, rows requested from each rank
     order: IntArray  #: ``[n]`` position of each of ``vertices`` in the caller's array
 

@@ -158,7 +158,7 @@ class RowBuffer:
         if memory is None and hasattr(mmap, "MADV_HUGEPAGE"):
             mapped.madvise(mmap.MADV_HUGEPAGE)
         content: Array = np.frombuffer(mapped, dtype, num_slots * width, offset)
-        self.rows = content.reshape(num_slots, width)  #: page-aligned without a file
+        self.rows = content.reshape(num_slots, width)  #: page-aligned if no file is mapped
         if file is not None:
             _map_file(file, self.rows.ctypes.data - offset)
         self._ended = threading.Event()
@@ -202,7 +202,7 @@ class BatchInFlight:
     """Planned batch whose missing rows are being read."""
 
     batch: PlannedBatch
-    ticket: int  #: of the backing store
+    ticket: int  #: ticket of the backing store for the missing rows
 
 
 class BatchReader:

@@ -92,7 +92,7 @@ def expect_misses(
 class ReadChances:
     """Probability that a mini-batch reads a vertex, by class of out-degrees."""
 
-    num_vertices: Int64Array  #: ``[num_classes]`` vertices of each class
+    num_vertices: Int64Array  #: ``[num_classes]`` number of vertices of each class
     chance: Float64Array  #: ``[num_classes]`` read probability of each vertex of the class
 
     @classmethod
@@ -193,7 +193,7 @@ class SampledBatches:
 class Horizon:
     """Look-ahead of a tiered store, and the tie-break order beyond it."""
 
-    window: int | None  #: steps. None: as many as help
+    window: int | None  #: steps to look ahead. None: as many as help
     priority: Int32Array  #: ``[num_rows]`` out-degrees, the tie-break order
     num_steps: int  #: steps of an epoch
     num_threads: int

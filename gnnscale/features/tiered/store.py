@@ -30,7 +30,7 @@ from gnnscale.sampling import Block
 class ReadyRows:
     """Rows of a step, by slot in a matrix in memory, and the reads for them."""
 
-    rows: Array  #: matrix that has them
+    rows: Array  #: matrix that has the rows in its slots
     slots: Int32Array  #: ``[n]`` slot of each row in the matrix
     #: rows read from the backing store for the step. None: no step expected them
     num_missing: int | None

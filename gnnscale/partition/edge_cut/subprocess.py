@@ -79,7 +79,7 @@ class PartitionResult(NamedTuple):
     """Owners by a third-party partitioner, and its subprocess's memory."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
-    peak_bytes: int  #: peak memory of the process
+    peak_bytes: int  #: peak bytes of memory of the subprocess
 
 
 def is_installed(tool: str) -> bool:
