@@ -132,7 +132,7 @@ class PartitionerConfig(ABC):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign`` with equal arguments."""
+        """Return the predicted memory and duration of ``assign`` with equal arguments."""
 
 
 def check_num_parts(graph: Graph, num_parts: int) -> None:
@@ -160,7 +160,7 @@ class NoPartitioner(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return a cost of zero."""
+        """Return a forecast of no memory and no time."""
         return Forecast(memory_bytes=0, seconds=0.0)
 
 

@@ -90,7 +90,7 @@ class PaGraph(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``; reads a few neighborhoods."""
+        """Return the predicted memory and duration of ``assign``; reads a few neighborhoods."""
         train = _training_vertices(graph)
         picked = train[:: max(1, len(train) // _NUM_MEASURED)]
         counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]

@@ -37,7 +37,7 @@ _OTHER_OPTIONS = ("num_parts", "store")
 
 @dataclass(frozen=True, kw_only=True)
 class GraphIdentity:
-    """Identity of a partitioned graph."""
+    """Name, sizes and content hash that identify a partitioned graph."""
 
     name: str  #: name in reports
     num_vertices: int

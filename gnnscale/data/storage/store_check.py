@@ -211,7 +211,7 @@ def _array_checks(
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
-    """Return the problem of neighbors ``ids`` from edge ``first`` on, or None."""
+    """Return a message on neighbors out of range or order, from edge ``first`` on, or None."""
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
         edge = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
         return (
@@ -239,7 +239,7 @@ def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None
 
 
 def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None:
-    """Return the problem of feature ``rows`` from vertex or row ``first`` on, or None."""
+    """Return a message on a value not finite, from vertex or row ``first`` on, or None."""
     if dtype == "uint8":
         return None
     good = finite(rows, dtype)
@@ -252,7 +252,7 @@ def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None
 
 
 def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | None:
-    """Return the problem of ``weights`` from edge ``first`` on, or None."""
+    """Return a message on a weight negative or not finite, from edge ``first`` on, or None."""
     good = (weights >= 0) & np.isfinite(weights)
     if good.all():
         return None
@@ -264,7 +264,7 @@ def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | No
 
 
 def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
-    """Return the problem of row numbers ``rows`` from edge ``first`` on, or None."""
+    """Return a message on a row number out of range, from edge ``first`` on, or None."""
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():
@@ -277,7 +277,7 @@ def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
 
 
 def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
-    """Return the problem of ``ends`` from edge ``first`` on, or None."""
+    """Return a message on a vertex id out of range, from edge ``first`` on, or None."""
     wrong = (ends < 0) | (ends >= graph.num_vertices)
     if not wrong.any():
         return None

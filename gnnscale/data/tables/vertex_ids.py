@@ -274,7 +274,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def check_ids_file(store: Path) -> str | None:
-    """Return the problem of the checksum of a store's file of ids, or None."""
+    """Return a message if the checksum of a store's file of ids differs, else None."""
     entry = _ids_entry(store)
     if entry is None:
         return None
@@ -286,7 +286,7 @@ def check_ids_file(store: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _IdFile:
-    """Entry ``ids`` of ``meta.json``."""
+    """Entry ``ids`` of ``meta.json``: name, size and checksum of the file of vertex ids."""
 
     file: str
     bytes: int

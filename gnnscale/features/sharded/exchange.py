@@ -165,8 +165,8 @@ class ShardExchange:
     def start(self, request: RowRequest) -> RowReceive | None:
         """Exchange requests, and start sending and receiving rows; None: rank 0 reads no more.
 
-        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: it requests
-        a row that this machine does not have.
+        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: another
+        process requests a row that this machine does not have.
         """
         requested = torch.empty_like(request.counts)
         self._group.start_all_to_all(requested, request.counts).wait()
