@@ -156,7 +156,7 @@ class _CachePlanHeader:
 
 
 def write_plan(folder: Path, identity: PlanIdentity, plan: CachePlan, *, seconds: float) -> None:
-    """Write arrays and header into the existing directory ``folder``."""
+    """Write the plan's arrays and header into the existing directory ``folder``."""
     arrays = {
         f"{kind}_{cache.device}": getattr(cache, kind) for cache in plan.devices for kind in _CACHED
     }

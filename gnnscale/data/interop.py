@@ -317,7 +317,7 @@ def _from_peer(
 
 
 def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
-    """Return the vertices of a mask ``[num_vertices]``, or of the first column of a matrix."""
+    """Return the vertices of a mask, or of a matrix's first column. None: there is no mask."""
     if mask is None:
         return None
     mask = array_inputs.as_array(mask, what)

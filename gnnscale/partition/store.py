@@ -125,7 +125,7 @@ class Partition:
 def write_partition(
     folder: Path, identity: PartitionIdentity, parts: Parts, figures: PartitionStats
 ) -> None:
-    """Write arrays and header into the existing directory ``folder``."""
+    """Write the partition's arrays and header into the existing directory ``folder``."""
     arrays = {"owner": parts.owner, "hops": parts.hops}
     entries = {
         "algorithm": figures.algorithm,

@@ -132,7 +132,7 @@ def is_binary(kind: Any) -> bool:
 
 
 def with_texts(batch: Batch) -> Batch:
-    """Return the batch with valid texts as large_string arrays without a dictionary.
+    """Return the batch with texts as large_string; GraphError: a text is too long or not UTF-8.
 
     Neither Parquet nor Arrow checks that texts are UTF-8; errors name the row.
     """
