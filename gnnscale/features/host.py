@@ -104,7 +104,7 @@ class HostFeatures(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, aggregated while they are read."""
+        """Return the rows of ``vertices``, aggregated over ``block``; in one pass if in memory."""
         if self.from_disk:
             return super().aggregate(
                 vertices, block, aggregation, dtype=dtype, num_threads=num_threads

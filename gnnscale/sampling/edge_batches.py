@@ -151,7 +151,7 @@ class LinkSampler(minibatch.WrappingSampler):
         return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return the sampler's input for the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        """Return the vertex sampler's seeds, and links, of edges ``seeds`` ``[n]`` at ``step``."""
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
             self._candidates,

@@ -62,7 +62,7 @@ def csv_table(
 ) -> Array:
     """Return a text file without a header as one array ``[rows, len(types)]``.
 
-    The array has up to ``max_rows``, and ``allowance`` bytes beyond a multiple of the file's size.
+    GraphError: it has over ``max_rows``, or ``allowance`` bytes and 20 times the file's size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []

@@ -226,7 +226,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
-    """Return the text ids of a file; GraphError if they take too much memory."""
+    """Return the text ids of a file; GraphError unless all exist and fit into memory."""
     import pyarrow
 
     file = ParquetFile(path)

@@ -149,7 +149,7 @@ class BufferServer:
             thread.start()
 
     def close(self) -> None:
-        """End the threads once all workers have left; wait for pending reads."""
+        """Disconnect all workers, end the threads, and wait for pending reads."""
         with self._failing:
             self.failure = self.failure or PeerLostError("the run ends")
         self._release()
