@@ -20,7 +20,7 @@ from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
 
 def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
-    """Return the ``num_rows`` hottest vertices; ties, and those of hotness 0, by out-degree."""
+    """Return the ``num_rows`` hottest vertices, hottest first; ties by out-degree."""
     return ops.hottest(
         hotness,
         task.out_degrees,
@@ -33,7 +33,11 @@ def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
 def share_out(
     task: CacheTask, order: Array, local: Sequence[Array], capacities: Sequence[int] | Int64Array
 ) -> list[Array]:
-    """Assign rows by local preference (Legion, Algorithm 1); see ``ops.share_out``."""
+    """Return the vertices of ``order`` that each device caches (Legion, Algorithm 1).
+
+    A row goes to the device that reads it most, by ``local`` ``[num_vertices]`` reads of each
+    device, while the device's bytes in ``capacities`` suffice.
+    """
     shared = ops.share_out(
         order,
         local,
@@ -45,7 +49,7 @@ def share_out(
 
 
 def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
-    """Deal vertices, hottest first, to devices in turn (Quiver), up to ``capacities`` rows each."""
+    """Return each device's vertices of ``order``, dealt in turn up to ``capacities`` rows."""
     counts = [min(capacity, len(order)) for capacity in capacities]
     turns = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     devices = np.repeat(np.arange(len(counts)), counts)
@@ -55,7 +59,7 @@ def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
 
 
 def group_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1) -> list[Array]:
-    """Return the vertices of each of ``num`` owners, in ``order``; owner -1 is none."""
+    """Return the vertices of each of ``num`` owners; ``owner[i]`` owns ``order[i]``, -1: none."""
     member = owner.astype(np.int16, copy=False)
     return ops.split_by_member(order, member, num_members=num, num_threads=num_threads)
 
@@ -63,7 +67,7 @@ def group_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1
 def feature_cache(
     task: CacheTask, device: CacheDevice, features: Array, topology: Array
 ) -> DeviceCache:
-    """Return the cache of ``device`` with these vertices' rows and lists."""
+    """Return a cache of ``device`` with rows of ``features`` and lists of ``topology``, ids."""
     return DeviceCache(
         device=device.position,
         name=device.name,
@@ -104,7 +108,10 @@ def traffic(
     rows: Mapping[int, float],
     lists: Mapping[int, float],
 ) -> CacheTraffic:
-    """Return the reads of device ``reader``, given those from each device's cache."""
+    """Return the traffic of device ``reader``; the host serves reads that no cache serves.
+
+    ``rows`` and ``lists`` are the reads from each device's cache, by position.
+    """
     device = task.device_at[reader]
     rows_by_device = _by_device(task, rows, reads.num_rows(reader))
     lists_by_device = [0] * (task.num_devices + 1)
@@ -208,7 +215,7 @@ class CachePlannerConfig(ABC):
 
     @abstractmethod
     def plan(self, task: CacheTask) -> CachePlan:
-        """Choose the content of each device's cache.
+        """Return the plan of ``task``: the content of each device's cache.
 
         Raises:
             ConfigError: the policy does not support the run.

@@ -46,7 +46,7 @@ class CacheUpdate:
     counts: HitCounts  #: hits before the replacements
     #: ``[m]`` int32 positions in the batch of the rows to copy into the cache
     positions: Int32Array
-    slots: Int32Array  #: ``[m]`` int32 slot of each of them
+    slots: Int32Array  #: ``[m]`` int32 slot of each row of ``positions``
 
 
 class Belady:
@@ -97,7 +97,7 @@ class Belady:
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
         return len(self._num_rows)
 
     @property
@@ -129,7 +129,7 @@ class Belady:
         return self._native.look_up(num_threads=self._num_threads)
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and replace rows; ValueError without a batch."""
+        """Serve the oldest expected batch, and return its update; ValueError without a batch."""
         hits, previous, misses, positions, slots = self._native.advance(
             num_threads=self._num_threads
         )
@@ -157,7 +157,7 @@ def count_hits(
     match: bool = False,
     num_threads: int,
 ) -> HitCounts:
-    """Serve ``batches`` of distinct vertices from an empty ``Belady`` cache; count the hits."""
+    """Return the hits of ``batches`` of distinct vertices in an initially empty ``Belady``."""
     cache = Belady(
         num_vertices,
         capacity,
@@ -204,7 +204,7 @@ class LookAheadReplay:
 
     @property
     def window(self) -> int:
-        """Steps that the policy looks ahead."""
+        """Number of steps that the policy looks ahead."""
         return self._window
 
     def expect(self, vertices: Array | None) -> None:
@@ -220,7 +220,7 @@ class LookAheadReplay:
         return self._expected[0] if self._expected else None
 
     def take(self) -> CacheUpdate | None:
-        """Return the update of the next step. None: it reads no rows, or was not expected."""
+        """Return the next step's update. None: the step reads no rows, or was not expected."""
         self._look_ahead()
         if self._expected and self._expected[0] is None:
             self._expected.popleft()

@@ -26,7 +26,7 @@ Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
-    """Dynamic cache that is updated by the next batches, which are sampled ahead of time."""
+    """Size and look-ahead of a dynamic cache, which batches sampled ahead of time update."""
 
     #: steps to look ahead, at most ``MAX_WINDOW``
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
@@ -36,7 +36,7 @@ class LookAhead:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBytes:
-    """Link bytes of a mini-batch's input: rows, and the block that goes with them."""
+    """Link bytes of a mini-batch's input, with a cache and with host aggregation."""
 
     cached: Bytes  #: missed rows, as they are stored, and the first layer's block
     aggregated: Bytes  #: rows that the host has aggregated
@@ -44,7 +44,7 @@ class BatchBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCache:
-    """Cache of one device."""
+    """Planned cache of one device: its vertices and sizes."""
 
     device: int  #: position in the device plan
     name: str  #: name in reports
@@ -109,9 +109,9 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Uncached:
-    """Devices without cached data, although a cache planner or a cache plan is set."""
+    """Number of devices without cached data, although a planner or plan is set, and the reason."""
 
-    num_devices: int
+    num_devices: int  #: devices without cached data
     of_devices: int  #: devices of the plan that may have a cache; 0 if none has memory for one
     reason: str  #: a clause, such as "the host aggregates their first layer"
 
@@ -197,7 +197,7 @@ class CachePlan:
 
     @property
     def uncached(self) -> Uncached | None:
-        """Devices without cached data, and the reason. None: every device caches data."""
+        """Number of devices without cached data, and the reason. None: every device has some."""
         aggregated = [cache for cache in self.devices if cache.host_aggregates]
         empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
         if not empty:
@@ -208,7 +208,7 @@ class CachePlan:
 
     @property
     def first_epochs(self) -> int | None:
-        """First epochs of the run in ``predicted``, for dynamic caches. None: a mean epoch."""
+        """Number of the run's first epochs in ``predicted``. None: a mean epoch is predicted."""
         is_dynamic = any(cache.look_ahead is not None for cache in self.devices)
         return self.num_epochs if is_dynamic or self.exact else None
 

@@ -55,7 +55,7 @@ class StaticCache(base.CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return self.name
 
     @property
@@ -64,7 +64,7 @@ class StaticCache(base.CachePlannerConfig):
         return self.shared
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Cache the hottest rows that fit on each device, or in each clique."""
+        """Return a plan with the hottest rows that fit on each device, or in each clique."""
         exact = self.hotness == EXACT
         cliques = task.cliques if self.shared else tuple((device,) for device in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
@@ -105,7 +105,7 @@ class NoCache(base.CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return "none"
 
     def plan(self, task: CacheTask) -> CachePlan:
@@ -149,7 +149,7 @@ class LookAheadCache(base.CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return self.name
 
     @property
@@ -158,7 +158,7 @@ class LookAheadCache(base.CachePlannerConfig):
         return self.match
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Choose the look-ahead, and predict the hits."""
+        """Return a plan with each device's look-ahead, and its hits predicted by presampling."""
         policies = {
             device.position: LookAhead(
                 window=self._window(task, device),
@@ -219,7 +219,7 @@ def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCac
 def _predict_hits(
     task: CacheTask, policies: dict[int, LookAhead], epochs: int
 ) -> tuple[CacheTraffic, ...]:
-    """Serve the run's batches from simulated caches, and count the hits."""
+    """Return each device's traffic in the first ``epochs``, by simulated caches."""
     caches = {
         position: belady.Belady(
             task.graph.num_vertices,

@@ -62,7 +62,8 @@ class Presampler:
     ) -> None:
         """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
-        ``split`` divides seeds among devices unless ``order`` does, in all steps if ``fixed``.
+        ``split`` returns each device's part of a number of seeds, unless ``order`` fixes the
+        parts; ``fixed``: every step of the run trains these parts.
         """
         self.graph = graph
         self.num_threads = num_threads
@@ -74,7 +75,7 @@ class Presampler:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
         return self._order.steps_per_epoch
 
     @property
@@ -104,7 +105,10 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield the input frontiers of ``epoch`` or its first ``num_steps``; faster for most."""
+        """Yield the input frontiers of ``epoch``, or of its first ``num_steps``.
+
+        Neighbor and layer-neighbor sampling finds them faster than mini-batches.
+        """
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.
         has_reach = type(sampler) in (NeighborSampler, LaborSampler)
@@ -134,7 +138,7 @@ class Presampler:
         devices: Container[int] | None,
         chunk: int = 1,
     ) -> Iterator[_Sample]:
-        """Yield ``slices`` in order after ``sample``; a thread samples ``chunk`` at a time."""
+        """Yield a ``record`` of each slice, filled by ``sample``; threads take ``chunk`` each."""
         samples = (
             record(step=step, device=device, seeds=seeds)
             for step, device, seeds in slices

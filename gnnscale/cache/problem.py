@@ -37,7 +37,7 @@ class CacheDevice:
     may_aggregate: bool = False  #: whether the host can aggregate the first layer for the device
 
     def row_transactions(self, row_bytes: int) -> float:
-        """Return the requests of a missed row, the factor of eq. 8."""
+        """Return the link requests of a missed row, a fraction if the host packs rows (eq. 8)."""
         requests = row_bytes / self.request_bytes
         return math.ceil(requests) if self.loads else requests
 
@@ -54,7 +54,7 @@ class CacheDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTask:
-    """Input of a cache planner."""
+    """Input of a cache planner: graph, devices, parts, and the run's batches."""
 
     graph: Graph  #: training graph
     devices: tuple[CacheDevice, ...]  #: devices that may have a cache, by position
@@ -79,7 +79,7 @@ class CacheTask:
 
     @property
     def num_threads(self) -> int:
-        """Threads to use; the result does not depend on it."""
+        """Number of threads to use; the result does not depend on it."""
         return self.draws.num_threads
 
     def train_vertices(self, devices: Sequence[int]) -> Array:
@@ -95,7 +95,7 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of a batch of ``devices`` by ``fanouts``, which exist."""
+        """Return the expected reads of a batch of ``batch_size`` seeds of ``devices``."""
         assert self.fanouts is not None
         return inclusion(
             self.graph,
@@ -128,7 +128,7 @@ class CacheTask:
 
     @property
     def max_batch_rows(self) -> int:
-        """Rows of the largest first mini-batch."""
+        """Number of rows of the largest first mini-batch."""
         sizes = (len(batch.input_vertices) for batch in self.first_batches.values())
         return max(sizes, default=0)
 
@@ -149,7 +149,7 @@ class CacheTask:
 
     @cached_property
     def counted(self) -> AverageReads:
-        """Mean reads of an epoch, counted in more epochs than those that chose the caches."""
+        """Mean reads of an epoch, counted in the first epoch and in part of the later epochs."""
         first, later = self.presampled, None
         if self.num_epochs > 1:
             epochs, num_steps = later_steps(
@@ -195,5 +195,5 @@ def sizes_of_lists(graph: Graph, vertices: Array) -> Int64Array:
 
 
 def no_vertices(graph: Graph) -> Array:
-    """Return the vertices of an empty cache."""
+    """Return an empty array of vertex ids, in the type of ``graph``."""
     return np.empty(0, vertex_dtype(graph.num_vertices))

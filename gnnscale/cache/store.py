@@ -62,7 +62,7 @@ class PlanIdentity:
 def identify(
     planner: CachePlannerConfig, task: CacheTask, *, partition: str | None, run: dict[str, Any]
 ) -> PlanIdentity:
-    """Return the identity of the plan of ``planner`` for ``task`` on a hashed ``partition``."""
+    """Return the inputs of ``planner``'s plan for ``task``; ``partition`` is a partition's hash."""
     names = (field.name for field in fields(planner) if field.name != "store")
     code = {"planner's code": code_digest(type(planner))}
     return PlanIdentity(
@@ -87,7 +87,7 @@ def identify(
 
 
 def plan_place(planner: CachePlannerConfig, identity: PlanIdentity, *, policy: str) -> Path:
-    """Return the directory of a cache plan."""
+    """Return the directory ``planner.store``, or a default directory by ``identity``."""
     return CACHE_PLAN.place(planner.store, identity.graph.name, policy, asdict(identity))
 
 
@@ -104,7 +104,7 @@ class StoredPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class _DeviceEntry:
-    """Entry of ``devices``."""
+    """Entry of ``devices`` in ``cache_plan.json``: a device's cache without its vertices."""
 
     device: Annotated[int, Meta(ge=0)]
     name: str
@@ -121,7 +121,7 @@ class _DeviceEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class _CliqueEntry:
-    """Entry of ``cliques``."""
+    """Entry of ``cliques`` in ``cache_plan.json``: positions, and the lists' memory share."""
 
     devices: Annotated[tuple[int, ...], Meta(min_length=1)]
     alpha: Share | None
@@ -156,7 +156,7 @@ class _CachePlanHeader:
 
 
 def write_plan(folder: Path, identity: PlanIdentity, plan: CachePlan, *, seconds: float) -> None:
-    """Write arrays and header into the existing directory ``folder``."""
+    """Write the plan's arrays and header into the existing directory ``folder``."""
     arrays = {
         f"{kind}_{cache.device}": getattr(cache, kind) for cache in plan.devices for kind in _CACHED
     }
@@ -200,7 +200,7 @@ def _predicted(plan: CachePlan) -> _Predicted:
 
 
 def read_plan(path: Path, graph: Graph) -> StoredPlan:
-    """Read the cache plan of ``graph`` at ``path``, a directory or its ``cache_plan.json``."""
+    """Return the checked plan for ``graph`` at ``path``, a directory or ``cache_plan.json``."""
     folder = path.parent if path.name == CACHE_PLAN.header else path
     header = CACHE_PLAN.record(_CachePlanHeader, CACHE_PLAN.read_header(folder), folder)
     _check_graph(folder, header.identity, graph)
@@ -221,7 +221,7 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
 
 
 def _check_graph(path: Path, identity: PlanIdentity, graph: Graph) -> None:
-    """Refuse a plan for another graph, or for rows of another type."""
+    """Raise GraphError unless the plan's graph and type of rows equal ``graph``'s."""
     planned = identity.feature_dtype, identity.row_bytes
     if planned != (graph.feature_dtype, graph.row_bytes):
         raise GraphError(
@@ -289,7 +289,7 @@ def _cache(entry: _DeviceEntry, arrays: dict[str, Array]) -> DeviceCache:
 
 
 def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
-    """Raise GraphError, naming ``file``, for values that no plan for ``graph`` can have."""
+    """Raise GraphError unless texts, sizes of caches and predicted reads fit ``graph``."""
     texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:
@@ -305,7 +305,7 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
 
 
 def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
-    """Refuse a cache whose stated bytes differ from its content."""
+    """Raise GraphError if stated bytes differ from the content, or a size exceeds the graph."""
     rows, all_rows, look_ahead = len(cache.features), graph.num_vertices, cache.look_ahead
     prefix = f"devices.{cache.device}"
     if look_ahead is not None:

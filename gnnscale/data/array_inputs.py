@@ -63,7 +63,7 @@ def describe_graph(value: Any) -> str:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return a CPU tensor, an array or a list as a NumPy array; refuse types and hidden values."""
+    """Return a tensor, array or list as a NumPy array; GraphError: another type, masked values."""
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
@@ -106,7 +106,7 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
 
 
 def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
-    """Return ids ``[n]`` of vertices, or of edges, as int32 or int64; refuse ids out of range."""
+    """Return ids ``[n]`` of vertices, or edges, as int32 or int64; GraphError: out of range."""
     ids = as_array(values, what)
     if ids.ndim != 1:
         raise GraphError(f"{what}: expected one axis, got {list(ids.shape)}")
@@ -120,7 +120,7 @@ def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") ->
 def split_parts(
     parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
 ) -> list[IntArray]:
-    """Return the sorted ids of train, valid and test, each ids, a mask or None; refuse overlaps."""
+    """Return sorted ids of three parts, each ids, a mask or None; GraphError: parts overlap."""
     part_of = np.full(num_vertices, -1, np.int8)
     sorted_parts = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
@@ -140,7 +140,7 @@ def split_parts(
 
 
 def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
-    """Return the ids of a part of a split that is ids, a mask or None."""
+    """Return the ids of a part of a split, given as ids, a mask, or None for no ids."""
     part = as_array([] if values is None else values, what)
     if part.dtype.kind != "b":
         return part
@@ -263,7 +263,7 @@ def edge_features(
 def edge_labels(
     labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
 ) -> EdgeLabels:
-    """Return edge labels with their split: three parts, each ids, a mask or None."""
+    """Return edge labels with ``split``: three parts, each ids, a mask or None."""
     what = f"{name}: labels of edges"
     classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):

@@ -309,7 +309,7 @@ def _check_source(dataset: Dataset) -> None:
 
 
 def _existing_files(dataset: Dataset) -> Sequence[Path]:
-    """Return the raw files in ``raw`` that still exist."""
+    """Return the raw files in ``raw`` that still exist; none if ``raw`` is None."""
     if dataset.raw is None:
         return ()
     try:
@@ -319,7 +319,7 @@ def _existing_files(dataset: Dataset) -> Sequence[Path]:
 
 
 def _download_and_write(dataset: Dataset, folder: Path) -> None:
-    """Write the store; discard the download if its files are damaged."""
+    """Write the store of ``dataset`` into ``folder``; discard a download of damaged files."""
     published = dataset.published() if dataset.raw is None else None
     if published is not None:
         remote.download(published)  # outside of try: a network error discards no download

@@ -142,7 +142,7 @@ def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> 
 def _read_edge_data(
     edge_features: Any, edge_labels: Any, edge_split: Any, num_edges: int, name: str, advises: bool
 ) -> dict[str, Any]:
-    """Return ``features`` and ``labels`` of the edges; None for missing data."""
+    """Return checked ``features`` and ``labels`` of the edges by name; None if not given."""
     features = labels = None
     if edge_features is not None:
         features = array_inputs.edge_features(edge_features, num_edges, name, advises=advises)
@@ -284,7 +284,7 @@ def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
 
 
 def _edge_field(fields: Any, key: str | None, name: str, what: str) -> Any:
-    """Return the edge field ``key`` of a DGL or PyG graph; None without a key."""
+    """Return the edge field ``key``, None if ``key`` is None; GraphError: it is missing."""
     if key is not None and fields.get(key) is None:
         raise GraphError(f"{name}: has no edge {what} {key!r}")
     return None if key is None else fields[key]
@@ -317,7 +317,7 @@ def _from_peer(
 
 
 def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
-    """Return the vertices of a mask ``[num_vertices]``, or of the first column of a matrix."""
+    """Return the vertices of a mask, or of a matrix's first column. None: there is no mask."""
     if mask is None:
         return None
     mask = array_inputs.as_array(mask, what)
@@ -383,7 +383,7 @@ def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, I
 
 
 def _list_starts(dst: Array, num_vertices: int) -> Int64Array:
-    """Return ``[num_vertices + 1]`` offsets of the lists of ``dst``."""
+    """Return ``[num_vertices + 1]`` offsets of the lists that group edges by ``dst``."""
     indptr = np.zeros(num_vertices + 1, np.int64)
     ops.count_in_degrees(dst, indptr[1:])
     return np.cumsum(indptr, out=indptr)

@@ -31,7 +31,7 @@ class RandomSplit:
             raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
 
     def write(self, writer: StoreWriter, name: str) -> None:
-        """Draw the splits of the labels in ``writer``; ConfigError if a part is empty."""
+        """Split the labels in ``writer``, and set the parts there; ConfigError: an empty part."""
         if writer.has_labels:
             parts = random_split(writer.labels, self.fractions, seed=self.seed)
             self._check(parts, "vertices")
@@ -58,7 +58,7 @@ class RandomSplit:
 
 
 def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) -> _Parts:
-    """Draw train, valid and test ids from labeled vertices or edges; test has the remainder."""
+    """Return random train, valid and test ids of labeled entries; test has the remainder."""
     labeled = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(labeled)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
@@ -68,7 +68,7 @@ def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) ->
 def random_edge_split(
     labels: Array, ends: IntArray, fractions: tuple[float, float], *, seed: int
 ) -> _Parts:
-    """Draw train, valid and test edges; all edges between two vertices are in one part.
+    """Return random train, valid and test edges; all edges between two vertices are in one part.
 
     A copy or a reverse of a test edge often has the same label, so training on it would reveal the
     label. Fractions hold on average. If no two edges join the same vertices, the split equals that

@@ -86,7 +86,7 @@ class Csr(Structure):
     """
 
     def raw_files(self) -> list[Path]:
-        """Return the archive."""
+        """Return the path of the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read_edges(self, writer: StoreWriter) -> None:
@@ -109,7 +109,7 @@ class Csr(Structure):
 def write_made_features(
     writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
 ) -> None:
-    """Write the features of ``class_features``, or no features if their length is 0."""
+    """Write ``class_features`` into the store, or no features if ``centroids`` have length 0."""
     if not centroids.shape[1]:
         writer.set_featureless(source=source)
         return
@@ -124,7 +124,10 @@ def write_made_features(
 def smooth_labels(
     indptr: Int64Array, indices: IntArray, *, num_classes: int, seed: int
 ) -> Int64Array:
-    """Return balanced classes that neighbors tend to share: quantiles of noise, averaged twice."""
+    """Return balanced classes that neighbors tend to share, ``[num_vertices]``.
+
+    They are quantiles of noise, which is averaged over in-neighbors twice.
+    """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
     with progress.track("making labels", 2 * len(indices), "edges") as advance:

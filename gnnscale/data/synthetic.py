@@ -33,7 +33,7 @@ class RmatDraws:
     seed: int  #: seed of the edges
 
     def slices(self, folder: Path, *, memory_bytes: int) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Yield all edges in slices ``(src, dst)`` with ``src < dst``, in random order.
+        """Yield all ``num_edges`` edges in slices ``(src, dst)`` with ``src < dst``.
 
         Takes ``memory_bytes`` plus 20 bytes per vertex, and up to 16 bytes per edge of disk.
         """
@@ -96,7 +96,7 @@ class RmatDraws:
         return distinct.num_edges - num_before
 
     def _choose(self, distinct: edge_spool.EdgeFile) -> Iterator[tuple[Int32Array, Int32Array]]:
-        """Drop surplus edges evenly over the sorted edges, and renumber the vertices at random."""
+        """Yield ``num_edges`` of the distinct edges, evenly spaced, with vertices renumbered."""
         number = ops.rmat_numbering(self.num_vertices, self.seed)
         num_distinct, last = distinct.num_edges, self.num_edges
         for large, small in distinct.take_last(num_distinct):

@@ -63,7 +63,10 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
 
 
 def check_features(rows: Array, first: int, source: object, of: str = "vertex") -> float:
-    """Return the largest magnitude in finite ``rows`` ``[n, num_features]``; 0 for float16."""
+    """Return the largest magnitude in ``rows``, 0 for float16; GraphError: a value is not finite.
+
+    ``rows`` are ``[n, num_features]``, whose first row is vertex or edge ``first``.
+    """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features")
     if rows.dtype == np.float16:
         largest = 0.0 if np.isfinite(rows).all() else np.inf
@@ -131,7 +134,7 @@ def edge_features(
 
 
 def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
-    """Return ``[n]`` classes, integers or floats with NaN, as int64, -1 for unknown."""
+    """Return ``[n]`` classes, integers or floats with NaN, as int64, -1 for NaN."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
@@ -213,7 +216,7 @@ def is_regression(labels: Array, metric: str | None) -> bool:
 def checked_targets(
     labels: Array, *, count: int, source: object, of: str = "vertex"
 ) -> Float32Array:
-    """Return regression targets ``[count]`` or ``[count, k]`` as float32, NaN if unknown."""
+    """Return targets ``[count]`` or ``[count, k]`` as float32, NaN if unknown; not all are."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != count:
         raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
@@ -267,7 +270,7 @@ def check_split(
 
 
 def whole_numbers(values: object, source: object, what: str) -> Int64Array:
-    """Return a list of Python integers from JSON or a pickle as an array; refuse booleans."""
+    """Return a list of Python integers as an int64 array; GraphError: another type, a boolean."""
     if not isinstance(values, list):
         raise GraphError(f"{source}: {what}: expected a list, got {quoted(values)}")
     if set(map(type, values)) <= {int}:

@@ -21,22 +21,15 @@ from gnnscale.features.options import (
 )
 
 if TYPE_CHECKING:
-    from gnnscale.features.base import (
-        Aggregation,
-        FeatureStore,
-        HostFeatures,
-        PreaggregatedFeatures,
-        check_store,
-        read_from_disk,
-    )
+    from gnnscale.features.base import Aggregation, FeatureStore, check_store
     from gnnscale.features.disk import DiskRows
+    from gnnscale.features.host import HostFeatures, PreaggregatedFeatures, read_from_disk
 
 __getattr__ = lazy_names(
     __name__,
     {
         "gnnscale.features.disk": "DiskRows",
-        "gnnscale.features.base": (
-            "Aggregation FeatureStore HostFeatures PreaggregatedFeatures check_store read_from_disk"
-        ),
+        "gnnscale.features.host": "HostFeatures PreaggregatedFeatures read_from_disk",
+        "gnnscale.features.base": "Aggregation FeatureStore check_store",
     },
 )

@@ -21,7 +21,7 @@ from gnnscale.sampling import MiniBatch
 
 
 def rank_slots(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
-    """Return the slot of each vertex in the concatenated ``caches``, one array per clique member.
+    """Return each vertex's slot in the concatenated ``caches``, vertices of each clique member.
 
     A single cache of ascending vertices takes the least memory.
     """
@@ -87,29 +87,29 @@ class CachedFeatures(_DeviceCache):
         return out, row_traffic(counts, member=self._member, row_bytes=self.row_bytes)
 
     def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
-        """Read other rows in the caches of the same members."""
+        """Read the members' ``caches`` by ``slots`` from now on, in place of the earlier rows."""
         self._content = (list(caches), slots)
 
     def take_counters(self) -> dict[str, float]:
-        """Return the rows read at each member and at the host since the last call, by name."""
+        """Return counts of rows read at each member and the host since the last call, by key."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._names)
 
 
 def add_counts(totals: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """Return the elementwise sum."""
+    """Return the elementwise sum of ``totals`` and ``counts``."""
     return [total + count for total, count in zip(totals, counts, strict=True)]
 
 
 def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
-    """Return the rows read from each member of ``names``, then from the host, by report key."""
+    """Return ``counts`` of rows, by member of ``names`` and then of the host, by report key."""
     pairs = zip((*names, HOST), counts, strict=True)
     return {f"{ROWS_FROM}{name}": float(count) for name, count in pairs}
 
 
 def row_traffic(counts: Sequence[int], *, member: int, row_bytes: int) -> Traffic:
-    """Return the traffic of rows read from each clique member's cache, then from the host.
+    """Return the traffic of ``counts`` rows, by clique member's cache and then of the host.
 
     ``member`` is the index of this device in ``counts``.
     """
@@ -156,7 +156,7 @@ class LookAheadFeatures(_DeviceCache):
 
     @property
     def window(self) -> int:
-        """Steps that the policy looks ahead."""
+        """Number of steps that the policy looks ahead."""
         return self._replay.window
 
     def expect(self, vertices: Array | None) -> None:
@@ -220,7 +220,7 @@ class RowsAddress:
 
 
 def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, RowsAddress]:
-    """Return new anonymous rows ``[num_rows, width]`` of zeros, and their address for processes."""
+    """Return new shared rows ``[num_rows, width]`` of zeros, and their address for ``map_rows``."""
     file = os.memfd_create("gnnscale-cache", os.MFD_CLOEXEC)
     os.ftruncate(file, max(1, num_rows * width * dtype.itemsize))
     rows = _map_file(file, num_rows, width, dtype, writable=True)
@@ -228,7 +228,7 @@ def share_rows(num_rows: int, width: int, dtype: np.dtype[Any]) -> tuple[Array, 
 
 
 def map_rows(address: RowsAddress, width: int, dtype: np.dtype[Any]) -> Array:
-    """Map the rows of another process of this machine, read-only; OSError: it has ended."""
+    """Return another process's shared rows, mapped read-only; OSError: the process has ended."""
     file = os.open(f"/proc/{address.process}/fd/{address.file}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _map_file(file, address.num_rows, width, dtype, writable=False)
@@ -286,7 +286,7 @@ class CachedAdjacency:
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 
     def read(self, batch: MiniBatch) -> Access:
-        """Return the list reads of sampling ``batch``, by memory."""
+        """Return the adjacency list reads of sampling ``batch``, by the memory that serves them."""
         if self._slots is None:
             reads = sum(block.num_edges + block.num_dst for block in batch.blocks)
             return self._host_access(reads)

@@ -23,7 +23,7 @@ MAX_GAP_BYTES = 1 << 20
 #: Requests in flight. The reading thread may wait a millisecond or more for a core while other
 #: threads compute; a deep queue keeps the disk busy.
 DEPTH = 256
-#: Largest request.
+#: Largest request, in bytes.
 MAX_REQUEST_BYTES = 1 << 16
 
 
@@ -83,7 +83,7 @@ class DiskRows:
         self._reader.wait(ticket)
 
     def take_reads(self) -> SourceReads:
-        """Return the reads since the last call, and reset the counters."""
+        """Return the bytes and requests that were read since the last call."""
         counters = self._reader.take_counters()
         return SourceReads(
             num_bytes=round(counters["bytes_read"]), num_requests=round(counters["requests"])
@@ -124,8 +124,8 @@ _SUBMISSIONS = 2
 class DiskRates:
     """Rates of random reads from a disk."""
 
-    requests_per_s: float  #: random reads of 4 KiB
-    bytes_per_s: float  #: bytes of random reads of 64 KiB
+    requests_per_s: float  #: random reads of 4 KiB per second
+    bytes_per_s: float  #: bytes per second of random reads of 64 KiB
 
     @property
     def max_gap_bytes(self) -> int:
@@ -133,13 +133,13 @@ class DiskRates:
         return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
 
     def seconds(self, num_requests: float, num_bytes: float) -> float:
-        """Return the time of ``num_requests`` requests that read ``num_bytes`` bytes in total."""
+        """Return the seconds of ``num_requests`` requests that read ``num_bytes`` in total."""
         request_s = 1 / self.requests_per_s - _SMALL_BYTES / self.bytes_per_s
         return num_requests * max(request_s, 0.0) + num_bytes / self.bytes_per_s
 
 
 def cached_disk_rates(file: Path) -> DiskRates | None:
-    """Return the rates of the disk of ``file``, measured once in a process; None: it is small."""
+    """Return the rates of ``file``'s disk, measured once in a process. None: below 16 MiB."""
     return _cached_rates(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
 
 
@@ -155,7 +155,7 @@ def _cached_rates(file: Path) -> DiskRates:
 
 
 def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) -> DiskRates:
-    """Measure the disk of a file by random reads of 4 and 64 KiB, each for ``seconds``.
+    """Return a disk's rates by random reads of 4 and 64 KiB of a file, each for ``seconds``.
 
     The file should exceed the disk's internal cache. On a file system without direct reads, cached
     parts make the rates higher. ConfigError: the file is smaller than 64 KiB.
@@ -170,7 +170,7 @@ def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) 
 
 
 def _reads_per_s(file: str, size: int, num_bytes: int, *, depth: int, seconds: float) -> float:
-    """Return the random reads of ``num_bytes`` that finish per second."""
+    """Return the number of random reads of ``num_bytes`` that finish per second."""
     num_parts = size // num_bytes
     reader = ops.RowReader(
         file,
@@ -211,14 +211,14 @@ class ResidentAdjacency:
     """Adjacency lists that host memory holds."""
 
     vertices: IntArray  #: ``[k]`` vertices of the lists, ascending, of the type of ``indices``
-    part: float  #: share of the edges, 0 to 1
+    part: float  #: share of the graph's edges in the lists, 0 to 1
     expected_hits: float  #: expected share of list reads that memory serves, 0 to 1
 
 
 def choose_resident_lists(
     graph: Graph, reads: Float32Array, *, memory_bytes: int
 ) -> ResidentAdjacency:
-    """Choose the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
+    """Return the adjacency lists with the most reads per byte that fit into ``memory_bytes``.
 
     Legion (Sun et al. 2023, section 4.2.1) ranks lists by hotness. Here hotness is divided by the
     bytes of a list, since sampling reads few entries of a long list. ``reads`` (``[num_vertices]``)
@@ -240,7 +240,9 @@ def choose_resident_lists(
 
 
 def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
-    """Open the file of ``graph.indices``, and load the adjacency lists of ``vertices``, ascending.
+    """Return a reader of ``graph.indices`` in a file, with the lists of ``vertices`` in memory.
+
+    ``vertices`` ascend.
 
     ``max_gap_bytes`` is the largest gap between two neighbors that one request reads. ConfigError:
     there is no file. GraphError: the topology is damaged. OSError: the file cannot be read.
@@ -274,7 +276,7 @@ def mapped_indices(graph: Graph) -> np.memmap[Any, Any]:
 
 
 def take_reads(lists: ops.DiskLists) -> Access:
-    """Return the samplers' reads of adjacency lists since the last call."""
+    """Return hits, misses, bytes and waits of the samplers' list reads since the last call."""
     counters = lists.take_counters()
     return Access(
         hits=round(counters["hits"]),

@@ -47,7 +47,7 @@ class _PlannedStep:
     #: follow those of the members
     slots: Int32Array
     missing: IntArray  #: ``[m]`` positions of the rows that the device lacks
-    missing_vertices: Array  #: ``[m]`` their vertices, the array that host memory expects
+    missing_vertices: Array  #: ``[m]`` vertices of ``missing``, the array that host memory expects
     update: CacheUpdate  #: replacements on the device after the step
     members: Sequence[Array]  #: the members' rows at planning time
 
@@ -65,7 +65,7 @@ class MultiLevelStore(WrappedStore):
         """Read ``rows`` on the device, and all other rows from ``tier``."""
         #: steps between the expectation of a step and its gather
         self.lead = rows.window + tier.rows.lead
-        self.tier: TieredReader = tier.rows  #: rows that the device lacks
+        self.tier: TieredReader = tier.rows  #: reader of rows that the device lacks
         self.inner = tier  #: gathers rows that no step expects
         self._rows = rows
         self._num_slots = sum(map(len, rows.members))
@@ -131,7 +131,7 @@ class MultiLevelStore(WrappedStore):
             self._rows = rows
 
     def take_counters(self) -> dict[str, float]:
-        """Return the rows read from each member and from the host since the last call, by name."""
+        """Return counts of rows read at each member and the host since the last call, by key."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._rows.names)

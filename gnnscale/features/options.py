@@ -1,7 +1,4 @@
-"""Configuration group ``features``: the feature store that workers read. Imports no torch.
-
-Features that a graph's structure gives, degrees and random projections, are computed here.
-"""
+"""Configuration group ``features``: the feature store that workers read. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,16 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from gnnscale import ops
-from gnnscale.core import (
-    MAX_SEED,
-    ConfigError,
-    Float32Array,
-    Int64Array,
-    check_choice,
-    check_range,
-    track,
-)
+from gnnscale.core import MAX_SEED, ConfigError, Float32Array, check_choice, check_range
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.graph import Graph
 from gnnscale.graph.store_format import MAX_FEATURES
@@ -42,7 +30,7 @@ _ADAGRAD_RATE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureStoreConfig(ABC):
-    """Base of the configuration group ``features``."""
+    """Base of the configuration group ``features``: the feature store of a run."""
 
     #: Name on the command line; all user-defined classes share ``custom``.
     name: ClassVar[str] = "custom"
@@ -68,8 +56,8 @@ class HostFeaturesConfig(FeatureStoreConfig):
     name: ClassVar[str] = "host"
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Return the store."""
-        from gnnscale.features.base import HostFeatures
+        """Return the store of the features of ``graph`` in host memory."""
+        from gnnscale.features.host import HostFeatures
 
         return HostFeatures.of(graph)
 
@@ -132,7 +120,7 @@ class SharedFeaturesConfig(FeatureStoreConfig):
             check_range("features.window", self.window, 1, _MAX_WINDOW)
 
     def open(self, graph: Graph) -> FeatureStore:
-        """Refuse: a single worker cannot read the rows of other machines."""
+        """Raise ConfigError: a single worker cannot read the rows of other machines."""
         raise self.refused()
 
     def refused(self) -> ConfigError:
@@ -185,7 +173,7 @@ class LearnedFeaturesConfig(HostFeaturesConfig):
 
     @property
     def tables(self) -> int:
-        """Tables of rows that training keeps in memory, optimizer state included."""
+        """Number of tables of rows that training has in memory, optimizer state included."""
         return _ROW_TABLES[self.optimizer]
 
     def rate_factor(self, lr: float) -> float:
@@ -236,12 +224,12 @@ class DegreeFeaturesConfig(StructuralFeaturesConfig):
 
     @property
     def width(self) -> int:
-        """Two."""
+        """Length of a row: two."""
         return 2
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
-        """Return the rows."""
-        from gnnscale.features.options import degree_rows
+        """Return ``[num_vertices, 2]`` logarithms of degrees."""
+        from gnnscale.features.structural import degree_rows
 
         return degree_rows(graph)
 
@@ -276,87 +264,9 @@ class ProjectionFeaturesConfig(StructuralFeaturesConfig):
         return self.dim
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
-        """Return the rows."""
-        from gnnscale.features.options import projected_rows
+        """Return ``[num_vertices, dim]`` projections of neighborhoods."""
+        from gnnscale.features.structural import projected_rows
 
         return projected_rows(
             graph, dim=self.dim, hops=self.hops, seed=self.seed, num_threads=num_threads
         )
-
-
-#: Stream id of the random numbers of projections.
-_STREAM = 0x0FA5
-
-
-def degree_rows(graph: Graph) -> Float32Array:
-    """Return ``[num_vertices, 2]`` float32: log(1 + in-degree), and log(1 + out-degree)."""
-    incoming: Int64Array = np.diff(graph.indptr)
-    outgoing = np.zeros(graph.num_vertices, np.int64)
-    with ops.naming_graph(graph.path or graph.name):
-        ops.count_in_degrees(graph.indices, outgoing)
-    rows: Float32Array = np.log1p(np.stack([incoming, outgoing], axis=1).astype(np.float32))
-    return rows
-
-
-def projected_rows(
-    graph: Graph, *, dim: int, hops: int, seed: int, num_threads: int
-) -> Float32Array:
-    """Return the sum of randomly projected neighborhoods, ``[num_vertices, dim]``: FastRP.
-
-    Every vertex has a sparse random row, a function of ``seed`` and its id: each element is 1 or -1
-    with probability 1/6 each, else 0. Each hop replaces a row by the mean over the vertex's
-    in-neighbors, weighted if edges have weights, and scales it to a mean square of 1. The result is
-    the sum of the rows after each hop.
-
-    Chen et al. (CIKM 2019) weight hops and scale random rows by degrees, with factors tuned for
-    each graph; here all hops have weight 1. A graph has at most 2^31 vertices.
-    """
-    rows = _random_rows(graph.num_vertices, dim, seed)
-    total = np.zeros_like(rows)
-    averaged = np.empty_like(rows)
-    scale = _inverse_sums(graph)
-    with track("projecting neighborhoods", total=hops, unit="hops") as advance:
-        for _ in range(hops):
-            ops.aggregate(
-                (rows, "float32"),
-                graph.indptr,
-                graph.indices,
-                weights=graph.edge_weights,
-                dst_scale=scale,
-                out=(averaged, "float32"),  # type: ignore[arg-type] # no torch is needed
-                num_threads=num_threads,
-            )
-            _normalize(averaged)
-            total += averaged
-            rows, averaged = averaged, rows
-            advance(1)
-    return total
-
-
-def _random_rows(num_vertices: int, dim: int, seed: int) -> Float32Array:
-    generator = np.random.Generator(np.random.Philox([seed, _STREAM]))
-    rows = np.empty((num_vertices, dim), np.float32)
-    for part in row_slices(num_vertices, 4 * dim):
-        generator.random(out=rows[part], dtype=np.float32)
-        uniform = rows[part]
-        uniform[...] = (uniform < 1 / 6).astype(np.float32) - (uniform >= 5 / 6)
-    return rows
-
-
-def _inverse_sums(graph: Graph) -> Float32Array:
-    """Return 1 / in-degree of each vertex, or 1 / weight sum; 0 without in-edges."""
-    sums = graph.weight_sums
-    if sums is None:
-        sums = np.diff(graph.indptr).astype(np.float32)
-    inverse = np.zeros_like(sums)
-    np.divide(np.float32(1), sums, out=inverse, where=sums > 0)
-    return inverse
-
-
-def _normalize(rows: Float32Array) -> None:
-    """Scale each row to a mean square of 1; a row of zeros is unchanged."""
-    for part in row_slices(len(rows), rows.shape[1] * 4):
-        squares = np.einsum("ij,ij->i", rows[part], rows[part]) / np.float32(rows.shape[1])
-        factors = np.zeros_like(squares)
-        np.divide(np.float32(1), np.sqrt(squares), out=factors, where=squares > 0)
-        rows[part] *= factors[:, None]

@@ -23,7 +23,7 @@ SCALE_BYTES = 4
 
 
 def row_length(dtype: str, num_features: int) -> int:
-    """Return the number of ``FEATURE_DTYPES[dtype]`` elements in a row of ``num_features``."""
+    """Return the number of ``FEATURE_DTYPES[dtype]`` elements that store ``num_features``."""
     if dtype == "int8":
         return SCALE_BYTES + num_features
     return SCALE_BYTES + (num_features + 1) // 2 if dtype == "int4" else num_features
@@ -67,7 +67,7 @@ def scales_of(encoded: UInt8Array) -> Float32Array:
 
 
 def numbers_of(encoded: UInt8Array, dtype: str, num_features: int) -> Array:
-    """Return the ``[n, num_features]`` int8 numbers of int8 or int4 rows."""
+    """Return ``[n, num_features]`` int8: quantized numbers of int8 or int4 rows, unscaled."""
     numbers = np.ascontiguousarray(encoded[:, SCALE_BYTES:])
     if dtype == "int8":
         return numbers.view(np.int8)

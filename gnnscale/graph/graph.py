@@ -283,7 +283,7 @@ def _are_equal(array: Array | None, stored: Array | None) -> bool:
 
 
 def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
-    """Return the metadata of the graph's store that still applies, and its files."""
+    """Return the metadata of the graph's store that still applies, and the files to copy."""
     if graph.path is None:
         return {}, []
     stored = Graph.open(graph.path)

@@ -36,7 +36,7 @@ def has_label(labels: Array) -> BoolArray:
 def check_labeled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
 ) -> None:
-    """Raise GraphError if vertices or edges ``ids`` ``[n]`` lack labels; names the first."""
+    """Raise GraphError, which names the first, if vertices or edges ``ids`` lack labels."""
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
     for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
@@ -52,7 +52,7 @@ def check_labeled(
 
 
 def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
-    """Yield the first row's number and the rows of slices of ``array`` of bounded size."""
+    """Yield number of the first row and rows of bounded slices, each with ``overlap`` more rows."""
     step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]

@@ -168,7 +168,7 @@ ID_FILES = ("ids.npy", "ids.parquet")
 def applicable_metadata(
     path: Path, unchanged: Collection[str]
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Return the metadata of the store at ``path`` that applies to a copy, and its files.
+    """Return the metadata of the store at ``path`` that applies to a copy, and files to copy.
 
     ``unchanged`` data is equal in the copy: vertices, (edge) features, or (edge) labels.
     """

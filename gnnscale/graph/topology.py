@@ -54,7 +54,7 @@ class EdgeData:
     weights: Float32Array | None = None
     #: ``[num_edges]`` int64 numbers of edges in the input. None: positions in ``indices``
     ids: Int64Array | None = None
-    #: ``[num_edges]`` uint32 row in ``features``, which an edge and its reverse share. None: none
+    #: ``[num_edges]`` uint32 row in ``features``, shared with the reverse. None: no features
     rows: UInt32Array | None = None
     #: ``[num_rows, num_edge_features]`` float32, finite. None: edges have no features
     features: Float32Array | None = None
@@ -115,7 +115,7 @@ _LISTS = 1 << 18
 
 
 def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
-    """Return the float32 sum of each list of ``values``, accumulated in float64."""
+    """Return the float32 sum of ``values`` in each list by ``indptr``, accumulated in float64."""
     sums = np.zeros(len(indptr) - 1, np.float32)
     filled = np.diff(indptr) > 0
     if filled.any():
@@ -125,7 +125,10 @@ def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
 
 
 def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: object) -> Float32Array:
-    """Return ``list_sums`` of a store's edge ``weights`` in bounded memory; refuse damage."""
+    """Return ``list_sums`` of a store's edge ``weights`` in bounded memory.
+
+    GraphError: offsets are out of order, or a sum is negative or not finite.
+    """
     num_vertices = len(indptr) - 1
     sums = np.empty(num_vertices, np.float32)
     for first in range(0, num_vertices, _LISTS):
@@ -156,7 +159,7 @@ def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: obje
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Source of a graph."""
+    """Source of a graph: its store, and the names of its split there."""
 
     path: Path | None = None  #: the graph store. None: the graph is in memory
     content: str | None = None  #: hex digest of the store's content. None: the graph is in memory
@@ -187,7 +190,7 @@ class Topology:
 
     @property
     def edge_ids(self) -> Int64Array | None:
-        """``[num_edges]`` numbers of edges. None: numbers are positions in ``indices``."""
+        """``[num_edges]`` number of each edge in the input. None: its position in ``indices``."""
         return self.edges.ids
 
     @property
@@ -202,7 +205,7 @@ class Topology:
 
     @property
     def edge_labels(self) -> EdgeLabels | None:
-        """Labels and split of edges, or None."""
+        """Labels and split of edges. None: edges have no labels."""
         return self.edges.labels
 
     @property
@@ -247,7 +250,7 @@ class Topology:
 
     @cached_property
     def weight_sums(self) -> Float32Array | None:
-        """``[num_vertices]`` sum of the weights of each vertex's in-edges, or None.
+        """``[num_vertices]`` sum of the weights of each vertex's in-edges. None: all weigh 1.
 
         The first use reads all weights, and refuses damaged ones. NaN: the adjacency list of the
         vertex is missing in this part of a graph.

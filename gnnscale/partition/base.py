@@ -63,7 +63,7 @@ MAX_PARTS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Predicted cost of a partition."""
+    """Predicted memory and duration of dividing a graph into parts."""
 
     #: largest additional memory of this process and a child process, mapped topology included
     memory_bytes: int
@@ -132,7 +132,7 @@ class PartitionerConfig(ABC):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign`` with equal arguments."""
+        """Return the predicted memory and duration of ``assign`` with equal arguments."""
 
 
 def check_num_parts(graph: Graph, num_parts: int) -> None:
@@ -154,18 +154,21 @@ class NoPartitioner(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Return ``num_parts`` parts without vertices or columns."""
+        """Return ``num_parts`` parts without owners: each part has the full graph."""
         return Parts(num_parts=num_parts, owner=None)
 
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return a cost of zero."""
+        """Return a forecast of no memory and no time."""
         return Forecast(memory_bytes=0, seconds=0.0)
 
 
 def problem_of(parts: Parts, graph: Graph) -> str | None:
-    """Return the first contradiction between ``parts`` and ``graph``, except in hops, or None."""
+    """Return the first contradiction within ``parts``, or to ``graph``. None: none was found.
+
+    Hops are not compared with the edges: only their range, and 0 at training vertices.
+    """
     if parts.owner is None:
         if parts.hops is not None:
             return "hops are given, and no owners"

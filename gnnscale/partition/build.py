@@ -136,7 +136,7 @@ def _make(
 
 
 def _announce(forecast: Forecast, path: Path, graph: Graph, identity: PartitionIdentity) -> None:
-    """Log the forecast, measurement included; raise NoSpaceError far beyond the memory."""
+    """Log predicted memory and time; NoSpaceError for over twice the machine's memory."""
     needed = max(forecast.memory_bytes, examine_bytes(graph, identity.num_parts))
     memory = hardware.find_machine().memory
     activity = f"partitioning {graph.name} into {identity.num_parts} parts by {identity.algorithm}"
@@ -160,7 +160,7 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_hops: int) -> None:
-    """Raise ConfigError if parts are wrong; a user-defined partitioner may return any."""
+    """Raise ConfigError unless ``parts``, which a user's class may return, fit the arguments."""
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"expected {identity.num_parts} parts, got {parts.num_parts}"
@@ -171,7 +171,7 @@ def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_h
 
 
 def _check_fits(path: Path, identity: PartitionIdentity, graph: Graph) -> None:
-    """Raise GraphError, naming the difference, if the partition at ``path`` differs."""
+    """Raise GraphError, naming a difference, unless ``path`` has the partition ``identity``."""
     stored = store.read_meta(path).identity
     store.check_graph(PARTITION, path, stored.graph, graph)
     PARTITION.check_same(path, _named(identity), _named(stored))

@@ -81,7 +81,7 @@ class Hierarchical(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``."""
+        """Return the predicted memory and duration of ``assign``."""
         hashed = _VERTEX_BYTES * graph.num_vertices
         if len(self._cliques(num_parts)) == 1:
             return Forecast(memory_bytes=hashed, seconds=1e-6 * graph.num_vertices)

@@ -15,7 +15,7 @@ from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.sampling.seed_order import labeled_vertices
 
 _SLICE_EDGES = 1 << 20
-#: Default memory of ``halo_sizes``.
+#: Default bytes of memory of ``halo_sizes``.
 MAX_SEEN_BYTES = 512 << 20
 
 
@@ -25,7 +25,10 @@ def cut_matrix(
     num_parts: int,
     advance: Callable[[int], None] = lambda num_edges: None,
 ) -> Int64Array:
-    """Return ``[K, K]`` edges from each part (row) to each part (column), by ``owner``."""
+    """Return ``[K, K]`` numbers of edges from each part (row) to each part (column), by ``owner``.
+
+    ``advance`` is called with numbers of edges read since its last call.
+    """
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
             graph.indptr, graph.indices, owner, num_parts, num_threads=hardware.usable_cores()
@@ -42,7 +45,7 @@ def halo_sizes(
     *,
     max_bytes: int = MAX_SEEN_BYTES,
 ) -> tuple[Int64Array, int]:
-    """Count the in-neighbors of each part outside of the part: its one-hop halo.
+    """Return the number of in-neighbors of each part outside of the part: its one-hop halo.
 
     Returns ``[K]`` sizes of the halos, and the number of vertices in any part, halos included.
     Edges are read once per ``max_bytes`` of ``K * num_vertices``. ``owner`` and ``advance`` are
@@ -90,7 +93,7 @@ _SLICE_VERTICES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class PartStats:
-    """Sizes of a part."""
+    """Numbers of vertices, training vertices and edges of a part."""
 
     num_vertices: int  #: vertices of the part, halo included
     num_inner: int | None  #: vertices that the part owns. None: every part has the full topology
@@ -101,7 +104,7 @@ class PartStats:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredCost:
-    """Measured cost of a partition."""
+    """Measured duration and memory of dividing a graph into parts."""
 
     seconds: float  #: duration of the partitioner
     #: peak memory of the process and a child process. None: the system does not report it
@@ -110,7 +113,7 @@ class MeasuredCost:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedCost:
-    """Predicted cost of a partition."""
+    """Predicted duration and memory of dividing a graph into parts."""
 
     seconds: float  #: duration of the partitioner
     peak_rss_bytes: int | None  #: memory of the process before partitioning, plus the forecast
@@ -153,7 +156,7 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Measure the division of ``graph`` into ``parts``, in at least two passes over its edges."""
+    """Return the statistics of ``parts`` of ``graph``, in at least two passes over its edges."""
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)
@@ -186,7 +189,7 @@ def examine(
 
 
 def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
-    """Name the parts without training vertices."""
+    """Return a report's line about parts without training vertices; none if all have some."""
     idle = [str(part) for part, count in enumerate(train or ()) if not count]
     if len(idle) == 1:
         return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
@@ -195,7 +198,7 @@ def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
 
 
 def examine_bytes(graph: Graph, num_parts: int) -> int:
-    """Return the peak memory of ``examine``, mapped topology included."""
+    """Return the peak bytes of memory of ``examine``, mapped topology included."""
     halo_bytes = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
     return graph.topology_bytes + halo_bytes + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
 
@@ -203,7 +206,7 @@ def examine_bytes(graph: Graph, num_parts: int) -> int:
 def _sizes(
     graph: Graph, parts: Parts, inner: Sequence[int] | None
 ) -> tuple[list[int], list[int], int]:
-    """Return vertices and in-edges of each part, and the number of vertices in any part."""
+    """Return numbers of vertices and in-edges by part, and of vertices in any part."""
     if parts.owner is None or inner is None:
         everything = [graph.num_vertices] * parts.num_parts, [graph.num_edges] * parts.num_parts
         return *everything, graph.num_vertices

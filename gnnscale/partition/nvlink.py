@@ -46,7 +46,7 @@ def find_links(nvlink: str | None, *, option: str = _OPTION) -> Int64Array:
 
 
 def read_links(path: Path, *, option: str = _OPTION) -> Int64Array:
-    """Read a square matrix of link counts, a line per GPU; ``#`` begins a comment."""
+    """Return a file's square matrix of link counts, a line per GPU; ``#`` begins a comment."""
     if path.exists() and not path.is_file():  # reading a pipe may block forever
         raise ConfigError(f"{option}={brief(path)}: expected a regular file")
     try:
@@ -110,7 +110,7 @@ def _links_by_nvml(setting: str) -> Int64Array:
 
 
 def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
-    """Return the links between each two of the visible ``gpus``, a row each. None: unknown."""
+    """Return the number of NVLinks between each two of the visible ``gpus``. None: unknown."""
     try:
         links = find_links(THIS_MACHINE)
     except ConfigError:
@@ -121,7 +121,7 @@ def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _read_links(library: Any) -> Int64Array:
-    """Count active links; GPUs on an NVSwitch are linked by the smaller of their two counts."""
+    """Return active links, ``[n, n]``; two GPUs on an NVSwitch have the smaller of both counts."""
     gpus = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
     index = {_address(library.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
     links = np.zeros((len(gpus), len(gpus)), np.int64)

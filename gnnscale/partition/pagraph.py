@@ -29,7 +29,7 @@ from gnnscale.sampling.seed_order import labeled_vertices
 _MAX_WALKED = 1 << 14
 #: Largest number of training vertices in the bitmaps that estimate overlaps.
 _MAX_SAMPLED = 1 << 12
-#: Seed of that sample, independent of the run's seed so that runs share a partition.
+#: Seed of that sample of training vertices, not the run's seed: runs share a partition.
 _SEED = 0
 _SLICE_ENTRIES = 1 << 22
 #: Training vertices whose neighborhoods are measured for a forecast.
@@ -90,7 +90,7 @@ class PaGraph(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``; reads a few neighborhoods."""
+        """Return the predicted memory and duration of ``assign``; reads a few neighborhoods."""
         train = _training_vertices(graph)
         picked = train[:: max(1, len(train) // _NUM_MEASURED)]
         counts = [_num_paths(graph, vertex, num_hops) for vertex in picked]
@@ -147,7 +147,7 @@ def _overlap_note(num_estimated: int, num_train: int) -> str:
 
 
 def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
-    """Report the vertices and edges that no training vertex reaches."""
+    """Return a report's line about the vertices and edges that no training vertex reaches."""
     vertices = edges = 0
     for rows in row_slices(graph.num_vertices, len(hops), _SLICE_ENTRIES):
         fewest = hops[:, rows].min(axis=0)
@@ -161,7 +161,7 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
 
 
 def _num_paths(graph: Graph, vertex: int, num_hops: int) -> int:
-    """Return the edges of all paths of up to ``num_hops``, or a number above the limit."""
+    """Return the number of paths of 1 to ``num_hops`` edges to ``vertex``; exact up to 16,384."""
     ends, total = np.array([vertex]), 0
     for hop in range(num_hops):
         # Clipped ids: the partitioner reports ids out of range.

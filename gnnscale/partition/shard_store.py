@@ -138,7 +138,7 @@ def _write_edge_features(
     listed: BoolArray,
     name: str,
 ) -> dict[str, npy.ArrayEntry]:
-    """Write the edge rows of the part's lists, and the features of these rows; numbers remain."""
+    """Write the edge rows of the part's lists, and features at unchanged row numbers."""
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
@@ -224,7 +224,7 @@ _UNCHANGED = ("vertices", "features", "labels", "edge_features", "edge_labels")
 def write_row_stores(
     graph: Graph, parts: Parts, folder: Path, *, partition: str, indices: Sequence[int]
 ) -> None:
-    """Write a row store for each part in ``indices``, in a directory of ``folder`` of its number.
+    """Write a row store for each part in ``indices``, into ``folder``/index.
 
     A row store has the data of one machine for sharded features: topology, labels, split, ids and
     edge data of the full graph; the part that owns each vertex (``owner``); and ``features``, the
@@ -326,7 +326,7 @@ def _copy_array(file: Path, array: Array, activity: str) -> npy.ArrayEntry:
 def _write_rows(
     graph: Graph, owner: Int16Array, folders: dict[int, Path]
 ) -> dict[int, npy.ArrayEntry]:
-    """Write the rows of all parts in one pass over the graph's rows."""
+    """Write the feature rows of parts in one pass; return each part's array entry by index."""
     features = graph.features
     row_bytes = graph.num_features * features.itemsize
     with ExitStack() as files, track(f"dividing rows of {graph.name}", len(owner), "rows") as done:

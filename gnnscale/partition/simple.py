@@ -47,7 +47,7 @@ class _ById(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``, which reads no topology."""
+        """Return the predicted memory and duration of ``assign``, which reads no topology."""
         return Forecast(
             memory_bytes=self._vertex_bytes * graph.num_vertices
             + _SLICE_BYTES * min(graph.num_vertices, _SLICE_VERTICES),
@@ -143,7 +143,7 @@ class FromFile(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Read the owners; hops and threads have no effect."""
+        """Return the parts by the file's owners; hops and threads have no effect."""
         check_num_parts(graph, num_parts)
         source = f"partitioner.owners={brief(self.owners)}"
         try:
@@ -156,7 +156,7 @@ class FromFile(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``: the file's content, and a copy."""
+        """Return the predicted memory and duration of ``assign``, which copies the file."""
         return Forecast(memory_bytes=10 * graph.num_vertices, seconds=graph.num_vertices * 1e-8)
 
 
@@ -201,5 +201,5 @@ class P3(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return a cost of zero: ``assign`` reads no vertex."""
+        """Return a forecast of no memory and no time: ``assign`` reads no vertex."""
         return Forecast(memory_bytes=0, seconds=0.0)

@@ -37,7 +37,7 @@ _OTHER_OPTIONS = ("num_parts", "store")
 
 @dataclass(frozen=True, kw_only=True)
 class GraphIdentity:
-    """Identity of a partitioned graph."""
+    """Name, sizes and content hash that identify a partitioned graph."""
 
     name: str  #: name in reports
     num_vertices: int
@@ -87,7 +87,7 @@ def describe(graph: Graph) -> GraphIdentity:
 
 
 def partition_place(config: PartitionerConfig, identity: PartitionIdentity) -> Path:
-    """Return the directory of a partition."""
+    """Return the directory ``config.store``, or a default directory by ``identity``."""
     return PARTITION.place(config.store, identity.graph.name, identity.algorithm, asdict(identity))
 
 
@@ -125,7 +125,7 @@ class Partition:
 def write_partition(
     folder: Path, identity: PartitionIdentity, parts: Parts, figures: PartitionStats
 ) -> None:
-    """Write arrays and header into the existing directory ``folder``."""
+    """Write the partition's arrays and header into the existing directory ``folder``."""
     arrays = {"owner": parts.owner, "hops": parts.hops}
     entries = {
         "algorithm": figures.algorithm,
@@ -203,7 +203,7 @@ def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Gr
 
 
 def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdentity) -> None:
-    """Raise GraphError, naming ``file``, for impossible statistics."""
+    """Raise GraphError, naming ``file``, if a part lacks figures, or a figure exceeds its limit."""
     num_parts, cut = identity.num_parts, figures.cut or ()
     sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
     if set(sizes) != {num_parts}:
@@ -215,7 +215,7 @@ def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdenti
 def _limits(
     figures: PartitionStats, graph: GraphIdentity
 ) -> Iterable[tuple[str, float | None, float]]:
-    """Yield each value with its name and its largest possible value."""
+    """Yield name, value and largest possible value of each figure."""
     for part in figures.parts:
         for name in ("num_vertices", "num_inner", "num_train", "num_edges"):
             total = "num_vertices" if name == "num_inner" else name

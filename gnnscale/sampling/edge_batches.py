@@ -34,7 +34,7 @@ class Candidates:
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> Candidates:
-        """Group vertices by ``kinds`` ``[num_vertices]``, numbered from 0; -1 for no candidate."""
+        """Return the candidates by ``kinds`` ``[num_vertices]`` from 0 on; -1: no candidate."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
         counts = np.bincount(kinds[vertices], minlength=1)
@@ -43,13 +43,13 @@ class Candidates:
 
     @property
     def content(self) -> str:
-        """Hex digest, which differs for other kinds."""
+        """Hex digest of ``kinds``, which tells different candidates apart."""
         return hashlib.blake2b(self.kinds.tobytes(), digest_size=16).hexdigest()
 
     def draw(
         self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int
     ) -> Int64Array:
-        """Draw ``[n, count]`` int64 candidates, uniformly among the kind of each destination.
+        """Return ``[n, count]`` int64 candidates, drawn among the kind of each destination.
 
         ``edges`` ``[n]`` are numbers of edges, which fix the draws (with replacement) together with
         seed and step. ``destinations`` ``[n]`` are candidates.
@@ -74,7 +74,10 @@ def draw_candidates(
     seed: int,
     step: int,
 ) -> Int64Array:
-    """Draw as ``Candidates.draw`` does, or among all vertices if ``candidates`` is None."""
+    """Return ``[n, count]`` int64 negatives of ``edges`` by ``Candidates.draw``.
+
+    ``candidates`` None: all ``num_vertices`` vertices are candidates.
+    """
     if candidates is None:
         return ops.draw_negatives(edges, count, num_vertices, seed=seed, step=step)
     return candidates.draw(edges, destinations, count, seed=seed, step=step)
@@ -82,7 +85,7 @@ def draw_candidates(
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSeeds:
-    """Input of the sampler for a mini-batch of edges."""
+    """Seeds of a mini-batch of edges, the predicted edges, and edges without messages."""
 
     vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
     links: Links  #: the edges, by positions among the seeds
@@ -91,7 +94,7 @@ class LinkSeeds:
 
 
 class StepEdges:
-    """Edges that all devices together train in a step, which every device can compute."""
+    """Callable that returns the edges of a step, of all devices together, on any device."""
 
     def __init__(self, order: seed_order.SeedOrder) -> None:
         """Read ``order``, whose seeds are numbers of edges."""
@@ -109,7 +112,7 @@ class StepEdges:
 
 
 class LinkSampler(minibatch.WrappingSampler):
-    """Samples for edges with a sampler of vertices.
+    """Sampler for link prediction: a vertex sampler starts from ends of edges and negatives.
 
     A seed is the number of an edge in ``edges`` ``[num_edges, 2]``. Each edge gets
     ``num_negatives`` vertices in place of its destination, drawn uniformly among its candidates
@@ -148,7 +151,7 @@ class LinkSampler(minibatch.WrappingSampler):
         return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return the sampler's input for the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        """Return the vertex sampler's seeds, and links, of edges ``seeds`` ``[n]`` at ``step``."""
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
             self._candidates,
@@ -173,7 +176,7 @@ class LinkSampler(minibatch.WrappingSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSampling(minibatch.SamplerConfig):
-    """Sampling for edges, by the options for vertices."""
+    """Configuration of ``LinkSampler``; ``vertices`` configures its vertex sampler."""
 
     vertices: minibatch.SamplerConfig
     edges: IntArray
@@ -202,7 +205,7 @@ class LinkSampling(minibatch.SamplerConfig):
 
 
 class EdgeSampler(minibatch.WrappingSampler):
-    """Samples for labeled edges with a sampler of vertices.
+    """Sampler for labels of edges: a vertex sampler starts from the edges' ends.
 
     A seed is the row of an edge in ``ends`` ``[num_rows, 2]`` and in ``features`` ``[num_rows,
     num_edge_features]``. All edges send messages, including predicted edges: their features are
@@ -243,7 +246,7 @@ def edge_links(
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSampling(minibatch.SamplerConfig):
-    """Sampling for labeled edges, by the options for vertices."""
+    """Configuration of ``EdgeSampler``; ``vertices`` configures its vertex sampler."""
 
     vertices: minibatch.SamplerConfig
     ends: IntArray
@@ -261,7 +264,7 @@ class EdgeSampling(minibatch.SamplerConfig):
 
 
 def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -> MiniBatch:
-    """Return ``batch`` without messages along some edges, in any of its layers.
+    """Return ``batch`` without messages, in any layer, along the edges given by both ends.
 
     Edge i leads from ``sources[i]`` to ``destinations[i]``, global ids ``[n]``.
     """
@@ -285,21 +288,24 @@ class _EdgeSet:
         self._keys = np.unique(src * self._base + dst)
 
     def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
-        """Return which edges from ``src`` ``[n]`` to ``dst`` ``[n]`` are in the set."""
+        """Return ``[n]``, whether the edge from ``src[i]`` to ``dst[i]`` is in the set."""
         src, dst = src.astype(np.int64), dst.astype(np.int64)
         is_in_range = (src < self._base) & (dst < self._base)
         return is_in_range & _contained(src * self._base + dst, self._keys)
 
 
 def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
-    """Return whether each of ``values`` is in ``ascending``."""
+    """Return a mask of the ``values`` that are in ``ascending``."""
     positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     contained: BoolArray = ascending[positions] == values
     return contained
 
 
 def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
-    """Return ``block`` without ``edges``, whose destinations are ``rows``."""
+    """Return ``block`` without messages along ``edges``; ``rows`` are their destinations.
+
+    ``vertices`` are the global ids of local ids, ``rows`` local ids.
+    """
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]
     # Positions of these rows' edges: runs that start at the rows' offsets.

@@ -10,7 +10,7 @@ from gnnscale.sampling.neighbor import check_fanouts
 
 
 class LaborSampler:
-    """Keeps up to ``fanouts[h]`` in-neighbors of a vertex, and prefers the same ones everywhere.
+    """Sampler of up to ``fanouts[h]`` in-neighbors of a vertex, by one random number a neighbor.
 
     Every vertex ``t`` has a random number ``r_t`` at a hop. A vertex of degree ``d`` keeps its
     ``k`` neighbors of the smallest numbers: sequential Poisson sampling, as GraphBolt's
@@ -85,7 +85,7 @@ class LaborSampler:
         )
 
     def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
-        """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
+        """Return the input frontier of ``sample(seeds, step)``, faster than a mini-batch."""
         vertices, indptrs = self._native.reach_labor(
             seeds,
             self.fanouts,

@@ -9,7 +9,7 @@ from gnnscale.sampling import minibatch
 
 
 class LayerSampler:
-    """Keeps at most ``layer_sizes[h]`` vertices among all in-neighbors of hop ``h``.
+    """Sampler of at most ``layer_sizes[h]`` vertices among all in-neighbors of hop ``h``.
 
     A vertex is kept with probability proportional to its degree (FastGCN's importance for an
     unweighted graph), by priority sampling. This is sampling without replacement; weighting by

@@ -1,4 +1,4 @@
-"""The record that passes from the sampler to the model, and the sampler protocol."""
+"""Mini-batches, which pass from the sampler to the model, and the sampler protocol."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Block:
 
     @property
     def edge_factors(self) -> Float32Array | None:
-        """``[num_edges]`` float32, importance times weight of each message; None for 1."""
+        """``[num_edges]`` float32, importance times weight of each message. None: all are 1."""
         if self.importance is None or self.edge_weights is None:
             return self.edge_weights if self.importance is None else self.importance
         return self.importance * self.edge_weights
@@ -59,7 +59,7 @@ class Block:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its arrays."""
+        """Bytes of the block's arrays."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
@@ -68,16 +68,16 @@ class Links:
     """Edges that a mini-batch predicts: their existence, or their labels."""
 
     sources: Int32Array  #: ``[n]`` int32 positions of the edges' sources among the seeds
-    #: ``[n, 1 + k]`` int32 positions of their destinations, and of k negatives each
+    #: ``[n, 1 + k]`` int32 positions of each edge's destination, and of its k negatives
     destinations: Int32Array
-    #: ``[n]`` rows of the edges' labels. None: edges are told from negatives
+    #: ``[n]`` rows of the edges' labels. None: the model tells edges from negatives
     rows: IntArray | None = None
     #: ``[n, num_edge_features]`` float32 features of labeled edges. None: no features
     features: Float32Array | None = None
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its arrays."""
+        """Bytes of the arrays of edges."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
@@ -91,7 +91,7 @@ class MiniBatch:
 
     seed: int  #: the run's seed
     step: int  #: global step that, with the run's seed, determines every random choice
-    num_seeds: int  #: number of the model's output rows
+    num_seeds: int  #: number of seeds, each with an output row of the model
     input_vertices: IntArray  #: ``[blocks[0].num_src]`` global vertex ids
     blocks: tuple[Block, ...]  #: from the input layer to the output layer
     #: predicted edges between seeds. None: the seeds themselves are predicted
@@ -104,23 +104,23 @@ class MiniBatch:
 
     @property
     def first_seed(self) -> int:
-        """The first seed, of one at least."""
+        """Global id of the first seed; a mini-batch has one at least."""
         return int(self.seeds[0])
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of its arrays."""
+        """Bytes of all arrays of the mini-batch."""
         links = 0 if self.links is None else self.links.num_bytes
         return self.input_vertices.nbytes + links + sum(block.num_bytes for block in self.blocks)
 
     @property
     def num_edges(self) -> int:
-        """Edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
+        """Number of edges over all layers, the numerator of MTEPS (HyScale-GNN eq. 5)."""
         return sum(block.num_edges for block in self.blocks)
 
     @property
     def num_vertices(self) -> int:
-        """Vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
+        """Number of vertices over all layers 0..L, the numerator of NVTPS (HitGNN eq. 3)."""
         return self.num_seeds + sum(block.num_src for block in self.blocks)
 
 
@@ -141,12 +141,12 @@ class InputFrontier:
 
     @property
     def num_edges(self) -> int:
-        """Edges over all hops."""
+        """Number of sampled edges over all hops."""
         return sum(int(indptr[-1]) for indptr in self.indptrs)
 
     @property
     def num_lists(self) -> int:
-        """Lists that are read, over all hops."""
+        """Number of adjacency lists that the mini-batch reads, over all hops."""
         return sum(len(indptr) - 1 for indptr in self.indptrs)
 
 
@@ -173,7 +173,7 @@ class WrappingSampler:
 
     @property
     def num_threads(self) -> int:
-        """Threads of one call; may be changed between calls."""
+        """Number of threads of one call; may be changed between calls."""
         return self._sampler.num_threads
 
     @num_threads.setter
@@ -219,7 +219,7 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return a copy of a list or tuple; native code checks the numbers themselves."""
+    """Return ``values``, a list or tuple, as a new list; TypeError, with ``name``: neither."""
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
     return list(values)
@@ -234,7 +234,10 @@ def to_minibatch(
     weight_sums: Float32Array | None = None,
     num_threads: int = 1,
 ) -> MiniBatch:
-    """Order the hops of a native sample as blocks, inputs first; ``weight_sums`` by vertex."""
+    """Return a native sample as a mini-batch: its hops become blocks, inputs first.
+
+    ``weight_sums`` ``[num_vertices]`` are ``Graph.weight_sums``, read for the input vertices.
+    """
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)
     blocks = tuple(

@@ -10,7 +10,7 @@ from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
 
-#: Fan-out with replacement, which is taken whatever the degree; native code has the same limit.
+#: Largest fan-out with replacement, as in native code: so many are drawn whatever the degree.
 _MAX_REPLACED = 1 << 20
 
 
@@ -67,7 +67,7 @@ class _FanoutSampler:
 
 
 class NeighborSampler(_FanoutSampler):
-    """Keeps up to ``fanouts[h]`` in-neighbors of every vertex reached at hop ``h``.
+    """Sampler of up to ``fanouts[h]`` in-neighbors of every vertex reached at hop ``h``.
 
     The neighbors of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
     any number of threads, and any split of the seeds over workers, gives the same answer.
@@ -78,7 +78,7 @@ class NeighborSampler(_FanoutSampler):
         return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
 
     def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
-        """Return what the mini-batch of ``seeds`` at ``step`` reads, in less time."""
+        """Return the input frontier of ``sample(seeds, step)``, faster than a mini-batch."""
         vertices, indptrs = self._native.reach_neighbors(
             seeds, self.fanouts, step=step, **self._choices()
         )
@@ -86,7 +86,7 @@ class NeighborSampler(_FanoutSampler):
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Raise ConfigError for fan-outs that no neighbor sampler can have."""
+    """Raise ConfigError unless there are 1 to 16 fan-outs, each -1 or positive and in range."""
     if not fanouts:
         raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
     check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
@@ -152,7 +152,7 @@ class NeighborSampling(_FanoutSampling):
 
 
 class WeightedSampler(_FanoutSampler):
-    """Draws up to ``fanouts[h]`` in-neighbors of a vertex with probability by edge weight.
+    """Sampler of up to ``fanouts[h]`` in-neighbors of a vertex with probability by edge weight.
 
     Neighbors are drawn one after the other, each with probability proportional to its edge's weight
     among the remaining neighbors. An alias table of every list (Vose, 1991) finds the 16 edges of a
@@ -187,7 +187,7 @@ class WeightedSampling(_FanoutSampling):
 
 
 class TruncatedSampler(minibatch.WrappingSampler):
-    """Samples all hops but the last, whose block is empty, as its aggregates are precomputed."""
+    """Sampler of all hops but the last, whose block is empty: its aggregates are precomputed."""
 
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
         """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
@@ -203,7 +203,7 @@ class TruncatedSampler(minibatch.WrappingSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedSampling(minibatch.SamplerConfig):
-    """Sampling by ``fanouts`` without the last hop."""
+    """Configuration of ``TruncatedSampler``: the sampler ``whole`` without its last hop."""
 
     whole: minibatch.SamplerConfig
 
@@ -220,5 +220,5 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
-    """Return the sampling without the last hop. None: the last hop does not take all neighbors."""
+    """Return ``sampler`` without its last hop. None: the last hop does not take all neighbors."""
     return TruncatedSampling(whole=sampler) if sampler.is_full_neighborhood else None

@@ -28,7 +28,7 @@ Vertices = IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeeds:
-    """Seeds of one step."""
+    """Seeds of one step, and their numbers by device."""
 
     seeds: Vertices  #: ``[n]`` seeds of all devices, device by device
     counts: tuple[int, ...] | None = None  #: seeds of each device. None: any split is valid
@@ -39,11 +39,11 @@ class SeedOrder(Protocol):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
 
     @property
     def batch_size(self) -> int:
-        """Seeds of a full mini-batch, over all devices."""
+        """Number of seeds of a full mini-batch, over all devices."""
 
     @property
     def movable(self) -> bool:
@@ -61,7 +61,7 @@ class SeedOrderConfig(ABC):
     def order(
         self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
     ) -> SeedOrder:
-        """Return the order of the training vertices ``[n]``; a mini-batch counts all devices."""
+        """Return the order of ``train_idx`` ``[n]``; ``batch_size`` counts all devices' seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Shuffled(SeedOrderConfig):
     def order(
         self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
     ) -> ShuffledOrder:
-        """Return the order of a run."""
+        """Return the seed order of ``train_idx`` ``[n]``, shuffled by ``seed`` and epoch."""
         return ShuffledOrder(train_idx, batch_size=batch_size, seed=seed)
 
 
@@ -99,7 +99,7 @@ class ShuffledOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
         return -(-len(self._train_idx) // self.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
@@ -139,10 +139,10 @@ class _BackgroundPermutation:
 
 
 class CheckedOrder:
-    """Seed order that raises as soon as an epoch does not train every vertex exactly once."""
+    """Seed order that raises ConfigError if an epoch does not train every vertex exactly once."""
 
     def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
-        """Check ``order`` against the training vertices ``[n]``, and the devices of the plan."""
+        """Check ``order`` against the training vertices ``[n]`` and the number of devices."""
         self.batch_size = order.batch_size
         self.movable = order.movable
         self.steps_per_epoch = order.steps_per_epoch
@@ -190,7 +190,7 @@ class FullBatches:
     """Full mini-batches of a seed order, in its order; incomplete mini-batches are dropped."""
 
     def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
-        """Drop the incomplete mini-batches of ``order``; ``trains`` requires an equal number."""
+        """Drop incomplete mini-batches of ``order``; ``trains``: all epochs need equal numbers."""
         self._order = order
         self._trains = trains
         self.batch_size = order.batch_size
@@ -199,7 +199,7 @@ class FullBatches:
         self.steps_per_epoch = sum(1 for _ in self._full(0))
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of each step of ``epoch``; ConfigError for another number of steps."""
+        """Yield the seeds of full steps; ConfigError if training gets too many or too few."""
         num_steps = 0
         for step in self._full(epoch):
             num_steps += 1
@@ -266,11 +266,11 @@ def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") 
 def two_stage_schedule(
     sizes: Sequence[int], batch_sizes: Sequence[int]
 ) -> Iterator[list[list[tuple[int, int]]]]:
-    """Yield for every step, and for each of its devices, the parts and numbers of its seeds.
+    """Yield for every step a list by device of pairs: a part, and the number of its seeds.
 
-    This is Algorithm 3. Stage 1 lasts while every part has seeds left: device i takes a mini-batch
-    of part i. In stage 2 the devices whose part is empty take an extra mini-batch each, in turn
-    from the parts with seeds at the start of the step.
+    This is HitGNN's Algorithm 3. Stage 1 lasts while every part has seeds left: device i takes a
+    mini-batch of part i. In stage 2 the devices whose part is empty take an extra mini-batch each,
+    in turn from the parts with seeds at the start of the step.
 
     The paper counts mini-batches of equal size. Here a device takes the seeds that its part lacks
     for a full mini-batch like an extra mini-batch. Otherwise an epoch could end with a step of a
@@ -318,11 +318,11 @@ class TwoStageOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of every epoch."""
+        """Number of steps in every epoch."""
         return len(self._steps)
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of each step of ``epoch``, those of device 0 first."""
+        """Yield the seeds of each step of ``epoch``, device by device."""
         orders = [self._shuffled(part, epoch) for part in range(len(self._parts))]
         num_taken = [0] * len(orders)
         for step in self._steps:

@@ -18,7 +18,7 @@ _SLICE_ENTRIES = 1 << 20
 
 
 def slices(num_entries: int) -> Iterator[slice]:
-    """Yield slices that cover ``num_entries``."""
+    """Yield slices of at most 2^20 entries that cover ``num_entries``."""
     for first in range(0, num_entries, _SLICE_ENTRIES):
         yield slice(first, min(first + _SLICE_ENTRIES, num_entries))
 
@@ -30,7 +30,7 @@ def sum_at(values: Array, at: Array) -> Any:
 
 
 def out_degree(graph: Graph) -> Int32Array:
-    """Count the lists that contain each vertex (PaGraph, Lin et al. 2020, section 3.1).
+    """Return int32 out-degrees: lists that contain each vertex (PaGraph, Lin et al. 2020, 3.1).
 
     Uniform sampling reads a vertex more often, the more lists contain it. 12 bytes per vertex.
     """
@@ -107,7 +107,7 @@ def pagerank(
 
 @dataclass(frozen=True, kw_only=True)
 class Inclusion:
-    """Expected reads of each vertex by a mini-batch."""
+    """Expected reads of each vertex's row and list by a mini-batch."""
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array

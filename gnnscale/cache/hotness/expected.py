@@ -13,7 +13,7 @@ from gnnscale.core import Array, Float32Array, Int32Array
 
 
 class LaterEpochs:
-    """Estimated row of H_F or H_T of a group of devices, for each epoch after the first."""
+    """Estimated reads of rows (H_F) or lists (H_T) by a group of devices in a later epoch."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class LaterEpochs:
         *,
         max_count: float | None = None,
     ) -> None:
-        """Prepare to estimate from ``counts`` of devices and ``expected`` reads of a model.
+        """Prepare to estimate from ``counts`` by device, and a model's ``expected`` reads.
 
-        ``first_half`` are reads of ``compared_vertices`` in the ``share`` of the first batches.
+        ``first_half`` are reads of ``compared_vertices`` in the first batches, a ``share`` of all.
         """
         self._max_count = max_count
         self._counts, self._expected = counts, expected
@@ -63,11 +63,11 @@ class ExpectedReads:
     num_epochs: int  #: epochs of the run
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
+        """Return ``[num_vertices]`` reads of rows, H_F summed over ``devices``: A_F."""
         return self._sum(self.first.sum_rows(devices), self.rows, devices)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
+        """Return ``[num_vertices]`` reads of lists, H_T summed over ``devices``: A_T."""
         return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
@@ -93,9 +93,10 @@ def expect_reads(
     *,
     num_epochs: int,
 ) -> ExpectedReads:
-    """Estimate the reads of a run's epochs from its first epoch, by groups of devices.
+    """Return estimated reads of a run's epochs, from the first epoch, by groups of devices.
 
-    Without groups, later epochs equal the first. ``include`` models a batch of some devices.
+    Without groups, later epochs equal the first. ``include`` returns the expected reads of a batch
+    by devices and batch size.
     """
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
@@ -153,7 +154,10 @@ class AverageReads:
     num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the mean reads of rows; ``counted`` are those of the first epoch, if known."""
+        """Return the device's mean reads of the rows of ``vertices`` in an epoch.
+
+        ``counted`` are the reads in the first epoch. None: they are counted here.
+        """
         scale = self._scale(Presampled.num_rows, device)
         return self._at(Presampled.rows_at, scale, device, vertices, counted)
 
@@ -163,20 +167,20 @@ class AverageReads:
         return self._at(Presampled.lists_at, scale, device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
-        """Return the rows that the device reads in an epoch."""
+        """Return the number of rows that the device reads in an epoch."""
         return self.first.num_rows(device)
 
     def num_list_reads(self, device: int) -> int:
-        """Return N_TSUM of the device."""
+        """Return the number of the device's list reads in an epoch, N_TSUM."""
         return self.first.num_list_reads(device)
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return A_F, ``[num_vertices]``: the sum of H_F over ``devices``."""
+        """Return ``[num_vertices]`` reads of rows, H_F summed over ``devices``: A_F."""
         scales = {device: self._scale(Presampled.num_rows, device) for device in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return A_T, ``[num_vertices]``: the sum of H_T over ``devices``."""
+        """Return ``[num_vertices]`` reads of lists, H_T summed over ``devices``: A_T."""
         scales = {device: self._scale(Presampled.num_list_reads, device) for device in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
 

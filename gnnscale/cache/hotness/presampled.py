@@ -23,7 +23,7 @@ _ALMOST_SURE = 1 - 2.0**-24
 
 
 def compared_vertices(num_vertices: int) -> slice:
-    """Return the vertices whose counts in an epoch's halves are compared."""
+    """Return the slice of vertices, about 2^20 at most, whose counts in two halves are compared."""
     return slice(None, None, -(-num_vertices // _MAX_COMPARED) or 1)
 
 
@@ -66,7 +66,7 @@ def credible(
 
 
 class _Model:
-    """Error of a model's expectation, octave by octave."""
+    """Estimator that weighs a model's expectations against counts, octave by octave."""
 
     def __init__(self, counts: Int32Array, expected: Float32Array, max_count: float | None) -> None:
         self._max_count = max_count
@@ -92,7 +92,7 @@ class _Model:
     def compare(
         self, counts: Int32Array, expected: Float32Array, first_half: Int32Array, share: float
     ) -> None:
-        """Separate model errors from chance, by the counts of two halves."""
+        """Set each octave's model error and chance, by the counts of two halves."""
         picks = self._picks(expected)
         mean = self._corrected(picks)
         # The fitted octave nearest to the vertex's octave.
@@ -130,7 +130,7 @@ class _Model:
         return picks
 
     def _corrected(self, picks: Array) -> Float64Array:
-        """Return m after the correction of the picks."""
+        """Return the model's expectations, corrected by the factors at ``picks``."""
         factors: Float64Array = np.exp2(self._at(picks, self._log_factors))
         if self._max_count is None:
             factors *= picks
@@ -139,7 +139,7 @@ class _Model:
         return mean
 
     def _at(self, picks: Array, by_octave: Float64Array) -> Float64Array:
-        """Interpolate values of the fitted octaves at ``picks``."""
+        """Return values at ``picks``, interpolated between fitted octaves' ``by_octave``."""
         middles = self._fitted + _FIRST_OCTAVE - 0.5
         logs = np.log2(np.maximum(picks, np.finfo(np.float32).tiny))
         values: Float64Array = np.interp(logs, middles, by_octave)
@@ -161,9 +161,9 @@ def _octaves(expected: Array) -> Int64Array:
 class HalfReads:
     """Reads of about the first half of the batches, of the vertices of ``compared_vertices``."""
 
-    rows: Int32Array  #: as in ``DeviceReads``
-    lists: Int32Array  #: as in ``DeviceReads``
-    num_batches: int  #: number of batches
+    rows: Int32Array  #: reads of rows, as in ``DeviceReads``
+    lists: Int32Array  #: reads of lists, as in ``DeviceReads``
+    num_batches: int  #: number of batches in the half
 
 
 @dataclass(kw_only=True)
@@ -194,42 +194,42 @@ class DeviceReads:
 class Presampled:
     """Reads of presampled batches by device: the matrices H_F and H_T."""
 
-    reads: Mapping[int, DeviceReads] = field(repr=False)  #: by position in the plan
+    reads: Mapping[int, DeviceReads] = field(repr=False)  #: by device position in the plan
     num_epochs: int  #: number of presampled epochs
-    num_threads: int = 1  #: threads of sums
+    num_threads: int = 1  #: threads that add up reads
 
     def of(self, device: int) -> DeviceReads:
         """Return the reads of the device at position ``device``."""
         return self.reads[device]
 
     def rows_of(self, device: int) -> Int32Array:
-        """Return the device's row of H_F."""
+        """Return ``[num_vertices]`` batches of the device that read each row, of H_F."""
         return self.reads[device].rows
 
     def lists_of(self, device: int) -> Int32Array:
-        """Return the device's row of H_T."""
+        """Return ``[num_vertices]`` reads of each adjacency list by the device, of H_T."""
         return self.reads[device].lists
 
     def sum_rows(self, devices: Sequence[int]) -> Int32Array:
-        """Return A_F: the sum of H_F over ``devices``."""
+        """Return ``[num_vertices]`` reads of rows, H_F summed over ``devices``: A_F."""
         rows = [self.rows_of(device) for device in devices]
         return add_counts(rows, num_threads=self.num_threads)
 
     def sum_lists(self, devices: Sequence[int]) -> Int32Array:
-        """Return A_T: the sum of H_T over ``devices``."""
+        """Return ``[num_vertices]`` reads of lists, H_T summed over ``devices``: A_T."""
         lists = [self.lists_of(device) for device in devices]
         return add_counts(lists, num_threads=self.num_threads)
 
     def rows_at(self, device: int, vertices: Array) -> int:
-        """Return the device's reads of the rows of ``vertices``."""
+        """Return the number of the device's reads of the rows of ``vertices``."""
         return int(sum_at(self.rows_of(device), vertices))
 
     def lists_at(self, device: int, vertices: Array) -> int:
-        """Return the device's reads of the lists of ``vertices``."""
+        """Return the number of the device's reads of the lists of ``vertices``."""
         return int(sum_at(self.lists_of(device), vertices))
 
     def num_rows(self, device: int) -> int:
-        """Return the rows that the device reads."""
+        """Return the number of rows that the device reads."""
         return self.reads[device].num_rows
 
     def num_list_reads(self, device: int) -> int:
@@ -238,7 +238,7 @@ class Presampled:
 
 
 def add_counts(rows: Sequence[Int32Array], *, num_threads: int = 1) -> Int32Array:
-    """Add up counts, saturating at 2^31 - 1."""
+    """Return the elementwise sum of ``rows``, saturating at 2^31 - 1."""
     if len(rows) == 1:
         return rows[0]
     total = np.empty_like(rows[0])
@@ -263,7 +263,7 @@ def presample(
     num_steps: int | None = None,
     advance: Callable[[int], None] = lambda amount: None,
 ) -> Presampled:
-    """Sample the first ``num_steps`` (None: all) of ``epochs``, and count the reads of ``devices``.
+    """Return the reads of ``devices`` in the first ``num_steps`` (None: all) of each of ``epochs``.
 
     Several batches are sampled at a time; their order is irrelevant. Takes about 16 bytes per
     device and vertex.

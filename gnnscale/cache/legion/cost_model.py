@@ -81,12 +81,12 @@ class CliqueCost:
     #: prefix sums of the reads of the lists in Q_T, a_T: traversed edges and offsets. The paper's
     #: a_T counts edges only, though N_TSUM counts both
     list_hotness: PrefixSums
-    total_list_hotness: float  #: sum over all vertices
+    total_list_hotness: float  #: reads of the lists of all vertices
     row_bytes: int  #: bytes of a feature row, D·s of eq. 6
     row_hotness: PrefixSums  #: prefix sums of the reads of the rows in Q_F, a_F
-    total_row_hotness: float  #: sum over all vertices
+    total_row_hotness: float  #: reads of the rows of all vertices
     n_tsum: float  #: N_TSUM, sampling transactions without a cache
-    row_transactions: float  #: ⌈D·s / CLS⌉ of eq. 8
+    row_transactions: float  #: link requests of a missed row, ⌈D·s / CLS⌉ of eq. 8
     list_price: (
         float  #: link bytes of a sampling transaction; all transactions are equal in the paper
     )
@@ -101,20 +101,20 @@ class CliqueCost:
         return np.minimum(feature_bytes // self.row_bytes, self.row_hotness.num_numbers)
 
     def n_t(self, list_hotness: Any) -> Any:
-        """Return the sampling transactions with cached lists of ``list_hotness``, eq. 4 and 5."""
+        """Return the sampling transactions if caches serve ``list_hotness`` reads, eq. 4 and 5."""
         return self.n_tsum * (1 - list_hotness / max(self.total_list_hotness, 1))
 
     def rows_missed(self, row_hotness: Any) -> Any:
-        """Return U_F, the rows over the link if the cached rows have ``row_hotness``, eq. 7."""
+        """Return U_F, the rows over the link if caches serve ``row_hotness`` reads, eq. 7."""
         return self.total_row_hotness - row_hotness
 
     def price(self, list_hotness: Any, row_hotness: Any) -> Any:
-        """Return the link cost of sampling and reading rows, in bytes."""
+        """Return the link cost in bytes if caches serve these reads of lists and rows."""
         sampling = self.list_price * self.n_t(list_hotness)
         return sampling + self.row_price * self.rows_missed(row_hotness)
 
     def topology_bytes(self, alpha: float) -> int:
-        """Return m_T, the memory for lists at ``alpha``."""
+        """Return m_T, the bytes for lists at their share ``alpha`` of the memory."""
         return min(int(alpha * self.budget_bytes), self.budget_bytes)
 
     def point(self, alpha: float) -> CurvePoint:
@@ -144,7 +144,7 @@ def grid_alpha(cost: CliqueCost) -> float:
 
 
 def best_num_lists(cost: CliqueCost) -> int:
-    """Return the exact number of lists of Q_T with the lowest price.
+    """Return the number of lists of Q_T to cache at the lowest price, by an exact search.
 
     The price falls only when one more list fits, so the best division ends with a list.
     """

@@ -28,7 +28,7 @@ _STRIDE = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueContent:
-    """Vertices that the K devices of a clique cache."""
+    """Vertices that the K devices of a clique cache, with their bytes and reads."""
 
     vertices: list[Array]  #: vertices of each device, hottest first
     bytes: Int64Array  #: ``[K]`` int64 cached bytes
@@ -71,7 +71,7 @@ class HotVertices:
 def _share(
     task: CacheTask, order: Array, local: Sequence[Int32Array], capacities: Int64Array, **sizes: Any
 ) -> CliqueContent:
-    """Assign vertices to devices by local preference (Algorithm 1, step 3)."""
+    """Return each device's vertices of ``order``, by ``local`` reads (Algorithm 1, step 3)."""
     threads = task.num_threads
     shared = ops.share_out(order, local, capacities=capacities, num_threads=threads, **sizes)
     assert shared.reads is not None
@@ -83,7 +83,7 @@ def _share(
 
 
 def _list_bytes(task: CacheTask) -> dict[str, Any]:
-    """Return the size of a cached list (eq. 3), as arguments of native operations."""
+    """Return keyword arguments of native operations for the bytes of cached lists (eq. 3)."""
     return {
         "bytes_per_vertex": BYTES_PER_LIST,
         "offsets": task.graph.indptr,
@@ -96,7 +96,7 @@ def _list_reads(
     devices: Sequence[int],
     reads: presampled.Presampled | expected.ExpectedReads | expected.AverageReads,
 ) -> Array:
-    """Return A_T of the sampling devices in ``devices``."""
+    """Return ``[num_vertices]`` reads of lists, A_T, by the sampling devices in ``devices``."""
     samplers = [device for device in devices if task.device_at[device].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
@@ -106,7 +106,7 @@ def _list_reads(
 def candidates(
     task: CacheTask, clique: Sequence[int], reads: presampled.Presampled | expected.ExpectedReads
 ) -> HotVertices:
-    """Add up the hotness of a clique's devices, and sort by it (Algorithm 1, steps 1 and 2).
+    """Return a clique's vertices, sorted by its devices' hotness (Algorithm 1, steps 1 and 2).
 
     ``reads`` rank the vertices, ties by out-degree; ``task.counted`` gives their hotness.
     """
@@ -157,7 +157,7 @@ def _sums(
 
 
 def _total(hotness: Array) -> float:
-    """Return the sum, exact for integers."""
+    """Return the sum of ``hotness``, exact for integers."""
     is_integer = np.issubdtype(hotness.dtype, np.integer)
     total: float = hotness.sum(dtype=np.int64 if is_integer else np.float64).item()
     return total
@@ -191,7 +191,7 @@ class Legion(CachePlannerConfig):
 
     @property
     def policy(self) -> str:
-        """The name in reports."""
+        """Name of the policy in reports."""
         return "legion"
 
     @property
@@ -200,7 +200,7 @@ class Legion(CachePlannerConfig):
         return True
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Plan each clique on its own."""
+        """Return the plan of all cliques, each planned on its own."""
         planned = [self._plan_clique(task, clique) for clique in task.cliques]
         devices = [pair for plan in planned for pair in zip(plan.caches, plan.traffic, strict=True)]
         devices.sort(key=lambda pair: pair[0].device)
@@ -222,7 +222,7 @@ class Legion(CachePlannerConfig):
             num_lists = best_num_lists(cost)
         else:
             num_lists = cost.num_lists(cost.topology_bytes(self.alpha))
-        lists, rows = _fill(task, clique, hot, cost, num_lists)
+        lists, rows = _contents(task, clique, hot, cost, num_lists)
         return _CliquePlan(
             caches=_caches(task, clique, lists, rows),
             traffic=_predict(task, clique, lists, rows),
@@ -270,7 +270,7 @@ def _mean(
     price: Callable[[CacheDevice], float],
     weight: Callable[[CacheDevice], int],
 ) -> float:
-    """Return the mean price of the members' reads; their links may differ."""
+    """Return the mean of ``price`` over members, weighted by their reads, ``weight``."""
     prices = [price(member) for member in members]
     if len(set(prices)) == 1:
         return prices[0]
@@ -281,10 +281,13 @@ def _mean(
     return sum(p * weight for p, weight in zip(prices, weights, strict=True)) / total
 
 
-def _fill(
+def _contents(
     task: CacheTask, clique: Sequence[int], hot: HotVertices, cost: CliqueCost, num_lists: int
 ) -> tuple[CliqueContent, CliqueContent]:
-    """Fill the caches by hotness: lists first, then rows into the remaining memory."""
+    """Return each device's lists, of the ``num_lists`` hottest, and rows for the memory left.
+
+    Only lists that fit into a device's memory besides its reserve for rows are included.
+    """
     budgets = [task.device_at[device].budget_bytes for device in clique]
     # Each device reserves an equal share of its memory for the rows that fit with the lists.
     num_rows = int(cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists)))
@@ -312,7 +315,7 @@ def _caches(
 def _predict(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[CacheTraffic]:
-    """Return the expected reads of each device, by memory."""
+    """Return the expected reads of each device, by the memory that serves them."""
     reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
         row_reads, list_reads = {}, {}

@@ -39,18 +39,18 @@ class NpzReader:
 
     @property
     def names(self) -> list[str]:
-        """Names of the arrays."""
+        """Names of the arrays in the archive."""
         return [name.removesuffix(".npy") for name in self._archive.names]
 
     def __contains__(self, name: str) -> bool:
         return f"{name}.npy" in self._archive.names
 
     def source(self, name: str) -> str:
-        """The name of an array in errors."""
+        """Return the path of an array for errors."""
         return f"{self.path}/{name}.npy"
 
     def text(self, name: str) -> bytes:
-        """Return the last 16 bytes of a small array without NULs, a word as SciPy stores it."""
+        """Return a word that SciPy stored: a small array's last 16 bytes without NULs."""
         data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
         return data[-16:].replace(b"\0", b"")
 
@@ -178,7 +178,7 @@ class ArrayFolder:
         return os.path.lexists(self.path / f"{name}.npy")
 
     def source(self, name: str) -> str:
-        """The name of an array in errors."""
+        """Return the path of an array for errors."""
         return f"{self.path}/{name}.npy"
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:

@@ -61,7 +61,7 @@ def _run(data: bytes, source: object) -> Any:
 
 
 def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
-    """Return the array of a record; GraphError if it is missing or has another form."""
+    """Return the array of a pickled record; GraphError unless it has ``axes`` and ``kinds``."""
     if not isinstance(value, safe_pickle_types.ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
     check_array(value.array, axes=axes, kinds=kinds, source=source)
@@ -69,7 +69,7 @@ def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
 
 
 def sparse_fields(value: object, *, source: object) -> dict[Any, Any]:
-    """Return the attributes of a CSR matrix; GraphError if ``value`` is not a CSR matrix."""
+    """Return a pickled CSR matrix's attributes by name; GraphError: ``value`` is no CSR matrix."""
     if not isinstance(value, safe_pickle_types.SparseRecord):
         raise GraphError(f"{source}: holds {quoted(value)}, not a sparse matrix")
     return value.fields
@@ -147,7 +147,7 @@ class _StackMachine:
             target[key] = value
 
     def name(self, name: str) -> None:
-        """Push the record of a known name; refuse all other names."""
+        """Push the ``Global`` of a name that plain data may contain; else raise PickleError."""
         # Modules that Python 3 renamed.
         for old, new in (("__builtin__.", "builtins."), ("copy_reg.", "copyreg.")):
             if name.startswith(old):
@@ -199,7 +199,7 @@ def _dict(machine: _StackMachine, argument: object) -> None:
 
 
 def _make(kind: Callable[[Any], Any]) -> Callable[[_StackMachine, Any], None]:
-    """Return the action that replaces the objects above the mark by ``kind`` of them."""
+    """Return the action that replaces the objects above the mark by ``kind(objects)``."""
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
 
 

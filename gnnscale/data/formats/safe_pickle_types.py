@@ -36,14 +36,14 @@ class Budget:
         self._num_bytes = num_bytes
 
     def spend(self, num_bytes: int) -> None:
-        """Subtract from the budget; PickleError if it is exhausted."""
+        """Subtract ``num_bytes`` from the budget; PickleError if it is exhausted."""
         self._num_bytes -= num_bytes
         if self._num_bytes < 0:
             raise PickleError("its arrays have more bytes than the file")
 
 
 class DtypeRecord:
-    """Number type; ``dtype`` is None until ``build`` sets the byte order."""
+    """NumPy number type in a pickle; ``dtype`` is None until ``build`` sets the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -66,7 +66,7 @@ class DtypeRecord:
 
 
 class ArrayRecord:
-    """Array; ``array`` is None until ``build`` or ``fill``."""
+    """NumPy array in a pickle; ``array`` is None until ``build`` or ``fill``."""
 
     def __init__(self) -> None:
         self.array: Array | None = None
@@ -106,13 +106,13 @@ class ArrayRecord:
 
 
 class SparseRecord:
-    """CSR matrix; ``fields`` are its attributes, unchecked."""
+    """CSR matrix in a pickle; ``fields`` are its attributes by name, unchecked."""
 
     def __init__(self) -> None:
         self.fields: dict[Any, Any] = {}
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set the attributes."""
+        """Set the attributes to ``state``; PickleError: it is no dictionary."""
         if not isinstance(state, dict):
             raise PickleError("a sparse matrix with a state of another form")
         self.fields = state
@@ -186,7 +186,7 @@ def _latin1(text: str, budget: Budget) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Return a word of up to 8 characters, pickled as str or bytes, else an empty text."""
+    """Return a word of up to 8 characters, pickled as str or bytes; else ''."""
     if isinstance(value, bytes) and len(value) <= 8:
         value = value.decode("latin1")
     return value if isinstance(value, str) and len(value) <= 8 else ""

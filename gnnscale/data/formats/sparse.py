@@ -99,7 +99,7 @@ def sparse_matrix(
 
 
 def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
-    """Raise GraphError if the dense form is far larger than the stored values."""
+    """Raise GraphError if the dense form exceeds 1 GiB plus 1,024 times the stored bytes."""
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
     allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)

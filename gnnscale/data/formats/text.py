@@ -62,7 +62,7 @@ def csv_table(
 ) -> Array:
     """Return a text file without a header as one array ``[rows, len(types)]``.
 
-    The array has up to ``max_rows``, and ``allowance`` bytes beyond a multiple of the file's size.
+    GraphError: it has over ``max_rows``, or ``allowance`` bytes and 20 times the file's size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []
@@ -109,7 +109,7 @@ def num_columns(file: Path, *, source: object) -> int:
 
 @contextmanager
 def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
-    """Open a text file for reading bytes; the arguments are those of ``csv_columns``."""
+    """Yield a stream of a text file's bytes; arguments as for ``csv_columns``."""
     if not isinstance(file, Path):
         yield file
         return
@@ -148,7 +148,7 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of full lines, about ``block_bytes`` each, with their first line from 1 on."""
+    """Yield blocks of full lines of about ``block_bytes``, each after its first line's number."""
     line, partial_line = 1, b""
     while True:
         with readable(source):

@@ -72,7 +72,7 @@ class Arrays(base.Dataset):
             check_choice("dataset.metric", self.metric, METRICS)
 
     def raw_files(self) -> list[Path]:
-        """Return the archive, or the files that are read."""
+        """Return the path of the archive, or of each file that is read."""
         path = self.raw_path()
         if not path.is_dir():
             return [path]
@@ -80,7 +80,7 @@ class Arrays(base.Dataset):
         return [file for file in files if file.exists()]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph."""
+        """Push edges, features, labels and split of the arrays into ``writer``."""
         with open_arrays(self.raw_path()) as arrays:
             unread = sorted(set(arrays.names) - _NAMES)
             if unread:
@@ -316,7 +316,7 @@ class _RowChunks:
 
 
 def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
-    """Return the number of edge features; GraphError unless there are ``num_edges`` rows."""
+    """Return the number of edge features, or 0; GraphError unless there are ``num_edges`` rows."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return 0
@@ -331,7 +331,7 @@ def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
 
 
 def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
-    """Yield chunks of the rows of edge features."""
+    """Yield matrices of consecutive rows of edge features; none without features."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return

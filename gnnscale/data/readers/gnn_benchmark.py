@@ -26,12 +26,12 @@ class GnnBenchmark(base.Dataset):
     has_split: ClassVar[bool] = False
 
     def published(self) -> remote.Published:
-        """Return the authors' file."""
+        """Return the authors' file to download."""
         file = remote.RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
         return remote.Published(name=f"gnn_benchmark-{self.name}", license="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the archive."""
+        """Return the path of the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read(self, writer: StoreWriter) -> None:

@@ -27,7 +27,7 @@ class GraphSaint(base.Dataset):
     """
 
     def raw_files(self) -> list[Path]:
-        """Return the four files."""
+        """Return the paths of the four files."""
         if not self.raw_path().is_dir():
             raise GraphError(f"{self.raw_path()}: not a folder with {', '.join(_FILES)}")
         return [self.raw_file(name) for name in _FILES]
@@ -58,7 +58,7 @@ class GraphSaint(base.Dataset):
 
 
 def _read_role(path: Path) -> list[Int64Array]:
-    """Return the training, validation and test vertices."""
+    """Return the training, validation and test vertices in a file ``role.json``."""
     role = files.parse_json(read_file(path), source=path)
     missing = [part for part in ("tr", "va", "te") if part not in role]
     if missing:

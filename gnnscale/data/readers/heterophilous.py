@@ -35,12 +35,12 @@ class Heterophilous(base.Dataset):
             raise ConfigError(f"dataset.mask={self.mask}: expected at least 0")
 
     def published(self) -> remote.Published:
-        """Return the authors' file."""
+        """Return the authors' file to download."""
         file = remote.RemoteFile(url=f"{_ADDRESS}/{self.name}.npz", sha256=_SHA256.get(self.name))
         return remote.Published(name=f"heterophilous-{self.name}", license="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the archive."""
+        """Return the path of the archive."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read(self, writer: StoreWriter) -> None:

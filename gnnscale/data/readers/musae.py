@@ -143,7 +143,7 @@ class Musae(base.Dataset):
     has_split: ClassVar[bool] = False
 
     def published(self) -> remote.Published | None:
-        """Return the archive on SNAP."""
+        """Return the archive on SNAP to download. None: SNAP has no graph of this name."""
         if self.name not in _ARCHIVES:
             return None
         file = remote.RemoteFile(url=f"{_ADDRESS}/{_ARCHIVES[self.name]}.zip", unpack=True)
@@ -194,7 +194,7 @@ class Musae(base.Dataset):
 
 
 class _File:
-    """File of the layout, in a folder or in an archive."""
+    """File of a MUSAE graph, in a folder or in a zip archive."""
 
     def __init__(self, name: str, archive: Archive | None = None) -> None:
         self._name, self._archive = name, archive
@@ -259,7 +259,7 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _only_zip(path: Path) -> Path:
-    """Return the only zip archive in the folder ``path`` if no unpacked file is there."""
+    """Return the only zip archive in folder ``path`` without unpacked files, else ``path``."""
     if path.is_dir() and not any(file.name.endswith(_ENDINGS[0]) for file in _files_in(path)):
         zips = sorted(path.glob("*.zip"))
         if len(zips) == 1:

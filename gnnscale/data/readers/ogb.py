@@ -38,7 +38,7 @@ class Ogb(base.Dataset):
     """
 
     def published(self) -> remote.Published | None:
-        """Return the archive of a dataset with node features, or None."""
+        """Return OGB's archive to download. None: no archive is known for this name."""
         if self.name not in _ARCHIVES:
             return None
         archive, license = _ARCHIVES[self.name]
@@ -163,7 +163,7 @@ class Mag240m(base.Dataset):
     """
 
     def raw_files(self) -> list[Path]:
-        """Return features, labels, edges and split."""
+        """Return the files of features, labels, edges and split."""
         root = self._root()
         papers = root / "processed" / "paper"
         edges = root / "processed" / "paper___cites___paper" / "edge_index.npy"

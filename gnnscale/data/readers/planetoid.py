@@ -40,7 +40,7 @@ class Planetoid(base.Dataset):
     address = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 
     def published(self) -> remote.Published:
-        """Return the authors' files."""
+        """Return the authors' files to download."""
         names = [f"ind.{self.name}.{part}" for part in _PARTS]
         files = [
             remote.RemoteFile(url=f"{self.address}/{name}", sha256=_SHA256.get(name))

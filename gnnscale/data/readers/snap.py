@@ -42,7 +42,7 @@ class Snap(Structure):
             writer.add_edges(src, dst, source=file)
 
     def raw_files(self) -> list[Path]:
-        """Return the edge list."""
+        """Return the path of the edge list."""
         path = self.raw_path()
         if path.is_file():
             return [path]
@@ -80,7 +80,7 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
 
 
 def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
-    """Return the distinct ids, sorted; merges new ids only when they are as many."""
+    """Return the distinct ids, sorted; new ids are merged when they outnumber the known ids."""
     ids = np.empty(0, np.int64)
     waiting: list[Array] = []
     for ends in edges:

@@ -175,7 +175,7 @@ class Tables(base.Dataset):
         return super(Tables, tables).to_predict(columns, edge_columns, splits=splits)
 
     def prepare(self, force: bool = False) -> Path:
-        """Return the store; warn about columns that may not be features."""
+        """Return the store's directory; warn about default columns that may not be features."""
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
@@ -183,7 +183,7 @@ class Tables(base.Dataset):
         return path
 
     def raw_files(self) -> list[Path]:
-        """Return the files of the vertices, then those of the edges."""
+        """Return the files of the vertices, then the files of the edges."""
         return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
 
     def raw_path(self) -> Path:

@@ -107,7 +107,7 @@ class _Sorter:
                 yield part
 
     def sort(self, part: _Range) -> None:
-        """Consume the edges of a range and set its lists."""
+        """Sort the edges of ``part`` into ``part.lists``, unless they are sorted."""
         if part.lists is not None:
             return
         first, last = part.first, part.last
@@ -205,7 +205,7 @@ def write_topology(
 def merged(
     offsets: Int64Array, lists: Int32Array, carried: edge_spool.EdgePayload, first: int
 ) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
-    """Merge repeated neighbors into one with the first row and the sum of the weights.
+    """Return the lists with repeated neighbors merged: the first row, the sum of the weights.
 
     Sums are in float64 in the order of ``lists``, so that they are independent of the threads.
     """

@@ -187,7 +187,7 @@ _SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return the disk for spooled edges of two words: of all edges if they may spill, else 0."""
+    """Return bytes of disk for spooled edges of two words: of all if they may spill, else 0."""
     num_bytes = 2 * word_bytes * num_edges
     # Slabs are filled to three quarters at least.
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
@@ -226,13 +226,13 @@ class EdgeSpool:
         self._slab_used = 0  #: edges in use of the last allocation
         self.weighted: bool | None = None  #: whether edges have weights; None before ``add``
         self.has_rows = False  #: whether edges have rows of features
-        self.num_rows = 0  #: number of rows
+        self.num_rows = 0  #: number of rows of edge features
         self._row_weights: RowWeights | None = None
 
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges ``[num_edges]`` of up to 2^31 - 1 vertices if they have data.
+        """Append edges ``[num_edges]``; with data, the graph has at most 2^31 - 1 vertices.
 
         ``weights`` and ``has_rows`` (the next rows of features) are in all calls or in none.
         """

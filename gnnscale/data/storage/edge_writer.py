@@ -252,7 +252,7 @@ class PublishedEdges:
         return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
 
     def scale(self, scaling: ColumnScaling) -> ArrayEntry:
-        """Standardize the features in place; appended zeros remain, and equal the mean."""
+        """Standardize the features in their file, except appended zeros; return its entry."""
         rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
         scaled, first = self._folder / _SCALED, 0

@@ -182,7 +182,7 @@ def write_features(
 
 
 def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
-    """Return ``rows`` in the stored form; refuse values that the stored type cannot hold."""
+    """Return ``rows`` in the stored form; ConfigError or GraphError: a value does not fit."""
     if encoding.normalize:
         with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
             rows = rows.astype(np.float32)

@@ -152,7 +152,7 @@ _SPARE_BYTES = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """A file to download."""
+    """File to download, by URL and checksum."""
 
     url: str  #: address
     sha256: str | None = None  #: expected checksum. None: any.
@@ -160,13 +160,13 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Name of the file in the folder."""
+        """Name of the file in the download folder, from the URL."""
         return Path(urlsplit(self.url).path).name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Published files of a dataset."""
+    """Published files of a dataset to download, with their license."""
 
     name: str  #: name of the download folder
     license: str  #: license, logged at the download
@@ -227,7 +227,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """Refuse a redirect that is not allowed."""
+        """Return the request of a redirect; GraphError: the new scheme is not allowed."""
         allowed = ("https",) if req.type == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
             raise GraphError(
@@ -239,7 +239,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any
     ) -> Any:
-        """Close the connection if the redirect is refused."""
+        """Follow the redirect; close the connection if it is refused."""
         try:
             return super().http_error_302(req, fp, code, msg, headers)
         except GraphError:
@@ -298,7 +298,7 @@ def _content_length(url: str, headers: Message) -> int | None:
 
 
 def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) -> None:
-    """Write the response to ``file``; refuse more bytes than are free on the disk."""
+    """Write the response to ``file``; NoSpaceError: it has more bytes than the disk has free."""
     folder, name = Path(file.name).parent, Path(file.name).stem
     free = shutil.disk_usage(folder).free
     if total is not None:

@@ -81,7 +81,7 @@ def _row_slices(
 
 
 class Spread:
-    """Magnitudes of feature columns in the first ``SAMPLED_ROWS`` rows, beside ``reference``."""
+    """Magnitudes of feature columns in the first rows; the median includes ``reference``."""
 
     def __init__(self, reference: Sequence[float] = ()) -> None:
         self._reference = reference
@@ -110,7 +110,10 @@ class Spread:
 
     @property
     def widest(self) -> tuple[int, float, float] | None:
-        """Column with at least ``_WIDE`` times the median magnitude, and both magnitudes."""
+        """Number of the largest column, its magnitude, and the median magnitude.
+
+        None: the largest magnitude is below 100 times the median.
+        """
         if self._max is None or not self._max.any():
             return None
         magnitudes = np.append(self._max[self._max > 0], self._reference)

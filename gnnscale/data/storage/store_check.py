@@ -36,7 +36,7 @@ class RawFile:
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Hash ``files`` in a thread during the ``with`` block; yield a function for the records."""
+    """Yield a function that returns records of ``files``, hashed in a thread during the block."""
     stop = threading.Event()
 
     def record(file: Path) -> RawFile:
@@ -210,7 +210,7 @@ def _array_checks(
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
-    """Return the problem of neighbors ``ids`` from edge ``first`` on, or None."""
+    """Return a message on neighbors out of range or order, from edge ``first`` on, or None."""
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
         edge = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
         return (
@@ -238,7 +238,7 @@ def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None
 
 
 def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None:
-    """Return the problem of feature ``rows`` from vertex or row ``first`` on, or None."""
+    """Return a message on a value not finite, from vertex or row ``first`` on, or None."""
     if dtype == "uint8":
         return None
     good = finite(rows, dtype)
@@ -251,7 +251,7 @@ def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None
 
 
 def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | None:
-    """Return the problem of ``weights`` from edge ``first`` on, or None."""
+    """Return a message on a weight negative or not finite, from edge ``first`` on, or None."""
     good = (weights >= 0) & np.isfinite(weights)
     if good.all():
         return None
@@ -263,7 +263,7 @@ def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | No
 
 
 def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
-    """Return the problem of edge ``rows`` from edge ``first`` on, or None."""
+    """Return a message on a row number out of range, from edge ``first`` on, or None."""
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():
@@ -276,7 +276,7 @@ def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
 
 
 def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
-    """Return the problem of ``ends`` from edge ``first`` on, or None."""
+    """Return a message on a vertex id out of range, from edge ``first`` on, or None."""
     wrong = (ends < 0) | (ends >= graph.num_vertices)
     if not wrong.any():
         return None

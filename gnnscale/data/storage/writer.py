@@ -187,7 +187,7 @@ class LabelWriter:
         self.labels: Array | None = None  #: as in a ``Graph``; None before they are set
         self.num_classes = 0  #: classes, or regression targets
         self.metric = "accuracy"  #: one of ``METRICS``
-        self.split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part, source
+        self.split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part; source
         self._path = path
 
     def set_labels(
@@ -218,7 +218,7 @@ class LabelWriter:
         self.num_classes, self.metric = num_classes, metric
 
     def check_split(self) -> None:
-        """Raise GraphError unless the split fits the labels."""
+        """Raise GraphError unless the split's parts are disjoint, non-empty and labeled."""
         if self.num_classes and self.split is not None and self.labels is not None:
             split, source = self.split
             validation.check_split(split, self.labels, len(self.labels), source)

@@ -87,7 +87,7 @@ def usual_names(table: str) -> list[str]:
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether the name of a file is that of Parquet; all other files are CSV."""
+    """Whether the name of a file ends in .parquet; all other files are CSV."""
     return file.name.endswith(".parquet")
 
 
@@ -102,12 +102,12 @@ def _in_folder(path: Path) -> list[Path]:
     return tables
 
 
-#: Of an id, a label or a word of the split, in UTF-8.
+#: Largest number of UTF-8 bytes of a text: an id, a label or a word of the split.
 MAX_TEXT_BYTES = 1 << 16
 
 
 def plain(array: Any) -> Any:
-    """Return the array without a dictionary, and texts as large_string."""
+    """Return an Arrow array with a dictionary's values in place, and texts as large_string."""
     import pyarrow
     from pyarrow import compute
 
@@ -132,7 +132,7 @@ def is_binary(kind: Any) -> bool:
 
 
 def with_texts(batch: Batch) -> Batch:
-    """Return the batch with valid texts as large_string arrays without a dictionary.
+    """Return the batch with texts as large_string; GraphError: a text is too long or not UTF-8.
 
     Neither Parquet nor Arrow checks that texts are UTF-8; errors name the row.
     """
@@ -166,7 +166,7 @@ def _is_valid(array: Any) -> bool:
 
 
 def first_null(array: Any) -> int | None:
-    """Return the index of the first null, or None."""
+    """Return the index of the first null in an Arrow array, or None."""
     if not array.null_count:
         return None
     return int(array.is_null().to_numpy(zero_copy_only=False).argmax())

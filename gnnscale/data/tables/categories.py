@@ -57,7 +57,7 @@ def holds_texts(kind: Any) -> bool:
 def find_categories(
     table: Table, columns: Sequence[str], *, option: str = "features"
 ) -> dict[str, tuple[str, ...]]:
-    """Return the sorted distinct values of each column of texts or integers, if any.
+    """Return the sorted distinct values, as texts, of each of ``columns``, texts or integers.
 
     Raises GraphError, naming ``option``, for over ``MAX_CATEGORIES`` values or none.
     """
@@ -147,7 +147,7 @@ def feature_mapping(
 ) -> Int64Array | None:
     """Return the source feature of each expected feature, -1 for a category without vertices.
 
-    None: the features are equal. ConfigError: training had no such category.
+    None: the features are equal. ConfigError: a category of the graph was not in training.
     """
     if columns == expected_columns or all(
         a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)

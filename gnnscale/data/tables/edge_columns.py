@@ -107,7 +107,7 @@ class EdgeTable:
         return _interleave([_Share(batches) for batches in shares])
 
     def _csv_types(self, ids: vertex_ids.IdMap) -> dict[str, Any]:
-        """Return the Arrow type that each column of CSV is parsed as."""
+        """Return Arrow types by column name, by which CSV is parsed."""
         import pyarrow  # takes a while, and a run whose store exists needs none
 
         types = dict.fromkeys(self.ends, vertex_ids.csv_id_type(self.id_type, ids.type))
@@ -143,7 +143,7 @@ class _Share:
 
 
 class _DecodedEdges:
-    """Decoded batch of a share; None before it is decoded."""
+    """Batch of a share, as read and as mapped to vertices; both None before a thread decodes."""
 
     def __init__(self, share: _Share) -> None:
         self.share = share

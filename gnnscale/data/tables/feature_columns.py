@@ -39,7 +39,7 @@ def read_columns(graph: Graph) -> tuple[Column, ...] | None:
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the edge features, checked. None: edges have no features."""
+    """Return the columns of the edge features, checked. None: edges have none from a table."""
     width = graph.num_edge_features
     return _read(graph, "edge_columns", width) if width else None
 
@@ -110,7 +110,7 @@ class FeatureColumns:
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow type that each column of CSV is parsed as."""
+        """Arrow types by column name, by which CSV is parsed."""
         import pyarrow
 
         return {
@@ -298,7 +298,7 @@ class _RowNumbers:
 
     @property
     def features(self) -> list[int]:
-        """Features that number the rows; empty if there are few rows."""
+        """Numbers of the features that number the rows; empty for fewer than 16 rows."""
         if self.count < _FEW_ROWS:
             return []
         least, greatest, total = self._extremes

@@ -50,7 +50,10 @@ def csv_label_type(guessed: Any) -> Any:
 
 
 class LabelColumn:
-    """Labels of all vertices, or edges, gathered in batches; ``option`` sets ``kind``."""
+    """Labels of all vertices, or edges, gathered in batches.
+
+    ``kind`` is one of ``LABEL_KINDS``, and ``option`` the name of its option, for errors.
+    """
 
     def __init__(self, column: str, kind: str, option: str = "label_kind") -> None:
         self.name = column
@@ -177,7 +180,7 @@ class SplitColumn:
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow type that each column of CSV is parsed as."""
+        """Arrow types by column name, by which CSV is parsed."""
         import pyarrow
 
         return {self._column: pyarrow.string()}
@@ -215,7 +218,11 @@ class SplitColumn:
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
-        """Return ``what``, vertices or edges, of training, validation and test, none empty."""
+        """Return the ids of training, validation and test; GraphError: a part is empty.
+
+        ``unlabeled``, one of ``UNLABELED_POLICIES``, refuses or drops training and validation ids
+        without a label. ``what`` is ``vertices`` or ``edges``, for errors.
+        """
         parts = np.concatenate(self._parts)
         self._parts = []
         wrong = ~has_label(labels) & ((parts == 1) | (parts == 2))
@@ -243,7 +250,7 @@ class SplitColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Part of the split of each row, from masks of train, valid and test with Arrow types."""
+    """Part of the split of each row, by three mask columns, given as names with Arrow types."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(", ".join(columns))
@@ -251,7 +258,7 @@ class SplitMasks(SplitColumn):
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow type that each column of CSV is parsed as."""
+        """Arrow types by column name, by which CSV is parsed."""
         from pyarrow import bool_, types
 
         return {

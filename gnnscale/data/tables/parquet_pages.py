@@ -64,7 +64,7 @@ class ColumnChunk:
 
     @property
     def num_values(self) -> int:
-        """Values of all pages."""
+        """Number of values of all pages, nulls included."""
         return sum(page.num_values for page in self.data)
 
     @property
@@ -105,7 +105,7 @@ class ColumnChunk:
         return max([1, *sizes, self._prefixed_bytes(batch_bytes)])
 
     def _prefixed_bytes(self, batch_bytes: int) -> int:
-        """Return the bound for texts with shared prefixes: the size of a page, or of two."""
+        """Return bytes a value by which a batch of texts with shared prefixes has 128 MiB, or 0."""
         pages = [page for page in self.data if page.encoding == _PREFIXES]
         if not pages:
             return 0

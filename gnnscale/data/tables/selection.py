@@ -148,7 +148,7 @@ def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
 
 
 def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
-    """Return Arrow arrays of the columns in a table; ``types`` are those of CSV."""
+    """Return Arrow arrays of the columns ``types`` in a table; CSV is parsed as these types."""
     import pyarrow
 
     table = Table([file], ",", _TABLE_BYTES)

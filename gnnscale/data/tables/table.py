@@ -63,7 +63,7 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield batches of about ``batch_bytes`` of text, parsed by threads; names wrong rows."""
+        """Yield batches of about ``batch_bytes`` of text, which threads parse as ``types``."""
 
         def parse(block: _Block) -> None:
             table = self._read(block, columns, types).combine_chunks()
@@ -196,7 +196,7 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns in batches of rows of about ``row_bytes``; CSV has ``types``."""
+        """Yield columns in batches of rows of about ``row_bytes``; CSV is parsed as ``types``."""
         for file in self._files:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)

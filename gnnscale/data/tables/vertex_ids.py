@@ -113,7 +113,7 @@ class IdColumn:
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return the map from ids to vertices; GraphError, naming both rows, if an id repeats."""
+        """Return the map from ids to vertices; GraphError, with both rows, if an id repeats."""
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:
@@ -126,7 +126,7 @@ class IdColumn:
 
 
 class IdMap:
-    """Map from ids to vertices."""
+    """Map from the user's ids to vertex numbers."""
 
     def __init__(self, column: IdColumn, array: Any) -> None:
         self._column = column
@@ -206,7 +206,7 @@ def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
 
 
 def read_ids(graph: Graph) -> pyarrow.Array | None:
-    """Return the user's ids ``[num_vertices]`` of int64, uint64 or large_string, if any."""
+    """Return the user's ids ``[num_vertices]``, an Arrow array. None: ids are vertex numbers."""
     if graph.path is None:
         return None
     entry = _ids_entry(graph.path)
@@ -225,7 +225,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
-    """Return the text ids of a file; GraphError if they take too much memory."""
+    """Return the text ids of a file; GraphError unless all exist and fit into memory."""
     import pyarrow
 
     file = ParquetFile(path)
@@ -273,7 +273,7 @@ def _is_utf8(name: str) -> bool:
 
 
 def check_ids_file(store: Path) -> str | None:
-    """Return the problem of the checksum of a store's file of ids, or None."""
+    """Return a message if the checksum of a store's file of ids differs, else None."""
     entry = _ids_entry(store)
     if entry is None:
         return None
@@ -285,7 +285,7 @@ def check_ids_file(store: Path) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _IdFile:
-    """Entry ``ids`` of ``meta.json``."""
+    """Entry ``ids`` of ``meta.json``: name, size and checksum of the file of vertex ids."""
 
     file: str
     bytes: int

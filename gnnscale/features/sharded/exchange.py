@@ -113,7 +113,7 @@ def owners_of(parts: Sequence[int], rank: int) -> IntArray:
 class RowRequest:
     """Rows that this process requests from other processes."""
 
-    vertices: torch.Tensor  #: ``[n]`` in the order of the ranks that have them
+    vertices: torch.Tensor  #: ``[n]`` requested vertices, by the rank that has the row
     counts: torch.Tensor  #: ``[size]`` int32, rows requested from each rank
     order: IntArray  #: ``[n]`` position of each of ``vertices`` in the caller's array
 
@@ -128,7 +128,7 @@ class RowReceive:
 
 
 class ShardExchange:
-    """Exchanges of rows, one after the other, over connections of their own."""
+    """Exchanger of feature rows with all processes, one exchange after the other."""
 
     def __init__(
         self,
@@ -165,8 +165,8 @@ class ShardExchange:
     def start(self, request: RowRequest) -> RowReceive | None:
         """Exchange requests, and start sending and receiving rows; None: rank 0 reads no more.
 
-        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: it requests
-        a row that this machine does not have.
+        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: another
+        process requests a row that this machine does not have.
         """
         requested = torch.empty_like(request.counts)
         self._group.start_all_to_all(requested, request.counts).wait()
@@ -187,7 +187,7 @@ class ShardExchange:
         return RowReceive(rows=rows, sent=sent, work=work)
 
     def _local_indices(self, vertices: Array) -> IntArray:
-        """Return ``[n]`` the index in the shard of each vertex; refuse remote vertices."""
+        """Return ``[n]`` the index in the shard of each vertex; ValueError: a vertex is remote."""
         outside = (vertices < 0) | (vertices >= len(self._features))
         indices = self._indices[np.where(outside, 0, vertices)]
         outside |= indices < 0

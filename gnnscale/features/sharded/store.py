@@ -121,11 +121,11 @@ class ShardedStore:
         return rows
 
     def seconds_per_row(self) -> float:
-        """Measure, in all processes before the first step, the seconds to exchange a row."""
+        """Return the measured seconds to exchange a row; all processes call this before steps."""
         return self._reader.seconds_per_row(np.flatnonzero(self._indices < 0))
 
     def rank0_reads(self) -> AbstractContextManager[None]:
-        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it before their block."""
+        """Return a context in which rank 0 may ``read``; on entry, other ranks send its rows."""
         return self._reader.rank0_reads()
 
     def read(self, vertices: Array) -> Array:
@@ -153,7 +153,7 @@ class ShardedStore:
             self._shard.close()
 
     def abandon(self) -> None:
-        """Stop after an error, without waiting; other processes lose this process."""
+        """End exchanges after an error, without waiting; other processes lose this process."""
         if not self._transport.closed:
             self._transport.abandon()
             self._shard.close()

@@ -128,7 +128,7 @@ class ShardTransport:
         self.closed = True
 
     def abandon(self) -> None:
-        """Stop after an error, without waiting; other processes lose this process."""
+        """End exchanges after an error, without waiting; other processes lose this process."""
         self.closed = True
         self._fail(PeerLostError("this process has left"))
         hang_up()
@@ -218,7 +218,7 @@ class RemoteReader:
         self._reading = threading.Lock()
 
     def seconds_per_row(self, remote: IntArray) -> float:
-        """Measure the seconds to gather and receive a row while all processes exchange.
+        """Return the measured seconds to gather and receive a row while all processes exchange.
 
         All processes call this at the same time; ``remote`` has all remote vertices.
         """
@@ -235,7 +235,7 @@ class RemoteReader:
 
     @contextmanager
     def rank0_reads(self) -> Iterator[None]:
-        """Let rank 0 ``read`` in the ``with`` block; other ranks serve it before their block."""
+        """Let rank 0 ``read`` in the ``with`` block; on entry, other ranks send its rows."""
         if not self._group.is_rank0:
             with STATUS.waits():
                 self._transport.guard(self._serve)

@@ -33,7 +33,7 @@ MappedRows: TypeAlias = "np.memmap[Any, np.dtype[Any]]"
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReads:
-    """Reads of a backing store since its counters were last taken."""
+    """Bytes and requests that a backing store read since its counters were last taken."""
 
     num_bytes: int = 0  #: bytes, gaps between rows included
     num_requests: int = 0  #: number of requests
@@ -63,7 +63,7 @@ class BatchSource(Protocol):
         """Wait until the rows of ``ticket`` have arrived; OSError: they could not be read."""
 
     def take_reads(self) -> SourceReads:
-        """Return the reads since the last call."""
+        """Return the bytes and requests that were read since the last call."""
 
     def close(self) -> None:
         """Wait for pending reads, and release all resources."""
@@ -78,7 +78,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def width(self) -> int:
-        """Elements of a row."""
+        """Number of stored elements of a row."""
 
     @property
     def num_features(self) -> int:
@@ -90,7 +90,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def dtype_name(self) -> str:
-        """The name of the element type."""
+        """Name of the element type, such as ``bfloat16``."""
 
     def profile_rows(self, vertices: Array) -> Array:
         """Return ``[n, width]`` rows for a profiling run; other rows may stand in for them."""
@@ -104,7 +104,7 @@ def slots_of_file(file: MappedRows) -> int:
 
 
 def buffer_bytes(num_slots: int, row_bytes: int, file: MappedRows | None = None) -> int:
-    """Return the bytes of a buffer, with the header of ``file`` in front of its rows."""
+    """Return the bytes of a buffer of ``num_slots`` rows, the header of a mapped ``file`` added."""
     return max((0 if file is None else file.offset) + num_slots * row_bytes, 1)
 
 
@@ -158,7 +158,7 @@ class RowBuffer:
         if memory is None and hasattr(mmap, "MADV_HUGEPAGE"):
             mapped.madvise(mmap.MADV_HUGEPAGE)
         content: Array = np.frombuffer(mapped, dtype, num_slots * width, offset)
-        self.rows = content.reshape(num_slots, width)  #: page-aligned without a file
+        self.rows = content.reshape(num_slots, width)  #: page-aligned if no file is mapped
         if file is not None:
             _map_file(file, self.rows.ctypes.data - offset)
         self._ended = threading.Event()
@@ -199,10 +199,10 @@ _READ_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class BatchInFlight:
-    """A batch whose missing rows are being read."""
+    """Planned batch whose missing rows are being read."""
 
     batch: PlannedBatch
-    ticket: int  #: of the backing store
+    ticket: int  #: ticket of the backing store for the missing rows
 
 
 class BatchReader:

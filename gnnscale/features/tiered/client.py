@@ -25,7 +25,7 @@ _LAST_WORD_S = 2.0
 
 
 class BufferClient:
-    """Worker's end of a ``BufferServer``; PeerLostError: the process that reads rows is gone."""
+    """Worker's reader of rows in a shared buffer; PeerLostError: the ``BufferServer`` is gone."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class BufferClient:
         )
 
     def served(self, ready: ReadyRows) -> None:
-        """Free the slots of a step."""
+        """Free the slots of the step whose rows were ``ready``."""
         if ready.num_missing is None:
             return
         with self._changed:
@@ -193,7 +193,7 @@ class BufferClient:
             self._channel.hang_up()
 
     def _lost(self) -> BaseException:
-        """Return the reason that no more rows arrive."""
+        """Return the error to raise: the reason that no more rows arrive."""
         self._thread.join(_LAST_WORD_S)
         if self._error is not None:
             return self._error

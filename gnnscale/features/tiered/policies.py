@@ -225,7 +225,7 @@ class StaticPolicy:
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
         return len(self._expected)
 
     def expect(self, vertices: Array) -> None:
@@ -237,7 +237,7 @@ class StaticPolicy:
         return self._slots[self._expected[0]]
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch; no row is replaced."""
+        """Serve the oldest expected batch, and return its hits; no row is replaced."""
         slots = self._slots[self._expected.popleft()]
         hits = int((slots >= 0).sum())
         counts = HitCounts(num_hits=hits, num_misses=len(slots) - hits)
@@ -277,7 +277,7 @@ class DeviceCacheFilter:
 
     @property
     def window(self) -> int:
-        """Steps that the cache's policy looks ahead."""
+        """Number of steps that the cache's policy looks ahead."""
         return 0 if self.look_ahead is None else self.look_ahead.window
 
     def step_bytes(self, num_rows: int) -> int:
@@ -317,7 +317,7 @@ class DeviceCacheFilter:
 
 
 def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
-    """Return the host memory of the caches of this machine's emulated devices."""
+    """Return the bytes of host memory of the caches of this machine's emulated devices."""
     if plan is None:
         return 0
     first = group.rank - group.local_rank
@@ -327,7 +327,7 @@ def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> 
 
 
 def check_dynamic_caches(plan: CachePlan | None) -> None:
-    """Refuse static caches with sharded features: other machines would have to fill them."""
+    """Raise ConfigError if ``plan`` has a static cache, which sharded features cannot fill."""
     if plan is None:
         return
     for cache in plan.devices:
@@ -354,7 +354,7 @@ class RemoteOnlyPolicy:
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
         return len(self._expected)
 
     def expect(self, vertices: Array) -> None:
@@ -371,7 +371,7 @@ class RemoteOnlyPolicy:
         return slots
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch; counts are of remote rows."""
+        """Serve the oldest expected batch, and return its update; counts are of remote rows."""
         _, remote = self._expected.popleft()
         update = self._policy.advance()
         return replace(update, positions=remote[update.positions].astype(np.int32))

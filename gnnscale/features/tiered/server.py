@@ -50,7 +50,7 @@ class WorkerReadSource:
         self._turns.append(worker)
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Let the worker read row ``vertices[i]`` into slot ``slots[i]`` of the buffer."""
+        """Let the next worker read row ``vertices[i]`` into slot ``slots[i]``; return a ticket."""
         del buffer  # the worker has mapped it
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
@@ -82,7 +82,7 @@ class WorkerReadSource:
                 raise PeerLostError(f"worker {worker} of this machine has left")
 
     def take_reads(self) -> SourceReads:
-        """Return no reads: each worker counts its own."""
+        """Return counts of 0: each worker counts its own reads."""
         return SourceReads()
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class BufferServer:
             thread.start()
 
     def close(self) -> None:
-        """End the threads once all workers have left; wait for pending reads."""
+        """Disconnect all workers, end the threads, and wait for pending reads."""
         with self._failing:
             self.failure = self.failure or PeerLostError("the run ends")
         self._release()

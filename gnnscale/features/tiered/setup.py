@@ -41,18 +41,18 @@ class BufferPlan:
     sizes: TierSizes
     #: vertices whose rows are read before the first step and never replaced
     kept: Array | None = None
-    values: Any  #: plain values for every worker
+    values: Any  #: plain values from which every worker opens its backing store
 
 
-#: Opens a worker's backing store, given the plain values of the buffer.
+#: Function that opens a worker's backing store, given ``BufferPlan.values``.
 OpenSource = Callable[[Any], RowSource]
-#: Plans the buffer of workers with these samples, in the order of local ranks.
+#: Function that plans the buffer, given the samples of all workers in the order of local ranks.
 PlanPool = Callable[[Sequence[SampledBatches]], BufferPlan]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BufferHandle:
-    """Worker's view of the buffer."""
+    """Worker's access to the row buffer of its machine."""
 
     rows: TieredReader
     slots: Array  #: ``[num_slots, width]`` the buffer
@@ -67,7 +67,7 @@ def open_buffer(
     *,
     file: MappedRows | None = None,
 ) -> BufferHandle:
-    """Open the buffer of this machine's workers; all processes call this at the same time.
+    """Return access to the buffer of this machine's workers; all processes call this together.
 
     ``sample`` has the first batches of this worker; the worker of local rank 0 calls ``plan``,
     which may map ``file`` onto the first slots. ConfigError, in each worker: the rows of a step
@@ -87,7 +87,7 @@ def open_buffer(
 
 
 def _open_for_one(planned: BufferPlan) -> BufferHandle:
-    """Open the buffer of a single worker."""
+    """Return the buffer of a single worker, by its plan."""
     source, sizes, file = planned.source, planned.sizes, planned.file
     rows = WorkerBuffer(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
     if planned.kept is not None:
@@ -112,7 +112,7 @@ def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> lis
 def _lead(
     channels: Sequence[Channel], sample: SampledBatches, open_source: OpenSource, plan: PlanPool
 ) -> BufferHandle:
-    """Open the buffer, and send its memory to the other workers."""
+    """Return the buffer, planned from all samples; send its memory to the other workers."""
     samples = [sample, *(_receive_sample(channel) for channel in channels)]
     try:
         planned = plan(samples)
@@ -161,7 +161,7 @@ def _join(
     open_source: OpenSource,
     file: MappedRows | None,
 ) -> BufferHandle:
-    """Send this worker's sample to the first worker, and map the buffer."""
+    """Return the buffer that the first worker opens, given this worker's ``sample``."""
     with ExitStack() as on_error:
         try:
             channel = connect(name)

@@ -59,10 +59,11 @@ def expect_misses(
     num_steps: int,
     num_threads: int,
 ) -> Misses:
-    """Return a mini-batch's expected misses while memory of ``num_kept`` rows fills up, and after.
+    """Return a mini-batch's expected misses: the mean of an epoch, and those in full memory.
 
-    The policy, with its window, serves the run's first ``batches``. If they do not fill the memory,
-    the misses of later mini-batches follow from the read probabilities of their vertices.
+    An epoch starts with empty memory of ``num_kept`` rows. Belady with ``window`` serves the run's
+    first ``batches``. If they neither fill memory nor cover the epoch, read probabilities of
+    vertices give the misses.
     ``priority`` (``[num_rows]``) has out-degrees, also the tie-break order; -1 for rows that are
     never requested. An epoch has ``num_steps`` mini-batches.
     """
@@ -91,12 +92,12 @@ def expect_misses(
 class ReadChances:
     """Probability that a mini-batch reads a vertex, by class of out-degrees."""
 
-    num_vertices: Int64Array  #: ``[num_classes]`` vertices of each class
+    num_vertices: Int64Array  #: ``[num_classes]`` number of vertices of each class
     chance: Float64Array  #: ``[num_classes]`` read probability of each vertex of the class
 
     @classmethod
     def of(cls, batches: Sequence[Array], degrees: Int32Array) -> ReadChances:
-        """Estimate chances from sampled ``batches``; a degree of -1 marks rows never requested."""
+        """Return chances by sampled ``batches``; a degree of -1 marks rows never requested."""
         num_degrees = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(num_degrees) + 1.0)
         classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
@@ -155,7 +156,7 @@ _SLOT_BYTES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TierSizes:
-    """Division of a tiered store's memory."""
+    """Division of a tiered store's memory, in rows and steps."""
 
     num_kept: int  #: capacity of the cache, in rows
     num_staged: int  #: additional slots, for rows that are prefetched or used by one step only
@@ -179,7 +180,7 @@ class SampledBatches:
 
     @property
     def max_rows(self) -> int:
-        """Rows of the largest mini-batch."""
+        """Number of rows of the largest mini-batch."""
         return max(map(len, self.vertices), default=0)
 
     @property
@@ -192,7 +193,7 @@ class SampledBatches:
 class Horizon:
     """Look-ahead of a tiered store, and the tie-break order beyond it."""
 
-    window: int | None  #: steps. None: as many as help
+    window: int | None  #: steps to look ahead. None: as many as help
     priority: Int32Array  #: ``[num_rows]`` out-degrees, the tie-break order
     num_steps: int  #: steps of an epoch
     num_threads: int
@@ -211,7 +212,7 @@ class Horizon:
 def size_tier(
     sample: SampledBatches, horizon: Horizon, *, num_rows: int, row_bytes: int, memory_bytes: int
 ) -> TierSizes:
-    """Divide ``memory_bytes`` between cached rows, rows in flight, and the next mini-batches.
+    """Return the sizes of cache, staging area and window that fit into ``memory_bytes``.
 
     ``sample`` has batches of all workers. ConfigError: the rows of a step exceed the memory.
     """
@@ -258,7 +259,7 @@ def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int
 
 
 def _num_staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
-    """Return slots for the misses of two steps, one in flight and one in training."""
+    """Return the number of slots for the misses of two steps, in flight and in training."""
     if slots >= num_rows + sample.max_rows:
         return sample.max_rows
     return max(1, min(2 * misses.when_full * sample.num_workers, slots // 2))

@@ -28,9 +28,9 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class ReadyRows:
-    """Rows of a step in memory."""
+    """Rows of a step, by slot in a matrix in memory, and the reads for them."""
 
-    rows: Array  #: matrix that has them
+    rows: Array  #: matrix that has the rows in its slots
     slots: Int32Array  #: ``[n]`` slot of each row in the matrix
     #: rows read from the backing store for the step. None: no step expected them
     num_missing: int | None
@@ -63,10 +63,10 @@ class TieredReader(Protocol):
         """Announce that no step follows."""
 
     def ready(self, vertices: Array) -> ReadyRows:
-        """Wait for the rows of ``vertices``, identical to the next step's, and use their slots."""
+        """Wait for the rows of ``vertices``, the next step's array, and return their slots."""
 
     def served(self, ready: ReadyRows) -> None:
-        """Free the slots of a step whose rows have been read."""
+        """Free the slots of the step whose rows were ``ready``."""
 
     def read(self, vertices: Array, rows: Array) -> None:
         """Read the row of ``vertices[i]`` into ``rows[i]``, in its stored type, and wait."""
@@ -90,7 +90,7 @@ class TieredStore(FeatureStore):
     """
 
     def __init__(self, rows: TieredReader) -> None:
-        """Gather ``rows``."""
+        """Gather rows from the reader ``rows``."""
         self.rows = rows  #: reader of the rows
 
     @property
@@ -100,7 +100,7 @@ class TieredStore(FeatureStore):
 
     @property
     def width(self) -> int:
-        """Features of a row."""
+        """Number of features of a row."""
         return self.rows.source.num_features
 
     @property
@@ -145,7 +145,7 @@ class TieredStore(FeatureStore):
 
 
 class WorkerBuffer:
-    """Row buffer of a single worker."""
+    """Reader of a backing store's rows into a buffer that a single worker uses."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class WorkerBuffer:
         )
 
     def served(self, ready: ReadyRows) -> None:
-        """Free the slots of a step."""
+        """Free the slots of the step whose rows were ``ready``."""
         if ready.num_missing is None:
             return
         with self._planning:

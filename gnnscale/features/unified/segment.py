@@ -218,7 +218,7 @@ class SharedSegment:
 
     @classmethod
     def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
-        """Return the segment of ``array``, or a new segment with its elements."""
+        """Return a segment over the shared memory of ``array``, or else a new segment's copy."""
         # A slice of columns is not a segment.
         memory = shared_memory_of(array) if array.flags.c_contiguous else None
         if memory is None:
@@ -287,7 +287,7 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
 
 
 def check_shared(address: int, num_bytes: int) -> None:
-    """Refuse memory that is not mapped shared and writable: GPUs register no other, or a copy."""
+    """Raise ConfigError unless memory is mapped shared and writable, as GPUs need it."""
     checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access = line.split()[:2]

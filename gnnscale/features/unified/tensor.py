@@ -83,7 +83,7 @@ class UnifiedTensor(torch.Tensor):
         return self._propagated
 
     def set_propagated_to_cuda(self, preferred: bool) -> None:
-        """Set the preference; no data moves."""
+        """Set whether operations prefer the GPU; no data moves."""
         self._propagated = preferred
 
     def mem_advise(self, advice: str, device: torch.device | str) -> int:
@@ -124,7 +124,7 @@ def is_unified(tensor: torch.Tensor) -> bool:
 
 
 def set_propagated_to_cuda(tensor: torch.Tensor, preferred: bool) -> None:
-    """Set the preference of a tensor (table 2); RuntimeError: it is not unified."""
+    """Set whether a tensor's operations prefer the GPU; RuntimeError: it is not unified."""
     _unified(tensor, "set_propagated_to_cuda").set_propagated_to_cuda(preferred)
 
 
@@ -154,7 +154,7 @@ def empty(
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a unified tensor as a CPU tensor of the same memory; others are unchanged."""
+    """Return a unified tensor as a CPU tensor of its memory; other tensors are unchanged."""
     if not isinstance(tensor, UnifiedTensor):
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
@@ -174,7 +174,7 @@ def _wrap(values: torch.Tensor, memory: _UnifiedMemory, propagated: bool) -> Uni
 
 
 def _copy_to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return a copy on another device, or in another type."""
+    """Return the result of ``to``, ``cpu`` or ``cuda``: a copy on a device, or in another type."""
     tensor, options = args[0], args[1:]
     target = kwargs.get("device", options[0] if options else None)
     if func is _T.cuda or (isinstance(target, str | torch.device) and "cuda" in str(target)):
@@ -187,7 +187,7 @@ def _copy_to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _compute(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Compute an operation on the side that table 3 names."""
+    """Return the result of an operation, computed and placed by table 3."""
     operands = list(_tensors((args, kwargs)))
     unified = [tensor for tensor in operands if isinstance(tensor, UnifiedTensor)]
     gpu = unified[0]._memory.gpu
@@ -206,7 +206,7 @@ def _compute(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any
 
 
 def _on_gpu(func: Any, args: Any, kwargs: dict[str, Any], gpu: GpuSide) -> Any:
-    """Compute on the GPU; unified operands are accessed in place."""
+    """Return the result of ``func`` on the GPU; unified operands are accessed in place."""
 
     def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, UnifiedTensor):
@@ -228,7 +228,7 @@ def _gathers(x: torch.Tensor, index: torch.Tensor) -> bool:
 
 
 def _mapped(tensor: UnifiedTensor) -> torch.Tensor:
-    """Return the GPU tensor of the same memory."""
+    """Return the GPU tensor of a unified tensor's memory."""
     memory, values = tensor._memory, plain(tensor)
     offset = values.data_ptr() - memory.bytes.data_ptr()
     mapped = memory.gpu.map(memory.bytes)
@@ -276,7 +276,7 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _map_tensors(values: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Apply ``change`` to the tensors in ``values``, and return all other values unchanged."""
+    """Return ``values`` with ``change`` applied to the tensors in them, at any depth."""
     if isinstance(values, torch.Tensor):
         return change(values)
     if type(values) in (tuple, list):

@@ -51,7 +51,7 @@ def one_way_share(graph: Graph) -> float:
 
 
 def _undirected(graph: Graph) -> tuple[int, int]:
-    """Return the number of undirected edges, and the bytes of their copy."""
+    """Return estimates: undirected edges, and bytes of a symmetric copy, 0 if none is needed."""
     share = one_way_share(graph)
     entries = int(graph.num_edges * (1 + share))
     copied = entries * graph.indices.itemsize + graph.indptr.nbytes if share else 0
@@ -59,7 +59,7 @@ def _undirected(graph: Graph) -> tuple[int, int]:
 
 
 def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
-    """Return the predicted cost of ``MtKaHyPar.assign``, with the library's process."""
+    """Return the predicted memory, of both processes, and duration of ``MtKaHyPar.assign``."""
     edges, copied = _undirected(graph)
     ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
     levels = _COARSE * _COARSE_BYTES * min(edges, multilevel.edge_budget(edges))
@@ -77,7 +77,7 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
 
 
 def forecast_metis(graph: Graph, tool: str) -> Forecast:
-    """Return the predicted cost of ``Metis.assign``, with METIS's process."""
+    """Return the predicted memory, of both processes, and duration of ``Metis.assign``."""
     edges, copied = _undirected(graph)
     per_vertex, per_edge = _METIS_BYTES[tool]
     ours = graph.topology_bytes + copied + 56 * graph.num_vertices
@@ -106,7 +106,7 @@ class Metis(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``."""
+        """Return the predicted memory and duration of ``assign``."""
         return forecast_metis(graph, metis_tool())
 
 
@@ -191,7 +191,7 @@ class MtKaHyPar(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``."""
+        """Return the predicted memory and duration of ``assign``."""
         return forecast_mtkahypar(graph, num_threads)
 
 
@@ -243,13 +243,13 @@ class EdgeCut(PartitionerConfig):
     def forecast(
         self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int
     ) -> Forecast:
-        """Return the predicted cost of ``assign``."""
+        """Return the predicted memory and duration of ``assign``."""
         cutter = chosen_cutter("auto", "partitioner=edge_cut")
         return forecast_cut(cutter, graph, num_threads=num_threads)
 
 
 def chosen_cutter(cutter: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis``; ``auto`` is the first that is installed."""
+    """Return ``mtkahypar`` or ``metis`` (``auto``: whichever is installed); else ConfigError."""
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":
@@ -273,7 +273,7 @@ def cut(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` by ``mtkahypar`` or ``metis``; the first note names the tool."""
+    """Return parts of ``graph`` sized by ``shares``, cut by ``mtkahypar`` or ``metis``."""
     if cutter == "mtkahypar":
         parts = cut_by_mtkahypar(graph, shares, limits=limits, num_threads=num_threads)
         return replace(parts, notes=("edge cut by Mt-KaHyPar", *parts.notes))
@@ -282,7 +282,7 @@ def cut(
 
 
 def forecast_cut(cutter: str, graph: Graph, *, num_threads: int) -> Forecast:
-    """Return the predicted cost of ``cut``."""
+    """Return the predicted memory and duration of ``cut``."""
     if cutter == "mtkahypar":
         return forecast_mtkahypar(graph, num_threads)
     return forecast_metis(graph, metis_tool())

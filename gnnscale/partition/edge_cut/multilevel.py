@@ -68,10 +68,10 @@ LIMITS = (1.05, 1.05, 1.05)
 
 @dataclass(frozen=True, kw_only=True)
 class RefinedParts:
-    """Parts after refinement."""
+    """Owners of vertices after refinement, with cut and balance."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
-    cut: int  #: undirected edges between parts
+    cut: int  #: number of undirected edges between parts
     within: bool  #: whether no part exceeds its largest weights
 
 
@@ -80,7 +80,7 @@ def max_weights(
 ) -> Int64Array:
     """Return the largest weights of each part, ``[num_parts, num_weights]``.
 
-    A part gets its share of the weights, rounded up, or ``limits`` times the share.
+    A part gets its share of the weights, rounded up, or ``limits`` times the share if larger.
     """
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
@@ -106,7 +106,7 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Balance parts of ``owner`` by moving single vertices, then reduce the cut."""
+    """Return ``owner`` balanced by moving vertices, then refined in ``num_rounds``."""
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,
@@ -151,7 +151,10 @@ Cut = Callable[["Level", Int64Array], Int32Array]
 
 
 class Level(NamedTuple):
-    """Graph of a level, and for each vertex of the finer level its vertex in this graph."""
+    """Graph of a level; ``labels`` have a vertex of the graph for each vertex of the finer level.
+
+    ``sampled``: some of the light edges of a finer level were left out.
+    """
 
     indptr: Int64Array
     indices: IntArray
@@ -268,7 +271,7 @@ def _cluster_owners(owner: Int32Array, labels: Int32Array, num_clusters: int) ->
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> RefinedParts:
-    """Refine the parts of every level, the coarsest first; empties ``levels``."""
+    """Return the full graph's parts, refined on each level, coarsest first; empties ``levels``."""
     full = levels[0]
     # The fair share of each part, without the factors of its limits.
     fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * full.vertex_weights.sum(axis=0)

@@ -76,10 +76,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class PartitionResult(NamedTuple):
-    """Result of a subprocess."""
+    """Owners by a third-party partitioner, and its subprocess's memory."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
-    peak_bytes: int  #: peak memory of the process
+    peak_bytes: int  #: peak bytes of memory of the subprocess
 
 
 def is_installed(tool: str) -> bool:
@@ -95,7 +95,10 @@ def require(tool: str, option: str) -> None:
 
 
 def combined(weights: Int64Array) -> Int64Array:
-    """Return a positive integer for each row of ``[num_vertices, num_weights]``: summed shares."""
+    """Return a positive integer for each vertex: the sum of its shares of all weights' totals.
+
+    ``weights`` are ``[num_vertices, num_weights]``; the mean of the integers is about 100.
+    """
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
     shares: Float64Array = weights @ (scale / totals)
@@ -148,7 +151,7 @@ def run_tool(
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Name the folder's disk in errors, since the partition itself is written to another disk."""
+    """Raise the block's OSError as ConfigError that names the parent of ``folder``: TMPDIR."""
     try:
         yield
     except OSError as error:
@@ -195,7 +198,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Run METIS as DistDGL does, with a constraint for each weight."""
+    """Return owners by METIS as DistDGL calls it, with a constraint for each weight."""
     from gnnscale.core.lazy import import_dgl
 
     with warnings.catch_warnings():
@@ -216,7 +219,7 @@ def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Run METIS with one weight for each vertex."""
+    """Return owners by METIS with one weight for each vertex."""
     import pymetis
 
     indptr, indices, weights = (
@@ -229,7 +232,7 @@ def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Run Mt-KaHyPar with its deterministic preset, whose result does not depend on the threads."""
+    """Return owners by Mt-KaHyPar's deterministic preset, independent of the threads."""
     import mtkahypar
 
     library = mtkahypar.initialize(num_threads, False)
