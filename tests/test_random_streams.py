@@ -18,7 +18,7 @@ from gnnscale import ops
 from gnnscale.data import from_arrays, random_split
 from gnnscale.data.structure_only import class_centroids, class_features
 from gnnscale.features import LearnedFeaturesConfig
-from gnnscale.features.options import projected_rows
+from gnnscale.features.structural import projected_rows
 from gnnscale.graph import EdgeData, Graph
 from gnnscale.nn.functional import input_dropout
 from gnnscale.partition import Hash, Random

@@ -16,7 +16,8 @@ from gnnscale import ops
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.plan import HOST, ROWS_FROM, LookAhead
 from gnnscale.core import Access, Array, Int32Array, Traffic
-from gnnscale.features.base import HostFeatures, WrappedStore
+from gnnscale.features.base import WrappedStore
+from gnnscale.features.host import HostFeatures
 from gnnscale.sampling import MiniBatch
 
 

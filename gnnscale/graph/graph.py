@@ -30,7 +30,7 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Check and store ``rows`` of the part's vertices, ascending, and the ``owner`` of each."""
+        """Check ``rows`` of the part's vertices against ``owner``, the part of every vertex."""
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
         self.shape = (len(owner), *rows.shape[1:])

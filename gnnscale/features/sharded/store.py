@@ -225,13 +225,13 @@ class LocalDiskShard:
 
 @dataclass(frozen=True, kw_only=True)
 class DiskShardInfo:
-    """Disk that has the rows of this machine's shard."""
+    """Read rates of the disk that has the rows of this machine's shard."""
 
     rates: DiskRates | None  #: measured rates. None: the file is too small to measure
 
     @classmethod
     def of(cls, rows: ShardedStore) -> DiskShardInfo:
-        """Measure the disk of the local rows."""
+        """Return the read rates of the disk of the local rows, measured if the file is large."""
         file = _mapped_shard(rows)
         return cls(rates=cached_disk_rates(Path(str(file.filename))))
 

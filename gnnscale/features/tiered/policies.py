@@ -30,7 +30,7 @@ class Policy(Protocol):
 
     @property
     def num_expected(self) -> int:
-        """Expected batches that are not served."""
+        """Number of expected batches that are not served."""
 
     def expect(self, vertices: Array) -> None:
         """Append the next batch."""
@@ -39,11 +39,14 @@ class Policy(Protocol):
         """Return ``[n]`` the cache slot of each row of the oldest expected batch, -1 if missing."""
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and replace rows."""
+        """Serve the oldest expected batch, and return hits and replacements."""
 
 
 def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
-    """Serve ``batches`` by a new ``policy``, and return the rows that each misses."""
+    """Return the rows that each of ``batches`` misses in the cache of a new ``policy``.
+
+    The policy expects ``window`` batches after the served batch.
+    """
     following = iter(batches)
     for batch in islice(following, window):
         policy.expect(batch)
@@ -68,7 +71,7 @@ class PlannedBatch:
 
     @property
     def num_hits(self) -> int:
-        """Rows that are in memory, or in flight for an earlier batch."""
+        """Number of rows that are in memory, or in flight for an earlier batch."""
         return len(self.slots) - len(self.missing)
 
 
@@ -111,12 +114,12 @@ class TierPlanner:
 
     @property
     def num_slots(self) -> int:
-        """Slots of the buffer, with overflow slots for batches that exceed the staging area."""
+        """Number of slots of the buffer, with overflow slots for batches too large to stage."""
         return self.num_fixed + len(self._free)
 
     @property
     def num_usual_slots(self) -> int:
-        """Slots of the buffer without overflow slots."""
+        """Number of slots of the buffer without overflow slots."""
         return self.num_slots - self._num_overflow
 
     def fill(self, num_rows: int) -> None:
@@ -165,7 +168,7 @@ class TierPlanner:
         return PlannedBatch(vertices=vertices, slots=slots, missing=missing, freed=freed)
 
     def take_empty(self) -> int:
-        """Return the batches without rows before the last plan, counted since the last call."""
+        """Return the number of batches without rows before the last plan, since the last call."""
         num_empty, self._num_empty = self._num_empty, 0
         return num_empty
 

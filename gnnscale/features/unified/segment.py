@@ -25,7 +25,7 @@ _PORTABLE_AND_MAPPED = 1 | 2
 
 
 def index_rows(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Gather by torch's indexing kernel, whose reads are not aligned."""
+    """Return ``rows[index]`` by torch's indexing kernel, whose reads are not aligned."""
     return rows[index]
 
 
@@ -53,13 +53,13 @@ class GpuSide(Protocol):
         """Return a copy of a host tensor in the GPU's memory."""
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Compute on the GPU; tensors are GPU tensors, or host scalars."""
+        """Return the function's result on the GPU; tensors are GPU tensors, or host scalars."""
 
     def synchronize(self) -> None:
         """Wait until the GPU has finished all queued work."""
 
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
-        """Return new managed memory; raise ConfigError above the GPU's free memory."""
+        """Return new managed memory; ConfigError: it exceeds the GPU's free memory."""
 
     def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
         """Advise the driver about memory (cudaMemAdvise), and return the error code; 0: success."""
@@ -77,7 +77,7 @@ ADVICE = {
 
 
 def check_free(num_bytes: int, free_bytes: int) -> None:
-    """Refuse managed memory above the GPU's free memory: its pages would move back and forth."""
+    """Raise ConfigError if ``num_bytes`` of managed memory exceed the GPU's ``free_bytes``."""
     if num_bytes > free_bytes:
         raise ConfigError(
             f"managed memory: expected at most the GPU's {free_bytes:,} B of free memory, got "
@@ -134,11 +134,11 @@ class CudaSide:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy on the device."""
+        """Return a copy of ``tensor`` on the device."""
         return tensor.to(self.device)
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Compute on the current stream."""
+        """Return the function's result, computed on the current stream."""
         return function(*args, **kwargs)
 
     def synchronize(self) -> None:
@@ -161,7 +161,7 @@ class CudaSide:
         return memory
 
     def advise(self, memory: torch.Tensor, advice: str, device: torch.device) -> int:
-        """Call cudaMemAdvise."""
+        """Call cudaMemAdvise for ``memory`` and ``device``, and return its error code."""
         runtime = _runtime()
         location = runtime.cudaMemLocation()
         kinds = runtime.cudaMemLocationType

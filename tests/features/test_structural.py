@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.data import from_arrays
-from gnnscale.features.options import degree_rows, projected_rows
+from gnnscale.features.structural import degree_rows, projected_rows
 from gnnscale.graph import Graph
 
 
