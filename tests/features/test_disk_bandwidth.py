@@ -6,12 +6,7 @@ import pytest
 
 from gnnscale.core import ConfigError
 from gnnscale.features import disk
-from gnnscale.features.disk import (
-    DiskRates,
-    cached_disk_rates,
-    max_read_gap,
-    measure_disk,
-)
+from gnnscale.features.disk import DiskRates, cached_disk_rates, max_read_gap, measure_disk
 
 
 def test_gap_is_what_is_read_in_the_time_of_a_request() -> None:

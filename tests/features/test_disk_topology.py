@@ -81,10 +81,7 @@ def test_neighbours_are_found_in_the_store(stored: Graph, tiny_graph: Graph) -> 
     assert mapped_indices(stored) is stored.indices
     assert np.load(indices_file(stored)).tolist() == tiny_graph.indices.tolist()
     for refused in (mapped_indices, indices_file):
-        with pytest.raises(
-            ConfigError,
-            match=r"^sampler.memory_bytes: .* got those of tiny",
-        ):
+        with pytest.raises(ConfigError, match=r"^sampler.memory_bytes: .* got those of tiny"):
             refused(tiny_graph)
 
 

@@ -13,12 +13,7 @@ import torch
 
 from gnnscale.backend.feature_loading import ChunkLoader, cut
 from gnnscale.features import Aggregation
-from gnnscale.inference.activation_store import (
-    AggregationRequest,
-    FileRows,
-    MemoryRows,
-    file_bytes,
-)
+from gnnscale.inference.activation_store import AggregationRequest, FileRows, MemoryRows, file_bytes
 from gnnscale.inference.chunks import Workers
 from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.sampling import Block

@@ -35,11 +35,7 @@ def trained(options: Any, tmp_path: Path, observer: Any) -> Trained:
 
 @pytest.mark.parametrize(
     "model",
-    [
-        *("model=gcn", "model=gin", "model=gat", "model=sage"),
-        "model.norm=batch",
-        "task=links",
-    ],
+    [*("model=gcn", "model=gin", "model=gat", "model=sage"), "model.norm=batch", "task=links"],
 )
 def test_the_model_is_there_without_its_graph(trained: Trained, model: str) -> None:
     run = trained(model)

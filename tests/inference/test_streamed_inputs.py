@@ -16,11 +16,7 @@ from gnnscale.inference.streamed_inputs import FeatureReader
 
 @pytest.mark.parametrize(("gap", "num_requests"), [(4096, 2), (0, 3)])
 def test_a_gap_is_read_if_the_disk_takes_less_time_for_it(
-    random_graph: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    gap: int,
-    num_requests: int,
+    random_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gap: int, num_requests: int
 ) -> None:
     graph = random_graph(300, num_features=1024)
     expected, file = graph.features, tmp_path / "features.npy"

@@ -321,8 +321,7 @@ def test_what_options_read(graph: Graph) -> None:
     assert GAT().graph_read(graph) is graph
     for config in (GCN, GraphSAGE):
         with pytest.raises(
-            ConfigError,
-            match=r"model.edge_features=true: expected a model .* edge features, got G",
+            ConfigError, match=r"model.edge_features=true: expected a model .* edge features, got G"
         ):
             config(edge_features=True)
 

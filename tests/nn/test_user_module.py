@@ -95,11 +95,7 @@ def build(module: Any, **options: Any) -> Any:
             {"arguments": {"in_chanels": 3}},
             r"^model.arguments.in_chanels: .*Small, one of in_channels, out.*, did you mean 'in_",
         ),
-        (
-            FailsInside,
-            {},
-            r"FailsInside\(\) fails with ValueError: no such width \(/.*:4\d\)",
-        ),
+        (FailsInside, {}, r"FailsInside\(\) fails with ValueError: no such width \(/.*:4\d\)"),
         (Small, {"hidden": 8}, r"model.hidden=8: expected an argument of .*Small named"),
         (Frozen, {}, r"model.hidden: required, .*Frozen takes hidden$"),
         (Small, {"dropout": 0.5}, r"model.dropout=0.5: expected an argument of .*Small"),

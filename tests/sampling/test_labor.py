@@ -254,10 +254,7 @@ def test_lists_that_share_neighbours_keep_the_same_ones() -> None:
             counts.append(len(set(first) & set(second)))
         shared[kind] = np.array(counts)
     numbers = np.random.default_rng(0).random((num_steps, 30))
-    ranks = (
-        np.argsort(numbers[:, :20], 1)[:, :5],
-        np.argsort(numbers[:, 10:], 1)[:, :5] + 10,
-    )
+    ranks = (np.argsort(numbers[:, :20], 1)[:, :5], np.argsort(numbers[:, 10:], 1)[:, :5] + 10)
     expected = np.array([len(np.intersect1d(a, b)) for a, b in zip(*ranks, strict=True)])
     assert stats.ks_2samp(shared[LaborSampler], expected).pvalue > 1e-3
     assert abs(shared[NeighborSampler].mean() - 10 / 16) < 0.06

@@ -105,8 +105,5 @@ def test_other_machines_fill_no_cache() -> None:
     check_dynamic_caches(None)
     check_dynamic_caches(plan(ids(), look_ahead=LookAhead(window=2, num_rows=1, match=False)))
     check_dynamic_caches(plan(ids(), host_aggregates=True))
-    with pytest.raises(
-        ConfigError,
-        match=r"^features=shared: .* static cache of emulated:0",
-    ):
+    with pytest.raises(ConfigError, match=r"^features=shared: .* static cache of emulated:0"):
         check_dynamic_caches(plan(ids(1)))

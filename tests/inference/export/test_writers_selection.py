@@ -12,10 +12,7 @@ from gnnscale.inference.export.writers import write_partners, write_scores
 
 Trained = Callable[..., Path]
 VERTICES = np.array([2, 0])
-FOUND = [
-    (np.array([[1, 0]]), np.float32([[3, 2]])),
-    (np.array([[2, 1]]), np.float32([[5, 4]])),
-]
+FOUND = [(np.array([[1, 0]]), np.float32([[3, 2]])), (np.array([[2, 1]]), np.float32([[5, 4]]))]
 
 
 @pytest.mark.parametrize("own", [None, ["a", "b", "c"]])
