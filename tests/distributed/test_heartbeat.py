@@ -86,7 +86,6 @@ def test_the_state_of_a_process_of_this_machine() -> None:
     line = [sys.executable, "-c", "print('there', flush=True); input()"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, **pipes) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         mine = ProcessStatus().pulse(1)
         fields = vars(mine) | {"pid": process.pid}
@@ -245,7 +244,6 @@ def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
     for _ in range(2000):
         process.beats()
         stall = watch.look([process.pulse, None], 1.0)
-    assert stall is not None
     assert stall.ranks == (1,)
     assert not watch.is_over(stall)
     line = "waiting for worker cpu:1 (starting) since 2000 s"

@@ -65,9 +65,7 @@ def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
-def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
-    monkeypatch: pytest.MonkeyPatch, backend: str, aborted: int
-) -> None:
+def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(monkeypatch, backend, aborted) -> None:
     calls: list[str] = []
 
     class Nccl:
@@ -83,9 +81,7 @@ def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
     assert len(calls) == aborted
 
 
-def test_processes_that_are_started_again_need_a_new_meeting_point(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_that_are_started_again_need_a_new_meeting_point(monkeypatch) -> None:
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "mine"}
     variables |= {"TORCHELASTIC_MAX_RESTARTS": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}

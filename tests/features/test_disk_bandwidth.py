@@ -48,9 +48,7 @@ class CountedReads:
         self.is_open = False
 
 
-def test_rates_are_requests_in_the_seconds_of_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rates_are_requests_in_the_seconds_of_reading(tmp_path, monkeypatch) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(1 << 20))
     readers: list[CountedReads] = []
@@ -67,9 +65,7 @@ def test_rates_are_requests_in_the_seconds_of_reading(
     assert not any(each.is_open for each in readers)
 
 
-def test_a_file_is_measured_once_unless_it_is_small(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_measured_once_unless_it_is_small(tmp_path, monkeypatch) -> None:
     file, small = tmp_path / "file", tmp_path / "small"
     for path, size in ((file, 1 << 24), (small, (1 << 24) - 1)):
         with path.open("wb") as opened:

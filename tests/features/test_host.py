@@ -161,7 +161,6 @@ def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     check_store(store, tiny_graph)
     assert (store.num_rows, store.width, store.row_bytes) == (5, 2, 16)
     shorter = without_last_hop(NeighborSampling(fanouts=[-1, -1]))
-    assert shorter is not None
     batch = shorter.sampler(tiny_graph, seed=0, num_threads=1).sample(np.array([3, 0]), 0)
     given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="concat"))
     rows, traffic = store.aggregate(*given, dtype=torch.float32, num_threads=1)

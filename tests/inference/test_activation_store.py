@@ -94,7 +94,6 @@ def test_a_destination_adds_its_row_of_the_second_part() -> None:
     rows = MemoryRows(3, 2, num_parts=2)
     rows.write(0, torch.tensor([[1.0, 2.0, 7.0, 8.0], [10.0, 20.0, 7.0, 8.0]]))
     rows.write(2, torch.tensor([[100.0, 200.0, 0.5, 0.25]]))
-    assert rows.self_rows is not None
     assert rows.self_rows[2].tolist() == [0.5, 0.25]
     assert aggregated(rows, Aggregation(self_term="add")) == [[21.5, 42.25]]
 

@@ -104,7 +104,6 @@ def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
     shuffled = np.random.default_rng(0).permutation(400)[:90]
     for vertices in (None, shuffled):
         work = inference.work(vertices)
-        assert work.inputs is not None
         begins, ends = zip(*work.inputs.blocks, strict=True)
         assert (0, *ends) == (*begins, work.inputs.layer.width)
         assert (len(begins) > 1) == (num_blocks == "several" and ends[-1] > 16)
@@ -141,7 +140,6 @@ def test_only_rows_of_needed_vertices_are_made(
     found = inference.logits(vertices)
     assert close(found, full_batch(model, graph, vertices))
     plan = inference.work(vertices).inputs
-    assert plan is not None
     assert len(plan.vertices) < 400
     own = plan.num_passes - len(plan.blocks)
     destinations = len(inference.work(vertices).needed[0])
@@ -179,7 +177,6 @@ def test_an_encoder_reads_features_once(
     assert inference.work(None).encoded == ("memory" if made_bytes else "file")
     assert inference.estimate_s(None) > 0
     read: list[int] = []
-    assert model.encoder is not None
     model.encoder.register_forward_hook(lambda _, inputs, __: read.append(len(inputs[0])))
     vertices = np.random.default_rng(0).permutation(400)[:30]
     found = inference.logits(vertices)
@@ -257,9 +254,7 @@ def test_whoever_stops_reading_leaves_no_file_open(random_graph: Any, on_disk: A
     assert model.training
 
 
-def test_a_file_that_cannot_be_read_is_one_error(
-    random_graph: Any, on_disk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_read_is_one_error(random_graph, on_disk, monkeypatch) -> None:
     graph, store = on_disk(random_graph(400, 4000, num_features=80))
     model = GraphSAGE(hidden=16).build(num_features=80, num_classes=5).train()
 
@@ -295,11 +290,9 @@ def test_passes_are_planned_by_the_memory_that_is_left_then(
     inference = LayerwiseInference(model, graph, num_threads=1, store=store, limits=limits)
     inference.prepare(None)
     before = inference.work(None).inputs
-    assert before is not None
     assert len(before.blocks) == 1
     available = 100_000
     logits = inference.logits()
     after = inference.work(None).inputs
-    assert after is not None
     assert len(after.blocks) == 2
     assert close(logits, full_batch(model, graph, np.arange(400)))

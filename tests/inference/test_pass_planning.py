@@ -49,10 +49,8 @@ def test_passes_are_chosen_if_the_disk_takes_less_time_for_them(
     with_rates(monkeypatch, requests_per_s=200, available=1 << 20)
     one, several = 4 * 32 * 400, 4 * 16 * 400
     found = inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one)
-    assert found is not None
     assert (found.num_passes, found.memory_bytes, found.temporary_bytes) == (1, one, 0)
     found = inputs_of(graph, tmp_path, GraphSAGE(hidden=32), made_bytes=several)
-    assert found is not None
     assert found.blocks == [(0, 16), (16, 32)]
     # Own features are read once more; the sums of both blocks go to a file.
     assert (found.num_passes, found.memory_bytes) == (3, several)
@@ -89,11 +87,9 @@ def test_passes_leave_memory_for_chunks_and_hidden_layers(
     with_rates(monkeypatch, requests_per_s=200, available=204_800)
     config = GAT(hidden=64, num_heads=4, num_layers=1)
     found = inputs_of(graph, tmp_path, config, file_chunk_edges=10)
-    assert found is not None
     assert found.blocks == [(0, 20)]
     config = GAT(hidden=64, num_heads=4)
     found = inputs_of(graph, tmp_path, config, file_chunk_edges=10, hidden_bytes=1 << 30)
-    assert found is not None
     # The hidden layer of 64 columns takes 102,400 of 133,120 bytes.
     assert found.blocks == [(0, 16), (16, 32), (32, 48), (48, 64)]
 

@@ -70,10 +70,7 @@ def build(config: type[ModelConfig], **options: Any) -> GNN:
 
 
 def run(model: GNN, graph: Graph, batch: MiniBatch, num_threads: int = 2) -> torch.Tensor:
-    logits: torch.Tensor = model(
-        batch, FeatureLoader(graph, model, num_threads=num_threads).load(batch)
-    )
-    return logits
+    return model(batch, FeatureLoader(graph, model, num_threads=num_threads).load(batch))
 
 
 def ends_of(block: Block) -> tuple[torch.Tensor, torch.Tensor]:

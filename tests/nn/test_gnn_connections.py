@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, Inputs
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 CONFIGS: dict[str, Any] = {
@@ -106,9 +106,7 @@ def test_against_a_dense_reference(random_graph: Any, load: Any, config: Any, fu
 
 
 @EACH
-def test_slices_of_a_batch_have_its_logits_and_its_gradients(
-    random_graph: Any, load: Callable[..., Inputs], name: str
-) -> None:
+def test_slices_of_a_batch_have_its_logits_and_its_gradients(random_graph, load, name) -> None:
     graph, model = random_graph(), build(name)
     fanouts = [5, 3, 2][: len(model.layers)]
     sampler = NeighborSampler(graph, fanouts=fanouts, num_threads=2, seed=3)

@@ -38,9 +38,7 @@ def test_scores_are_those_of_rows_pair_by_pair(tiny_graph: Graph, decoder: str) 
 
 
 @pytest.mark.parametrize("num_edge_features", [0, 3])
-def test_outputs_of_edges_are_of_both_ends_and_features(
-    tiny_graph: Graph, num_edge_features: int
-) -> None:
+def test_outputs_of_edges_are_of_both_ends_and_features(tiny_graph, num_edge_features) -> None:
     gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
     model = EdgeGNN(gnn, EdgeNetwork(4, num_edge_features, 5)).eval()
     batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)

@@ -68,7 +68,6 @@ def test_made_rows_give_what_the_layer_gives(config: Any, last: bool) -> None:
     for parameter in whole.parameters():
         torch.nn.init.normal_(parameter)
     layer = transform_first_layer(whole, 40)
-    assert layer is not None
     assert list(layer.parameters()) == []
     h, vertices, degrees = torch.randn(3, 40), np.arange(3), np.float32([2, 1, 0])
     options: Any = {"dtype": torch.float32, "num_threads": 1}
@@ -91,7 +90,6 @@ def test_a_mean_by_hand() -> None:
         whole.linear.weight.copy_(torch.arange(40.0)[None])
         whole.linear.bias.fill_(0.5)
     layer = transform_first_layer(whole, 20)
-    assert layer is not None
     assert (layer.width, layer.reads_own) == (16, True)
     h = torch.eye(20)[[3, 0, 1]]
     made = layer.make(h)

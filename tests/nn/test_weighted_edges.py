@@ -73,8 +73,7 @@ def build(config: type[ModelConfig], num_classes: int = 5, **options: Any) -> GN
 
 def run(model: GNN, graph: Graph, batch: MiniBatch, *, fused: bool = True) -> torch.Tensor:
     inputs = FeatureLoader(graph, model, num_threads=2, aggregates=fused).load(batch)
-    logits: torch.Tensor = model(batch, inputs)
-    return logits
+    return model(batch, inputs)
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, rtol: float = 1e-5) -> None:

@@ -18,9 +18,7 @@ def test_ends_are_seeds_once_and_edges_are_places_among_them() -> None:
     assert vertices.tolist() == [1, 2, 3]
     assert links.sources.tolist() == [1, 2, 0]
     assert links.destinations.tolist() == [[2], [0], [0]]
-    assert links.rows is not None
     assert links.rows.tolist() == [2, 0, 3]
-    assert links.features is not None
     assert links.features.tolist() == [[2], [0], [3]]
     assert links.num_bytes == 3 * (4 + 4 + 8 + 4)
 
@@ -40,5 +38,4 @@ def test_predicted_edges_send_messages() -> None:
     block = batch.blocks[0]
     heard = batch.input_vertices[block.indices[block.indptr[1] : block.indptr[2]]]
     assert sorted(heard.tolist()) == [0, 1, 3]
-    assert batch.links is not None
     assert batch.links.features is None

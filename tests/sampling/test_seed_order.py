@@ -74,8 +74,8 @@ def test_epochs_in_turn_are_those_of_orders_by_themselves(monkeypatch: Any) -> N
     assert [each for each in drawn[1:] if each[1]] == [(0, True), (7, True), (0, True)]
     monkeypatch.undo()
     for epoch, ours in zip((0, 1, 2, 7, 0), found, strict=True):
-        (theirs,) = [np.concatenate(seeds_of(ShuffledOrder(vertices, **options), epoch))]
-        assert np.array_equal(ours, theirs)
+        theirs = seeds_of(ShuffledOrder(vertices, **options), epoch)
+        assert np.array_equal(ours, np.concatenate(theirs))
 
 
 @dataclass
@@ -125,7 +125,6 @@ def test_orders_that_are_refused(order: Listed, message: str) -> None:
         check(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
     assert message in str(error.value)
     assert str(error.value).startswith("seed_order=Listed: ")
-    assert "\n" not in str(error.value)
 
 
 def test_an_order_that_is_announced_wrongly() -> None:

@@ -35,8 +35,7 @@ class Network:
         self._num_bytes = 0
 
     def local_indices(self, vertices: Array) -> Array:
-        places: Array = np.where(vertices % 2 == 1, vertices // 2, -1)
-        return places
+        return np.where(vertices % 2 == 1, vertices // 2, -1)
 
     def start(self, vertices: Array, pool: Array, slots: Array) -> int:
         assert (self.local_indices(vertices) < 0).all()
@@ -78,9 +77,7 @@ def source(network: Any) -> Callable[[], LocalDiskShard]:
     )
 
 
-def test_each_row_comes_from_where_it_is(
-    network: Any, source: Callable[[], LocalDiskShard]
-) -> None:
+def test_each_row_comes_from_where_it_is(network, source) -> None:
     both = source()
     assert (both.num_rows, both.width, both.num_features) == (NUM_ROWS, WIDTH, WIDTH)
     assert (both.dtype, both.dtype_name) == (np.float32, "float32")
@@ -110,9 +107,7 @@ def test_each_row_comes_from_where_it_is(
     assert network.log[-1] == "closed"
 
 
-def test_waiting_for_the_disk_is_counted_separately(
-    network: Any, source: Callable[[], LocalDiskShard], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_the_disk_is_counted_separately(network, source, monkeypatch) -> None:
     both = source()
     now = iter([1.0, 1.25, 7.0, 7.5])
     monkeypatch.setattr(

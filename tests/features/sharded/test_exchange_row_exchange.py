@@ -5,8 +5,7 @@ from gnnscale.features.sharded.exchange import owners_of
 
 
 def owners(parts: list[int], rank: int) -> list[int]:
-    found: list[int] = owners_of(parts, rank).tolist()
-    return found
+    return owners_of(parts, rank).tolist()
 
 
 def test_rows_come_from_the_process_of_the_same_number() -> None:

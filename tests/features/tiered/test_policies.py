@@ -42,7 +42,6 @@ BATCHES = [ids(0, 1, 4), ids(4, 2), ids(1, 3)]
 
 
 def lacked(above: DeviceCacheFilter | None) -> list[list[int]]:
-    assert above is not None
     return [each.tolist() for each in above.lacks(BATCHES)]
 
 
@@ -51,21 +50,17 @@ def test_rows_that_a_clique_keeps_are_not_asked_for(tiny_graph: Graph) -> None:
     for device in (0, 1):
         above = DeviceCacheFilter.of(found, tiny_graph, device)
         assert lacked(above) == [[0], [], [3]]
-        assert above is not None
         assert above.window == 0
 
 
 @pytest.mark.parametrize(
     ("match", "expected"), [(False, [[0, 1, 4], [2], [1, 3]]), (True, [[0, 1, 4], [2], [3]])]
 )
-def test_rows_that_follow_are_none_at_first(
-    tiny_graph: Graph, match: bool, expected: list[list[int]]
-) -> None:
+def test_rows_that_follow_are_none_at_first(tiny_graph, match, expected) -> None:
     # One row stays: 4, which is read first, unless it lies in the batch before anyway.
     policy = LookAhead(window=2, num_rows=1, match=match)
     above = DeviceCacheFilter.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
     assert lacked(above) == expected
-    assert above is not None
     assert above.window == 2
 
 
@@ -74,8 +69,6 @@ def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
     stays = DeviceCacheFilter.of(plan(ids(4, 1), ids(2)), tiny_graph, 0)
     policy = LookAhead(window=2, num_rows=2, match=False)
     follows = DeviceCacheFilter.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
-    assert stays is not None
-    assert follows is not None
     assert stays.host_priority(priority).tolist() == [5, -1, -1, 7, -1]
     assert follows.host_priority(priority).tolist() == [5, 1, -1, -1, 3]
     assert priority.tolist() == [5, 1, 7, 7, 3]

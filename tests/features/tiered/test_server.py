@@ -60,9 +60,7 @@ def together(workers: Any, steps: Any) -> list[list[tuple[int, int]]]:
     ahead=st.integers(1, 3),
     delegates=st.booleans(),
 )
-def test_each_worker_gets_the_rows_of_its_steps(
-    steps: Any, num_kept: int, window: int, ahead: int, delegates: bool
-) -> None:
+def test_each_worker_gets_the_rows_of_its_steps(steps, num_kept, window, ahead, delegates) -> None:
     sizes = {"num_kept": num_kept, "window": window, "ahead": ahead}
     workers, sources = open_workers(3, **sizes, delegates=delegates)
     counts = together(workers, zip(*steps, strict=True))
@@ -134,9 +132,7 @@ def test_every_worker_learns_that_rows_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize("bad", ["start", "finish"])
-def test_every_worker_learns_that_another_cannot_read(
-    bad: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_worker_learns_that_another_cannot_read(bad, monkeypatch) -> None:
     workers, sources = open_workers(2, delegates=True)
 
     def fails(*_: Any) -> None:

@@ -18,15 +18,12 @@ def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
     rows.skip()
     second = rows.start(np.array([7], np.int32), pool, slots[:1])
     message = ends[1][1].receive()
-    assert message is not None
     assert message.kind == MessageType.READ
     assert [each.tolist() for each in message.rows] == [[5, 4], [8, 6]]
     assert message.rows[0].dtype == np.int64
     message = ends[0][1].receive()
-    assert message is not None
     assert message.kind == MessageType.SKIP
     message = ends[1][1].receive()
-    assert message is not None
     assert [each.tolist() for each in message.rows] == [[7], [8]]
     rows.done(1)
     rows.finish(first)

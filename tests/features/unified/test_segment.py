@@ -36,7 +36,6 @@ def test_another_process_reads_and_writes_it_and_may_die() -> None:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, pass_fds=[segment.memory.descriptor]
     ) as other:
-        assert other.stdout is not None
         assert float(other.stdout.readline()) == 21
         os.kill(other.pid, signal.SIGKILL)
     assert segment.tensor.tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -97,9 +96,7 @@ class Refusing(HostSide):
         raise RuntimeError("out of memory")
 
 
-def test_a_limit_of_locked_memory_is_named_if_registering_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_limit_of_locked_memory_is_named_if_registering_fails(monkeypatch) -> None:
     segment = SharedSegment.fill(rows())
     monkeypatch.setattr(segments.resource, "getrlimit", lambda _: (1024, 1024))
     with one_line("ulimit -l", "1,024 B", "4,096 B", "features=device"):

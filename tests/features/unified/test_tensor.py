@@ -123,9 +123,7 @@ def test_managed_memory_above_what_is_free_is_refused() -> None:
     preferred=st.lists(st.booleans(), min_size=1, max_size=3),
     others=st.lists(st.sampled_from(["cpu", "gpu", "scalar"]), max_size=3),
 )
-def test_an_operation_is_placed_by_the_table_and_gives_torchs_numbers(
-    preferred: list[bool], others: list[str]
-) -> None:
+def test_an_operation_is_placed_by_the_table_and_gives_torchs_numbers(preferred, others) -> None:
     gpu = HostSide()
     rows = torch.arange(6.0).view(2, 3)
     operands: list[Any] = [

@@ -41,8 +41,7 @@ def ran(snippet: str, **given: Any) -> torch.Tensor:
     """The logits of a program that was printed."""
     with torch.no_grad():
         exec(snippet, given)
-    logits: torch.Tensor = given["logits"]
-    return logits
+    return given["logits"]
 
 
 def expected(run: Path) -> tuple[Graph, torch.Tensor]:
@@ -88,9 +87,7 @@ EACH_LIBRARY = pytest.mark.parametrize("library", ["pyg", "dgl"])
 
 @EACH_LIBRARY
 @pytest.mark.parametrize("options", MORE)
-def test_same_logits_of_more_models(
-    trained: Trained, tmp_path: Path, options: str, library: str
-) -> None:
+def test_same_logits_of_more_models(trained, tmp_path, options, library) -> None:
     run = trained(*options.split())
     graph, logits = expected(run)
     given = inputs(library, graph)
@@ -100,9 +97,7 @@ def test_same_logits_of_more_models(
 
 @EACH_LIBRARY
 @pytest.mark.parametrize("num_layers", [1, 3])
-def test_same_logits_of_hops(
-    trained: Trained, tmp_path: Path, num_layers: int, library: str
-) -> None:
+def test_same_logits_of_hops(trained, tmp_path, num_layers, library) -> None:
     run = trained()
     graph, _ = loaded(run)
     config = SGC(num_layers=num_layers)

@@ -108,12 +108,10 @@ def ran(done: ExportedWeights, library: str, g: Graph, *, loops: bool = False) -
         for option in ("dropout=", "alpha=", "K=2)", "concat="):
             snippet = snippet.replace(option, f"add_self_loops=False, {option}")
         found = re.search(r"and (edge_index.* = torch_geometric\.utils\..*); PyG", done.note)
-        assert found is not None
         exec(found[1], given)
     with torch.no_grad():
         exec(snippet, given)
-    logits: torch.Tensor = given["logits"]
-    return logits
+    return given["logits"]
 
 
 OWN_ENDS = "np.repeat(np.arange(g.num_vertices), np.diff(g.indptr))"
@@ -133,9 +131,7 @@ EACH_LIBRARY = pytest.mark.parametrize("library", ["pyg", "dgl"])
         ("gin", {"jumping": "cat", "norm": "batch"}),
     ],
 )
-def test_same_logits_on_weighted_graphs(
-    trained: Any, model: str, options: dict[str, Any], library: str, tmp_path: Path
-) -> None:
+def test_same_logits_on_weighted_graphs(trained, model, options, library, tmp_path) -> None:
     run = trained(model, **options)
     expected = torch.from_numpy(run.predict(what="logits"))
     done = run.export(tmp_path / "m.safetensors", format=library)
@@ -155,9 +151,7 @@ def test_weighted_graphs_with_loops(model: Any, library: str, tmp_path: Path) ->
 @pytest.mark.parametrize("options", [{}, {"residual": True, "jumping": "cat"}])
 @pytest.mark.parametrize("model", [GAT, GATv2, GIN])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_features_of_edges_with_loops(
-    model: Any, options: Any, weighted: bool, tmp_path: Path
-) -> None:
+def test_features_of_edges_with_loops(model, options, weighted, tmp_path) -> None:
     graph = make_graph(loops=True, width=3, weighted=weighted)
     given = model(hidden=8, num_layers=2, **options)
     if model is not GIN:

@@ -77,9 +77,7 @@ def test_steps_are_those_of_sparse_adam(steps: list[list[int]], threads: int, wi
 
 @settings(max_examples=25, deadline=None)
 @given(steps=STEPS, threads=st.sampled_from([1, 3]), wide=st.booleans())
-def test_steps_are_those_of_adagrad_with_a_sum_a_row(
-    steps: list[list[int]], threads: int, wide: bool
-) -> None:
+def test_steps_are_those_of_adagrad_with_a_sum_a_row(steps, threads, wide) -> None:
     rows = torch.nn.Parameter(table(), requires_grad=False)
     optimizer = PlainAdam([rows])
     expected, squares = table().double(), torch.zeros(7, 1).double()
