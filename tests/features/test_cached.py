@@ -172,8 +172,8 @@ def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
         assert found.dtype == dtype
         assert torch.equal(found, expected)
         misses = traffic.rows.misses
-        expected = Access(hits=90 - misses, misses=misses, host_bytes=misses * host.row_bytes)
-        assert traffic.rows == expected
+        moved = {"misses": misses, "host_bytes": misses * host.row_bytes}
+        assert traffic.rows == Access(hits=90 - misses, **moved)
         hits += traffic.rows.hits
         if step + 3 < len(batches):
             store.expect(batches[step + 3])
@@ -251,11 +251,6 @@ def test_steps_that_read_nothing_count_in_the_window(gap: int, hits: int) -> Non
     assert [traffic.rows.hits for _, _, traffic in served(store, steps, 2)] == [0, hits]
 
 
-def test_a_cache_that_looks_ahead_has_the_shape_of_its_host() -> None:
-    store = opened(HostFeatures(np.zeros((7, 3), np.float32), "float32"), 2, 4, match=False)
-    assert (store.num_rows, store.width, store.row_bytes, store.window) == (7, 3, 12, 4)
-
-
 #: Shares 5 rows, tells where they are, and waits.
 OWNER = """
 import sys
@@ -307,7 +302,7 @@ def test_peers_cannot_write() -> None:
 
 @pytest.mark.parametrize(("num_rows", "width"), [(0, 3), (0, 0), (3, 0), (1, 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.uint8])
-def test_of_no_rows_there_are_none(num_rows: int, width: int, dtype: Any) -> None:
+def test_empty_matrices_are_shared(num_rows: int, width: int, dtype: Any) -> None:
     rows, address = share_rows(num_rows, width, np.dtype(dtype))
     mapped = map_rows(address, width, np.dtype(dtype))
     assert rows.shape == mapped.shape == (num_rows, width)
@@ -327,9 +322,8 @@ def memory_files(process: int) -> list[str]:
 
 def test_a_mapping_outlives_its_owner_and_nothing_else_does() -> None:
     before = shared_memory()
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as owner:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", OWNER], **pipes) as owner:
         process, file = map(int, owner.stdout.readline().split())
         assert process == owner.pid
         assert memory_files(process)

@@ -17,9 +17,7 @@ from gnnscale.data import from_arrays
 from gnnscale.features import (
     Aggregation,
     HostFeatures,
-    HostFeaturesConfig,
     PreaggregatedFeatures,
-    PreaggregatedFeaturesConfig,
     check_store,
     host,
     read_from_disk,
@@ -116,11 +114,9 @@ def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPat
     rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
     assert rows[0].tolist() == graph.features[3].tolist()
     assert not read_at_random(graph.features)
-
-
-def test_rows_in_memory(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Those that no file has are not measured.
     monkeypatch.setattr(host, "read_memory", None)
-    assert not read_from_disk(random_graph())
+    assert not read_from_disk(replace(graph, features=np.array(graph.features)))
 
 
 def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
@@ -152,12 +148,10 @@ def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.Monkey
         asked.clear()
 
 
-READY = np.arange(20, dtype=np.float32).reshape(5, 4)
-
-
 def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     host = HostFeatures.of(tiny_graph)
-    store = PreaggregatedFeatures(READY, host)
+    ready = np.arange(20, dtype=np.float32).reshape(5, 4)
+    store = PreaggregatedFeatures(ready, host)
     check_store(store, tiny_graph)
     assert (store.num_rows, store.width, store.row_bytes) == (5, 2, 16)
     shorter = without_last_hop(NeighborSampling(fanouts=[-1, -1]))
@@ -165,7 +159,7 @@ def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="concat"))
     rows, traffic = store.aggregate(*given, dtype=torch.float32, num_threads=1)
     assert batch.input_vertices.tolist() == [3, 0, 1, 2]
-    assert rows.tolist() == READY[[3, 0, 1, 2]].tolist()
+    assert rows.tolist() == ready[[3, 0, 1, 2]].tolist()
     assert traffic == Traffic(rows=Access(host_bytes=4 * 16))
     # Rows as they are come from the graph.
     asked = np.array([3, 0])
@@ -205,11 +199,3 @@ def test_rows_are_those_of_a_block_of_all_neighbours(
     given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term=self_term))
     found, _ = store.aggregate(*given, dtype=dtype, num_threads=2)
     assert torch.equal(found, aggregated(np.arange(7, 90, 3), dtype))
-
-
-def test_what_options_open(tiny_graph: Graph) -> None:
-    assert not HostFeaturesConfig().preaggregates
-    config = PreaggregatedFeaturesConfig()
-    assert config.preaggregates
-    # The graph's own: ready rows are an artefact of a run.
-    assert isinstance(config.open(tiny_graph), HostFeatures)

@@ -1,5 +1,4 @@
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,30 +7,12 @@ import torch
 from omegaconf import OmegaConf
 from one_line import one_line
 
-from gnnscale.core.config.typed import typed
 from gnnscale.inference.evaluate import evaluate
 from gnnscale.inference.load_run import load_run
 from gnnscale.inference.predictor import Predictor
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import RunConfig
-from gnnscale.run.records import TrainResult
-from gnnscale.training.setup import open_run
-from gnnscale.training.train import train
-
-
-@pytest.fixture
-def finished(options, tmp_path, observer) -> Callable[..., TrainResult]:
-    """Train to the end, with overrides as on the command line."""
-
-    def run(*overrides: str) -> TrainResult:
-        node = options(*overrides)
-        plain: Any = OmegaConf.to_container(node, resolve=True)
-        OmegaConf.save(plain, tmp_path / "config.yaml")
-        return train(open_run(typed(node, RunConfig), tmp_path, plain), observer)
-
-    return run
 
 
 def evaluated(run: Path, **options: Any) -> Any:
@@ -42,11 +23,9 @@ def evaluated(run: Path, **options: Any) -> Any:
 def test_evaluation_equals_the_runs_own_test(finished: Any, tmp_path: Path, inference: str) -> None:
     result = finished(f"runtime.inference={inference}")
     evaluation = evaluated(tmp_path)
-    assert evaluation.inference == inference
-    assert evaluation.test_metric == result.test_metric
-    assert evaluation.valid_metric == result.valid_metric
-    assert evaluation.epoch == result.best_epoch
-    assert evaluation.ceiling == result.ceiling
+    assert (evaluation.inference, evaluation.epoch) == (inference, result.best_epoch)
+    for name in ("test_metric", "valid_metric", "ceiling"):
+        assert getattr(evaluation, name) == getattr(result, name)
 
 
 def test_all_metrics_of_the_run_are_measured(finished: Any, tmp_path: Path) -> None:
@@ -78,16 +57,15 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
     together = predictor.logits(graph.test_idx)
     alone = predictor.logits(graph.test_idx[70:71])
     assert together[70:71] == pytest.approx(alone, abs=1e-5)
-    full = settings("sampler.fanouts=[-1,-1]", "runtime.inference=sampled")
-    exact = settings("sampler.fanouts=[-1,-1]")
     left, right = (
-        Predictor(model, graph, each.evaluation_options).logits(graph.test_idx)
-        for each in (full, exact)
+        settings("sampler.fanouts=[-1,-1]", f"runtime.inference={inference}").evaluation_options
+        for inference in ("sampled", "exact")
     )
-    assert left == pytest.approx(right, abs=1e-4)
+    exact = Predictor(model, graph, right).logits(graph.test_idx)
+    assert Predictor(model, graph, left).logits(graph.test_idx) == pytest.approx(exact, abs=1e-4)
 
 
-def test_what_is_no_run(finished: Any, tmp_path: Path) -> None:
+def test_folders_that_are_no_run_are_refused(finished: Any, tmp_path: Path) -> None:
     with one_line("run=", "none: expected a run directory, it has no config.yaml"):
         evaluated(tmp_path / "none")
     file = tmp_path / "config.yaml"

@@ -30,16 +30,9 @@ def model(settings: Any, graph: Graph) -> GNN:
 
 
 def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
-    return Validator(
-        config.evaluation_options,
-        task,
-        model,
-        store=store,
-        device=None,
-        epochs=config.epochs,
-        eval_every=config.runtime.eval_every,
-        num_threads=config.host_threads,
-    )
+    rest = {"epochs": config.epochs, "eval_every": config.runtime.eval_every, "device": None}
+    arguments = config.evaluation_options, task, model
+    return Validator(*arguments, store=store, num_threads=config.host_threads, **rest)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +48,13 @@ def test_when_validation_is_due(settings, graph, model, every, due) -> None:
 def test_each_split_has_its_own_metric(settings, graph, model, inference) -> None:
     config, task = settings(f"runtime.inference={inference}"), VertexTask(graph=graph)
     validator = validator_of(config, task, model, HoldEvenVertices().open(graph))
-    known = open_examiner(task, model, Predictor(model, graph, config.evaluation_options)).measure(
-        ["valid", "test"]
-    )
+    predictor = Predictor(model, graph, config.evaluation_options)
+    expected = open_examiner(task, model, predictor).measure(["valid", "test"])
     metric, seconds = validator.validate()
-    assert [metric, validator.test()] == known
+    assert [metric, validator.test()] == expected
     assert metric != validator.test()
     metrics, counts = validator.test_by_class()
-    assert metrics == known[1]
+    assert metrics == expected[1]
     wanted = np.bincount(graph.labels[graph.test_idx], minlength=graph.num_classes)
     assert counts.wanted == tuple(wanted)
     assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])

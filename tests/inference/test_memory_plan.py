@@ -60,9 +60,8 @@ def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(monkeypa
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     usage = SimpleNamespace(free=(5 << 30) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    plan = InferencePlan(
-        in_file=(True,), temporary_bytes=5 << 30, memory_bytes=0, stream_bytes=1, cached=True
-    )
+    sizes = {"temporary_bytes": 5 << 30, "memory_bytes": 0, "stream_bytes": 1}
+    plan = InferencePlan(in_file=(True,), cached=True, **sizes)
     with pytest.raises(ConfigError) as error:
         plan.check_disk()
     assert str(error.value) == (

@@ -38,9 +38,8 @@ def test_only_what_is_needed_is_computed_and_the_logits_are_the_same(
     graph = random_graph(2000, 3000)
     model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5)
     whole = LayerwiseInference(model, graph, num_threads=2)
-    limits = MemoryLimits(
-        hidden_bytes=hidden_bytes, whole_vertices=0, kept_bytes=0, chunk_edges=256
-    )
+    sizes = {"hidden_bytes": hidden_bytes, "whole_vertices": 0, "chunk_edges": 256}
+    limits = MemoryLimits(kept_bytes=0, **sizes)
     inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
     limits = replace(limits, kept_bytes=1 << 20)
     kept = LayerwiseInference(model, graph, num_threads=2, limits=limits)

@@ -6,6 +6,7 @@ import numpy as np
 import own_modules
 import pytest
 import torch
+from model_runs import edge_index
 from torch import nn
 
 from gnnscale import Graph, LayerSampler, NeighborSampler
@@ -29,11 +30,6 @@ TINY = MiniBatch(
 @pytest.fixture
 def graph(random_graph: Callable[..., Graph]) -> Graph:
     return random_graph()
-
-
-def edges(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
-    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
-    return torch.from_numpy(graph.indices.astype(np.int64)), torch.from_numpy(dst)
 
 
 def test_edge_indices_of_a_tiny_batch() -> None:
@@ -83,12 +79,11 @@ def build(name: str) -> nn.Module:
 
 def whole_graph_output(model: nn.Module, graph: Graph) -> torch.Tensor:
     """The module's layers on the whole graph, by the library that it is written for."""
-    x, src_dst = torch.from_numpy(graph.features), edges(graph)
+    x, whole = torch.from_numpy(graph.features), edge_index(graph)
     if isinstance(model, adapters.DGLModel):
-        whole = importlib.import_module("dgl").graph(src_dst, num_nodes=graph.num_vertices)
+        whole = importlib.import_module("dgl").graph(tuple(whole), num_nodes=graph.num_vertices)
         first, second = (lambda h, layer=layer: layer(whole, h) for layer in model.module.convs)
     else:
-        whole = torch.stack(src_dst)
         first, second = (lambda h, layer=layer: layer(h, whole) for layer in model.module.convs)
     return second(torch.relu(first(x)))
 

@@ -13,8 +13,7 @@ EDGES = torch.tensor([[3, 0, 1], [1, 1, 2]])
 
 
 def model_of(config: type, **options: object) -> GNN:
-    model = config(hidden=8, num_layers=2, **options).build(num_features=2, num_classes=3)
-    return model.eval()  # type: ignore[no-any-return]
+    return config(hidden=8, num_layers=2, **options).build(num_features=2, num_classes=3).eval()
 
 
 def test_every_vertex_is_a_seed_with_all_its_neighbours() -> None:
@@ -53,7 +52,7 @@ def test_the_gradient_reaches_the_features() -> None:
     assert x.grad.abs().sum() > 0
 
 
-def test_what_is_no_graph() -> None:
+def test_tensors_that_are_no_graph_are_refused() -> None:
     model = model_of(GCN)
     for arguments, message in (
         ((torch.zeros(4, 3), EDGES), "x: expected shape [vertices, 2], got [4, 3]"),

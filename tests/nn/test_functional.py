@@ -45,13 +45,8 @@ def test_rows_are_those_of_the_destinations_of_the_layers_block() -> None:
         indptr = np.zeros(num_dst + 1, np.int64)
         return Block(indptr=indptr, indices=np.empty(0, np.int32), num_src=num_src)
 
-    batch = MiniBatch(
-        seed=5,
-        step=6,
-        num_seeds=1,
-        input_vertices=np.array([8, 3, 9, 1]),
-        blocks=(block(3, 4), block(2, 3), block(1, 2)),
-    )
+    blocks, vertices = (block(3, 4), block(2, 3), block(1, 2)), np.array([8, 3, 9, 1])
+    batch = MiniBatch(seed=5, step=6, num_seeds=1, input_vertices=vertices, blocks=blocks)
     for layer, vertices in enumerate([[8, 3, 9], [8, 3]]):
         made = activation(0.5, batch, layer)
         assert (made.p, made.seed, made.step, made.layer) == (0.5, 5, 6, layer)

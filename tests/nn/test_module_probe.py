@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from model_runs import edge_index
 from torch import nn
 
 from gnnscale.nn import GraphSAGE, Inputs
@@ -69,11 +70,8 @@ def test_edges_count_where_messages_are_made() -> None:
             self.linear = nn.Linear(4, 2)
 
         def forward(self, batch, x):
-            (block,) = batch.blocks
-            src = torch.from_numpy(block.indices.astype(np.int64))
-            dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), np.diff(block.indptr)))
-            out = torch.zeros(block.num_dst, 2)
-            return out.index_add(0, dst, self.linear(x[src]))
+            src, dst = edge_index(batch.blocks[0])
+            return torch.zeros(batch.num_seeds, 2).index_add(0, dst, self.linear(x[src]))
 
     module = Messages()
     cost = count_cost(module, module, num_layers=1, num_features=4, num_classes=2)

@@ -2,6 +2,7 @@ import numpy as np
 import own_modules
 import pytest
 import torch
+from model_runs import edge_index
 from torch import nn
 
 from gnnscale.backend.feature_loading import FeatureLoader
@@ -65,13 +66,13 @@ def test_a_module_that_takes_hops_is_given_them() -> None:
 def test_one_edge_index_is_as_pyg_s_loader_gives_it(random_graph, fanouts) -> None:
     graph = random_graph()
     batch = NeighborSampler(graph, fanouts=fanouts).sample(np.arange(40), 0)
-    edge_index, vertices, edges = to_sampled_subgraph(batch)
+    ends, vertices, edges = to_sampled_subgraph(batch)
     assert sum(vertices) == len(batch.input_vertices)
-    assert sum(edges) == edge_index.shape[1]
+    assert sum(edges) == ends.shape[1]
     reached, first = np.cumsum(vertices), 0
     degrees = np.diff(graph.indptr)
     for hop, count in enumerate(edges):
-        source, target = edge_index[:, first : first + count].numpy()
+        source, target = ends[:, first : first + count].numpy()
         # A hop expands the vertices that the one before it found, and each of them once.
         assert set(target) <= set(range(0 if hop == 0 else reached[hop - 1], reached[hop]))
         assert source.max() < reached[hop + 1]
@@ -79,8 +80,7 @@ def test_one_edge_index_is_as_pyg_s_loader_gives_it(random_graph, fanouts) -> No
         limit = degrees.max() if fanouts[hop] < 0 else fanouts[hop]
         assert count == np.minimum(degrees[new], limit).sum()
         first += count
-    ends = batch.input_vertices[edge_index.numpy()]
-    for source, target in ends.T:
+    for source, target in batch.input_vertices[ends.numpy()].T:
         assert source in graph.indices[graph.indptr[target] : graph.indptr[target + 1]]
 
 
@@ -92,7 +92,5 @@ def test_pyg_s_model_over_all_neighbours_is_that_of_the_whole_graph(random_graph
     assert model.form == "pyg_trimmed"
     batch = NeighborSampler(graph, fanouts=[-1, -1, -1]).sample(np.arange(40, 90), 0)
     out = model(batch, FeatureLoader(graph, model, num_threads=1).load(batch))
-    targets = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
-    whole = torch.from_numpy(np.stack([graph.indices.astype(np.int64), targets]))
-    expected = model.module(torch.from_numpy(np.asarray(graph.features)), whole)
+    expected = model.module(torch.from_numpy(np.asarray(graph.features)), edge_index(graph))
     torch.testing.assert_close(out, expected[40:90])

@@ -10,7 +10,6 @@ from gnnscale.core import Array
 from gnnscale.features import HostFeatures
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
-from gnnscale.nn.conv.linear import Degrees, LinearAggregationLayer
 from gnnscale.nn.transform_first import (
     ProjectedLayer,
     TransformedStore,
@@ -38,9 +37,7 @@ class Rows(TransformedStore):
     def own(self, vertices: Array) -> torch.Tensor:
         return self._h[vertices]
 
-    def sums(
-        self, vertices: Array, block: Block, degrees: Degrees, layer: LinearAggregationLayer
-    ) -> torch.Tensor:
+    def sums(self, vertices: Any, block: Block, degrees: Any, layer: Any) -> torch.Tensor:
         found = layer.aggregation(block, degrees)
         out = torch.zeros(block.num_dst, self._rows.shape[1])
         for dst, (begin, end) in enumerate(zip(block.indptr, block.indptr[1:], strict=False)):

@@ -103,7 +103,7 @@ def test_the_smallest_numbers_are_kept(random_graph, fanouts, layer_dependency, 
         assert indptr.tolist() == block.indptr.tolist()
 
 
-@pytest.mark.parametrize("degree", [33, 600, 70_000])
+@pytest.mark.parametrize("degree", [33, 600, pytest.param(70_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("fanout", [1, 10, 64, 500])
 def test_long_lists(degree: int, fanout: int) -> None:
     """Lists and fan-outs that are searched in several parts, and with copies among them."""

@@ -136,7 +136,7 @@ def inclusion_p_value(counts: Any, num_draws: int, fanout: int, *, replace: bool
     ("degree", "fanout"),
     [
         *[(10, 3), (10, 9), (100, 10), (100, 25), (100, 64), (1000, 16), (1000, 32), (1000, 33)],
-        *[(50_000, 10), (50_000, 25), (50_000, 100)],
+        *[pytest.param(50_000, fanout, marks=pytest.mark.long) for fanout in (10, 25, 100)],
     ],
 )
 def test_neighbours_are_uniform(degree: int, fanout: int, replace: bool) -> None:

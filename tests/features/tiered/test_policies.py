@@ -1,9 +1,10 @@
 """Which rows of a mini-batch a device's cache lacks, before the run begins."""
 
+from itertools import starmap
 from typing import Any
 
-import numpy as np
 import pytest
+from late_source import ids
 
 from gnnscale.cache import CachePlan, DeviceCache, LookAhead
 from gnnscale.core import ConfigError
@@ -16,32 +17,23 @@ from gnnscale.features.tiered.policies import (
 from gnnscale.graph import Graph
 
 
-def ids(*vertices: int) -> Any:
-    return np.array(vertices, np.int32)
-
-
 def plan(*rows: Any, **fields: Any) -> CachePlan:
     """Return a plan of one clique, whose devices keep ``rows``."""
-    devices = tuple(
-        DeviceCache(
-            **{
-                **{"device": at, "name": f"emulated:{at}", "budget_bytes": 100},
-                **{"features": each, "topology": ids(), "feature_bytes": 8 * len(each)},
-                **{"topology_bytes": 0, **fields},
-            }
-        )
-        for at, each in enumerate(rows)
-    )
-    clique = tuple(range(len(rows)))
-    return CachePlan(
-        planner="any", cliques=(clique,), devices=devices, alphas=(None,), predicted=None
-    )
+
+    def device(at: int, kept: Any) -> DeviceCache:
+        names: Any = {"device": at, "name": f"emulated:{at}", "budget_bytes": 100}
+        sizes: Any = {"feature_bytes": 8 * len(kept), "topology_bytes": 0, **fields}
+        return DeviceCache(**names, features=kept, topology=ids(), **sizes)
+
+    devices, cliques = tuple(starmap(device, enumerate(rows))), (tuple(range(len(rows))),)
+    rest: Any = {"planner": "any", "alphas": (None,), "predicted": None}
+    return CachePlan(cliques=cliques, devices=devices, **rest)
 
 
 BATCHES = [ids(0, 1, 4), ids(4, 2), ids(1, 3)]
 
 
-def lacked(above: DeviceCacheFilter | None) -> list[list[int]]:
+def lacked(above: Any) -> list[list[int]]:
     return [each.tolist() for each in above.lacks(BATCHES)]
 
 
@@ -81,17 +73,15 @@ def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph: Graph) ->
 
 
 def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:
-    assert emulated_cache_bytes(None, tiny_graph, SINGLE_PROCESS) == 0
+    def emulated(caches: CachePlan | None) -> int:
+        return emulated_cache_bytes(caches, tiny_graph, SINGLE_PROCESS)
+
     policies = 8 * tiny_graph.num_vertices
-    assert emulated_cache_bytes(plan(ids(1, 2)), tiny_graph, SINGLE_PROCESS) == 16 + policies
-    assert (
-        emulated_cache_bytes(plan(ids(), matched_bytes=24), tiny_graph, SINGLE_PROCESS)
-        == 48 + policies
-    )
+    assert emulated(None) == 0
+    assert emulated(plan(ids(1, 2))) == 16 + policies
+    assert emulated(plan(ids(), matched_bytes=24)) == 48 + policies
     # The second device's worker is on another machine.
-    assert (
-        emulated_cache_bytes(plan(ids(1, 2), ids(3)), tiny_graph, SINGLE_PROCESS) == 16 + policies
-    )
+    assert emulated(plan(ids(1, 2), ids(3))) == 16 + policies
 
 
 def test_other_machines_fill_no_cache() -> None:

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from late_source import ids
 
 from gnnscale.cache.belady import Belady
 from gnnscale.features.tiered.planner import TierPlanner
@@ -12,10 +13,6 @@ from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 def belady(num_vertices: int, capacity: int, window: int) -> Belady:
     priority = np.zeros(num_vertices, np.int32)
     return Belady(num_vertices, capacity, window=window, priority=priority, num_threads=1)
-
-
-def ids(*vertices: int) -> Any:
-    return np.array(vertices, np.int32)
 
 
 def halves(vertices: Any) -> Any:
@@ -39,11 +36,12 @@ def test_own_rows_take_no_place() -> None:
     assert policy.num_expected == 0
 
 
-@settings(deadline=None, max_examples=60)
+rows = st.lists(st.integers(0, 29), unique=True, max_size=12)
+
+
+@settings(max_examples=60)
 @given(
-    batches=st.lists(
-        st.lists(st.integers(0, 29), unique=True, max_size=12), min_size=1, max_size=12
-    ),
+    batches=st.lists(rows, min_size=1, max_size=12),
     capacity=st.integers(0, 20),
     window=st.integers(1, 4),
     own=st.sets(st.integers(0, 29)),
@@ -54,22 +52,20 @@ def test_the_planner_finds_every_row_and_misses_what_the_policy_alone_misses(
     mine = np.isin(np.arange(30), list(own))
     number_of = np.where(mine, np.cumsum(mine) - 1, -1)
     policy = RemoteOnlyPolicy(
-        belady(30, capacity, window), lambda vertices: number_of[vertices], num_kept=capacity
+        belady(30, capacity, window), number_of.__getitem__, num_kept=capacity
     )
-    planner = TierPlanner(
-        policy, num_kept=capacity, num_staged=24, window=window, num_fixed=len(own)
-    )
+    sizes = {"num_kept": capacity, "num_staged": 24, "num_fixed": len(own)}
+    planner = TierPlanner(policy, window=window, **sizes)
     pool = np.full(planner.num_slots, -1)
     pool[: len(own)] = sorted(own)
     alone = belady(30, capacity, len(batches))
-    known = [ids(*batch) for batch in batches]
-    for batch in known:
+    arrays = [ids(*batch) for batch in batches]
+    for batch in arrays:
         planner.expect(batch)
         alone.expect(batch[~mine[batch]])
     bounded = belady(30, capacity, window)
-    expected = iter(known)
-    missed = 0
-    for number, batch in enumerate(known):
+    expected, missed = iter(arrays), 0
+    for number, batch in enumerate(arrays):
         while bounded.num_expected <= window and (new := next(expected, None)) is not None:
             bounded.expect(new[~mine[new]])
         planned = planner.plan(batch)
@@ -80,4 +76,4 @@ def test_the_planner_finds_every_row_and_misses_what_the_policy_alone_misses(
         pool[planned.slots[planned.missing]] = missing
         assert pool[planned.slots].tolist() == batch.tolist(), number
         planner.served(planned)
-    assert missed >= sum(alone.advance().counts.num_misses for _ in known)
+    assert missed >= sum(alone.advance().counts.num_misses for _ in arrays)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from late_source import NUM_ROWS, ROWS, LateSource
+from late_source import NUM_ROWS, ROWS, LateSource, ids
 from shared_pools import open_workers
 
 from gnnscale.distributed.heartbeat import STATUS
@@ -17,7 +17,7 @@ from gnnscale.distributed.sockets import PeerLostError
 
 def trained(worker: Any, steps: list[list[int] | None]) -> list[tuple[int, int]]:
     """Train ``steps``, and return the hits and misses of each that reads rows."""
-    arrays = [None if each is None else np.array(each, np.int32) for each in steps]
+    arrays = [None if each is None else ids(*each) for each in steps]
     found = []
     for step in range(len(arrays) + worker.lead):
         if step < len(arrays):
@@ -37,24 +37,28 @@ def together(workers: Any, steps: Any) -> list[list[tuple[int, int]]]:
     with ThreadPoolExecutor(len(workers)) as threads:
         found = [threads.submit(trained, *each) for each in zip(workers, steps, strict=True)]
         counts = [each.result(timeout=60) for each in found]
+    close(workers)
+    return counts
+
+
+def told(workers: Any, vertices: Any) -> None:
+    """All workers expect one step, the same."""
+    for each in workers:
+        each.expect(vertices)
+        each.end()
+
+
+def close(workers: Any) -> None:
     for each in reversed(workers):
         each.close()
-    return counts
+
+
+step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, max_size=8, unique=True)
 
 
 @settings(max_examples=60)
 @given(
-    steps=st.lists(
-        st.tuples(
-            *[
-                st.none()
-                | st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, max_size=8, unique=True)
-            ]
-            * 3
-        ),
-        min_size=1,
-        max_size=10,
-    ),
+    steps=st.lists(st.tuples(*[st.none() | step_rows] * 3), min_size=1, max_size=10),
     num_kept=st.integers(0, NUM_ROWS),
     window=st.integers(1, 3),
     ahead=st.integers(1, 3),
@@ -94,7 +98,7 @@ def test_a_worker_reads_by_itself_what_its_steps_miss_first() -> None:
 
 def test_bytes_and_requests_are_those_of_the_worker_that_reads() -> None:
     workers, _ = open_workers(2)
-    steps = [np.array(each, np.int32) for each in ([1, 2], [2])]
+    steps = [ids(1, 2), ids(2)]
     for worker, vertices in zip(workers, steps, strict=True):
         worker.expect(vertices)
         worker.end()
@@ -102,8 +106,7 @@ def test_bytes_and_requests_are_those_of_the_worker_that_reads() -> None:
     assert (first.reads.num_bytes, first.reads.num_requests) == (24, 2)
     assert (second.reads.num_bytes, second.reads.num_requests) == (0, 0)
     assert first.rows is second.rows
-    for each in reversed(workers):
-        each.close()
+    close(workers)
 
 
 class BadSource(LateSource):
@@ -115,10 +118,8 @@ class BadSource(LateSource):
 
 def test_every_worker_learns_that_rows_cannot_be_read() -> None:
     workers, _ = open_workers(2, source=BadSource())
-    vertices = np.array([1], np.int32)
-    for each in workers:
-        each.expect(vertices)
-        each.end()
+    vertices = ids(1)
+    told(workers, vertices)
     with pytest.raises(OSError, match="Input/output error"):
         workers[0].ready(vertices)
     assert STATUS.verdict == "features.npy: Input/output error"
@@ -127,8 +128,7 @@ def test_every_worker_learns_that_rows_cannot_be_read() -> None:
         workers[1].ready(vertices)
     with pytest.raises(PeerLostError, match="Input/output error"):
         workers[1].expect(None)
-    for each in reversed(workers):
-        each.close()
+    close(workers)
 
 
 @pytest.mark.parametrize("bad", ["start", "finish"])
@@ -139,7 +139,7 @@ def test_every_worker_learns_that_another_cannot_read(bad, monkeypatch) -> None:
         raise OSError(5, "Input/output error", "features.npy")
 
     monkeypatch.setattr(sources[1], bad, fails)
-    first, second = np.array([2], np.int32), np.array([2, 3], np.int32)
+    first, second = ids(2), ids(2, 3)
     workers[0].expect(None)
     workers[1].expect(first)
     workers[0].expect(second)  # of which the other worker reads a row
@@ -149,13 +149,12 @@ def test_every_worker_learns_that_another_cannot_read(bad, monkeypatch) -> None:
         workers[1].ready(first)
     with pytest.raises(PeerLostError, match="worker 1 of this machine"):
         workers[0].ready(second)
-    for each in reversed(workers):
-        each.close()
+    close(workers)
 
 
 def test_a_worker_that_leaves_ends_what_others_wait_for() -> None:
     workers, _ = open_workers(3)
-    vertices = np.array([1], np.int32)
+    vertices = ids(1)
     workers[0].expect(vertices)
     workers[1].expect(vertices)
     with ThreadPoolExecutor(2) as threads:
@@ -171,7 +170,7 @@ def test_a_worker_that_leaves_ends_what_others_wait_for() -> None:
 def test_the_end_of_the_first_worker_ends_the_others() -> None:
     before = threading.active_count()
     workers, _ = open_workers(2)
-    vertices = np.array([1], np.int32)
+    vertices = ids(1)
     workers[1].expect(vertices)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(workers[1].ready, vertices)
@@ -184,11 +183,8 @@ def test_the_end_of_the_first_worker_ends_the_others() -> None:
 
 def test_a_batch_that_does_not_fit_is_named() -> None:
     workers, _ = open_workers(2, num_kept=0, num_staged=1)
-    vertices = np.arange(8, dtype=np.int32)
-    for each in workers:
-        each.expect(vertices)
-        each.end()
+    vertices = ids(*range(8))
+    told(workers, vertices)
     with pytest.raises(MemoryError, match=r"features\.memory_bytes: .* 8 rows"):
         workers[0].ready(vertices)
-    for each in reversed(workers):
-        each.close()
+    close(workers)

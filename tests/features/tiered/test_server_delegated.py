@@ -21,8 +21,7 @@ def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
     assert message.kind == MessageType.READ
     assert [each.tolist() for each in message.rows] == [[5, 4], [8, 6]]
     assert message.rows[0].dtype == np.int64
-    message = ends[0][1].receive()
-    assert message.kind == MessageType.SKIP
+    assert ends[0][1].receive().kind == MessageType.SKIP
     message = ends[1][1].receive()
     assert [each.tolist() for each in message.rows] == [[7], [8]]
     rows.done(1)

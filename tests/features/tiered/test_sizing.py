@@ -2,12 +2,9 @@
 
 import numpy as np
 import pytest
+from late_source import ids
 
 from gnnscale.features.tiered.sizing import Misses, ReadChances, expect_misses
-
-
-def ids(*vertices):
-    return np.array(vertices, np.int32)
 
 
 def test_rows_with_small_gaps_are_one_request():
@@ -22,9 +19,8 @@ def test_rows_with_small_gaps_are_one_request():
 
 def test_a_sample_that_fills_memory_is_counted():
     batches = [ids(0, 1), ids(2, 3), ids(4, 5), ids(0, 1)]
-    found = expect_misses(
-        batches, 2, 1, priority=np.zeros(6, np.int32), num_steps=10, num_threads=1
-    )
+    rest = {"priority": np.zeros(6, np.int32), "num_threads": 1}
+    found = expect_misses(batches, 2, 1, num_steps=10, **rest)
     assert (found.num_rows, found.when_full) == (2, 2)
     # Six are missed until 0 and 1 are read again, which stayed; then two a step.
     assert found.mean == pytest.approx((6 + 6 * 2) / 10)
@@ -64,9 +60,7 @@ def test_estimates_are_near_what_later_batches_miss(num_kept):
     generator = np.random.default_rng(0)
     degrees = np.minimum(generator.pareto(0.8, 20_000) + 1, 2_000).astype(np.int32)
     chance = np.minimum(degrees * 0.004, 1)
-    batches = [
-        np.flatnonzero(generator.random(20_000) < chance).astype(np.int32) for _ in range(200)
-    ]
+    batches = [ids(*np.flatnonzero(generator.random(20_000) < chance)) for _ in range(200)]
     rest = {"priority": degrees, "num_threads": 1}
     found = expect_misses(batches[:16], num_kept, 16, num_steps=200, **rest)
     counted = expect_misses(batches, num_kept, 16, num_steps=200, **rest)

@@ -11,21 +11,15 @@ NUM_ROWS, ROW_BYTES = 10_000, 4096
 
 def sample(batch_rows=500, count=16, num_bytes=1000):
     generator = np.random.default_rng(0)
-    vertices = [
-        generator.choice(NUM_ROWS, batch_rows, replace=False).astype(np.int32) for _ in range(count)
-    ]
-    return SampledBatches(vertices=vertices, num_bytes=num_bytes)
+    rows = [generator.choice(NUM_ROWS, batch_rows, replace=False) for _ in range(count)]
+    return SampledBatches(vertices=[each.astype(np.int32) for each in rows], num_bytes=num_bytes)
 
 
 def sizes(memory_bytes, *, given=None, window=None):
     priority = np.zeros(NUM_ROWS, np.int32)
-    return size_tier(
-        given or sample(),
-        Horizon(window=window, priority=priority, num_steps=20, num_threads=1),
-        num_rows=NUM_ROWS,
-        row_bytes=ROW_BYTES,
-        memory_bytes=memory_bytes,
-    )
+    horizon = Horizon(window=window, priority=priority, num_steps=20, num_threads=1)
+    rest = {"num_rows": NUM_ROWS, "row_bytes": ROW_BYTES, "memory_bytes": memory_bytes}
+    return size_tier(given or sample(), horizon, **rest)
 
 
 def test_rows_on_their_way_take_memory_of_those_that_stay():
@@ -37,8 +31,7 @@ def test_rows_on_their_way_take_memory_of_those_that_stay():
 
 
 def test_all_rows_stay_if_they_fit():
-    found = sizes(100 << 20)
-    assert found.num_kept == NUM_ROWS
+    assert sizes(100 << 20).num_kept == NUM_ROWS
 
 
 @pytest.mark.parametrize(("num_bytes", "expected"), [(1000, 26), (1 << 19, 2)])

@@ -103,13 +103,6 @@ def test_a_limit_of_locked_memory_is_named_if_registering_fails(monkeypatch) -> 
         segment.register(Refusing())
 
 
-def test_another_reason_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
-    infinite = segments.resource.RLIM_INFINITY
-    monkeypatch.setattr(segments.resource, "getrlimit", lambda _: (infinite, infinite))
-    with pytest.raises(RuntimeError, match="out of memory"):
-        SharedSegment.fill(rows()).register(Refusing())
-
-
 def test_memory_that_processes_do_not_share_is_refused() -> None:
     private = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory = torch.frombuffer(private, dtype=torch.uint8)

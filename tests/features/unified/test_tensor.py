@@ -91,10 +91,7 @@ def test_the_driver_is_advised_before_anything_is_written(gpu: HostSide) -> None
         made = torch.rand(3).to(UnifiedDevice(advise=advice))
     assert gpu.advised == [("SetPreferredLocation", torch.device("cpu"))]
     assert mem_advise(made, "SetReadMostly", "cpu") == 0
-
-
-def test_memory_that_is_not_managed_has_an_error_code(gpu: HostSide) -> None:
-    assert numbers(gpu).mem_advise("SetReadMostly", "cpu") != 0
+    assert numbers(gpu).mem_advise("SetReadMostly", "cpu") != 0  # memory that is not managed
 
 
 def test_an_advice_that_nobody_knows(gpu: HostSide) -> None:
@@ -102,16 +99,10 @@ def test_an_advice_that_nobody_knows(gpu: HostSide) -> None:
         numbers(gpu).mem_advise("Read", "cpu")
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda tensor: set_propagated_to_cuda(tensor, True),
-        lambda tensor: mem_advise(tensor, "SetReadMostly", "cpu"),
-    ],
-)
-def test_other_tensors_are_refused(call: Any) -> None:
-    with pytest.raises(RuntimeError, match="expected a unified tensor"):
-        call(torch.ones(2))
+def test_other_tensors_are_refused() -> None:
+    for call, *arguments in ((set_propagated_to_cuda, True), (mem_advise, "SetReadMostly", "cpu")):
+        with pytest.raises(RuntimeError, match="expected a unified tensor"):
+            call(torch.ones(2), *arguments)
 
 
 def test_managed_memory_above_what_is_free_is_refused() -> None:

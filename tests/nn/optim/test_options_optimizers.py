@@ -93,6 +93,7 @@ def test_the_weights_are_those_of_torch(plain: Any, original: Any, options: dict
         assert value.requires_grad is False
 
 
+@pytest.mark.long
 def test_the_compiler_is_not_imported() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
