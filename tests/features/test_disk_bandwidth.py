@@ -73,11 +73,7 @@ def test_a_file_is_measured_once_unless_it_is_small(tmp_path, monkeypatch) -> No
     measured: list[Path] = []
     rates = DiskRates(requests_per_s=50_000, bytes_per_s=1e9)
     monkeypatch.setattr(disk, "measure_disk", lambda path: measured.append(path) or rates)
-    assert [cached_disk_rates(file), cached_disk_rates(file), cached_disk_rates(small)] == [
-        rates,
-        rates,
-        None,
-    ]
+    assert [cached_disk_rates(each) for each in (file, file, small)] == [rates, rates, None]
     # All of a small file may be read at once.
     assert [max_read_gap(file), max_read_gap(small)] == [rates.max_gap_bytes, (1 << 24) - 1]
     assert measured == [file]

@@ -153,15 +153,6 @@ def test_rows_come_in_chunks_in_the_order_that_is_asked_for(random_graph: Any) -
     assert model.training
 
 
-@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8])
-def test_any_storage(random_graph: Any, stored: torch.dtype) -> None:
-    graph = random_graph(dtype=stored)
-    model = GraphSAGE(hidden=8).build(num_features=20, num_classes=5)
-    logits = LayerwiseInference(model, graph, num_threads=1).logits()
-    expected = full_batch(model, graph)
-    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-3)
-
-
 @pytest.mark.parametrize("config", ALL)
 def test_small_chunks_and_a_small_budget_give_the_same_answer(
     random_graph: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, config: Model

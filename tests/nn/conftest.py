@@ -109,16 +109,10 @@ def labeled() -> Callable[[np.ndarray, int], Graph]:
     """A graph without edges, with given labels, all of whose vertices are trained."""
 
     def make(labels: np.ndarray, num_classes: int) -> Graph:
-        none = np.zeros(0, np.int32)
-        return Graph(
-            name="tiny",
-            indptr=np.zeros(len(labels) + 1, np.int64),
-            indices=none,
-            features=np.zeros((len(labels), 1), np.float32),
-            feature_dtype="float32",
-            labels=labels,
-            num_classes=num_classes,
-            split=Split(train_idx=np.arange(len(labels), dtype=np.int32)),
-        )
+        rows = {"features": np.zeros((len(labels), 1), np.float32), "feature_dtype": "float32"}
+        edges = {"indptr": np.zeros(len(labels) + 1, np.int64), "indices": np.zeros(0, np.int32)}
+        split = Split(train_idx=np.arange(len(labels), dtype=np.int32))
+        sizes: Any = {"num_classes": num_classes, **rows, **edges}
+        return Graph(name="tiny", labels=labels, split=split, **sizes)
 
     return make

@@ -170,13 +170,9 @@ def test_an_edge_counts_by_its_importance() -> None:
 def peer_of(layer: Any, nn_of_pyg: Any) -> nn.Module:
     """Return PyG's layer with the weights of ours."""
     if isinstance(layer, GINELayer):
-        perceptron = nn.Sequential(
-            nn.Linear(layer.first.in_features, layer.first.out_features),
-            nn.ReLU(),
-            nn.Linear(layer.second.in_features, layer.second.out_features),
-        )
+        perceptron = nn.Sequential(layer.first, nn.ReLU(), layer.second)
         conv = nn_of_pyg.GINEConv(perceptron, edge_dim=EDGE_WIDTH)
-        conv.lin, conv.nn[0], conv.nn[2] = layer.edge_linear, layer.first, layer.second
+        conv.lin = layer.edge_linear
         return conv
     heads = {"heads": layer.num_heads, "concat": not layer.average, "edge_dim": EDGE_WIDTH}
     if isinstance(layer, GATv2Layer):

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale import ops
-from gnnscale.features import Aggregation, HostFeatures
+from gnnscale.features import Aggregation
 from gnnscale.nn.functional import Activation, aggregate, relu_dropout, sum_scale
 from gnnscale.sampling import Block
 
@@ -87,29 +86,6 @@ def test_backward_takes_gradients_that_are_not_contiguous() -> None:
     h = torch.randn(4, 2, requires_grad=True)
     aggregate(h, BLOCK, Aggregation(self_term="concat")).sum().backward()  # an expanded scalar
     assert h.grad.tolist() == [[2, 2], [2, 2], [1, 1], [1, 1]]
-
-
-@pytest.mark.parametrize("self_term", ["add", "concat"])
-@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
-@pytest.mark.parametrize("computed", [torch.float32, torch.bfloat16])
-def test_loading_while_aggregating_is_loading_then_aggregating(
-    random_graph, sample, self_term, stored, computed
-) -> None:
-    graph = random_graph(dtype=stored)
-    batch = sample(graph)
-    block = batch.blocks[0]
-    generator = np.random.default_rng(0)
-    weights = generator.standard_normal(block.num_edges).astype(np.float32)
-    how = Aggregation(self_term=self_term, weights=weights)
-    features = (graph.features, graph.feature_dtype)
-    rows = torch.empty(block.num_src, graph.num_features)
-    ops.gather(features, batch.input_vertices, out=rows, num_threads=1)
-    expected = aggregate(rows, block, how)
-    for num_threads in (1, 2, 4):
-        given = {"dtype": computed, "num_threads": num_threads}
-        out, _ = HostFeatures.of(graph).aggregate(batch.input_vertices, block, how, **given)
-        # Sums are kept in float32 and rounded once, so the two agree bit for bit.
-        assert torch.equal(out, expected.to(computed))
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25])

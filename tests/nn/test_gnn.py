@@ -58,21 +58,6 @@ def test_options_say_what_the_first_layer_does(config: Any, fused: bool, splits:
     assert config.splits_columns == layer.splits_columns == splits
 
 
-@pytest.mark.parametrize("config", ALL)
-@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_layers_and_norms(random_graph, load, config, norm, num_layers) -> None:
-    graph = random_graph()
-    model = build(config, num_layers=num_layers, norm=norm)
-    assert len(model.layers) == num_layers
-    sampler = NeighborSampler(graph, fanouts=[4] * num_layers)
-    batch = sampler.sample(np.arange(20), 0)
-    logits, *grads = step(model, batch, load(graph, model, batch))
-    assert logits.shape == (20, 5)
-    assert all(torch.isfinite(grad).all() for grad in grads)
-    assert all(grad.abs().sum() > 0 for grad in grads[:1] + grads[-1:])
-
-
 @pytest.mark.parametrize("jumping", ["none", "cat"])
 @pytest.mark.parametrize("config", ALL)
 def test_a_slice_of_one_row_is_normalized_by_running_statistics(

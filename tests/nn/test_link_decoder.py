@@ -46,12 +46,9 @@ def test_outputs_of_edges_are_of_both_ends_and_features(tiny_graph, num_edge_fea
     inputs = FeatureLoader(tiny_graph, model, num_threads=1).load(batch)
     rows = model(batch, inputs)
     features = np.arange(2 * num_edge_features, dtype=np.float32).reshape(2, -1)
-    links = Links(
-        sources=np.int32([0, 2]),
-        destinations=np.int32([[1], [0]]),
-        rows=np.array([7, 3]),
-        features=features if num_edge_features else None,
-    )
+    ends = {"sources": np.int32([0, 2]), "destinations": np.int32([[1], [0]])}
+    read = features if num_edge_features else None
+    links = Links(rows=np.array([7, 3]), features=read, **ends)
     outputs = model(replace(batch, links=links), inputs)
     for row, (source, target) in enumerate([(0, 1), (2, 0)]):
         both = torch.cat([rows[source], rows[target], torch.from_numpy(features[row])])

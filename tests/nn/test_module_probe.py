@@ -51,12 +51,11 @@ def test_counted_products_are_those_that_layers_state() -> None:
     assert all(each.grad is None for each in model.parameters())
     size = {"vertices": [100, 50, 10], "edges": [300, 60]}
     assert cost.work(**size).macs == 50 * cost.macs[1] + 10 * cost.macs[2]
+    names = "edges", "targets", "sources"
+    amounts = [dict(zip(names, each, strict=True)) for each in ((300, 50, 100), (60, 10, 50))]
     stated = [
-        layer.forward(edges=e, targets=t, sources=s, aggregated=False)
-        + layer.backward(edges=e, targets=t, sources=s, first=first)
-        for layer, e, t, s, first in zip(
-            model.layer_costs, [300, 60], [50, 10], [100, 50], [True, False], strict=True
-        )
+        layer.forward(**each, aggregated=False) + layer.backward(**each, first=index == 0)
+        for index, (layer, each) in enumerate(zip(model.layer_costs, amounts, strict=True))
     ]
     assert cost.work(**size).macs == sum(each.macs for each in stated)
     assert cost.work(**size).operations == sum(each.operations for each in stated)

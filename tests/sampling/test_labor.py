@@ -7,7 +7,6 @@ from fixture_types import Make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled import assert_slices_are_of_the_whole, neighbours, picked
-from scipy import stats
 
 from gnnscale import ConfigError, Graph
 from gnnscale.data import from_arrays
@@ -126,17 +125,6 @@ def test_by_hand() -> None:
     assert found[2] == [4, 6]
 
 
-@pytest.mark.parametrize(("degree", "fanout"), [(10, 3), (100, 25), (5000, 10), (5000, 300)])
-def test_every_neighbour_is_kept_as_often(degree: int, fanout: int) -> None:
-    num_steps = max(1500, 12 * degree // fanout)
-    counts = kept(stars([list(range(degree))]), 0, fanout, num_steps, degree).sum(0)
-    p = fanout / degree
-    variance = p * (1 - p) * degree / (degree - 1)
-    statistic = ((counts - num_steps * p) ** 2).sum() / (num_steps * variance)
-    p_value = float(stats.chi2.sf(statistic, degree - 1))
-    assert 1e-4 < p_value < 1 - 1e-4
-
-
 def test_means_are_unbiased_with_copies_of_neighbours() -> None:
     """A mean over kept edges has the mean over all as its expectation."""
     values = np.array([1.0, 5.0, -3.0, 8.0])
@@ -208,21 +196,6 @@ def test_the_variance_of_a_mean_over_a_mini_batch(
     # The logarithm of a ratio of two such variances has the standard error 2 / sqrt(steps).
     assert abs(np.log(labor[0] / uniform[0] / expected)) < 3 * 2 / np.sqrt(steps)
     assert labor[1] / uniform[1] == pytest.approx(of_one, rel=0.1)
-
-
-def test_batches_have_fewer_input_vertices(random_graph: Make) -> None:
-    graph = random_graph(5000, 200_000, num_features=1)
-    seeds = np.arange(300)
-    sizes = []
-    for sampler in (
-        NeighborSampler(graph, fanouts=[10, 10]),
-        LaborSampler(graph, fanouts=[10, 10]),
-        LaborSampler(graph, fanouts=[10, 10], layer_dependency=True),
-    ):
-        batches = [sampler.sample(seeds, step) for step in range(5)]
-        sizes.append(np.mean([len(batch.input_vertices) for batch in batches]))
-        assert {batch.blocks[-1].num_edges for batch in batches} == {3000}
-    assert sizes[0] > sizes[1] > sizes[2]
 
 
 @pytest.mark.parametrize("num_parts", [2, 5, 37])

@@ -45,7 +45,7 @@ def make_graph(*, loops: bool = False, width: int = 0, weighted: bool = True) ->
     names = "train_idx", "valid_idx", "test_idx"
     splits = zip(names, np.split(np.arange(SIZE), [60, 90]), strict=True)
     more: Any = {"edge_weights": weights if weighted else None, "edge_features": attr}
-    return from_arrays((src, dst), rows, labels, num_classes=4, **dict(splits), **more)
+    return from_arrays((src, dst), rows, labels, num_classes=8, **dict(splits), **more)
 
 
 def ran(done: ExportedWeights, library: str, g: Graph, *, loops: bool = False) -> torch.Tensor:
@@ -79,7 +79,7 @@ def ran(done: ExportedWeights, library: str, g: Graph, *, loops: bool = False) -
 
 def check(g: Graph, options: Any, library: str, folder: Path, *, loops: bool) -> str:
     """The program of a model of random weights has its logits; return what is noted of it."""
-    model = options.build(num_features=6, num_classes=4, num_edge_features=g.num_edge_features)
+    model = options.build(num_features=6, num_classes=8, num_edge_features=g.num_edge_features)
     generator = torch.Generator().manual_seed(1)
     for name, each in model.eval().state_dict(keep_vars=True).items():
         if each.is_floating_point():
@@ -95,7 +95,7 @@ def check(g: Graph, options: Any, library: str, folder: Path, *, loops: bool) ->
 
 
 #: As many hidden features as classes, which no module may mistake for each other.
-SIZES: Any = {"hidden": 4, "num_layers": 3}
+SIZES: Any = {"hidden": 8, "num_layers": 3}
 POOL, SHARED = partial(GraphSAGE, aggregator="pool"), partial(GATv2, share_weights=True)
 LOOPED = (GCN, SGC, APPNP, GraphSAGE, GIN)
 
@@ -138,7 +138,7 @@ def test_features_of_edges(model, options, weighted, loops, tmp_path) -> None:
             "format=safetensors writes them"
         ):
             check(graph, given, library, tmp_path, loops=loops)
-    model = given.build(num_features=6, num_classes=4, num_edge_features=3)
+    model = given.build(num_features=6, num_classes=8, num_edge_features=3)
     config = ExportConfig(run=tmp_path, out=tmp_path / "own.safetensors")
     program: dict[str, Any] = {}
     exec(export_model(config, given, model, weighted=False).snippet, program)
