@@ -1,16 +1,23 @@
-"""Which rows of a mini-batch a device's cache lacks, before the run begins."""
+"""Policies of a tier, and which rows a device's cache above it lacks."""
 
 from itertools import starmap
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from late_source import ids
 
 from gnnscale.cache import CachePlan, DeviceCache, LookAhead
+from gnnscale.cache.belady import Belady
 from gnnscale.core import ConfigError
 from gnnscale.distributed.process_group import SINGLE_PROCESS
+from gnnscale.features.tiered.planner import TierPlanner
 from gnnscale.features.tiered.policies import (
     DeviceCacheFilter,
+    RemoteOnlyPolicy,
+    StaticPolicy,
     check_dynamic_caches,
     emulated_cache_bytes,
 )
@@ -90,3 +97,84 @@ def test_other_machines_fill_no_cache() -> None:
     check_dynamic_caches(plan(ids(), host_aggregates=True))
     with pytest.raises(ConfigError, match=r"^features=shared: .* static cache of emulated:0"):
         check_dynamic_caches(plan(ids(1)))
+
+
+def test_the_same_rows_are_found_in_every_batch():
+    policy = StaticPolicy(6, np.array([4, 1], np.int64))
+    policy.expect(np.array([1, 2, 4], np.int64))
+    policy.expect(np.array([5], np.int64))
+    assert policy.num_expected == 2
+    assert policy.look_up().tolist() == [1, -1, 0]
+    replaced = policy.advance()
+    assert (replaced.counts.num_hits, replaced.counts.num_misses) == (2, 1)
+    assert len(replaced.positions) == len(replaced.slots) == 0
+    assert policy.look_up().tolist() == [-1]
+
+
+def belady(num_vertices: int, capacity: int, window: int) -> Belady:
+    priority = np.zeros(num_vertices, np.int32)
+    return Belady(num_vertices, capacity, window=window, priority=priority, num_threads=1)
+
+
+def halves(vertices: Any) -> Any:
+    """Own rows are those of even vertices."""
+    return np.where(vertices % 2, -1, vertices // 2)
+
+
+def test_own_rows_take_no_place() -> None:
+    policy = RemoteOnlyPolicy(belady(6, 2, 1), halves, num_kept=2)
+    policy.expect(ids(0, 1, 2, 3))
+    policy.expect(ids(3, 4, 1))
+    assert policy.num_expected == 2
+    assert policy.look_up().tolist() == [2, -1, 3, -1]  # after the two places of the policy
+    replaced = policy.advance()
+    assert (replaced.counts.num_hits, replaced.counts.num_misses) == (0, 2)
+    assert sorted(replaced.positions.tolist()) == [1, 3]  # those of vertices 1 and 3
+    places = policy.look_up()
+    assert places[1] == 4  # vertex 4, the third of the own ones
+    assert sorted(places[[0, 2]].tolist()) == [0, 1]
+    assert policy.advance().counts.num_misses == 0
+    assert policy.num_expected == 0
+
+
+rows = st.lists(st.integers(0, 29), unique=True, max_size=12)
+
+
+@settings(max_examples=60)
+@given(
+    batches=st.lists(rows, min_size=1, max_size=12),
+    capacity=st.integers(0, 20),
+    window=st.integers(1, 4),
+    own=st.sets(st.integers(0, 29)),
+)
+def test_the_planner_finds_every_row_and_misses_what_the_policy_alone_misses(
+    batches: list[list[int]], capacity: int, window: int, own: set[int]
+) -> None:
+    mine = np.isin(np.arange(30), list(own))
+    number_of = np.where(mine, np.cumsum(mine) - 1, -1)
+    policy = RemoteOnlyPolicy(
+        belady(30, capacity, window), number_of.__getitem__, num_kept=capacity
+    )
+    sizes = {"num_kept": capacity, "num_staged": 24, "num_fixed": len(own)}
+    planner = TierPlanner(policy, window=window, **sizes)
+    pool = np.full(planner.num_slots, -1)
+    pool[: len(own)] = sorted(own)
+    alone = belady(30, capacity, len(batches))
+    arrays = [ids(*batch) for batch in batches]
+    for batch in arrays:
+        planner.expect(batch)
+        alone.expect(batch[~mine[batch]])
+    bounded = belady(30, capacity, window)
+    expected, missed = iter(arrays), 0
+    for number, batch in enumerate(arrays):
+        while bounded.num_expected <= window and (new := next(expected, None)) is not None:
+            bounded.expect(new[~mine[new]])
+        planned = planner.plan(batch)
+        missing = batch[planned.missing]
+        assert not mine[missing].any()
+        missed += len(missing)
+        assert bounded.advance().counts.num_misses == len(missing)
+        pool[planned.slots[planned.missing]] = missing
+        assert pool[planned.slots].tolist() == batch.tolist(), number
+        planner.served(planned)
+    assert missed >= sum(alone.advance().counts.num_misses for _ in arrays)

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from late_source import NUM_ROWS, ROWS, LateSource, ids
 from shared_pools import open_workers
 
+from gnnscale.distributed.channel import MessageType, pair
 from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.sockets import PeerLostError
+from gnnscale.features.tiered.server import WorkerReadSource
 
 
 def trained(worker: Any, steps: list[list[int] | None]) -> list[tuple[int, int]]:
@@ -188,3 +190,29 @@ def test_a_batch_that_does_not_fit_is_named() -> None:
     with pytest.raises(MemoryError, match=r"features\.memory_bytes: .* 8 rows"):
         workers[0].ready(vertices)
     close(workers)
+
+
+def test_workers_learn_of_their_steps_and_say_when_rows_are_there() -> None:
+    ends = [pair() for _ in range(2)]
+    rows = WorkerReadSource([near for near, _ in ends])
+    for worker in (1, 0, 1):
+        rows.expect(worker)
+    pool, slots = np.zeros((9, 3), np.float32), np.array([8, 6], np.int32)
+    first = rows.start(np.array([5, 4], np.int64), pool, slots)
+    rows.skip()
+    second = rows.start(np.array([7], np.int32), pool, slots[:1])
+    message = ends[1][1].receive()
+    assert message.kind == MessageType.READ
+    assert [each.tolist() for each in message.rows] == [[5, 4], [8, 6]]
+    assert message.rows[0].dtype == np.int64
+    assert ends[0][1].receive().kind == MessageType.SKIP
+    message = ends[1][1].receive()
+    assert [each.tolist() for each in message.rows] == [[7], [8]]
+    rows.done(1)
+    rows.finish(first)
+    rows.close()
+    with pytest.raises(PeerLostError, match="worker 1 of this machine has left"):
+        rows.finish(second)
+    for pair_of_ends in ends:
+        for end in pair_of_ends:
+            end.close()
