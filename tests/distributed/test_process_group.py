@@ -60,7 +60,7 @@ def test_torchrun_with_another_number_of_processes(torchrun: Any) -> None:
 
 
 @pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
-def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(monkeypatch, backend, aborted) -> None:
+def test_sums_of_gpus_are_aborted_when_a_peer_is_lost(monkeypatch, backend, aborted) -> None:
     calls: list[str] = []
 
     class Nccl:

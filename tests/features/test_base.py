@@ -14,7 +14,7 @@ from gnnscale.sampling import NeighborSampler
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_aggregating_what_was_gathered_is_aggregating_while_reading(
+def test_aggregating_gathered_rows_is_aggregating_while_reading(
     random_graph: Callable[..., Graph], self_term: str, dtype: torch.dtype
 ) -> None:
     graph = random_graph()

@@ -227,7 +227,7 @@ def test_rows_that_stay_are_copies(num_rows, match, last, read) -> None:
     assert traffic.rows == read
 
 
-def test_what_is_not_expected_is_read_at_the_host_and_changes_nothing() -> None:
+def test_unexpected_batches_are_read_at_the_host_and_change_nothing() -> None:
     host = HostFeatures(np.arange(40, dtype=np.float32)[:, None], "float32")
     batches, strange = random_batches(40, 10, 12), np.arange(20)
     plain, disturbed = opened(host, 8, 2, match=True), opened(host, 8, 2, match=True)
@@ -297,7 +297,7 @@ def memory_files(process: int) -> list[str]:
     return [each for each in links if "gnnscale-cache" in each]
 
 
-def test_a_mapping_outlives_its_owner_and_nothing_else_does() -> None:
+def test_a_mapping_outlives_its_owner_and_leaves_nothing() -> None:
     before = shared_memory()
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", OWNER], **pipes) as owner:

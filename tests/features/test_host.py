@@ -54,7 +54,7 @@ def test_a_graph_without_features_is_named() -> None:
         check_store(HostFeatures.of(graph), graph)
 
 
-def test_stored_types_become_what_is_computed_in() -> None:
+def test_stored_types_become_the_compute_type() -> None:
     half = HostFeatures(np.array([[0.5, 2.0]], np.float16), "float16")
     assert half.row_bytes == 4
     rows, _ = half.gather(np.array([0]), dtype=torch.bfloat16, num_threads=1)
@@ -91,7 +91,7 @@ def read_at_random(array: Any) -> bool:
     raise AssertionError("smaps does not list the array")
 
 
-def test_rows_are_asked_for_ahead(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_prefetched(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mapped(1000)
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
@@ -131,7 +131,7 @@ def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
     assert traffic == same
 
 
-def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_share_pages_are_prefetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows a page: each request has as many pages, whatever the order."""
     asked: list[int] = []
     monkeypatch.setattr("gnnscale.ops._PREFETCH_PAGES", 8)

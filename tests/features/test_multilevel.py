@@ -124,7 +124,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_are_of_the_type_that_is_asked_for(dtype):
+def test_rows_have_the_requested_type(dtype):
     store = MultiLevelStore(tier_of()[0], staying([2]))
     vertices = ids(2, 4)
     store.expect(vertices)
@@ -132,7 +132,7 @@ def test_rows_are_of_the_type_that_is_asked_for(dtype):
     assert torch.equal(rows, torch.from_numpy(ROWS[vertices]).to(dtype))
 
 
-def test_what_is_not_expected_is_read_below_and_changes_nothing():
+def test_unexpected_batches_are_read_below_and_change_nothing():
     tier, source = tier_of()
     store = MultiLevelStore(tier, following(2, window=2))
     first, second = ids(1, 2), ids(2, 3)

@@ -1,7 +1,9 @@
+import itertools
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,8 +18,12 @@ from model_runs import full_batch
 from one_line import one_line
 
 from gnnscale.backend.feature_loading import ChunkLoader
-from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.inference.memory_plan import MemoryLimits
+from gnnscale.features import HostFeatures
+from gnnscale.inference import time_estimate as estimate
+from gnnscale.inference.activation_store import EDGE_BYTES
+from gnnscale.inference.chunks import Workers
+from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s
+from gnnscale.inference.memory_plan import MemoryLimits, find_work
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.nn.transform_first import ProjectedLayer
@@ -121,7 +127,7 @@ def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
 
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-def test_rows_of_a_hidden_layer_are_what_the_next_one_sees(random_graph, config, norm) -> None:
+def test_rows_of_a_hidden_layer_are_inputs_of_the_next(random_graph, config, norm) -> None:
     graph = random_graph(200, 1500)
     model = config(hidden=16, num_layers=3, norm=norm).build(num_features=20, num_classes=5).eval()
     for vertices in (None, np.array([7, 3, 199])):
@@ -137,7 +143,7 @@ def test_rows_of_a_hidden_layer_are_what_the_next_one_sees(random_graph, config,
             torch.testing.assert_close(torch.cat(chunks), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_rows_come_in_chunks_in_the_order_that_is_asked_for(random_graph: Any) -> None:
+def test_rows_come_in_chunks_in_the_requested_order(random_graph: Any) -> None:
     graph = random_graph(500, 4000)
     model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
     inference = LayerwiseInference(model, graph, num_threads=2, limits=SMALL)
@@ -220,7 +226,7 @@ def test_a_disk_without_room_is_an_error_and_no_crash(random_graph: Any, monkeyp
     assert model.training
 
 
-def test_what_inference_takes_is_said_before_it_is_done(random_graph: Any, caplog: Any) -> None:
+def test_inference_announces_its_time_and_memory(random_graph: Any, caplog: Any) -> None:
     graph = random_graph(500, 4000)
     model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
     caplog.set_level("INFO")
@@ -248,3 +254,44 @@ def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
         inference.prepare(graph.valid_idx)
     full = full._replace(free=19_200)
     inference.prepare(graph.valid_idx)
+
+
+def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:
+    graph = random_graph(400, 4000)
+    model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
+    monkeypatch.setattr(estimate, "_TRIAL_VERTICES", 80)
+    limits = MemoryLimits(hidden_bytes=0, stream_bytes=10_000)
+    work = find_work(model, graph, range(400), limits, num_threads=2)
+    tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
+    edges = np.diff(graph.indptr)[tried].sum()
+    parts = 4400 / (edges + 80)
+    workers = Workers(2)
+    with workers.running():
+        passes = LayerPass(model, graph, work, limits, workers)
+        store = HostFeatures.of(graph)
+        ticks = itertools.count()  # 1 s for each layer
+        monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 1e12)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(2 * parts)
+        # Two parts of 16 columns of a row: a slow disk takes longer to write than they to compute.
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 400 * 128 / 1000)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + parts)
+        # Files that the system has no room for are read as often as sums do not fit.
+        work = replace(work, plan=replace(work.plan, cached=False))
+        times = -(-(400 * 64 + graph.num_edges * EDGE_BYTES) // 10_000)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + 500 * times)
+
+
+@pytest.mark.parametrize("config", [GraphSAGE, GCN, GIN, GAT])
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
+def test_every_kind_of_layer_can_be_tried_and_nothing_is_changed(
+    random_graph: Any, config: Any, hidden_bytes: int, whole_vertices: int
+) -> None:
+    graph = random_graph(2000, 3000)
+    model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5).train()
+    limits = MemoryLimits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices)
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    for vertices in (None, np.arange(20), np.array([], np.int64)):
+        assert 0 <= inference.estimate_s(vertices) < 100
+        assert model.training

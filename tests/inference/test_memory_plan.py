@@ -63,7 +63,7 @@ def test_inference_takes_a_bounded_part_of_plenty_of_memory(monkeypatch: Any) ->
     assert (exceeds.stream_bytes, exceeds.cached) == (15 << 30, False)
 
 
-def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(monkeypatch: Any) -> None:
+def test_a_full_disk_is_refused_with_alternatives(monkeypatch: Any) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     usage = SimpleNamespace(free=(5 << 30) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -107,7 +107,7 @@ def test_rows_are_projected_where_they_get_narrower(random_graph: Callable[..., 
 OWN = partial(Custom, functions=own_layers.MaxPooling)
 
 
-def test_what_is_needed_by_hand(tiny_graph: Graph) -> None:
+def test_needed_vertices_by_hand(tiny_graph: Graph) -> None:
     # 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4.
     def needed(vertex: int, num_layers: int) -> list[Any]:
         options = {"chunk_edges": 64, "chunk_vertices": 8, "num_threads": 2}
@@ -122,9 +122,7 @@ def test_what_is_needed_by_hand(tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("config", [GCN, GIN, GraphSAGE, GAT, OWN])
 @pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
-def test_only_what_is_needed_is_computed_and_the_logits_are_the_same(
-    random_graph: Any, config: Callable[..., ModelConfig], hidden_bytes: int
-) -> None:
+def test_needed_rows_alone_give_the_same_logits(random_graph, config, hidden_bytes) -> None:
     graph = random_graph(2000, 3000)
     model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5)
     whole = LayerwiseInference(model, graph, num_threads=2)

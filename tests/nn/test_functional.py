@@ -20,7 +20,7 @@ def mask(seed: int, step: int, layer: int) -> torch.Tensor:
     return relu_dropout(torch.ones(300, 50), act(0.5, 300, seed, step, layer)) > 0
 
 
-def test_without_dropout_it_is_relu() -> None:
+def test_no_dropout_is_relu() -> None:
     x = torch.randn(50, 7)
     assert torch.equal(relu_dropout(x.clone(), act(0.0, 50)), x.relu())
 

@@ -155,7 +155,7 @@ def test_names_of_functions_are_module_and_name(name: Any) -> None:
         CustomLoss(function=name)
 
 
-def test_by_hand_where_some_numbers_are_not_known(labeled: Callable[..., Graph]) -> None:
+def test_unknown_numbers_are_left_out_by_hand(labeled: Callable[..., Graph]) -> None:
     targets = torch.tensor([[1.0, torch.nan], [2.0, 4.0], [torch.nan, torch.nan]])
     outputs = torch.tensor([[3.0, 9.0], [2.0, 3.0], [5.0, 5.0]], requires_grad=True)
     loss = MeanSquaredError().build(labeled(targets.numpy().astype(np.float32), 2))

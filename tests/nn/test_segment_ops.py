@@ -34,7 +34,7 @@ def test_by_hand() -> None:
     assert reduced("max") == ([[3, -2], [0, 0], [5, 7]], shares)
 
 
-def test_what_is_sampled_stands_for_all_neighbours_by_hand() -> None:
+def test_sampled_edges_stand_for_all_neighbours_by_hand() -> None:
     degrees = np.float32([4, 0, 3, 9])
     rows, grad = reduced("sum", degrees=degrees)
     assert rows == [[8, -12], [0, 0], [11, 15]]

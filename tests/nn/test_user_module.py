@@ -33,10 +33,6 @@ class Raises(Small):
         raise RuntimeError("no such thing\nat all")
 
 
-class NotBuilt:
-    def __init__(self) -> None: ...
-
-
 class Fails(Small):
     def __init__(self, in_channels: int, out_channels: int, heads: int) -> None:
         super().__init__(in_channels, out_channels)
@@ -89,7 +85,7 @@ def build(module: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("module", "options", "said"),
     [
-        (NotBuilt, {}, "expected a torch.nn.Module, got a NotBuilt"),
+        (dict, {}, "expected a torch.nn.Module, got a dict"),
         (Fails, {}, r"Fails: heads is required; set model.arguments.heads=VALUE$"),
         (
             Small,
@@ -128,7 +124,7 @@ def test_modules_that_cannot_be_trained_are_refused(module: Any, options: Any, s
         (lambda *given: Small.forward(*given).detach(), "returned logits without a gradient"),
     ],
 )
-def test_what_forward_returns_is_checked(forward, said) -> None:
+def test_results_of_forward_are_checked(forward, said) -> None:
     with pytest.raises(ConfigError, match=said):
         build(type("Other", (Small,), {"forward": forward}), form="blocks")
 

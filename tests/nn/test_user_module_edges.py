@@ -71,7 +71,7 @@ def test_one_graph_of_sampled_edges(graph: Graph) -> None:
     torch.testing.assert_close(model(batch, loaded), expected)
 
 
-def test_by_which_names_they_are_asked_for(graph: Graph) -> None:
+def test_edge_features_are_read_by_names_of_arguments(graph: Graph) -> None:
     reads = CustomModel(module=edge_modules.OwnBlocks)
     assert reads.edge_width(4) == 4
     assert CustomModel(module="edge_modules:OneGraph").edge_width(4) == 4

@@ -71,7 +71,7 @@ def build(config: type[ModelConfig], num_classes: int = 5, **options: Any) -> GN
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("config", LINEAR)
-def test_all_neighbours_give_what_dense_matrices_do(graph, config, fused) -> None:
+def test_all_neighbours_agree_with_dense_matrices(graph, config, fused) -> None:
     model, vertices = build(config), np.random.default_rng(0).permutation(SIZE)[:90]
     batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(vertices, 0)
     factors, parameters = torch.randn(90, 5, dtype=torch.float64), list(model.parameters())

@@ -88,7 +88,7 @@ def test_no_message_along_what_any_device_predicts_in_the_step(graph, sampler) -
     assert (messages(plain, 0) | messages(plain, 1)) & whole
 
 
-def test_a_slice_gets_what_the_whole_batch_gets(sampler: LinkSampler) -> None:
+def test_a_slice_agrees_with_the_whole_batch(sampler: LinkSampler) -> None:
     seeds = next(iter(ORDER.epoch(1))).seeds
     whole, part = (sampler.sample(each, ORDER.steps_per_epoch) for each in (seeds, seeds[20:35]))
     for name in ("sources", "destinations"):

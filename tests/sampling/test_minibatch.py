@@ -22,7 +22,7 @@ def test_counts_by_hand() -> None:
     assert (reach.num_edges, reach.num_lists) == (4, 1 + 3)
 
 
-def test_lists_are_copied_and_nothing_else_is_taken() -> None:
+def test_lists_are_copied_and_other_types_refused() -> None:
     given = [25, 10]
     assert whole_numbers("fanouts", given) == given
     assert whole_numbers("fanouts", given) is not given

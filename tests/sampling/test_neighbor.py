@@ -410,7 +410,7 @@ def test_threads_and_splits_make_no_difference(random_graph: Make, replace: bool
     assert not np.array_equal(sampler.sample(seeds, 6).input_vertices, expected.input_vertices)
 
 
-def test_what_is_drawn_differs_from_uniform_neighbours_even_of_equal_weights() -> None:
+def test_weighted_draws_differ_from_uniform_ones_of_equal_weights() -> None:
     graph = star_weighted(np.ones(100), 10)
     weighted = drawn(WeightedSampler(graph, fanouts=[5]), 10, 0)
     uniform = NeighborSampler(graph, fanouts=[5]).sample(np.arange(10), 0)
@@ -432,7 +432,9 @@ def test_a_graph_without_weights_is_refused(tiny_graph: Graph) -> None:
 
 @pytest.mark.parametrize("fanouts", [[-1], [3, -1], [-1, -1], [4, 2, -1]])
 @pytest.mark.parametrize("replace", [False, True])
-def test_what_is_left_is_what_the_whole_sampling_has(random_graph, fanouts, replace) -> None:
+def test_sampling_without_the_last_hop_agrees_with_the_whole(
+    random_graph, fanouts, replace
+) -> None:
     graph, seeds = random_graph(), np.arange(0, 60, 3)
     config = NeighborSampling(fanouts=fanouts, replace=replace)
     shorter = without_last_hop(config)

@@ -180,7 +180,7 @@ def test_vertices_without_label_are_left_out(graph, caplog) -> None:
     assert labeled_vertices(graph, "valid").tolist() == [3]
 
 
-def test_one_known_target_of_several_is_a_label(graph: Graph) -> None:
+def test_one_target_of_several_is_a_label(graph: Graph) -> None:
     targets = np.array([[1, np.nan], [np.nan, np.nan], [np.nan, 2], [3, 4], [5, 6]], np.float32)
     regression = replace(graph, labels=targets, num_classes=2, metric="rmse")
     assert labeled_vertices(regression, "train").tolist() == [0, 2]

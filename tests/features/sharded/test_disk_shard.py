@@ -77,7 +77,7 @@ def source(network: Any) -> Callable[[], LocalDiskShard]:
     )
 
 
-def test_each_row_comes_from_where_it_is(network, source) -> None:
+def test_rows_come_from_the_disk_and_from_other_machines(network, source) -> None:
     both = source()
     assert (both.num_rows, both.width, both.num_features) == (NUM_ROWS, WIDTH, WIDTH)
     assert (both.dtype, both.dtype_name) == (np.float32, "float32")
@@ -143,7 +143,7 @@ def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
     assert unknown.local_share(network, misses_of(), 2) == (0, 0)
 
 
-def test_a_line_says_what_is_read_from_the_disk(network: Any) -> None:
+def test_a_line_says_how_much_is_read_from_the_disk(network: Any) -> None:
     sizes = TierSizes(num_kept=2, num_staged=1, window=3, misses=misses_of())
     network.row_bytes = 1 << 20
     assert describe_over_disk(network, sizes) == (

@@ -29,7 +29,7 @@ def test_touching_changes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     slots.close()
 
 
-def test_it_ends_with_its_thread() -> None:
+def test_row_buffers_end_with_their_thread() -> None:
     slots = RowBuffer(1000, 2, np.dtype(np.float16))
     slots.touch(10**9)  # more than there are
     slots.close()

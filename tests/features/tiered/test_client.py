@@ -5,7 +5,7 @@ from late_source import ROWS, WIDTH, ids
 from shared_pools import open_workers
 
 
-def test_what_is_not_expected_is_rehearsed_and_changes_nothing() -> None:
+def test_unexpected_batches_are_rehearsed_and_change_nothing() -> None:
     (worker,), (source,) = open_workers(1)
     step, other = ids(1, 2), ids(1, 2)
     worker.expect(step)

@@ -147,7 +147,7 @@ rows = st.lists(st.integers(0, 29), unique=True, max_size=12)
     window=st.integers(1, 4),
     own=st.sets(st.integers(0, 29)),
 )
-def test_the_planner_finds_every_row_and_misses_what_the_policy_alone_misses(
+def test_planner_finds_every_row_and_misses_as_the_policy_alone(
     batches: list[list[int]], capacity: int, window: int, own: set[int]
 ) -> None:
     mine = np.isin(np.arange(30), list(own))

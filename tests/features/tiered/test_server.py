@@ -91,7 +91,7 @@ def test_a_row_that_two_workers_need_is_read_for_the_first() -> None:
     assert counts == [[(0, 2), (0, 1)], [(1, 1), (2, 0)]]
 
 
-def test_a_worker_reads_by_itself_what_its_steps_miss_first() -> None:
+def test_workers_read_the_rows_that_their_steps_miss_first() -> None:
     workers, sources = open_workers(2, delegates=True)
     counts = together(workers, [[[1, 2], [3]], [[2, 4], [1, 3]]])
     assert [each.asked for each in sources] == [[[1, 2], [3]], [[4], []]]

@@ -69,7 +69,7 @@ def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, 
     assert hits + misses == sum(map(len, arrays))
 
 
-def test_what_is_not_expected_is_rehearsed_and_changes_nothing():
+def test_unexpected_batches_are_rehearsed_and_change_nothing():
     store, source = store_of()
     first, again = ids(1, 2), ids(1, 2)
     store.rows.expect(first)

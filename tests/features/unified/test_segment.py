@@ -42,7 +42,7 @@ def test_another_process_reads_and_writes_it_and_may_die() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64"])
-def test_it_has_the_values_of_the_array(dtype: str) -> None:
+def test_segments_have_the_values_of_the_array(dtype: str) -> None:
     values = np.arange(7).astype(dtype)
     segment = SharedSegment.fill(values)
     assert segment.tensor.dtype == getattr(torch, dtype)
@@ -68,7 +68,7 @@ def test_nobody_changes_its_size() -> None:
             os.ftruncate(segment.memory.descriptor, size)
 
 
-def test_it_is_as_large_as_is_asked_or_refused() -> None:
+def test_segments_smaller_than_their_shape_are_refused() -> None:
     segment = SharedSegment.fill(rows())
     with one_line("segment", "expected"):
         SharedSegment.open(segment.memory.descriptor, (1 << 20, 2), "float32")

@@ -146,7 +146,7 @@ def test_a_view_is_of_the_same_memory_and_keeps_the_preference(gpu: HostSide) ->
 
 
 @pytest.mark.parametrize("preferred", [True, False])
-def test_what_is_written_in_place_stays_there(gpu: HostSide, preferred: bool) -> None:
+def test_in_place_writes_change_the_same_memory(gpu: HostSide, preferred: bool) -> None:
     whole = numbers(gpu, preferred=preferred)
     view = whole[1:]
     assert whole.mul_(2) is whole
@@ -159,7 +159,7 @@ def test_a_part_of_unaligned_bytes_is_reached(gpu: HostSide) -> None:
     assert (whole[1:] + 1).tolist() == [[4, 5, 6], [7, 8, 9]]
 
 
-def test_it_goes_to_other_devices_and_types(gpu: HostSide) -> None:
+def test_unified_tensors_go_to_other_devices_and_types(gpu: HostSide) -> None:
     rows = numbers(gpu)
     assert kind_of(gpu, rows.cpu()) == "cpu"
     assert rows.cpu().data_ptr() != rows.data_ptr()
@@ -177,7 +177,7 @@ def test_results_of_several_values_are_placed_each(gpu: HostSide) -> None:
     assert values.tolist() == [2, 5, 8, 11]
 
 
-def test_it_has_no_gradient(gpu: HostSide) -> None:
+def test_unified_tensors_have_no_gradient(gpu: HostSide) -> None:
     with pytest.raises(RuntimeError, match="no gradient"):
         numbers(gpu).requires_grad_()
 

@@ -19,7 +19,7 @@ from gnnscale.inference.export.pyg_modules import PYG
 from gnnscale.inference.export.weights import ExportConfig, export
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.load_run import load_run
-from gnnscale.nn import GAT, GATv2, ModelConfig
+from gnnscale.nn import GAT, GATv2
 from gnnscale.nn.scatter_gather import Custom
 
 Trained = Callable[..., Path]
@@ -78,9 +78,7 @@ def test_same_logits(trained: Trained, tmp_path: Path, options: str, library: st
 
 
 @pytest.mark.parametrize("config", [GAT, GATv2])
-def test_layers_without_a_counterpart_in_dgl_are_refused(
-    config: Callable[..., ModelConfig],
-) -> None:
+def test_layers_without_a_counterpart_in_dgl_are_refused(config) -> None:
     """Its attention over features of edges sends them, too; and that of GATv2 reads none."""
     given = config(hidden=8)
     model = given.build(num_features=5, num_classes=3, num_edge_features=2)
