@@ -32,7 +32,7 @@ def test_a_pulse_is_packed_and_back() -> None:
     assert Heartbeat.unpacked(b"") is None
 
 
-def test_what_counts_as_progress() -> None:
+def test_signs_of_progress() -> None:
     own = ProcessStatus()
     signs = [own.pulse(1).signs]
 
@@ -66,7 +66,7 @@ def test_a_thread_waits_until_its_outermost_block_ends() -> None:
     assert not own.pulse(1).waiting
 
 
-def test_it_is_published_again_and_again_and_once_more_at_the_end() -> None:
+def test_heartbeats_are_published_until_the_end() -> None:
     told: list[Heartbeat] = []
     enough = threading.Event()
 
@@ -86,7 +86,6 @@ def test_the_state_of_a_process_of_this_machine() -> None:
     line = [sys.executable, "-c", "print('there', flush=True); input()"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(line, **pipes) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         mine = ProcessStatus().pulse(1)
         fields = vars(mine) | {"pid": process.pid}
@@ -185,7 +184,7 @@ def test_a_process_that_tells_nothing_is_waited_for() -> None:
     assert run.pass_by(1) is None
 
 
-def test_it_is_said_ever_more_rarely() -> None:
+def test_stalls_are_reported_ever_more_rarely() -> None:
     run = Run(limit_s=None)
     said = []
     for second in range(1, 1001):  # since the last sign of life
@@ -208,7 +207,7 @@ def test_a_process_that_gets_nowhere_is_to_blame_and_not_those_that_wait_for_it(
 
 
 @pytest.mark.parametrize("doing", ["opening the run", "reporting"])
-def test_what_is_no_step_has_no_limit_while_the_process_answers(doing: str) -> None:
+def test_work_outside_steps_has_no_limit_while_the_process_answers(doing: str) -> None:
     run = Run()
     run.say(0, doing=doing)
     run.say(1, 2, waiting=True)
@@ -245,14 +244,13 @@ def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
     for _ in range(2000):
         process.beats()
         stall = watch.look([process.pulse, None], 1.0)
-    assert stall is not None
     assert stall.ranks == (1,)
     assert not watch.is_over(stall)
     line = "waiting for worker cpu:1 (starting) since 2000 s"
     assert watch.waiting_line(stall, [process.pulse, None]) == line
 
 
-def test_what_is_said() -> None:
+def test_lines_about_stalls() -> None:
     # No process has this number: where it is of this machine, it is gone.
     far = Process()
     far.fields |= {"machine": 0}

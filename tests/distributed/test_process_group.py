@@ -1,9 +1,9 @@
-import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from free_ports import free_port
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.distributed import process_group as group
@@ -28,6 +28,7 @@ def test_several_processes_exchange_and_synchronise(together: Any) -> None:
     together("check_group", 3)
 
 
+@pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
     together("check_gone", 3)
@@ -36,10 +37,7 @@ def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
 @pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        port = other.getsockname()[1]
-    together("check_left", 2, port)
+    together("check_left", 2, free_port())
 
 
 def test_several_machines_share_no_memory() -> None:
@@ -48,26 +46,21 @@ def test_several_machines_share_no_memory() -> None:
     assert several.sums is None
 
 
+@pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(together: Any) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        port = other.getsockname()[1]
-    together("check_torchrun", 2, port)
+    together("check_torchrun", 2, free_port())
 
 
-def test_torchrun_with_another_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}.items():
-        monkeypatch.setenv(name, str(value))
+def test_torchrun_with_another_number_of_processes(torchrun: Any) -> None:
+    torchrun(3, 3)
     message = "torchrun started 3 processes, but device_plan has 2 devices"
     with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
         pass
 
 
 @pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
-def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
-    monkeypatch: pytest.MonkeyPatch, backend: str, aborted: int
-) -> None:
+def test_sums_of_gpus_are_aborted_when_a_peer_is_lost(monkeypatch, backend, aborted) -> None:
     calls: list[str] = []
 
     class Nccl:
@@ -83,14 +76,10 @@ def test_what_gpus_sum_is_aborted_when_a_peer_is_lost(
     assert len(calls) == aborted
 
 
-def test_processes_that_are_started_again_need_a_new_meeting_point(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
-    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "mine"}
-    variables |= {"TORCHELASTIC_MAX_RESTARTS": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def test_processes_that_are_started_again_need_a_new_meeting_point(torchrun: Any) -> None:
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, "TORCHELASTIC_RUN_ID": "mine"}
+    elastic = {"TORCHELASTIC_MAX_RESTARTS": 1, "TORCHELASTIC_USE_AGENT_STORE": True}
+    torchrun(2, 1, **variables, **elastic)
     message = "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
     with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
         pass

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from gnnscale.core.errors import ConfigError
@@ -22,16 +20,14 @@ from gnnscale.distributed.process_group import join_torchrun
     ],
 )
 def test_several_machines_need_an_address_that_others_reach(
-    address: str, resolved: str | None, interface: str | None, refused: bool, monkeypatch: Any
+    address, resolved, interface, refused, monkeypatch, torchrun
 ) -> None:
     def resolve(name: str) -> str:
         if resolved is None:
             raise OSError
         return resolved
 
-    variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
-    for name, value in (variables | {"MASTER_ADDR": address}).items():
-        monkeypatch.setenv(name, value)
+    torchrun(2, 1, MASTER_ADDR=address)
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     if interface is not None:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)

@@ -1,16 +1,51 @@
 """A source below a tier whose rows are known, and as late as those of a disk may be."""
 
+import threading
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from gnnscale.cache.belady import Belady
 from gnnscale.features.tiered.buffer import SourceReads
 
 NUM_ROWS, WIDTH = 12, 3
 ROWS = np.random.default_rng(0).random((NUM_ROWS, WIDTH)).astype(np.float32)
 #: The order of rows that are read equally soon.
 PRIORITY = np.arange(NUM_ROWS, dtype=np.int32)
+
+
+def ids(*vertices: int) -> NDArray[np.int32]:
+    return np.array(vertices, np.int32)
+
+
+def belady(num_kept: int, window: int, **options: Any) -> Belady:
+    options = {"priority": PRIORITY, "num_threads": 1} | options
+    return Belady(NUM_ROWS, num_kept, window=window, **options)
+
+
+def gather_while_another_thread_expects(rows: Any, store: Any, lead: int) -> None:
+    """Steps are told to ``rows`` by a thread, and gathered from ``store`` by this one."""
+    generator = np.random.default_rng(1)
+    steps = [generator.permutation(NUM_ROWS)[:5].astype(np.int32) for _ in range(200)]
+    told = threading.Semaphore(0)
+
+    def expect() -> None:
+        for each in steps:
+            rows.expect(each)
+            told.release()
+        told.release(lead)
+
+    thread = threading.Thread(target=expect)
+    thread.start()
+    for _ in range(lead):
+        told.acquire()
+    for each in steps:
+        told.acquire()
+        found, _ = store.gather(each, dtype=torch.float32, num_threads=1)
+        assert np.array_equal(found.numpy(), ROWS[each])
+    thread.join()
 
 
 class LateSource:

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from late_source import NUM_ROWS, PRIORITY, LateSource
+from late_source import LateSource, belady
 
-from gnnscale.cache.belady import Belady
 from gnnscale.distributed.channel import pair
 from gnnscale.features.tiered.buffer import BatchReader, RowBuffer
 from gnnscale.features.tiered.client import BufferClient
@@ -29,7 +28,7 @@ def open_workers(
         delegates: whether they do.
     """
     source = source or LateSource()
-    policy = Belady(NUM_ROWS, num_kept, window=window * size, priority=PRIORITY, num_threads=1)
+    policy = belady(num_kept, window * size)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=num_staged, window=window * size)
     pool = RowBuffer(planner.num_slots, source.width, source.dtype)
     near, far = zip(*(pair() for _ in range(size)), strict=True)

@@ -3,9 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from held_rows import HeldRows, HoldEvenVertices, OtherRows
-from hypothesis import given
-from hypothesis import strategies as st
+from held_rows import HoldEvenVertices, OtherRows
 
 from gnnscale.core.errors import GraphError
 from gnnscale.core.stages import Access, Traffic
@@ -13,34 +11,18 @@ from gnnscale.features import Aggregation, HostFeatures, HostFeaturesConfig, che
 from gnnscale.graph import Graph
 from gnnscale.sampling import NeighborSampler
 
-ROWS = np.arange(40, dtype=np.float32).reshape(10, 4)
-
-
-@given(st.sets(st.integers(0, 9)), st.lists(st.integers(0, 9), max_size=30))
-def test_a_store_that_wraps_a_store_has_its_rows(held: set[int], asked: list[int]) -> None:
-    inner = HostFeatures(ROWS, "float32")
-    store = HeldRows(inner, np.array(sorted(held), np.int64))
-    vertices = np.array(asked, np.int64)
-    rows, traffic = store.gather(vertices, dtype=torch.float32, num_threads=1)
-    assert torch.equal(rows, torch.from_numpy(ROWS[vertices]))
-    hits = sum(vertex in held for vertex in asked)
-    misses = len(asked) - hits
-    assert traffic == Traffic(rows=Access(hits=hits, misses=misses, host_bytes=16 * misses))
-
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_aggregating_what_was_gathered_is_aggregating_while_reading(
+def test_aggregating_gathered_rows_is_aggregating_while_reading(
     random_graph: Callable[..., Graph], self_term: str, dtype: torch.dtype
 ) -> None:
     graph = random_graph()
     batch = NeighborSampler(graph, fanouts=[5, 3]).sample(np.arange(0, 60, 2), 0)
     block, generator = batch.blocks[0], np.random.default_rng(0)
-    aggregation = Aggregation(
-        self_term=self_term,
-        weights=generator.standard_normal(block.num_edges).astype(np.float32),
-        dst_scale=generator.standard_normal(block.num_dst).astype(np.float32),
-    )
+    weights = generator.standard_normal(block.num_edges).astype(np.float32)
+    scale = generator.standard_normal(block.num_dst).astype(np.float32)
+    aggregation = Aggregation(self_term=self_term, weights=weights, dst_scale=scale)
     arguments = (batch.input_vertices, block, aggregation)
     stores = (HostFeatures.of(graph), HoldEvenVertices().open(graph))
     (direct, read), (apart, traffic) = (

@@ -1,5 +1,4 @@
 import gc
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from gnnscale.cache.belady import count_hits
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import (
+    CachedAdjacency,
     CachedFeatures,
     LookAheadFeatures,
     RowsAddress,
@@ -32,6 +32,8 @@ from gnnscale.features.cached import (
     rank_slots,
     share_rows,
 )
+from gnnscale.graph import Graph
+from gnnscale.sampling import Block, MiniBatch, NeighborSampler
 
 #: Types of rows as they are kept, and as they are asked for.
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
@@ -172,8 +174,8 @@ def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
         assert found.dtype == dtype
         assert torch.equal(found, expected)
         misses = traffic.rows.misses
-        expected = Access(hits=90 - misses, misses=misses, host_bytes=misses * host.row_bytes)
-        assert traffic.rows == expected
+        moved = {"misses": misses, "host_bytes": misses * host.row_bytes}
+        assert traffic.rows == Access(hits=90 - misses, **moved)
         hits += traffic.rows.hits
         if step + 3 < len(batches):
             store.expect(batches[step + 3])
@@ -225,7 +227,7 @@ def test_rows_that_stay_are_copies(num_rows, match, last, read) -> None:
     assert traffic.rows == read
 
 
-def test_what_is_not_expected_is_read_at_the_host_and_changes_nothing() -> None:
+def test_unexpected_batches_are_read_at_the_host_and_change_nothing() -> None:
     host = HostFeatures(np.arange(40, dtype=np.float32)[:, None], "float32")
     batches, strange = random_batches(40, 10, 12), np.arange(20)
     plain, disturbed = opened(host, 8, 2, match=True), opened(host, 8, 2, match=True)
@@ -251,11 +253,6 @@ def test_steps_that_read_nothing_count_in_the_window(gap: int, hits: int) -> Non
     assert [traffic.rows.hits for _, _, traffic in served(store, steps, 2)] == [0, hits]
 
 
-def test_a_cache_that_looks_ahead_has_the_shape_of_its_host() -> None:
-    store = opened(HostFeatures(np.zeros((7, 3), np.float32), "float32"), 2, 4, match=False)
-    assert (store.num_rows, store.width, store.row_bytes, store.window) == (7, 3, 12, 4)
-
-
 #: Shares 5 rows, tells where they are, and waits.
 OWNER = """
 import sys
@@ -268,34 +265,7 @@ sys.stdin.read()
 """
 
 
-def read(address: RowsAddress, answers: Any) -> None:
-    rows = map_rows(address, 3, FLOAT)
-    answers.send((rows.tolist(), rows.flags.writeable))
-    # What the owner writes later is seen as well.
-    answers.recv()
-    answers.send(rows[0].tolist())
-
-
-def test_another_process_reads_what_the_owner_wrote() -> None:
-    rows, address = share_rows(4, 3, FLOAT)
-    assert rows.shape == (4, 3)
-    assert not rows.any()
-    rows[:] = np.arange(12).reshape(4, 3)
-    assert address.process == os.getpid()
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    reader = context.Process(target=read, args=(address, theirs))
-    reader.start()
-    theirs.close()
-    assert ours.recv() == (rows.tolist(), False)
-    rows[0] = -1
-    ours.send(None)
-    assert ours.recv() == [-1, -1, -1]
-    reader.join()
-    assert reader.exitcode == 0
-
-
-def test_peers_cannot_write() -> None:
+def test_peers_see_what_the_owner_writes_and_cannot_write() -> None:
     rows, address = share_rows(2, 3, FLOAT)
     mapped = map_rows(address, 3, FLOAT)
     with pytest.raises(ValueError, match="read-only"):
@@ -303,11 +273,13 @@ def test_peers_cannot_write() -> None:
     with pytest.raises(ValueError, match="WRITEABLE"):
         mapped.flags.writeable = True
     assert not rows.any()
+    rows[1] = -1
+    assert mapped.tolist() == [[0, 0, 0], [-1, -1, -1]]
 
 
 @pytest.mark.parametrize(("num_rows", "width"), [(0, 3), (0, 0), (3, 0), (1, 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.uint8])
-def test_of_no_rows_there_are_none(num_rows: int, width: int, dtype: Any) -> None:
+def test_empty_matrices_are_shared(num_rows: int, width: int, dtype: Any) -> None:
     rows, address = share_rows(num_rows, width, np.dtype(dtype))
     mapped = map_rows(address, width, np.dtype(dtype))
     assert rows.shape == mapped.shape == (num_rows, width)
@@ -325,11 +297,10 @@ def memory_files(process: int) -> list[str]:
     return [each for each in links if "gnnscale-cache" in each]
 
 
-def test_a_mapping_outlives_its_owner_and_nothing_else_does() -> None:
+def test_a_mapping_outlives_its_owner_and_leaves_nothing() -> None:
     before = shared_memory()
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as owner:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", OWNER], **pipes) as owner:
         process, file = map(int, owner.stdout.readline().split())
         assert process == owner.pid
         assert memory_files(process)
@@ -353,3 +324,59 @@ def test_a_mapping_that_is_dropped_gives_its_file_back() -> None:
     for _ in range(20):
         assert map_rows(address, 3, FLOAT).shape == rows.shape
     assert len(os.listdir("/proc/self/fd")) == opened
+
+
+@pytest.fixture
+def batch(tiny_graph: Graph) -> MiniBatch:
+    """Seeds 0 and 1 with all their neighbours, two hops: lists of 0, 1, 2, 3, then of 0, 1."""
+    found = NeighborSampler(tiny_graph, fanouts=[9, 9]).sample(np.array([0, 1]), 0)
+    assert [(block.num_dst, block.num_edges) for block in found.blocks] == [(4, 5), (2, 3)]
+    assert found.input_vertices[:4].tolist() == [0, 1, 2, 3]
+    return found
+
+
+def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
+    # 8 edges and the offsets of 6 lists, each by a request.
+    expected = Access(host_bytes=14 * 4, link_bytes=14 * 64, link_requests=14)
+    assert CachedAdjacency.none(64).read(batch) == expected
+    assert CachedAdjacency.none(64).read(batch).hit_rate is None
+
+
+@pytest.mark.parametrize(
+    ("places", "own", "hits", "peers", "misses"),
+    [
+        ([-1, -1, -1, -1, -1], 0, 0, 0, 14),
+        # Member 0 has the list of 0: two edges and the offsets, read twice.
+        ([0, -1, -1, -1, -1], 0, 6, 0, 8),
+        ([1, -1, -1, -1, -1], 0, 0, 6, 8),
+        ([1, -1, -1, -1, -1], 1, 6, 0, 8),
+        # The list of 3 is empty: its offsets alone are spared, a read.
+        ([-1, -1, -1, 0, -1], 0, 1, 0, 13),
+        ([0, 1, 1, 0, 0], 0, 7, 7, 0),
+    ],
+)
+def test_lists_are_read_where_they_are(batch, places, own, hits, peers, misses) -> None:
+    at = np.array(places, np.int32)
+    lists = CachedAdjacency(at, num_members=2, own=own, request_bytes=32, id_bytes=8)
+    moved = {"host_bytes": misses * 8, "link_bytes": misses * 32, "peer_bytes": peers * 8}
+    counts = {"hits": hits, "peer_hits": peers, "misses": misses, "link_requests": misses}
+    assert lists.read(batch) == Access(**counts, **moved)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 1)), min_size=1, max_size=8),
+    st.integers(1, 2),
+)
+def test_one_hop_is_counted_list_by_list(lists: list[tuple[int, int]], num_threads: int) -> None:
+    lengths, places = zip(*lists, strict=True)
+    num = len(lists)
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    block = Block(indptr=indptr, indices=np.zeros(sum(lengths), np.int32), num_src=num)
+    batch = MiniBatch(seed=0, step=0, num_seeds=num, input_vertices=np.arange(num), blocks=(block,))
+    options = {"num_members": 2, "own": 0, "request_bytes": 64, "num_threads": num_threads}
+    found = CachedAdjacency(np.array(places, np.int32), **options).read(batch)
+    by_place = dict.fromkeys((-1, 0, 1), 0)
+    for length, place in lists:
+        by_place[place] += length + 1  # its offsets
+    assert [found.misses, found.hits, found.peer_hits] == list(by_place.values())
+    assert found.link_requests == by_place[-1]

@@ -17,11 +17,9 @@ from gnnscale.data import from_arrays
 from gnnscale.features import (
     Aggregation,
     HostFeatures,
-    HostFeaturesConfig,
     PreaggregatedFeatures,
-    PreaggregatedFeaturesConfig,
-    base,
     check_store,
+    host,
     read_from_disk,
 )
 from gnnscale.graph import Graph
@@ -56,7 +54,7 @@ def test_a_graph_without_features_is_named() -> None:
         check_store(HostFeatures.of(graph), graph)
 
 
-def test_stored_types_become_what_is_computed_in() -> None:
+def test_stored_types_become_the_compute_type() -> None:
     half = HostFeatures(np.array([[0.5, 2.0]], np.float16), "float16")
     assert half.row_bytes == 4
     rows, _ = half.gather(np.array([0]), dtype=torch.bfloat16, num_threads=1)
@@ -73,7 +71,7 @@ def mapped(random_graph, tmp_path, monkeypatch) -> Mapped:
 
     def build(available: int) -> Graph:
         memory = Memory(total=1 << 40, available=available, installed=1 << 40)
-        monkeypatch.setattr(base, "read_memory", lambda: memory)
+        monkeypatch.setattr(host, "read_memory", lambda: memory)
         graph = random_graph()
         np.save(tmp_path / "features.npy", graph.features)
         return replace(graph, features=np.load(tmp_path / "features.npy", mmap_mode="r"))
@@ -93,7 +91,7 @@ def read_at_random(array: Any) -> bool:
     raise AssertionError("smaps does not list the array")
 
 
-def test_rows_are_asked_for_ahead(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_prefetched(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mapped(1000)
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
@@ -116,11 +114,9 @@ def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPat
     rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
     assert rows[0].tolist() == graph.features[3].tolist()
     assert not read_at_random(graph.features)
-
-
-def test_rows_in_memory(random_graph: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "read_memory", None)
-    assert not read_from_disk(random_graph())
+    # Those that no file has are not measured.
+    monkeypatch.setattr(host, "read_memory", None)
+    assert not read_from_disk(replace(graph, features=np.array(graph.features)))
 
 
 def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
@@ -135,7 +131,7 @@ def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
     assert traffic == same
 
 
-def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_share_pages_are_prefetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four rows a page: each request has as many pages, whatever the order."""
     asked: list[int] = []
     monkeypatch.setattr("gnnscale.ops._PREFETCH_PAGES", 8)
@@ -152,21 +148,18 @@ def test_rows_that_share_pages_are_asked_for_together(monkeypatch: pytest.Monkey
         asked.clear()
 
 
-READY = np.arange(20, dtype=np.float32).reshape(5, 4)
-
-
 def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     host = HostFeatures.of(tiny_graph)
-    store = PreaggregatedFeatures(READY, host)
+    ready = np.arange(20, dtype=np.float32).reshape(5, 4)
+    store = PreaggregatedFeatures(ready, host)
     check_store(store, tiny_graph)
     assert (store.num_rows, store.width, store.row_bytes) == (5, 2, 16)
     shorter = without_last_hop(NeighborSampling(fanouts=[-1, -1]))
-    assert shorter is not None
     batch = shorter.sampler(tiny_graph, seed=0, num_threads=1).sample(np.array([3, 0]), 0)
     given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="concat"))
     rows, traffic = store.aggregate(*given, dtype=torch.float32, num_threads=1)
     assert batch.input_vertices.tolist() == [3, 0, 1, 2]
-    assert rows.tolist() == READY[[3, 0, 1, 2]].tolist()
+    assert rows.tolist() == ready[[3, 0, 1, 2]].tolist()
     assert traffic == Traffic(rows=Access(host_bytes=4 * 16))
     # Rows as they are come from the graph.
     asked = np.array([3, 0])
@@ -199,18 +192,10 @@ def test_rows_are_those_of_a_block_of_all_neighbours(
         scale = (1 / (vertices + 3)).astype(np.float32)
         own = Aggregation(self_term=self_term, dst_scale=scale)
         given = (batch.input_vertices, batch.blocks[0], own)
-        return base.aggregate(*given, dtype=dtype, num_threads=1)[0]
+        return host.aggregate(*given, dtype=dtype, num_threads=1)[0]
 
     store = PreaggregatedFeatures(aggregated(np.arange(300), torch.float32).numpy(), host)
     batch = NeighborSampler(graph, fanouts=[-1]).sample(np.arange(7, 90, 3), 0)
     given = (batch.input_vertices, batch.blocks[0], Aggregation(self_term=self_term))
     found, _ = store.aggregate(*given, dtype=dtype, num_threads=2)
     assert torch.equal(found, aggregated(np.arange(7, 90, 3), dtype))
-
-
-def test_what_options_open(tiny_graph: Graph) -> None:
-    assert not HostFeaturesConfig().preaggregates
-    config = PreaggregatedFeaturesConfig()
-    assert config.preaggregates
-    # The graph's own: ready rows are an artefact of a run.
-    assert isinstance(config.open(tiny_graph), HostFeatures)

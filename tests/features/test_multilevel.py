@@ -1,23 +1,30 @@
 """A device's cache over host memory over a source: each tier is asked for what those above lack."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
+from late_source import (
+    NUM_ROWS,
+    PRIORITY,
+    ROWS,
+    WIDTH,
+    LateSource,
+    belady,
+    gather_while_another_thread_expects,
+    ids,
+)
 
-from gnnscale.cache.belady import Belady, count_hits
+from gnnscale.cache.belady import count_hits
+from gnnscale.core.stages import Access
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner
 from gnnscale.features.tiered.store import TieredStore, WorkerBuffer
 
 
 def tier_of(*, num_kept=0, window=1, ahead=2):
-    policy = Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
-    planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
+    planner = TierPlanner(belady(num_kept, window), num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
     return TieredStore(WorkerBuffer(source, planner, window=window, ahead=ahead)), source
 
@@ -33,13 +40,10 @@ def staying(*members, own=0, names=("mine", "other")):
 
 
 def following(num_rows, *, window=1, match=False):
-    policy = Belady(
-        NUM_ROWS, num_rows, window=window, priority=PRIORITY, match=match, num_threads=1
-    )
-    rows = np.full((num_rows, WIDTH), np.nan, np.float32)
-    return DeviceCacheRows(
-        policy=policy, members=[rows], names=["mine"], window=window, match=match
-    )
+    policy = belady(num_rows, window, match=match)
+    members = [np.full((num_rows, WIDTH), np.nan, np.float32)]
+    rule = {"window": window, "match": match}
+    return DeviceCacheRows(policy=policy, members=members, names=["mine"], **rule)
 
 
 def gathered(store, vertices, dtype=torch.float32):
@@ -58,15 +62,8 @@ def served(store, steps):
             yield traffic
 
 
-def ids(*vertices):
-    return np.array(vertices, np.int32)
-
-
-steps_of_runs = st.lists(
-    st.none() | st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True),
-    min_size=1,
-    max_size=12,
-)
+step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True)
+steps_of_runs = st.lists(st.none() | step_rows, min_size=1, max_size=12)
 
 
 @given(
@@ -85,22 +82,13 @@ def test_rows_that_follow_the_batches(steps, num_rows, window, match, num_kept, 
     assert store.lead == window + below + ahead
     arrays = [None if each is None else ids(*each) for each in steps]
     every = list(served(store, arrays))
-    total = sum((each.rows for each in every), start=type(every[0].rows)()) if every else None
-    if total is None:
-        return
-    known = [each for each in arrays if each is not None]
-    if len(known) == len(arrays):  # steps that read nothing take a part of the window
-        counts = count_hits(
-            known,
-            num_vertices=NUM_ROWS,
-            capacity=num_rows,
-            window=window,
-            priority=PRIORITY,
-            match=match,
-            num_threads=1,
-        )
+    total = sum((each.rows for each in every), start=Access())
+    reads = [each for each in arrays if each is not None]
+    if len(reads) == len(arrays):  # steps that read nothing take a part of the window
+        rule = {"num_vertices": NUM_ROWS, "capacity": num_rows, "window": window, "match": match}
+        counts = count_hits(reads, **rule, priority=PRIORITY, num_threads=1)
         assert total.hits == counts.num_hits + counts.num_previous
-    assert total.hits + total.misses == sum(map(len, known))
+    assert total.hits + total.misses == sum(map(len, reads))
     assert total.host_bytes == total.misses * 4 * WIDTH
     # Host memory is asked for what the device lacks, and the source for what both lack.
     asked = sum(each.tier.hits + each.tier.misses for each in every)
@@ -129,17 +117,13 @@ def test_by_hand():
     every = list(served(store, [ids(0, 1), ids(0, 2), ids(1, 0), ids(2)]))
     # The device keeps 0 from the first to the third step. Memory keeps 1, which it is asked for in
     # the third, and not 2.
-    assert [(each.rows.hits, each.tier.hits, each.tier.misses) for each in every] == [
-        (0, 0, 2),
-        (1, 0, 1),
-        (1, 1, 0),
-        (0, 0, 1),
-    ]
+    counts = [(each.rows.hits, each.tier.hits, each.tier.misses) for each in every]
+    assert counts == [(0, 0, 2), (1, 0, 1), (1, 1, 0), (0, 0, 1)]
     assert source.asked == [[0, 1], [2], [], [2]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_are_of_the_type_that_is_asked_for(dtype):
+def test_rows_have_the_requested_type(dtype):
     store = MultiLevelStore(tier_of()[0], staying([2]))
     vertices = ids(2, 4)
     store.expect(vertices)
@@ -147,7 +131,7 @@ def test_rows_are_of_the_type_that_is_asked_for(dtype):
     assert torch.equal(rows, torch.from_numpy(ROWS[vertices]).to(dtype))
 
 
-def test_what_is_not_expected_is_read_below_and_changes_nothing():
+def test_unexpected_batches_are_read_below_and_change_nothing():
     tier, source = tier_of()
     store = MultiLevelStore(tier, following(2, window=2))
     first, second = ids(1, 2), ids(2, 3)
@@ -163,7 +147,7 @@ def test_what_is_not_expected_is_read_below_and_changes_nothing():
 
 def test_other_rows_count_from_the_next_step_that_is_decided():
     store = MultiLevelStore(tier_of()[0], staying([0, 1]))
-    steps = [ids(0, 1, 2), ids(0, 1, 2), ids(0, 1, 2)]
+    steps = [ids(0, 1, 2) for _ in range(3)]
     store.expect(steps[0])
     store.expect(steps[1])
     store.replace(staying([2, 4]))
@@ -178,23 +162,4 @@ def test_other_rows_count_from_the_next_step_that_is_decided():
 
 def test_a_thread_may_expect_while_another_gathers():
     store = MultiLevelStore(tier_of(num_kept=3, window=2)[0], following(3, window=2, match=True))
-    generator = np.random.default_rng(1)
-    steps = [generator.permutation(NUM_ROWS)[:5].astype(np.int32) for _ in range(200)]
-    known = threading.Semaphore(0)
-
-    def expect():
-        for each in steps:
-            store.expect(each)
-            known.release()
-        for _ in range(store.lead):
-            known.release()
-
-    thread = threading.Thread(target=expect)
-    thread.start()
-    for _ in range(store.lead):
-        known.acquire()
-    for each in steps:
-        known.acquire()
-        rows, _ = gathered(store, each)
-        assert np.array_equal(rows.numpy(), ROWS[each])
-    thread.join()
+    gather_while_another_thread_expects(store, store, store.lead)

@@ -48,9 +48,7 @@ def reference(graph: Graph, dim: int, hops: int, first: Any) -> Any:
     hops=st.integers(1, 4),
     weighted=st.booleans(),
 )
-def test_projections_are_those_of_dense_matrices(
-    edges: list[tuple[int, int]], hops: int, weighted: bool
-) -> None:
+def test_projections_are_those_of_dense_matrices(edges, hops, weighted) -> None:
     weights = np.arange(1, len(edges) + 1) / 4 if weighted else None
     graph = graph_of(edges, 8, weights)
     # Of loops alone, each vertex keeps its random row, normalised.

@@ -1,37 +1,28 @@
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from held_rows import HoldEvenVertices
 from omegaconf import OmegaConf
 from one_line import one_line
+from row_exchange import NoRows
 
-from gnnscale.core.config.typed import typed
-from gnnscale.inference.evaluate import evaluate
+from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES
+from gnnscale.features import HostFeatures
+from gnnscale.graph import Graph
+from gnnscale.inference.chunks import Workers
+from gnnscale.inference.evaluate import Validator, evaluate, open_examiner
 from gnnscale.inference.load_run import load_run
 from gnnscale.inference.predictor import Predictor
+from gnnscale.nn import GNN
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
 from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.config import RunConfig
-from gnnscale.run.records import TrainResult
-from gnnscale.training.setup import open_run
-from gnnscale.training.train import train
-
-
-@pytest.fixture
-def finished(options, tmp_path, observer) -> Callable[..., TrainResult]:
-    """Train to the end, with overrides as on the command line."""
-
-    def run(*overrides: str) -> TrainResult:
-        node = options(*overrides)
-        plain: Any = OmegaConf.to_container(node, resolve=True)
-        OmegaConf.save(plain, tmp_path / "config.yaml")
-        return train(open_run(typed(node, RunConfig), tmp_path, plain), observer)
-
-    return run
+from gnnscale.run.tasks.base import VertexTask
 
 
 def evaluated(run: Path, **options: Any) -> Any:
@@ -42,11 +33,9 @@ def evaluated(run: Path, **options: Any) -> Any:
 def test_evaluation_equals_the_runs_own_test(finished: Any, tmp_path: Path, inference: str) -> None:
     result = finished(f"runtime.inference={inference}")
     evaluation = evaluated(tmp_path)
-    assert evaluation.inference == inference
-    assert evaluation.test_metric == result.test_metric
-    assert evaluation.valid_metric == result.valid_metric
-    assert evaluation.epoch == result.best_epoch
-    assert evaluation.ceiling == result.ceiling
+    assert (evaluation.inference, evaluation.epoch) == (inference, result.best_epoch)
+    for name in ("test_metric", "valid_metric", "ceiling"):
+        assert getattr(evaluation, name) == getattr(result, name)
 
 
 def test_all_metrics_of_the_run_are_measured(finished: Any, tmp_path: Path) -> None:
@@ -78,16 +67,15 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
     together = predictor.logits(graph.test_idx)
     alone = predictor.logits(graph.test_idx[70:71])
     assert together[70:71] == pytest.approx(alone, abs=1e-5)
-    full = settings("sampler.fanouts=[-1,-1]", "runtime.inference=sampled")
-    exact = settings("sampler.fanouts=[-1,-1]")
     left, right = (
-        Predictor(model, graph, each.evaluation_options).logits(graph.test_idx)
-        for each in (full, exact)
+        settings("sampler.fanouts=[-1,-1]", f"runtime.inference={inference}").evaluation_options
+        for inference in ("sampled", "exact")
     )
-    assert left == pytest.approx(right, abs=1e-4)
+    exact = Predictor(model, graph, right).logits(graph.test_idx)
+    assert Predictor(model, graph, left).logits(graph.test_idx) == pytest.approx(exact, abs=1e-4)
 
 
-def test_what_is_no_run(finished: Any, tmp_path: Path) -> None:
+def test_folders_that_are_no_run_are_refused(finished: Any, tmp_path: Path) -> None:
     with one_line("run=", "none: expected a run directory, it has no config.yaml"):
         evaluated(tmp_path / "none")
     file = tmp_path / "config.yaml"
@@ -126,3 +114,97 @@ def test_weights_of_another_model_or_graph(finished, tmp_path, option, value, me
     save_checkpoint(tmp_path / BEST, {**load_checkpoint(tmp_path / BEST), "graph": None})
     with one_line("best.safetensors: not weights of a run (its graph"):
         evaluated(tmp_path)
+
+
+@pytest.fixture
+def graph(settings: Any) -> Graph:
+    return settings().dataset.open()
+
+
+@pytest.fixture
+def model(settings: Any, graph: Graph) -> GNN:
+    """A model that has not learnt anything, in the middle of training."""
+    found = settings().model.build(num_features=graph.num_features, num_classes=graph.num_classes)
+    return found.train()
+
+
+def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
+    rest = {"epochs": config.epochs, "eval_every": config.runtime.eval_every, "device": None}
+    arguments = config.evaluation_options, task, model
+    return Validator(*arguments, store=store, num_threads=config.host_threads, **rest)
+
+
+@pytest.mark.parametrize(
+    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
+)
+def test_when_validation_is_due(settings, graph, model, every, due) -> None:
+    config = settings("epochs=5", f"runtime.eval_every={every}")
+    validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
+    assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+
+
+@pytest.mark.parametrize("inference", ["exact", "sampled"])
+def test_each_split_has_its_own_metric(settings, graph, model, inference) -> None:
+    config, task = settings(f"runtime.inference={inference}"), VertexTask(graph=graph)
+    validator = validator_of(config, task, model, HoldEvenVertices().open(graph))
+    predictor = Predictor(model, graph, config.evaluation_options)
+    expected = open_examiner(task, model, predictor).measure(["valid", "test"])
+    metric, seconds = validator.validate()
+    assert [metric, validator.test()] == expected
+    assert metric != validator.test()
+    metrics, counts = validator.test_by_class()
+    assert metrics == expected[1]
+    wanted = np.bincount(graph.labels[graph.test_idx], minlength=graph.num_classes)
+    assert counts.wanted == tuple(wanted)
+    assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])
+    assert seconds > 0
+
+
+def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -> None:
+    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
+    known = validator_of(settings(), task, model, HostFeatures.of(graph)).validate()[0]
+    assert validator_of(settings(), task, model, nothing).validate()[0] != known
+    assert validator_of(settings(), task, model, None).validate()[0] == known
+
+
+def test_validation_takes_all_threads_and_gives_them_back(
+    settings, graph, model, monkeypatch
+) -> None:
+    seen: list[Any] = []
+    threads: list[int] = []
+
+    class Watched(HostFeatures):
+        def aggregate(self, *arguments: Any, **options: Any) -> Any:
+            seen.append((threads[-1], torch.get_num_threads(), set(CURRENT_ACTIVITIES.values())))
+            return super().aggregate(*arguments, **options)
+
+    class WatchedWorkers(Workers):
+        def __init__(self, num_threads: int) -> None:
+            threads.append(num_threads)
+            super().__init__(num_threads)
+
+    store = Watched(graph.features, graph.feature_dtype)
+    monkeypatch.setattr("gnnscale.run.config.usable_cores", lambda: 3)
+    monkeypatch.setattr("gnnscale.inference.layerwise.Workers", WatchedWorkers)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        validator_of(settings("num_threads=2"), VertexTask(graph=graph), model, store).validate()
+        validator_of(settings("num_threads=8"), VertexTask(graph=graph), model, store).test()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    # A hook may ask what a worker is in: see CURRENT_ACTIVITIES.
+    assert seen[0] == (2, 1, {"validate"})
+    assert seen[-1] == (3, 1, set())
+    assert not CURRENT_ACTIVITIES
+
+
+def test_a_metric_that_is_not_defined_is_none(settings: Any, graph: Graph) -> None:
+    labels = np.zeros(graph.num_vertices, np.int64)
+    one_class = replace(graph, labels=labels, num_classes=2, metric="roc_auc")
+    model = settings().model.build(num_features=graph.num_features, num_classes=2)
+    store = HostFeatures.of(graph)
+    validator = validator_of(settings(), VertexTask(graph=one_class), model, store)
+    assert validator.validate()[0] == {"roc_auc": None}
+    assert validator.test() == {"roc_auc": None}

@@ -1,17 +1,13 @@
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from model_runs import full_batch
 
-from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core import hardware
-from gnnscale.core.artifact.npy import map_npy
-from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference import first_layer as first
 from gnnscale.inference import pass_planning as passes
@@ -19,7 +15,6 @@ from gnnscale.inference import streamed_inputs as inputs
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import APPNP, GAT, GCN, GIN, SGC, GATv2, GraphSAGE
-from gnnscale.sampling import NeighborSampler
 
 #: Layers whose rows get narrower, and such whose do not; heads that are concatenated and averaged.
 MODELS = {
@@ -50,32 +45,6 @@ def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first, "_TRIAL_BYTES", 4 * 80 * 100)
 
 
-@pytest.fixture
-def on_disk(tmp_path: Path) -> Callable[[Graph], tuple[Graph, HostFeatures]]:
-    """Move the features of a graph to a file, and return a store that reads them there."""
-
-    def move(graph: Graph) -> tuple[Graph, HostFeatures]:
-        np.save(tmp_path / "features.npy", graph.features)
-        graph = replace(graph, features=map_npy(tmp_path / "features.npy"))
-        width = graph.num_features
-        store = HostFeatures(
-            graph.features, graph.feature_dtype, num_features=width, from_disk=True
-        )
-        return graph, store
-
-    return move
-
-
-def full_batch(model: Any, graph: Graph, vertices: Any) -> torch.Tensor:
-    """Logits over all neighbours, in one mini-batch."""
-    model.eval()
-    sampler = NeighborSampler(graph, fanouts=[-1] * len(model.layers))
-    batch = sampler.sample(vertices, 0)
-    with torch.no_grad():
-        found: torch.Tensor = model(batch, FeatureLoader(graph, model, num_threads=1).load(batch))
-    return found
-
-
 def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((found - expected).norm() < 1e-5 * expected.norm())
 
@@ -87,12 +56,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     [("one", False, 0), ("one", True, 1 << 30), ("several", False, 1 << 30), ("several", True, 0)],
 )
 def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
-    random_graph: Any,
-    on_disk: Any,
-    name: str,
-    num_blocks: str,
-    has_weights: bool,
-    hidden_bytes: int,
+    random_graph, on_disk, name, num_blocks, has_weights, hidden_bytes
 ) -> None:
     fields = {"edge_weights": np.random.default_rng(1).random(4000)} if has_weights else {}
     graph, store = on_disk(random_graph(400, 4000, num_features=80, **fields))
@@ -104,14 +68,12 @@ def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
     shuffled = np.random.default_rng(0).permutation(400)[:90]
     for vertices in (None, shuffled):
         work = inference.work(vertices)
-        assert work.inputs is not None
         begins, ends = zip(*work.inputs.blocks, strict=True)
         assert (0, *ends) == (*begins, work.inputs.layer.width)
         assert (len(begins) > 1) == (num_blocks == "several" and ends[-1] > 16)
         assert all(end - begin <= 16 for begin, end in work.inputs.blocks) or len(begins) == 1
         logits = inference.logits(vertices)
-        expected = full_batch(model, graph, np.arange(400) if vertices is None else vertices)
-        assert close(logits, expected)
+        assert close(logits, full_batch(model, graph, vertices))
         assert 0 < inference.estimate_s(vertices) < 100
     with torch.no_grad():
         for parameter in model.parameters():
@@ -141,7 +103,6 @@ def test_only_rows_of_needed_vertices_are_made(
     found = inference.logits(vertices)
     assert close(found, full_batch(model, graph, vertices))
     plan = inference.work(vertices).inputs
-    assert plan is not None
     assert len(plan.vertices) < 400
     own = plan.num_passes - len(plan.blocks)
     destinations = len(inference.work(vertices).needed[0])
@@ -156,7 +117,7 @@ def test_any_storage(random_graph: Any, on_disk: Any, stored: Any, config: Any) 
     else:
         graph = random_graph(num_features=80, dtype=stored)
     model = config.build(num_features=80, num_classes=5)
-    expected = full_batch(model, graph, np.arange(300))
+    expected = full_batch(model, graph)
     graph, store = on_disk(graph)
     inference = LayerwiseInference(model, graph, num_threads=1, store=store, limits=LIMITS)
     assert inference.work(None).inputs is not None
@@ -179,7 +140,6 @@ def test_an_encoder_reads_features_once(
     assert inference.work(None).encoded == ("memory" if made_bytes else "file")
     assert inference.estimate_s(None) > 0
     read: list[int] = []
-    assert model.encoder is not None
     model.encoder.register_forward_hook(lambda _, inputs, __: read.append(len(inputs[0])))
     vertices = np.random.default_rng(0).permutation(400)[:30]
     found = inference.logits(vertices)
@@ -208,13 +168,10 @@ def test_rows_of_features_in_memory_are_made_if_that_is_less_work(
 
     found = inference(LIMITS)
     assert (found.work(None).inputs is not None) == made
-    assert close(found.logits(), full_batch(model, graph, np.arange(400)))
+    assert close(found.logits(), full_batch(model, graph))
     # Not if they have no room, what is read is kept, or few vertices need them.
-    for limits in (
-        replace(LIMITS, made_bytes=4 * 32 * 400 - 1),
-        replace(LIMITS, kept_bytes=4 * 80 * 400),
-    ):
-        assert inference(limits).work(None).inputs is None
+    for few in ({"made_bytes": 4 * 32 * 400 - 1}, {"kept_bytes": 4 * 80 * 400}):
+        assert inference(replace(LIMITS, **few)).work(None).inputs is None
     sparse = random_graph(4000, 1500, num_features=80)
     limits = replace(LIMITS, whole_vertices=0)
     of_few = LayerwiseInference(model, sparse, num_threads=1, limits=limits)
@@ -257,9 +214,7 @@ def test_whoever_stops_reading_leaves_no_file_open(random_graph: Any, on_disk: A
     assert model.training
 
 
-def test_a_file_that_cannot_be_read_is_one_error(
-    random_graph: Any, on_disk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_read_is_one_error(random_graph, on_disk, monkeypatch) -> None:
     graph, store = on_disk(random_graph(400, 4000, num_features=80))
     model = GraphSAGE(hidden=16).build(num_features=80, num_classes=5).train()
 
@@ -286,20 +241,14 @@ def test_passes_are_planned_by_the_memory_that_is_left_then(
     graph, store = on_disk(random_graph(400, 4000, num_features=80))
     model = GCN(hidden=32).build(num_features=80, num_classes=5)
     limits = replace(LIMITS, made_bytes=None, file_chunk_edges=10)
-    available = 1 << 20
-    monkeypatch.setattr(
-        passes,
-        "read_memory",
-        lambda: hardware.Memory(total=available, available=available, installed=available),
-    )
+    memory = SimpleNamespace(available=1 << 20)
+    monkeypatch.setattr(passes, "read_memory", lambda: memory)
     inference = LayerwiseInference(model, graph, num_threads=1, store=store, limits=limits)
     inference.prepare(None)
     before = inference.work(None).inputs
-    assert before is not None
     assert len(before.blocks) == 1
-    available = 100_000
+    memory.available = 100_000
     logits = inference.logits()
     after = inference.work(None).inputs
-    assert after is not None
     assert len(after.blocks) == 2
-    assert close(logits, full_batch(model, graph, np.arange(400)))
+    assert close(logits, full_batch(model, graph))

@@ -1,24 +1,31 @@
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import own_layers
 import pytest
+import torch
 
 from gnnscale.core import hardware
 from gnnscale.core.errors import ConfigError
 from gnnscale.graph import Graph
 from gnnscale.inference import memory_plan as module
+from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.memory_plan import (
     InferencePlan,
     InferenceWork,
     LayerSize,
     MemoryLimits,
     find_work,
+    needed_vertices,
 )
-from gnnscale.nn import GIN, GraphSAGE, ModelConfig
+from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, ModelConfig
+from gnnscale.nn.scatter_gather import Custom
 from gnnscale.nn.transform_first import ProjectedLayer
 
 
@@ -56,13 +63,12 @@ def test_inference_takes_a_bounded_part_of_plenty_of_memory(monkeypatch: Any) ->
     assert (exceeds.stream_bytes, exceeds.cached) == (15 << 30, False)
 
 
-def test_more_than_the_disk_has_is_refused_with_what_else_could_be_done(monkeypatch: Any) -> None:
+def test_a_full_disk_is_refused_with_alternatives(monkeypatch: Any) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     usage = SimpleNamespace(free=(5 << 30) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    plan = InferencePlan(
-        in_file=(True,), temporary_bytes=5 << 30, memory_bytes=0, stream_bytes=1, cached=True
-    )
+    sizes = {"temporary_bytes": 5 << 30, "memory_bytes": 0, "stream_bytes": 1}
+    plan = InferencePlan(in_file=(True,), cached=True, **sizes)
     with pytest.raises(ConfigError) as error:
         plan.check_disk()
     assert str(error.value) == (
@@ -96,3 +102,46 @@ def test_rows_are_projected_where_they_get_narrower(random_graph: Callable[..., 
     narrow, product_first = GraphSAGE(hidden=32, num_layers=2), GIN(hidden=64, num_layers=2)
     assert work_of(narrow).widths == [(32, 1)]
     assert work_of(product_first).widths == [(64, 1)]
+
+
+OWN = partial(Custom, functions=own_layers.MaxPooling)
+
+
+def test_needed_vertices_by_hand(tiny_graph: Graph) -> None:
+    # 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4.
+    def needed(vertex: int, num_layers: int) -> list[Any]:
+        options = {"chunk_edges": 64, "chunk_vertices": 8, "num_threads": 2}
+        return needed_vertices(tiny_graph, np.array([vertex]), num_layers, **options)
+
+    assert [list(vertices) for vertices in needed(1, 2)] == [[1, 3], [1, 3]]
+    assert [list(vertices) for vertices in needed(4, 1)] == [[4]]
+    # Three of five are most of them.
+    assert needed(0, 2) == [range(5), range(5)]
+    assert needed(0, 0) == []
+
+
+@pytest.mark.parametrize("config", [GCN, GIN, GraphSAGE, GAT, OWN])
+@pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
+def test_needed_rows_alone_give_the_same_logits(random_graph, config, hidden_bytes) -> None:
+    graph = random_graph(2000, 3000)
+    model = config(hidden=24, num_layers=3).build(num_features=20, num_classes=5)
+    whole = LayerwiseInference(model, graph, num_threads=2)
+    sizes = {"hidden_bytes": hidden_bytes, "whole_vertices": 0, "chunk_edges": 256}
+    limits = MemoryLimits(kept_bytes=0, **sizes)
+    inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    limits = replace(limits, kept_bytes=1 << 20)
+    kept = LayerwiseInference(model, graph, num_threads=2, limits=limits)
+    for seed in range(3):
+        vertices = np.random.default_rng(seed).permutation(2000)[:20]
+        expected = whole.logits(vertices)
+        torch.testing.assert_close(inference.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        for _ in range(2):
+            torch.testing.assert_close(kept.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        work = inference.work(vertices)
+        counts = [len(needed) for needed in work.needed]
+        assert 20 == counts[2] < counts[1] < counts[0] < 1000
+        assert [each.num_vertices for each in work.sizes] == counts
+        # The last layer's rows are narrower, where not many more are made than are wanted.
+        last = 16 if config is GCN and counts[1] <= 2 * counts[2] else 32
+        columns = counts[0] * 32 + counts[1] * last if hidden_bytes == 0 else 0
+        assert work.plan.temporary_bytes == columns * 4

@@ -1,12 +1,9 @@
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from gnnscale.core import hardware
-from gnnscale.core.artifact.npy import map_npy
 from gnnscale.features import HostFeatures
 from gnnscale.features.disk import DiskRates
 from gnnscale.graph import Graph
@@ -25,75 +22,66 @@ def with_rates(
     monkeypatch.setattr(passes, "cached_disk_rates", lambda _: rates)
 
 
-def inputs_of(
-    graph: Graph, folder: Path, config: Any, wanted: Any = None, **limits: Any
-) -> InputPlan | None:
-    """Return the passes that are planned if the features are in a file of ``folder``."""
-    np.save(folder / "features.npy", graph.features)
-    graph = replace(graph, features=map_npy(folder / "features.npy"))
-    store = HostFeatures(graph.features, "float32", from_disk=True)
+def inputs_of(graph: Graph, on_disk: Any, config: Any, **limits: Any) -> InputPlan | None:
+    """Return the passes that are planned if the features are in a file."""
+    graph, store = on_disk(graph)
     model = config.build(num_features=graph.num_features, num_classes=5)
     given = MemoryLimits(**({"chunk_edges": 200, "chunk_vertices": 40} | limits))
-    vertices = range(graph.num_vertices) if wanted is None else wanted
-    work = find_work(model, graph, vertices, given, num_threads=1)
+    work = find_work(model, graph, range(graph.num_vertices), given, num_threads=1)
     found = passes.with_passes(work, model, graph, store, given, num_threads=1)
     assert (found.inputs is None) == (found.layers[0] is work.layers[0])
     return found.inputs
 
 
 def test_passes_are_chosen_if_the_disk_takes_less_time_for_them(
-    random_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    random_graph, on_disk, monkeypatch
 ) -> None:
     # 400 rows of 32,000 bytes: 12.8 s a pass. Chunks read thousands of rows, about as long each.
     graph = random_graph(400, 4000, num_features=8000)
     with_rates(monkeypatch, requests_per_s=200, available=1 << 20)
     one, several = 4 * 32 * 400, 4 * 16 * 400
-    found = inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one)
-    assert found is not None
+    found = inputs_of(graph, on_disk, GIN(hidden=32), made_bytes=one)
     assert (found.num_passes, found.memory_bytes, found.temporary_bytes) == (1, one, 0)
-    found = inputs_of(graph, tmp_path, GraphSAGE(hidden=32), made_bytes=several)
-    assert found is not None
+    found = inputs_of(graph, on_disk, GraphSAGE(hidden=32), made_bytes=several)
     assert found.blocks == [(0, 16), (16, 32)]
     # Own features are read once more; the sums of both blocks go to a file.
     assert (found.num_passes, found.memory_bytes) == (3, several)
     assert found.temporary_bytes == one
     # Not a column has room.
-    assert inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=several - 1) is None
+    assert inputs_of(graph, on_disk, GIN(hidden=32), made_bytes=several - 1) is None
     # Memory has nearly all pages, so that few are read again.
     with_rates(monkeypatch, requests_per_s=200, available=graph.feature_bytes - 1)
-    assert inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one) is None
+    assert inputs_of(graph, on_disk, GIN(hidden=32), made_bytes=one) is None
 
 
 def test_memory_of_topology_and_hidden_layers_has_no_pages_of_features(
-    random_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    random_graph, on_disk, monkeypatch
 ) -> None:
     # 160,000 bytes of features, 19,208 of topology: a ninth of the pages is read for each chunk.
     graph = random_graph(400, 4000, num_features=100)
     one = 4 * 32 * 400
     with_rates(monkeypatch, requests_per_s=200, available=graph.feature_bytes)
-    assert inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one) is not None
+    assert inputs_of(graph, on_disk, GIN(hidden=32), made_bytes=one) is not None
     beside = graph.feature_bytes + graph.topology_bytes
     with_rates(monkeypatch, requests_per_s=200, available=beside)
-    found = inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one, hidden_bytes=0)
-    assert found is None
-    found = inputs_of(graph, tmp_path, GIN(hidden=32), made_bytes=one, hidden_bytes=1 << 20)
-    assert found is not None
+    for hidden_bytes in (0, 1 << 20):
+        limits = {"made_bytes": one, "hidden_bytes": hidden_bytes}
+        found = inputs_of(graph, on_disk, GIN(hidden=32), **limits)
+        assert (found is None) == (hidden_bytes == 0)
 
 
 def test_passes_leave_memory_for_chunks_and_hidden_layers(
-    random_graph: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    random_graph, on_disk, monkeypatch
 ) -> None:
     graph = random_graph(400, 4000, num_features=8000)
     # 70% are 143,360 bytes, of which chunks of 10 edges take 4 x 10 x 4 x 64 bytes and hidden rows
     # 4 x 16 x 400; a head of 16 columns takes as much.
     with_rates(monkeypatch, requests_per_s=200, available=204_800)
     config = GAT(hidden=64, num_heads=4, num_layers=1)
-    found = inputs_of(graph, tmp_path, config, file_chunk_edges=10)
-    assert found is not None
+    found = inputs_of(graph, on_disk, config, file_chunk_edges=10)
     assert found.blocks == [(0, 20)]
     config = GAT(hidden=64, num_heads=4)
-    found = inputs_of(graph, tmp_path, config, file_chunk_edges=10, hidden_bytes=1 << 30)
-    assert found is not None
+    found = inputs_of(graph, on_disk, config, file_chunk_edges=10, hidden_bytes=1 << 30)
     # The hidden layer of 64 columns takes 102,400 of 133,120 bytes.
     assert found.blocks == [(0, 16), (16, 32), (32, 48), (48, 64)]
 

@@ -20,7 +20,7 @@ class OwnModel(TrainableModel):
         self.linear = nn.Linear(width, 3)
 
 
-def test_what_a_model_has_by_default(tiny_graph: Graph) -> None:
+def test_defaults_of_a_model(tiny_graph: Graph) -> None:
     model = OwnModel(tiny_graph.num_features)
     batch = NeighborSampler(tiny_graph, fanouts=[2]).sample(np.arange(2), 0)
     how = {"aggregates": True, "dtype": torch.float32, "num_threads": 1}

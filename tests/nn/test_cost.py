@@ -40,9 +40,8 @@ def test_the_second_attention_states_a_row_of_an_edge() -> None:
     assert forward.stream_bytes == plain.stream_bytes
     assert forward.read_bytes == 2 * plain.read_bytes
     # The host makes rows of edges if these have features.
-    reading = GATv2(hidden=8, num_heads=2).build(
-        num_features=20, num_classes=3, num_edge_features=4
-    )
+    widths = {"num_features": 20, "num_classes": 3, "num_edge_features": 4}
+    reading = GATv2(hidden=8, num_heads=2).build(**widths)
     rows = reading.layer_costs[0].forward(**AMOUNTS, aggregated=False)
     assert rows.edge_row_bytes == 0
     assert rows.stream_bytes == forward.stream_bytes + forward.edge_row_bytes

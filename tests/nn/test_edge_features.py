@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_runs import assert_near, edge_index, logits_of
 from torch import nn
 from torch.nn import functional
 
@@ -25,11 +26,7 @@ from gnnscale.planner.cost_model.workload import unmeasured_workload
 from gnnscale.sampling import Block, LayerSampler, MiniBatch, NeighborSampler, WeightedSampler
 
 SIZE, NUM_EDGES, WIDTH, EDGE_WIDTH = 150, 1800, 12, 5
-OPTIONS: dict[type[ModelConfig], dict[str, Any]] = {
-    GAT: {"num_heads": 4},
-    GATv2: {"num_heads": 2},
-    GIN: {},
-}
+OPTIONS: dict[Any, dict[str, Any]] = {GAT: {"num_heads": 4}, GATv2: {"num_heads": 2}, GIN: {}}
 EXACT = {"fanouts": [-1, -1]}
 
 
@@ -69,21 +66,9 @@ def build(config: type[ModelConfig], **options: Any) -> GNN:
     return made.build(num_features=WIDTH, num_classes=3, num_edge_features=EDGE_WIDTH)
 
 
-def run(model: GNN, graph: Graph, batch: MiniBatch, num_threads: int = 2) -> torch.Tensor:
-    logits: torch.Tensor = model(
-        batch, FeatureLoader(graph, model, num_threads=num_threads).load(batch)
-    )
-    return logits
-
-
-def ends_of(block: Block) -> tuple[torch.Tensor, torch.Tensor]:
-    dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
-    return torch.from_numpy(block.indices.astype(np.int64)), torch.from_numpy(dst)
-
-
 def attention(layer: Any, h: torch.Tensor, block: Block, attr: torch.Tensor) -> torch.Tensor:
     """GAT by the equations, edge by edge, with a loop that has the mean of the in-edges."""
-    src, dst = ends_of(block)
+    src, dst = edge_index(block)
     count = torch.zeros(block.num_dst).index_add(0, dst, torch.ones(len(dst))).clamp(min=1)
     mean = torch.zeros(block.num_dst, attr.shape[1], dtype=attr.dtype).index_add(0, dst, attr)
     own = torch.arange(block.num_dst)
@@ -108,7 +93,7 @@ def perceptron(
     layer: Any, h: torch.Tensor, block: Block, attr: torch.Tensor, scale: torch.Tensor
 ) -> torch.Tensor:
     """GINE by the equation, edge by edge."""
-    src, dst = ends_of(block)
+    src, dst = edge_index(block)
     messages = (h[src] + layer.edge_linear(attr)).relu()
     if block.edge_weights is not None:
         messages = messages * torch.from_numpy(block.edge_weights).double()[:, None]
@@ -135,12 +120,6 @@ def by_hand(model: GNN, graph: Graph, batch: MiniBatch) -> torch.Tensor:
     return h
 
 
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
-    scale = expected.detach().abs().max().clamp(min=1e-6)
-    found, expected = found.detach().double() / scale, expected.detach().double() / scale
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("fanouts", [[-1, -1], [6, 4]])
 @pytest.mark.parametrize("config", OPTIONS)
@@ -150,29 +129,28 @@ def test_logits_and_gradients_are_those_of_the_equations(
     model, seeds = build(config), np.random.default_rng(0).permutation(SIZE)[:40]
     batch = NeighborSampler(graph, fanouts=fanouts, seed=4).sample(seeds, 2)
     factors = torch.randn(40, 3, dtype=torch.float64)
-    found = run(model, graph, batch, num_threads)
+    found = logits_of(model, graph, batch, num_threads=num_threads)
     parameters = dict(model.named_parameters())
     gradients = torch.autograd.grad((found * factors.float()).sum(), list(parameters.values()))
     expected = by_hand(model, graph, batch)
-    close(found, expected)
+    assert_near(found, expected)
     wanted = torch.autograd.grad((expected * factors).sum(), list(model.parameters()))
     assert any("edge" in name for name in parameters)
     for one, other in zip(gradients, wanted, strict=True):
         assert one.abs().max() > 0
-        close(one, other)
+        assert_near(one, other)
 
 
 @pytest.mark.parametrize("kind", [NeighborSampler, WeightedSampler])
 def test_messages_of_gine_count_by_the_weights_of_edges(weighted, kind) -> None:
     model, seeds = build(GIN), np.arange(30)
     batch = kind(weighted, fanouts=[5, 3], seed=4).sample(seeds, 2)
-    close(run(model, weighted, batch), by_hand(model, weighted, batch))
+    assert_near(logits_of(model, weighted, batch), by_hand(model, weighted, batch))
 
 
 def test_an_edge_counts_by_its_importance() -> None:
     """Over many draws of a layer the mean of a vertex's sum is the sum over all neighbors."""
     graph, layer = make_graph(), GINELayer(WIDTH, 4, 4, edge_dim=EDGE_WIDTH)
-    layer.first = layer.second = nn.Identity()  # type: ignore[assignment]
     layer.first = layer.second = nn.Linear(WIDTH, WIDTH, bias=False)
     nn.init.eye_(layer.first.weight)
     seeds, sums = np.arange(6), []
@@ -192,13 +170,9 @@ def test_an_edge_counts_by_its_importance() -> None:
 def peer_of(layer: Any, nn_of_pyg: Any) -> nn.Module:
     """Return PyG's layer with the weights of ours."""
     if isinstance(layer, GINELayer):
-        perceptron = nn.Sequential(
-            nn.Linear(layer.first.in_features, layer.first.out_features),
-            nn.ReLU(),
-            nn.Linear(layer.second.in_features, layer.second.out_features),
-        )
+        perceptron = nn.Sequential(layer.first, nn.ReLU(), layer.second)
         conv = nn_of_pyg.GINEConv(perceptron, edge_dim=EDGE_WIDTH)
-        conv.lin, conv.nn[0], conv.nn[2] = layer.edge_linear, layer.first, layer.second
+        conv.lin = layer.edge_linear
         return conv
     heads = {"heads": layer.num_heads, "concat": not layer.average, "edge_dim": EDGE_WIDTH}
     if isinstance(layer, GATv2Layer):
@@ -221,53 +195,40 @@ def test_they_are_those_of_pyg(graph: Graph, config: type[ModelConfig]) -> None:
     peers = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed")
     model = build(config)
     convs = [peer_of(layer, peers) for layer in model.layers]
-    dst = np.repeat(np.arange(SIZE), np.diff(graph.indptr))
-    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
     attr = torch.from_numpy(graph.edge_features[graph.edge_rows])
     h = torch.from_numpy(graph.features)
     for index, conv in enumerate(convs):
-        h = conv(h, edge_index, attr)
+        h = conv(h, edge_index(graph), attr)
         h = h.relu() if index + 1 < len(convs) else h
     batch = NeighborSampler(graph, **EXACT).sample(np.arange(SIZE), 0)
-    found = run(model, graph, batch)
-    close(found, h)
-    for each in (found, h):
-        for part in (model, *convs):
-            part.zero_grad()
-        each.square().mean().backward()
-        weights = [layer.edge_linear.weight.grad.clone() for layer in model.layers]
-        if each is found:
-            ours = weights
-    for one, other in zip(ours, weights, strict=True):
-        close(one, other)
+    found = logits_of(model, graph, batch)
+    assert_near(found, h)
+    weights = [layer.edge_linear.weight for layer in model.layers]
+    gradients = [torch.autograd.grad(each.square().mean(), weights) for each in (found, h)]
+    for one, other in zip(*gradients, strict=True):
+        assert_near(one, other)
 
 
 @pytest.mark.parametrize("config", OPTIONS)
 def test_exact_inference_and_plain_tensors_give_the_same(graph: Graph, config: Any) -> None:
     model = build(config, num_layers=3, norm="layer").eval()
     batch = NeighborSampler(graph, fanouts=[-1] * 3).sample(np.arange(SIZE), 0)
-    expected = run(model, graph, batch)
-    for limits in (
-        MemoryLimits(),
-        MemoryLimits(chunk_edges=100, hidden_bytes=0, stream_bytes=1 << 12),
-    ):
+    expected = logits_of(model, graph, batch)
+    small = MemoryLimits(chunk_edges=100, hidden_bytes=0, stream_bytes=1 << 12)
+    for limits in (MemoryLimits(), small):
         inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
-        close(inference.logits(), expected)
-        close(inference.logits(np.array([7, 3])), expected[[7, 3]])
-    src, dst = random_ends()
-    order = np.lexsort((src, dst))
-    attr = graph.edge_features[graph.edge_rows]
-    ends = torch.from_numpy(np.stack([src, dst])[:, order])
+        assert_near(inference.logits(), expected)
+        assert_near(inference.logits(np.array([7, 3])), expected[[7, 3]])
+    attr, ends = graph.edge_features[graph.edge_rows], edge_index(graph)
     x = torch.from_numpy(graph.features)
-    close(model(x, ends, edge_attr=torch.from_numpy(attr)), expected)
-    with pytest.raises(ConfigError, match=r"edge_attr: expected shape \[edges, 5\], got None"):
-        model(x, ends)
-    with pytest.raises(ConfigError, match=r"edge_attr: expected shape \[1.*, got \[9, 5\]"):
-        model(x, ends, edge_attr=torch.zeros(9, 5))
-    with pytest.raises(
-        ConfigError, match=r"edge_attr: expected shape \[edges, 5\], got shape \[9, 4\]"
+    assert_near(model(x, ends, edge_attr=torch.from_numpy(attr)), expected)
+    for wrong, message in (
+        (None, r"\[edges, 5\], got None"),
+        (torch.zeros(9, 5), r"\[1.*, got \[9, 5\]"),
+        (torch.zeros(9, 4), r"\[edges, 5\], got shape \[9, 4\]"),
     ):
-        model(x, ends, edge_attr=torch.zeros(9, 4))
+        with pytest.raises(ConfigError, match=f"edge_attr: expected shape {message}"):
+            model(x, ends, edge_attr=wrong)
     plain = GCN(hidden=4).build(num_features=WIDTH, num_classes=3)
     with pytest.raises(ConfigError, match="expected None, as the layers read none"):
         plain(x, ends, edge_attr=torch.from_numpy(attr))
@@ -275,10 +236,10 @@ def test_exact_inference_and_plain_tensors_give_the_same(graph: Graph, config: A
 
 def test_slices_of_a_large_block_sum_as_the_whole(graph, monkeypatch) -> None:
     model, batch = build(GIN).eval(), NeighborSampler(graph, **EXACT).sample(np.arange(SIZE), 0)
-    expected = run(model, graph, batch)
+    expected = logits_of(model, graph, batch)
     monkeypatch.setattr("gnnscale.nn.conv.gine._SLICE_EDGES", 50)
     with torch.no_grad():
-        assert torch.equal(run(model, graph, batch), expected)
+        assert torch.equal(logits_of(model, graph, batch), expected)
 
 
 def test_rows_are_gathered_for_each_block_and_counted(graph: Graph) -> None:
@@ -307,7 +268,7 @@ def test_a_model_that_does_not_read_them_is_as_without(graph: Graph, config: Any
     plain = NeighborSampler(graph.without_edge_features(), **EXACT).sample(np.arange(9), 0)
     batch = NeighborSampler(graph, **EXACT).sample(np.arange(9), 0)
     assert not model.uses_edge_features
-    assert torch.equal(run(model, graph, batch), run(model, graph, plain))
+    assert torch.equal(logits_of(model, graph, batch), logits_of(model, graph, plain))
     assert not FeatureLoader(graph, model, num_threads=1).load(batch).edge_attr
     # Weights that have nothing to do with edges are the first that are drawn.
     torch.manual_seed(0)
@@ -315,21 +276,19 @@ def test_a_model_that_does_not_read_them_is_as_without(graph: Graph, config: Any
     assert first.state_dict().keys() == model.state_dict().keys()
 
 
-def test_what_options_read(graph: Graph) -> None:
+def test_options_read_features_of_edges(graph: Graph) -> None:
     assert GAT().edge_width(5) == GAT(edge_features=True).edge_width(5) == 5
     assert GAT(edge_features=False).edge_width(5) == GCN().edge_width(5) == GAT().edge_width(0) == 0
     assert GAT().graph_read(graph) is graph
+    message = "model.edge_features=true: expected a model .* edge features, got G"
     for config in (GCN, GraphSAGE):
-        with pytest.raises(
-            ConfigError,
-            match=r"model.edge_features=true: expected a model .* edge features, got G",
-        ):
+        with pytest.raises(ConfigError, match=message):
             config(edge_features=True)
 
 
 def test_bfloat16_rows(graph: Graph) -> None:
-    for config in OPTIONS:
-        model, batch = build(config), NeighborSampler(graph, **EXACT).sample(np.arange(9), 0)
+    batch = NeighborSampler(graph, **EXACT).sample(np.arange(9), 0)
+    for model in map(build, OPTIONS):
         inputs = FeatureLoader(graph, model, num_threads=2).load(batch)
         found = model(batch, replace(inputs, x=inputs.x.bfloat16()))
         expected = model(batch, inputs)

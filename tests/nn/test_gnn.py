@@ -4,21 +4,12 @@ import numpy as np
 import own_layers
 import pytest
 import torch
+from model_runs import gradients
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.nn import (
-    APPNP,
-    GAT,
-    GCN,
-    GIN,
-    GNN,
-    SGC,
-    GATv2,
-    GraphSAGE,
-    Inputs,
-    ModelConfig,
-    functional,
-)
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, functional
+from gnnscale.nn.base import Inputs
+from gnnscale.nn.options import ModelConfig
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.sampling import LayerSampler, MiniBatch, NeighborSampler
 
@@ -34,9 +25,7 @@ def build(config: type[ModelConfig], num_classes: int = 5, **options: Any) -> GN
 def step(model: GNN, batch: MiniBatch, inputs: Inputs) -> list[torch.Tensor]:
     """Return the logits and every parameter's gradient of one training step."""
     logits = model(batch, inputs)
-    weight = torch.arange(logits.numel()).view_as(logits) % 7 - 3.0
-    grads = torch.autograd.grad((logits * weight).sum(), list(model.parameters()))
-    return [logits.detach(), *grads]
+    return [logits.detach(), *gradients(logits, model.parameters())]
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.uint8])
@@ -67,21 +56,6 @@ def test_options_say_what_the_first_layer_does(config: Any, fused: bool, splits:
     layer = config.build(num_features=20, num_classes=5).layer(0)
     assert config.aggregates_on_load == layer.aggregates_on_load == fused
     assert config.splits_columns == layer.splits_columns == splits
-
-
-@pytest.mark.parametrize("config", ALL)
-@pytest.mark.parametrize("norm", ["none", "batch", "layer"])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_layers_and_norms(random_graph, load, config, norm, num_layers) -> None:
-    graph = random_graph()
-    model = build(config, num_layers=num_layers, norm=norm)
-    assert len(model.layers) == num_layers
-    sampler = NeighborSampler(graph, fanouts=[4] * num_layers)
-    batch = sampler.sample(np.arange(20), 0)
-    logits, *grads = step(model, batch, load(graph, model, batch))
-    assert logits.shape == (20, 5)
-    assert all(torch.isfinite(grad).all() for grad in grads)
-    assert all(grad.abs().sum() > 0 for grad in grads[:1] + grads[-1:])
 
 
 @pytest.mark.parametrize("jumping", ["none", "cat"])
@@ -187,28 +161,11 @@ def test_hidden_rows_alone_are_dropped(random_graph, load, config, fused) -> Non
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize(("norm", "num_layers"), [("none", 2), ("layer", 2), ("none", 3)])
 def test_slices_of_a_batch_have_its_logits_and_its_gradients(
-    random_graph, load, config, norm, num_layers
+    check_slices, config, norm, num_layers
 ) -> None:
-    graph = random_graph()
     model = build(config, dropout=0.5, norm=norm, num_layers=num_layers)
-    assert model.training
-    sampler = NeighborSampler(graph, fanouts=[5, 3, 2][:num_layers], num_threads=2, seed=3)
-    seeds = np.arange(0, 90, 2)
-    batches = [sampler.sample(part, 7) for part in (seeds, *np.array_split(seeds, 4))]
-    whole, *parts = (model(batch, load(graph, model, batch)) for batch in batches)
-    torch.testing.assert_close(torch.cat(parts), whole)
-
-    parameters = list(model.parameters())
-    weight = torch.arange(whole.numel()).view_as(whole) % 7 - 3.0
-    expected = torch.autograd.grad((whole * weight).sum(), parameters)
-    found = torch.autograd.grad((torch.cat(parts) * weight).sum(), parameters)
-    for left, right in zip(found, expected, strict=True):
-        assert (left - right).norm() <= 2e-6 * right.norm()
-
-    # The comparison means something: dropout was on.
-    model.eval()
-    kept = model(batches[0], load(graph, model, batches[0]))
-    assert (whole - kept).abs().max() > 0.01
+    trained, evaluated = check_slices(model, 2e-6)
+    assert (trained - evaluated).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -224,10 +181,8 @@ def test_bfloat16_stays_close_and_has_gradients(random_graph, sample, load, conf
     graph = random_graph()
     batch = sample(graph)
     model = config.build(num_features=20, num_classes=5)
-    exact, low = (
-        model(batch, load(graph, model, batch, dtype=dtype))
-        for dtype in (torch.float32, torch.bfloat16)
-    )
+    types = torch.float32, torch.bfloat16
+    exact, low = (model(batch, load(graph, model, batch, dtype=dtype)) for dtype in types)
     assert low.dtype == torch.float32
     torch.testing.assert_close(low, exact, rtol=0.05, atol=0.05 * float(exact.detach().abs().max()))
     low.sum().backward()
@@ -240,10 +195,8 @@ def test_bfloat16_stays_close_and_has_gradients(random_graph, sample, load, conf
 def test_no_seeds_no_logits(random_graph, load, config) -> None:
     graph = random_graph()
     model = build(config)
-    empty = np.array([], np.int64)
-    samplers = NeighborSampler(graph, fanouts=[3, 3]), LayerSampler(graph, layer_sizes=[3, 3])
-    for sampler in samplers:
-        batch = sampler.sample(empty, 0)
+    for sampler in NeighborSampler(graph, fanouts=[3, 3]), LayerSampler(graph, layer_sizes=[3, 3]):
+        batch = sampler.sample(np.array([], np.int64), 0)
         for fused in (False, True):
             assert model(batch, load(graph, model, batch, fused=fused)).shape == (0, 5)
 

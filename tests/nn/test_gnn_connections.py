@@ -1,14 +1,16 @@
 """Models whose layers are connected in other ways than one after the other."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from model_runs import edge_index, full_batch, gradients
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, Inputs
+from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 CONFIGS: dict[str, Any] = {
@@ -35,9 +37,9 @@ def build(name: str) -> GNN:
 
 def dense_gcn(block: Any, h: torch.Tensor, degrees: torch.Tensor) -> torch.Tensor:
     """One hop of a sampled block: the dense matrix of GCN's coefficients, times ``h``."""
-    dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
+    src, dst = edge_index(block).numpy()
     edges = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
-    np.add.at(edges.numpy(), (dst, block.indices), 1)  # an edge may be there twice
+    np.add.at(edges.numpy(), (dst, src), 1)  # an edge may be there twice
     counts = edges.sum(1, keepdim=True).clamp(min=1)
     root = (degrees[: block.num_src] + 1).rsqrt()
     num_dst = block.num_dst
@@ -93,52 +95,27 @@ def test_against_a_dense_reference(random_graph: Any, load: Any, config: Any, fu
     model = config.build(num_features=20, num_classes=5).eval()
     inputs = load(graph, model, batch, fused=fused)
     logits = model(batch, inputs)
-    weight = torch.arange(logits.numel()).view_as(logits) % 7 - 3.0
-    found = torch.autograd.grad((logits * weight).sum(), list(model.parameters()))
+    found = gradients(logits, model.parameters())
     x = torch.from_numpy(graph.features[batch.input_vertices]).double()
     degrees = torch.from_numpy(np.diff(graph.indptr)[batch.input_vertices]).double()[:, None]
     model = model.double()
     expected = dense(model, batch, x, degrees)
     torch.testing.assert_close(logits.double(), expected, rtol=1e-5, atol=1e-5)
-    wanted = torch.autograd.grad((expected * weight).sum(), list(model.parameters()))
-    for left, right in zip(found, wanted, strict=True):
+    for left, right in zip(found, gradients(expected, model.parameters()), strict=True):
         assert (left - right).norm() <= 2e-5 * right.norm()
 
 
 @EACH
-def test_slices_of_a_batch_have_its_logits_and_its_gradients(
-    random_graph: Any, load: Callable[..., Inputs], name: str
-) -> None:
-    graph, model = random_graph(), build(name)
-    fanouts = [5, 3, 2][: len(model.layers)]
-    sampler = NeighborSampler(graph, fanouts=fanouts, num_threads=2, seed=3)
-    seeds = np.arange(0, 90, 2)
-    batches = [sampler.sample(part, 7) for part in (seeds, *np.array_split(seeds, 4))]
-    whole, *parts = (model(batch, load(graph, model, batch)) for batch in batches)
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-4, atol=1e-4)
-    parameters = list(model.parameters())
-    weight = torch.arange(whole.numel()).view_as(whole) % 7 - 3.0
-    expected = torch.autograd.grad((whole * weight).sum(), parameters)
-    found = torch.autograd.grad((torch.cat(parts) * weight).sum(), parameters)
-    for left, right in zip(found, expected, strict=True):
-        assert (left - right).norm() <= 1e-5 * right.norm()
-    # Dropout was on, in every model that has one; again it is the same.
-    again = model(batches[0], load(graph, model, batches[0]))
-    assert torch.equal(again, whole)
-    kept = model.eval()(batches[0], load(graph, model, batches[0]))
-    assert ((whole - kept).abs().max() > 0.01) == (name != "sgc")
+def test_slices_of_a_batch_have_its_logits_and_its_gradients(check_slices: Any, name: str) -> None:
+    trained, evaluated = check_slices(build(name), 1e-5, rtol=1e-4, atol=1e-4)
+    assert ((trained - evaluated).abs().max() > 0.01) == (name != "sgc")
 
 
 @EACH
-def test_a_whole_graph_in_plain_tensors(random_graph: Any, load: Any, name: str) -> None:
+def test_a_whole_graph_in_plain_tensors(random_graph: Any, name: str) -> None:
     graph, model = random_graph(), build(name).eval()
-    everything = np.arange(graph.num_vertices)
-    batch = NeighborSampler(graph, fanouts=[-1] * len(model.layers)).sample(everything, 0)
-    dst = np.repeat(everything, np.diff(graph.indptr))
-    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    found = model(torch.from_numpy(graph.features), edge_index)
-    expected = model(batch, load(graph, model, batch))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    found = model(torch.from_numpy(graph.features), edge_index(graph))
+    torch.testing.assert_close(found, full_batch(model, graph), rtol=1e-4, atol=1e-4)
 
 
 @EACH
@@ -164,19 +141,16 @@ def test_teleports_by_hand() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (partial(GCN, residual=True), "residual=true: expected model.num_layers of at least 3"),
         (
-            lambda: GCN(residual=True),
-            r"model\.residual=true: expected model\.num_layers of at least 3",
+            partial(GCN, residual=True, num_layers=1, jumping="cat"),
+            "num_layers of at least 2, got 1",
         ),
-        (
-            lambda: GCN(residual=True, num_layers=1, jumping="cat"),
-            "expected model.num_layers of at least 2, got 1",
-        ),
-        (lambda: GCN(jumping="lstm"), r"model\.jumping=lstm: allowed are"),
-        (lambda: GraphSAGE(aggregator="sum"), r"model\.aggregator=sum: allowed are mean, pool"),
-        (lambda: GATv2(hidden=16, num_heads=3), r"model\.num_heads=3: expected a divisor of"),
-        (lambda: APPNP(alpha=0.0), r"model\.alpha=0\.0: expected above 0 and at most 1"),
-        (lambda: APPNP(dropout=1.0), r"model\.dropout=1\.0: expected at least 0 and below 1"),
+        (partial(GCN, jumping="lstm"), "model.jumping=lstm: allowed are"),
+        (partial(GraphSAGE, aggregator="sum"), "model.aggregator=sum: allowed are mean, pool"),
+        (partial(GATv2, hidden=16, num_heads=3), "model.num_heads=3: expected a divisor of"),
+        (partial(APPNP, alpha=0.0), "model.alpha=0.0: expected above 0 and at most 1"),
+        (partial(APPNP, dropout=1.0), "model.dropout=1.0: expected at least 0 and below 1"),
     ],
 )
 def test_options_that_are_refused(make: Callable[[], Any], message: str) -> None:

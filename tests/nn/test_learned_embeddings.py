@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_runs import weighted_sum
 
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE, Inputs
@@ -29,13 +30,11 @@ def test_gradients_are_those_of_a_plain_tensor(random_graph, sample, config) -> 
     inputs = loader.load(batch)
     assert inputs.aggregated == (config is not GAT)
     out = model(batch, inputs)
-    weight = torch.arange(out.numel()).view_as(out) % 7 - 3.0
-    (out * weight).sum().backward()
+    weighted_sum(out).backward()
     vertices, gradient = rows.gradient
-
     x = torch.from_numpy(graph.features[batch.input_vertices]).requires_grad_()
     plain = model(batch, Inputs(x=x, aggregated=False, degrees=inputs.degrees))
-    (plain * weight).sum().backward()
+    weighted_sum(plain).backward()
     assert np.array_equal(vertices, batch.input_vertices)
     torch.testing.assert_close(out, plain)
     torch.testing.assert_close(gradient.total(torch.float32, num_threads=1), x.grad)
@@ -81,16 +80,14 @@ def test_the_rate_is_that_of_the_optimizer_by_a_factor(random_graph, sample) -> 
 def test_bfloat16_rows_have_gradients_that_are_summed_in_float32(
     random_graph, sample, config
 ) -> None:
-    graph = random_graph()
+    graph, found = random_graph(), []
     batch = sample(graph)
-    found = []
     for dtype in (torch.bfloat16, torch.float32):
         model, rows, loader = learnt(graph, config, dtype)
         loader.dtype = dtype  # whatever this processor multiplies
         inputs = loader.load(batch)
         assert inputs.x.dtype == dtype
-        out = model(batch, inputs)
-        (out * (torch.arange(out.numel()).view_as(out) % 7 - 3.0)).sum().backward()
+        weighted_sum(model(batch, inputs)).backward()
         _, gradient = rows.gradient
         assert gradient.rows.dtype == dtype
         found.append(gradient.total(torch.float32, num_threads=1))

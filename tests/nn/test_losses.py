@@ -24,36 +24,20 @@ REGRESSION = np.array([0.5, np.nan, -2.0], np.float32)
 
 
 def test_kinds_of_labels() -> None:
-    given = (CLASSES, MULTILABEL, REGRESSION, REGRESSION.reshape(-1, 1))
-    kinds = [label_kind(each) for each in given]
+    every = (CLASSES, MULTILABEL, REGRESSION, REGRESSION.reshape(-1, 1))
+    kinds = [label_kind(each) for each in every]
     assert kinds == ["classes", "multilabel", "regression", "regression"]
 
 
 @pytest.mark.parametrize(
     ("loss", "labels", "message"),
     [
-        (
-            CrossEntropy(),
-            MULTILABEL,
-            "loss=cross_entropy: expected one label per vertex, got tiny with",
-        ),
+        (CrossEntropy(), MULTILABEL, "loss=cross_entropy: expected one label per vertex, got tiny"),
         (CrossEntropy(), REGRESSION, "got tiny with numbers as labels"),
-        (
-            BinaryCrossEntropy(),
-            CLASSES,
-            "loss=binary_cross_entropy: expected several labels per vertex",
-        ),
+        (BinaryCrossEntropy(), CLASSES, "loss=binary_cross_entropy: expected several labels per v"),
         (MeanSquaredError(), CLASSES, "loss=mean_squared_error: expected numbers as labels"),
-        (
-            CrossEntropy(class_weights=[1, 2, 3]),
-            CLASSES,
-            "expected 2 numbers, the classes of tiny, got 3",
-        ),
-        (
-            BinaryCrossEntropy(pos_weight=[1]),
-            MULTILABEL,
-            "expected 2 numbers, the classes of tiny, got 1",
-        ),
+        (CrossEntropy(class_weights=[1, 2, 3]), CLASSES, "2 numbers, the classes of tiny, got 3"),
+        (BinaryCrossEntropy(pos_weight=[1]), MULTILABEL, "2 numbers, the classes of tiny, got 1"),
         (CrossEntropy(class_weights=[0, 1]), np.array([0, 0]), "a training vertex of tiny"),
     ],
 )
@@ -129,12 +113,7 @@ def test_labels_that_are_there_weigh_more(labeled: Callable[..., Graph]) -> None
         (CrossEntropy, "class_weights", [1, "x"], "at least 0, got x"),
         (CrossEntropy, "class_weights", [0, 0.0], "expected a weight above 0"),
         (CrossEntropy, "label_smoothing", 1.0, "label_smoothing=1.0: expected at least 0 and"),
-        (
-            BinaryCrossEntropy,
-            "pos_weight",
-            -1,
-            "loss.pos_weight: expected numbers of at least 0, got -1",
-        ),
+        (BinaryCrossEntropy, "pos_weight", -1, "loss.pos_weight: expected numbers of at least 0"),
         (BinaryCrossEntropy, "pos_weight", True, "loss.pos_weight=True: expected a list"),
     ],
 )
@@ -155,13 +134,10 @@ def test_the_function_gets_outputs_and_targets(labeled: Callable[..., Graph]) ->
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "own_losses:each_vertex",
-            r"expected a scalar tensor, the mean over the vertices, got \[2\]",
-        ),
+        ("own_losses:each_vertex", r"a scalar tensor, the mean over the vertices, got \[2\]"),
         (
             "own_losses:number",
-            "own_losses:number: expected a scalar tensor, the mean over the vertices, got 1.0",
+            "number: expected a scalar tensor, the mean over the vertices, got 1",
         ),
         ("own_losses:nothing", "has no nothing"),
         ("no_such_module:loss", "loss.function=no_such_module:loss: no module no_such_module"),
@@ -174,12 +150,12 @@ def test_functions_are_refused(labeled: Callable[..., Graph], name: str, message
 
 
 @pytest.mark.parametrize("name", ["loss", "os.system", ":x", "a b:c", ""])
-def test_what_is_no_name(name: Any) -> None:
+def test_names_of_functions_are_module_and_name(name: Any) -> None:
     with pytest.raises(ConfigError, match=r"loss\.function=.*: expected MODULE:NAME"):
         CustomLoss(function=name)
 
 
-def test_by_hand_where_some_numbers_are_not_known(labeled: Callable[..., Graph]) -> None:
+def test_unknown_numbers_are_left_out_by_hand(labeled: Callable[..., Graph]) -> None:
     targets = torch.tensor([[1.0, torch.nan], [2.0, 4.0], [torch.nan, torch.nan]])
     outputs = torch.tensor([[3.0, 9.0], [2.0, 3.0], [5.0, 5.0]], requires_grad=True)
     loss = MeanSquaredError().build(labeled(targets.numpy().astype(np.float32), 2))

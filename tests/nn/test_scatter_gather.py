@@ -117,7 +117,7 @@ class OwnOnly(NoGather):
         (OwnOnly, r"OwnOnly\.update: expected arguments own, gathered"),
     ],
 )
-def test_functions_that_are_none(functions: Any, message: str) -> None:
+def test_functions_are_refused(functions: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         Custom(functions=functions)
     assert "\n" not in str(caught.value)

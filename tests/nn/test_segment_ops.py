@@ -4,9 +4,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_runs import with_threads
 
 from gnnscale.nn.segment_ops import REDUCTIONS, Segments, neighbor_max, take
-from gnnscale.sampling import Block, NeighborSampler
+from gnnscale.sampling import Block
 
 #: 0 <- two edges, 1 <- nobody, 2 <- three edges.
 BLOCK = Block(indptr=np.array([0, 2, 2, 5]), indices=np.int32([1, 2, 0, 1, 1]), num_src=3)
@@ -33,7 +34,7 @@ def test_by_hand() -> None:
     assert reduced("max") == ([[3, -2], [0, 0], [5, 7]], shares)
 
 
-def test_what_is_sampled_stands_for_all_neighbours_by_hand() -> None:
+def test_sampled_edges_stand_for_all_neighbours_by_hand() -> None:
     degrees = np.float32([4, 0, 3, 9])
     rows, grad = reduced("sum", degrees=degrees)
     assert rows == [[8, -12], [0, 0], [11, 15]]
@@ -77,20 +78,17 @@ def test_maxima_of_neighbours_are_those_of_their_messages(width: int, dtype: Any
     # Few values, so that many edges share a maximum, and as many zeros as ReLU leaves.
     values = torch.from_numpy(generator.integers(-3, 4, (300, width))).to(dtype).relu()
     grad = torch.from_numpy(generator.standard_normal((200, width), np.float32)).to(dtype)
-    found = []
-    threads = torch.get_num_threads()
-    for num_threads in (1, 3):
-        torch.set_num_threads(num_threads)
+
+    def gradient() -> torch.Tensor:
         x = values.clone().requires_grad_()
         neighbor_max(x, block).backward(grad)
-        found.append(x.grad)
-    torch.set_num_threads(threads)
+        return x.grad
+
     x = values.clone().requires_grad_()
     expected = Segments(block, None).max(take(x.float(), indices))
     assert torch.equal(neighbor_max(values, block).float(), expected)
     expected.backward(grad.float())
-    assert torch.equal(found[0], x.grad)
-    assert torch.equal(found[1], x.grad)
+    assert all(torch.equal(with_threads(count, gradient), x.grad) for count in (1, 3))
 
 
 def test_maxima_that_are_no_numbers_or_infinite() -> None:
@@ -121,14 +119,12 @@ def test_against_torch_with_several_axes_and_any_number_of_threads(
     degrees = np.full(block.num_src, 7, np.float32)
     messages = torch.randn(block.num_edges, 2, 5, requires_grad=True)
     weight = torch.randn(block.num_dst, 2, 5)
-    found = []
-    before = torch.get_num_threads()
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
+
+    def run() -> tuple[torch.Tensor, ...]:
         out = getattr(Segments(block, degrees), how)(messages)
-        (grad,) = torch.autograd.grad((out * weight).sum(), [messages])
-        found.append((out, grad))
-    torch.set_num_threads(before)
+        return out, *torch.autograd.grad((out * weight).sum(), [messages])
+
+    found = [with_threads(count, run) for count in (1, 3)]
     assert all(torch.equal(left, right) for left, right in zip(*found, strict=True))
     counts, importance = np.diff(block.indptr).tolist(), block.importance
     weights = torch.ones(block.num_edges) if importance is None else torch.from_numpy(importance)
@@ -142,19 +138,3 @@ def test_against_torch_with_several_axes_and_any_number_of_threads(
     expected = torch.stack(rows)
     (grad,) = torch.autograd.grad((expected * weight).sum(), [messages])
     torch.testing.assert_close(found[0], (expected.float(), grad), rtol=1e-5, atol=1e-5)
-
-
-def test_a_sampled_sum_has_the_expectation_of_the_full_one(random_graph) -> None:
-    graph = random_graph()
-    degrees = np.diff(graph.indptr).astype(np.float32)
-    vertex = np.array([int(degrees.argmax())])
-    full = NeighborSampler(graph, fanouts=[-1]).sample(vertex, 0)
-    sums = []
-    for step in range(4000):
-        batch = NeighborSampler(graph, fanouts=[5]).sample(vertex, step)
-        block = batch.blocks[0]
-        values = torch.from_numpy(batch.input_vertices[block.indices].astype(np.float32))[:, None]
-        segments = Segments(block, degrees[batch.input_vertices])
-        sums.append(segments.sum(values).item())
-    expected = full.input_vertices[full.blocks[0].indices].sum()
-    assert np.mean(sums) == pytest.approx(expected, abs=4 * np.std(sums) / np.sqrt(len(sums)))

@@ -7,10 +7,11 @@ import edge_modules
 import numpy as np
 import pytest
 import torch
+from model_runs import edge_index
+from one_line import one_line
 from torch import nn
 
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core.errors import ConfigError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
@@ -65,16 +66,12 @@ def test_one_graph_of_sampled_edges(graph: Graph) -> None:
     inner, outer = batch.blocks
     new = int(inner.indptr[outer.num_dst])
     attr = np.concatenate([loaded.edge_attr[1], loaded.edge_attr[0][new:]])
-    ends = []
-    for block in (outer, inner):
-        dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
-        ends.append(np.stack([block.indices, dst]))
-    edges = torch.from_numpy(np.concatenate([ends[0], ends[1][:, new:]], axis=1)).long()
+    edges = torch.cat([edge_index(outer), edge_index(inner)[:, new:]], dim=1)
     expected = model.module(loaded.x, edges, torch.from_numpy(attr))[:9]
     torch.testing.assert_close(model(batch, loaded), expected)
 
 
-def test_by_which_names_they_are_asked_for(graph: Graph) -> None:
+def test_edge_features_are_read_by_names_of_arguments(graph: Graph) -> None:
     reads = CustomModel(module=edge_modules.OwnBlocks)
     assert reads.edge_width(4) == 4
     assert CustomModel(module="edge_modules:OneGraph").edge_width(4) == 4
@@ -87,14 +84,10 @@ def test_by_which_names_they_are_asked_for(graph: Graph) -> None:
     assert CustomModel(module=built, edge_features=True).edge_width(4) == 4
 
 
-def test_what_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(
-        ConfigError, match="expected edge features for its argument edge_dim, got none"
-    ):
+def test_features_that_are_not_read_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with one_line("expected edge features for its argument edge_dim, got none"):
         build(edge_modules.OwnBlocks, 0)
-    with pytest.raises(
-        ConfigError, match="expected an argument edge_attr or edge_attrs of forward"
-    ):
+    with one_line("expected an argument edge_attr or edge_attrs of forward"):
         build(edge_modules.OwnBlocks, form="pyg")
     with caplog.at_level(logging.WARNING):
         model = build(edge_modules.Ignores)

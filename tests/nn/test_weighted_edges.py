@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_runs import assert_near, edge_index, logits_of
 
-from gnnscale.backend.feature_loading import FeatureLoader, in_degrees
+from gnnscale.backend.feature_loading import in_degrees
 from gnnscale.backend.fpga.lowering import coefficients
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
@@ -18,7 +19,7 @@ from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, ModelConfig
 from gnnscale.nn.adapters import to_dgl_blocks
 from gnnscale.nn.conv.linear import warn_unweighted
-from gnnscale.sampling import LayerSampler, MiniBatch, NeighborSampler, WeightedSampler
+from gnnscale.sampling import LayerSampler, NeighborSampler, WeightedSampler
 from gnnscale.training.p3.split_run import pack, unpack
 
 SIZE, NUM_EDGES = 200, 2500
@@ -34,16 +35,13 @@ def graph() -> Graph:
     dst[src == dst] += 1
     weights = generator.exponential(2.0, NUM_EDGES) * (generator.random(NUM_EDGES) < 0.8)
     features = generator.standard_normal((SIZE, 20), np.float32)
-    return from_arrays(
-        (src, dst % SIZE), features, generator.integers(0, 5, SIZE), edge_weights=weights
-    )
+    labels = generator.integers(0, 5, SIZE)
+    return from_arrays((src, dst % SIZE), features, labels, edge_weights=weights)
 
 
 def weight_matrix(graph: Graph) -> torch.Tensor:
     """The weights as a dense float64 matrix, destination by source."""
-    dst = np.repeat(np.arange(SIZE), np.diff(graph.indptr))
-    matrix = torch.zeros(SIZE, SIZE, dtype=torch.float64)
-    at = (torch.from_numpy(dst), torch.from_numpy(graph.indices.astype(np.int64)))
+    matrix, at = torch.zeros(SIZE, SIZE, dtype=torch.float64), tuple(edge_index(graph).flip(0))
     return matrix.index_put(at, torch.from_numpy(graph.edge_weights).double(), accumulate=True)
 
 
@@ -71,45 +69,32 @@ def build(config: type[ModelConfig], num_classes: int = 5, **options: Any) -> GN
     return made.build(num_features=20, num_classes=num_classes)
 
 
-def run(model: GNN, graph: Graph, batch: MiniBatch, *, fused: bool = True) -> torch.Tensor:
-    inputs = FeatureLoader(graph, model, num_threads=2, aggregates=fused).load(batch)
-    logits: torch.Tensor = model(batch, inputs)
-    return logits
-
-
-def close(found: torch.Tensor, expected: torch.Tensor, rtol: float = 1e-5) -> None:
-    found, expected, scale = found.detach().double(), expected.detach(), expected.abs().max()
-    torch.testing.assert_close(found / scale, expected / scale, rtol=rtol, atol=1e-5)
-
-
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("config", LINEAR)
-def test_all_neighbours_give_what_dense_matrices_do(graph, config, fused) -> None:
+def test_all_neighbours_agree_with_dense_matrices(graph, config, fused) -> None:
     model, vertices = build(config), np.random.default_rng(0).permutation(SIZE)[:90]
     batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(vertices, 0)
     factors, parameters = torch.randn(90, 5, dtype=torch.float64), list(model.parameters())
-    found = run(model, graph, batch, fused=fused)
+    found = logits_of(model, graph, batch, aggregates=fused)
     found_gradients = torch.autograd.grad((found.double() * factors).sum(), parameters)
     expected = by_hand(model, graph)[vertices]
-    close(found, expected)
+    assert_near(found, expected)
     expected_gradients = torch.autograd.grad((expected * factors).sum(), list(model.parameters()))
     for one, other in zip(found_gradients, expected_gradients, strict=True):
-        close(one, other, rtol=1e-4)
+        assert_near(one, other, rtol=1e-4)
 
 
 def test_gcn_is_that_of_pyg(graph: Graph) -> None:
     nn = pytest.importorskip("torch_geometric.nn", reason="PyG is not installed")
     model = build(GCN)
     batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(np.arange(SIZE), 0)
-    dst = np.repeat(np.arange(SIZE), np.diff(graph.indptr))
-    edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
     h, weights = torch.from_numpy(graph.features), torch.from_numpy(graph.edge_weights)
     for index, layer in enumerate(model.layers):
         conv = nn.GCNConv(layer.linear.in_features, layer.linear.out_features)
         conv.lin.weight, conv.bias = layer.linear.weight, layer.linear.bias
-        h = conv(h, edge_index, weights)
+        h = conv(h, edge_index(graph), weights)
         h = h.relu() if index == 0 else h
-    close(run(model, graph, batch), h.double())
+    assert_near(logits_of(model, graph, batch), h.double())
 
 
 @pytest.mark.parametrize("config", LINEAR)
@@ -117,8 +102,7 @@ def test_exact_inference_uses_the_weights(graph: Graph, config: type[ModelConfig
     # Chunks of consecutive vertices, and of others; rows in memory, in a file; few classes, for
     # which the product comes before the aggregation.
     for num_classes in (5, 3):
-        options = {"hidden": 64} if num_classes == 3 else {}
-        model = build(config, num_classes, **options)
+        model = build(config, num_classes, hidden=64 if num_classes == 3 else 16)
         found = [
             LayerwiseInference(model, graph, num_threads=2, limits=limits).logits(vertices)
             for limits in (MemoryLimits(), replace(MemoryLimits(), hidden_bytes=0))
@@ -126,7 +110,7 @@ def test_exact_inference_uses_the_weights(graph: Graph, config: type[ModelConfig
         ]
         expected = by_hand(model, graph)
         for index, logits in enumerate(found):
-            close(logits, expected.flip(0) if index % 2 else expected)
+            assert_near(logits, expected.flip(0) if index % 2 else expected)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +129,10 @@ def test_a_sampled_aggregate_has_the_full_one_as_expectation(graph, config, samp
     drawn = sampler(graph, **how.get(sampler, {"fanouts": [4]}), seed=2)
     with torch.no_grad():
         batches = (drawn.sample(np.arange(20), step) for step in range(600))
-        found = torch.stack([run(model, graph, batch) for batch in batches]).double()
+        found = torch.stack([logits_of(model, graph, batch) for batch in batches]).double()
     mean, deviation = found.mean(0), found.std(0) / 600**0.5
     full = NeighborSampler(graph, fanouts=[-1]).sample(np.arange(20), 0)
-    exact = run(model, graph, full).detach().double()
+    exact = logits_of(model, graph, full).detach().double()
     assert ((mean - exact).abs() <= 4.5 * deviation + 1e-5 * exact.abs().max()).all()
     assert (deviation > 0).any()
 
@@ -166,28 +150,27 @@ def test_sampled_neighbours_are_averaged_by_weight(graph: Graph) -> None:
         torch.testing.assert_close(found[dst], mean, rtol=1e-5, atol=1e-6)
 
 
+def sampled_logits(model: GNN, graph: Graph, fanouts: list[int]) -> torch.Tensor:
+    batch = NeighborSampler(graph, fanouts=fanouts).sample(np.arange(60), 1)
+    return logits_of(model, graph, batch)
+
+
 def test_equal_weights_are_as_none(graph: Graph) -> None:
     ones = replace(graph, edges=EdgeData(weights=np.ones(NUM_EDGES, np.float32)))
     none = replace(graph, edges=EdgeData())
     for config in LINEAR:
         model = build(config)
         for fanouts in ([-1, -1], [4, 3]):
-            found = [
-                run(model, each, NeighborSampler(each, fanouts=fanouts).sample(np.arange(60), 1))
-                for each in (ones, none)
-            ]
-            torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
+            one, other = (sampled_logits(model, each, fanouts) for each in (ones, none))
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_attention_counts_all_alike_and_says_so_once(graph, caplog) -> None:
     warn_unweighted.cache_clear()
     model = build(GAT)
     with caplog.at_level(logging.WARNING):
-        found = [
-            run(model, each, NeighborSampler(each, fanouts=[-1, -1]).sample(np.arange(60), 1))
-            for each in (graph, replace(graph, edges=EdgeData()))
-        ]
-    assert torch.equal(*found)
+        plain = sampled_logits(model, replace(graph, edges=EdgeData()), [-1, -1])
+        assert torch.equal(sampled_logits(model, graph, [-1, -1]), plain)
     assert caplog.messages == ["model=gat ignores edge weights: all edges count the same"]
 
 
@@ -238,6 +221,6 @@ def test_a_part_knows_sums_of_the_lists_that_it_has(graph: Graph) -> None:
     for config in (GraphSAGE, GIN):
         model = build(config, num_layers=1)
         whole = NeighborSampler(graph, fanouts=[3]).sample(np.arange(50), 0)
-        assert torch.equal(run(model, part, batch), run(model, graph, whole))
+        assert torch.equal(logits_of(model, part, batch), logits_of(model, graph, whole))
     with pytest.raises(GraphError, match="appnp: expected the weights of all in-edges"):
-        run(build(GCN, num_layers=1), part, batch)
+        logits_of(build(GCN, num_layers=1), part, batch)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -5,10 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale import ops
 from gnnscale.data import from_arrays
-from gnnscale.graph import Graph
+from gnnscale.graph import EdgeData, Graph
 from gnnscale.sampling import MiniBatch, NeighborSampler, NeighborSampling, ShuffledOrder
-from gnnscale.sampling.edge_batches import LinkSampler, LinkSampling, StepEdges, without_edges
+from gnnscale.sampling.edge_batches import (
+    Candidates,
+    EdgeSampling,
+    LinkSampler,
+    LinkSampling,
+    StepEdges,
+    draw_candidates,
+    edge_links,
+    without_edges,
+)
 
 NUM_VERTICES, NUM_EDGES = 200, 600
 
@@ -77,23 +88,18 @@ def test_no_message_along_what_any_device_predicts_in_the_step(graph, sampler) -
     assert (messages(plain, 0) | messages(plain, 1)) & whole
 
 
-def test_a_slice_gets_what_the_whole_batch_gets(sampler: LinkSampler) -> None:
+def test_a_slice_agrees_with_the_whole_batch(sampler: LinkSampler) -> None:
     seeds = next(iter(ORDER.epoch(1))).seeds
     whole, part = (sampler.sample(each, ORDER.steps_per_epoch) for each in (seeds, seeds[20:35]))
     for name in ("sources", "destinations"):
         ours = part.seeds[getattr(part.links, name)]
         assert np.array_equal(ours, whole.seeds[getattr(whole.links, name)][20:35])
-    assert messages(part, 1) <= messages(whole, 1)
-    own = set(part.seeds.tolist())
-    assert messages(part, 1) == {edge for edge in messages(whole, 1) if edge[1] in own}
+    assert messages(part, 1) == {edge for edge in messages(whole, 1) if edge[1] in part.seeds}
 
 
 def test_other_steps_have_other_negatives(sampler: LinkSampler) -> None:
-    drawn = []
-    for step in (0, 1):
-        batch = sampler.sample(np.arange(40), step)
-        drawn.append(batch.seeds[batch.links.destinations[:, 1:]])
-    assert not np.array_equal(*drawn)
+    batches = [sampler.sample(np.arange(40), step) for step in (0, 1)]
+    assert not np.array_equal(*[each.seeds[each.links.destinations[:, 1:]] for each in batches])
 
 
 def test_edges_of_a_step_follow_the_order() -> None:
@@ -105,9 +111,8 @@ def test_edges_of_a_step_follow_the_order() -> None:
 
 
 def test_only_the_named_edges_go() -> None:
-    graph = from_arrays(
-        (np.array([1, 2, 2, 0, 3]), np.array([0, 0, 1, 1, 2])), np.zeros((4, 1), np.float32)
-    )
+    ends = np.array([1, 2, 2, 0, 3]), np.array([0, 0, 1, 1, 2])
+    graph = from_arrays(ends, np.zeros((4, 1), np.float32))
     batch = NeighborSampler(graph, fanouts=[-1, -1]).sample(np.array([0]), 0)
     assert edges_of(batch, 1) == [(1, 0), (2, 0)]
     left = without_edges(batch, np.array([2, 3]), np.array([0, 1]))
@@ -130,8 +135,77 @@ def test_against_lists(seed: int, removed: list[tuple[int, int]]) -> None:
     for layer, block in enumerate(left.blocks):
         expected = [edge for edge in edges_of(batch, layer) if edge not in removed]
         assert edges_of(left, layer) == expected
-        assert block.indptr[0] == 0
-        assert block.indptr[-1] == len(block.indices)
+        assert (block.indptr[0], block.indptr[-1]) == (0, len(block.indices))
     first = left.blocks[0]
     if first.edge_vertices is not None:
         assert np.array_equal(first.edge_vertices, left.input_vertices[first.indices])
+
+
+def test_vertices_are_grouped_by_kind() -> None:
+    found = Candidates.from_kinds(np.array([0, 1, 1, -1, 0], np.int32))
+    assert found.vertices.tolist() == [0, 4, 1, 2]
+    assert found.offsets.tolist() == [0, 2, 4]
+
+
+@given(
+    kinds=st.lists(st.integers(-1, 3), min_size=1, max_size=30).filter(lambda all_: max(all_) >= 0),
+    seed=st.integers(0, 99),
+)
+def test_candidates_are_of_the_destinations_kind(kinds: list[int], seed: int) -> None:
+    array = np.array(kinds, np.int32)
+    candidates = Candidates.from_kinds(array)
+    destinations = np.flatnonzero(array >= 0)
+    drawn = candidates.draw(np.arange(len(destinations)), destinations, 7, seed=seed, step=2)
+    assert (array[drawn] == array[destinations][:, None]).all()
+    # A draw depends on its edge alone, not on those beside it.
+    again = candidates.draw(np.array([0]), destinations[:1], 7, seed=seed, step=2)
+    assert np.array_equal(again[0], drawn[0])
+
+
+def test_every_candidate_is_as_likely() -> None:
+    candidates = Candidates.from_kinds(np.array([0] * 5 + [1] * 4 + [-1] * 3, np.int32))
+    drawn = candidates.draw(np.arange(4000), np.full(4000, 6), 5, seed=3, step=0)
+    counts = np.bincount(drawn.ravel(), minlength=12)
+    assert counts[[*range(5), 9, 10, 11]].sum() == 0
+    # Chi-square of three degrees of freedom: above 16.3 once in a thousand.
+    assert ((counts[5:9] - 5000) ** 2 / 5000).sum() < 16.3
+
+
+@pytest.mark.parametrize("kinds", [None, np.zeros(9, np.int32)])
+def test_without_kinds_the_draws_are_those_among_all_vertices(kinds: np.ndarray | None) -> None:
+    candidates = None if kinds is None else Candidates.from_kinds(kinds)
+    edges, destinations = np.arange(20), np.zeros(20, np.int64)
+    drawn = draw_candidates(candidates, edges, destinations, 3, num_vertices=9, seed=5, step=1)
+    assert np.array_equal(drawn, ops.draw_negatives(edges, 3, 9, seed=5, step=1))
+
+
+ENDS = np.int32([[3, 1], [0, 1], [2, 3], [1, 1]])
+
+
+def test_ends_are_seeds_once_and_edges_are_places_among_them() -> None:
+    features = np.float32([[0], [1], [2], [3]])
+    vertices, links = edge_links(ENDS[[2, 0, 3]], np.array([2, 0, 3]), features)
+    assert vertices.tolist() == [1, 2, 3]
+    assert links.sources.tolist() == [1, 2, 0]
+    assert links.destinations.tolist() == [[2], [0], [0]]
+    assert links.rows.tolist() == [2, 0, 3]
+    assert links.features.tolist() == [[2], [0], [3]]
+    assert links.num_bytes == 3 * (4 + 4 + 8 + 4)
+
+
+def test_predicted_edges_send_messages() -> None:
+    graph = from_arrays((ENDS[:, 0], ENDS[:, 1]), np.eye(4, dtype=np.float32))
+    graph = replace(graph, edges=EdgeData(ends=ENDS))
+    vertices = NeighborSampling(fanouts=[-1])
+    sampling = EdgeSampling(vertices=vertices, ends=ENDS, features=None)
+    assert sampling.num_layers == 1
+    drawn = sampling.sampler(graph, seed=1, num_threads=1)
+    drawn.num_threads = 2
+    assert drawn.num_threads == 2
+    batch = drawn.sample(np.array([0, 1]), 5)
+    assert batch.seeds.tolist() == [0, 1, 3]
+    # Vertex 1 hears from 0, from itself and from 3, over the two edges that are predicted too.
+    block = batch.blocks[0]
+    heard = batch.input_vertices[block.indices[block.indptr[1] : block.indptr[2]]]
+    assert sorted(heard.tolist()) == [0, 1, 3]
+    assert batch.links.features is None

@@ -41,16 +41,6 @@ def test_what_a_part_lacks_comes_from_the_others() -> None:
     assert steps == [[[(0, 4)], [(1, 4)]], [[(0, 4)], [(1, 4)]], [[(0, 4)], [(1, 1), (0, 1)]]]
 
 
-@pytest.mark.parametrize("unit", [1, 7, 256])
-def test_parts_of_size_4_2_1_1(unit: int) -> None:
-    sizes = [4 * 3 * unit + 5, 2 * 3 * unit, 3 * unit, 3 * unit]
-    steps = list(two_stage_schedule(sizes, [unit] * 4))
-    for step in steps[:-1]:
-        assert [sum(seeds for _, seeds in each) for each in step] == [unit] * 4
-    parts, seeds = zip(*(pair for step in steps for each in step for pair in each), strict=True)
-    assert np.bincount(parts, seeds).tolist() == sizes
-
-
 parts_and_batches = st.lists(
     st.tuples(st.integers(0, 40), st.integers(1, 9)), min_size=1, max_size=6
 )

@@ -1,7 +1,7 @@
-import socket
 from typing import Any
 
 import pytest
+from free_ports import free_port
 
 
 @pytest.mark.timeout(120)
@@ -9,9 +9,7 @@ def test_processes_exchange_rows_in_lockstep(together: Any) -> None:
     together("check_shared_rows", 3)
 
 
+@pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_a_process_that_gets_no_rows_learns_why(together: Any) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        port = other.getsockname()[1]
-    together("check_lost_rows", 2, port)
+    together("check_lost_rows", 2, free_port())

@@ -35,8 +35,7 @@ class Network:
         self._num_bytes = 0
 
     def local_indices(self, vertices: Array) -> Array:
-        places: Array = np.where(vertices % 2 == 1, vertices // 2, -1)
-        return places
+        return np.where(vertices % 2 == 1, vertices // 2, -1)
 
     def start(self, vertices: Array, pool: Array, slots: Array) -> int:
         assert (self.local_indices(vertices) < 0).all()
@@ -78,13 +77,12 @@ def source(network: Any) -> Callable[[], LocalDiskShard]:
     )
 
 
-def test_each_row_comes_from_where_it_is(
-    network: Any, source: Callable[[], LocalDiskShard]
-) -> None:
+def test_rows_come_from_the_disk_and_from_other_machines(network, source) -> None:
     both = source()
     assert (both.num_rows, both.width, both.num_features) == (NUM_ROWS, WIDTH, WIDTH)
     assert (both.dtype, both.dtype_name) == (np.float32, "float32")
     assert both.profile_rows(np.array([3])).tolist() == [[9, 10, 11]]
+    assert DiskShardInfo.of(network).rates is None  # a small file is not measured
     pool = np.zeros((8, WIDTH), np.float32)
     steps = [([4, 1, 9], [7, 0, 3]), ([5], [1]), ([2, 8], [2, 4])]
     tickets = []
@@ -110,9 +108,7 @@ def test_each_row_comes_from_where_it_is(
     assert network.log[-1] == "closed"
 
 
-def test_waiting_for_the_disk_is_counted_separately(
-    network: Any, source: Callable[[], LocalDiskShard], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_the_disk_is_counted_separately(network, source, monkeypatch) -> None:
     both = source()
     now = iter([1.0, 1.25, 7.0, 7.5])
     monkeypatch.setattr(
@@ -126,9 +122,8 @@ def test_waiting_for_the_disk_is_counted_separately(
 
 
 def misses_of(*vertices: int) -> Misses:
-    return Misses(
-        num_rows=20, mean=4.0, when_full=len(vertices), vertices=np.array(vertices, np.int64)
-    )
+    rows = np.array(vertices, np.int64)
+    return Misses(num_rows=20, mean=4.0, when_full=len(vertices), vertices=rows)
 
 
 def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
@@ -137,25 +132,18 @@ def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
     rates = DiskRates(requests_per_s=10, bytes_per_s=1e12)
     disk = DiskShardInfo(rates=rates)
     assert rates.max_gap_bytes > 100
-    found = disk.local_share(network, misses_of(1, 2, 3, 6, 9), 2)
+    misses = misses_of(1, 2, 3, 6, 9)
     # The gap is read as well, as it takes less time than a request: one request.
-    assert found == pytest.approx((3 / 5, 2 * 0.1 / 5))
+    assert disk.local_share(network, misses, 2) == pytest.approx((3 / 5, 2 * 0.1 / 5))
     # A disk on which a request takes no longer than its bytes.
     slow = DiskShardInfo(rates=DiskRates(requests_per_s=10, bytes_per_s=4096 * 10))
-    own_s = 2 * 36 / 40960
-    assert slow.local_share(network, misses_of(1, 2, 3, 6, 9), 2) == pytest.approx(
-        (3 / 5, own_s / 5)
-    )
+    assert slow.local_share(network, misses, 2) == pytest.approx((3 / 5, 2 * 36 / 40960 / 5))
     unknown = DiskShardInfo(rates=None)
-    assert unknown.local_share(network, misses_of(1, 2, 3, 6, 9), 2) == (3 / 5, 0)
+    assert unknown.local_share(network, misses, 2) == (3 / 5, 0)
     assert unknown.local_share(network, misses_of(), 2) == (0, 0)
 
 
-def test_a_small_file_is_not_measured(network: Any) -> None:
-    assert DiskShardInfo.of(network).rates is None
-
-
-def test_a_line_says_what_is_read_from_the_disk(network: Any) -> None:
+def test_a_line_says_how_much_is_read_from_the_disk(network: Any) -> None:
     sizes = TierSizes(num_kept=2, num_staged=1, window=3, misses=misses_of())
     network.row_bytes = 1 << 20
     assert describe_over_disk(network, sizes) == (

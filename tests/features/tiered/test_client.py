@@ -1,13 +1,13 @@
 """A worker's view of a pool: steps that it expects, and what it reads by itself."""
 
 import numpy as np
-from late_source import ROWS, WIDTH
+from late_source import ROWS, WIDTH, ids
 from shared_pools import open_workers
 
 
-def test_what_is_not_expected_is_rehearsed_and_changes_nothing() -> None:
+def test_unexpected_batches_are_rehearsed_and_change_nothing() -> None:
     (worker,), (source,) = open_workers(1)
-    step, other = np.array([1, 2], np.int32), np.array([1, 2], np.int32)
+    step, other = ids(1, 2), ids(1, 2)
     worker.expect(step)
     worker.end()
     ready = worker.ready(other)
@@ -24,7 +24,7 @@ def test_what_is_not_expected_is_rehearsed_and_changes_nothing() -> None:
 def test_rows_are_read_at_once_and_counted_for_no_step() -> None:
     (worker,), (source,) = open_workers(1)
     rows = np.empty((2, WIDTH), np.float32)
-    worker.read(np.array([7, 3], np.int32), rows)
+    worker.read(ids(7, 3), rows)
     assert np.array_equal(rows, ROWS[[7, 3]])
     assert source.asked == []
     worker.close()

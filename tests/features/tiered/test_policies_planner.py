@@ -6,20 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from late_source import NUM_ROWS, PRIORITY, belady, ids
 
-from gnnscale.cache.belady import Belady, count_hits
-from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner
-
-NUM_ROWS = 12
-
-
-def belady(num_kept, window):
-    priority = np.arange(NUM_ROWS, dtype=np.int32)
-    return Belady(NUM_ROWS, num_kept, window=window, priority=priority, num_threads=1)
-
-
-def ids(*vertices):
-    return np.array(vertices, np.int32)
+from gnnscale.cache.belady import count_hits
+from gnnscale.features.tiered.policies import TierPlanner
+from gnnscale.features.tiered.policies import StaticPolicy
 
 
 def test_rows_that_stay_keep_their_slot():
@@ -125,9 +116,7 @@ _batches = st.lists(
     in_flight=st.integers(1, 3),
     static=st.booleans(),
 )
-def test_every_row_lies_where_the_plan_says(
-    batches, num_kept, num_staged, window, in_flight, static
-):
+def test_rows_lie_where_plans_say(batches, num_kept, num_staged, window, in_flight, static):
     """Whatever is served late finds its rows, and hits are those of the policy alone."""
     kept = ids(*range(num_kept))
     policy = StaticPolicy(NUM_ROWS, kept) if static else belady(num_kept, window)
@@ -136,8 +125,7 @@ def test_every_row_lies_where_the_plan_says(
     if static:
         pool[:num_kept] = kept
         planner.fill(num_kept)
-    begun = deque()
-    hits = 0
+    begun, hits = deque(), 0
 
     def begin(batch):
         # What is read may be written at any time from now on; nothing in flight may need it.
@@ -173,12 +161,6 @@ def test_every_row_lies_where_the_plan_says(
     if static:
         assert hits == sum((each < num_kept).sum() for each in read)
     elif len(read) == len(arrays):
-        counts = count_hits(
-            read,
-            num_vertices=NUM_ROWS,
-            capacity=num_kept,
-            window=window,
-            priority=np.arange(NUM_ROWS, dtype=np.int32),
-            num_threads=1,
-        )
+        rule = {"num_vertices": NUM_ROWS, "capacity": num_kept, "window": window}
+        counts = count_hits(read, **rule, priority=PRIORITY, num_threads=1)
         assert hits == counts.num_hits

@@ -1,13 +1,19 @@
-"""What mini-batches miss: by hand, and against batches that are drawn."""
+"""What mini-batches miss, and how a tier divides its memory."""
 
 import numpy as np
 import pytest
+from late_source import ids
 
-from gnnscale.features.tiered.sizing import Misses, ReadChances, expect_misses
-
-
-def ids(*vertices):
-    return np.array(vertices, np.int32)
+from gnnscale.core import ConfigError
+from gnnscale.features.tiered.sizing import (
+    MAX_WINDOW,
+    Horizon,
+    Misses,
+    ReadChances,
+    SampledBatches,
+    expect_misses,
+    size_tier,
+)
 
 
 def test_rows_with_small_gaps_are_one_request():
@@ -22,9 +28,8 @@ def test_rows_with_small_gaps_are_one_request():
 
 def test_a_sample_that_fills_memory_is_counted():
     batches = [ids(0, 1), ids(2, 3), ids(4, 5), ids(0, 1)]
-    found = expect_misses(
-        batches, 2, 1, priority=np.zeros(6, np.int32), num_steps=10, num_threads=1
-    )
+    rest = {"priority": np.zeros(6, np.int32), "num_threads": 1}
+    found = expect_misses(batches, 2, 1, num_steps=10, **rest)
     assert (found.num_rows, found.when_full) == (2, 2)
     # Six are missed until 0 and 1 are read again, which stayed; then two a step.
     assert found.mean == pytest.approx((6 + 6 * 2) / 10)
@@ -64,10 +69,59 @@ def test_estimates_are_near_what_later_batches_miss(num_kept):
     generator = np.random.default_rng(0)
     degrees = np.minimum(generator.pareto(0.8, 20_000) + 1, 2_000).astype(np.int32)
     chance = np.minimum(degrees * 0.004, 1)
-    batches = [
-        np.flatnonzero(generator.random(20_000) < chance).astype(np.int32) for _ in range(200)
-    ]
+    batches = [ids(*np.flatnonzero(generator.random(20_000) < chance)) for _ in range(200)]
     rest = {"priority": degrees, "num_threads": 1}
     found = expect_misses(batches[:16], num_kept, 16, num_steps=200, **rest)
     counted = expect_misses(batches, num_kept, 16, num_steps=200, **rest)
     assert found.mean == pytest.approx(counted.mean, rel=0.2)
+
+
+NUM_ROWS, ROW_BYTES = 10_000, 4096
+
+
+def sample(batch_rows=500, count=16, num_bytes=1000):
+    generator = np.random.default_rng(0)
+    rows = [generator.choice(NUM_ROWS, batch_rows, replace=False) for _ in range(count)]
+    return SampledBatches(vertices=[each.astype(np.int32) for each in rows], num_bytes=num_bytes)
+
+
+def sizes(memory_bytes, *, given=None, window=None):
+    priority = np.zeros(NUM_ROWS, np.int32)
+    horizon = Horizon(window=window, priority=priority, num_steps=20, num_threads=1)
+    rest = {"num_rows": NUM_ROWS, "row_bytes": ROW_BYTES, "memory_bytes": memory_bytes}
+    return size_tier(given or sample(), horizon, **rest)
+
+
+def test_rows_on_their_way_take_memory_of_those_that_stay():
+    found = sizes(10 << 20)
+    held = found.num_kept + found.num_staged
+    assert 0.8 * (10 << 20) < held * ROW_BYTES <= 10 << 20
+    # What two steps miss: without knowing the future, 400 of 500 random rows miss 2,000 of 10,000.
+    assert 2 * 100 <= found.num_staged <= 2 * 400
+
+
+def test_all_rows_stay_if_they_fit():
+    assert sizes(100 << 20).num_kept == NUM_ROWS
+
+
+@pytest.mark.parametrize(("num_bytes", "expected"), [(1000, 26), (1 << 19, 2)])
+def test_the_window_is_as_long_as_it_helps_or_fits(num_bytes, expected):
+    """Five times 2,500 rows are 25 steps of 500; or a tenth of the memory is two mini-batches."""
+    found = sizes(10 << 20, given=sample(num_bytes=num_bytes))
+    assert found.window == pytest.approx(expected, abs=1)
+    assert sizes(10 << 20, window=3).window == 3
+    assert sizes(1 << 30).window <= MAX_WINDOW
+
+
+def test_steps_before_a_cache_above_is_full_say_nothing_of_the_window():
+    """Later steps ask for 200 rows of 500, so that more of them are known."""
+    usual = sample()
+    rest = [each[: 500 if at < 4 else 200] for at, each in enumerate(usual.vertices)]
+    later = SampledBatches(vertices=rest, num_bytes=0)
+    assert (usual.usual_rows, later.max_rows, later.usual_rows) == (500, 500, 200)
+    assert sizes(5 << 20, given=later).window > sizes(5 << 20).window
+
+
+def test_rows_of_a_step_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"features\.memory_bytes: the rows of a step do not fit"):
+        sizes(1 << 20)

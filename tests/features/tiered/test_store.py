@@ -1,15 +1,20 @@
 """The store over a tier reads the rows of its source, whatever memory holds."""
 
-import threading
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from late_source import NUM_ROWS, PRIORITY, ROWS, WIDTH, LateSource
+from late_source import (
+    NUM_ROWS,
+    ROWS,
+    WIDTH,
+    LateSource,
+    belady,
+    gather_while_another_thread_expects,
+    ids,
+)
 
-from gnnscale.cache.belady import Belady
 from gnnscale.features import Aggregation, HostFeatures
 from gnnscale.features.tiered.buffer import slots_of_file
 from gnnscale.features.tiered.policies import RemoteOnlyPolicy, StaticPolicy, TierPlanner
@@ -20,12 +25,8 @@ HOST = HostFeatures(ROWS, "float32")
 
 
 def store_of(*, num_kept=4, window=1, ahead=2, static=False):
-    kept = np.arange(num_kept, dtype=np.int32)
-    policy = (
-        StaticPolicy(NUM_ROWS, kept)
-        if static
-        else Belady(NUM_ROWS, num_kept, window=window, priority=PRIORITY, num_threads=1)
-    )
+    kept = ids(*range(num_kept))
+    policy = StaticPolicy(NUM_ROWS, kept) if static else belady(num_kept, window)
     planner = TierPlanner(policy, num_kept=num_kept, num_staged=6, window=window)
     source = LateSource()
     store = TieredStore(WorkerBuffer(source, planner, window=window, ahead=ahead))
@@ -38,10 +39,11 @@ def gathered(store, vertices, dtype=torch.float32):
     return store.gather(vertices, dtype=dtype, num_threads=1)
 
 
+step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True)
+
+
 @given(
-    steps=st.lists(
-        st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True), min_size=1, max_size=12
-    ),
+    steps=st.lists(step_rows, min_size=1, max_size=12),
     num_kept=st.integers(0, 8),
     window=st.integers(0, 3),
     ahead=st.integers(1, 4),
@@ -50,7 +52,7 @@ def gathered(store, vertices, dtype=torch.float32):
 )
 def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, ends):
     store, _ = store_of(num_kept=num_kept, window=window, ahead=ahead, static=static)
-    arrays = [np.array(each, np.int32) for each in steps]
+    arrays = [ids(*each) for each in steps]
     hits = misses = 0
     for step, each in enumerate(arrays + [None] * store.rows.lead):
         if each is not None:
@@ -66,11 +68,10 @@ def test_values_are_those_of_the_source(steps, num_kept, window, ahead, static, 
     assert hits + misses == sum(map(len, arrays))
 
 
-def test_what_is_not_expected_is_rehearsed_and_changes_nothing():
+def test_unexpected_batches_are_rehearsed_and_change_nothing():
     store, source = store_of()
-    first = np.array([1, 2], np.int32)
+    first, again = ids(1, 2), ids(1, 2)
     store.rows.expect(first)
-    again = np.array([1, 2], np.int32)
     rows, traffic = gathered(store, again)
     assert np.array_equal(rows.numpy(), ROWS[again])
     assert (traffic.tier.hits, traffic.tier.misses, traffic.tier.link_requests) == (0, 2, 0)
@@ -83,7 +84,7 @@ def test_what_is_not_expected_is_rehearsed_and_changes_nothing():
 
 def test_reads_begin_while_steps_before_are_trained():
     store, source = store_of(window=1, ahead=2)
-    steps = [np.array(each, np.int32) for each in ([0], [1], [2], [3], [4])]
+    steps = [ids(each) for each in range(5)]
     for each in steps[: store.rows.lead]:
         store.rows.expect(each)
     assert len(source.begun) == 2  # and no third: two are on their way
@@ -95,7 +96,7 @@ def test_reads_begin_while_steps_before_are_trained():
 def test_reads_of_the_last_steps_begin_as_early():
     store, source = store_of(window=3, ahead=2)
     for each in ([0], [1], [2]):
-        store.rows.expect(np.array(each, np.int32))
+        store.rows.expect(ids(*each))
     assert not source.begun
     store.rows.end()
     assert len(source.begun) == 2
@@ -104,7 +105,7 @@ def test_reads_of_the_last_steps_begin_as_early():
 def test_the_source_sees_every_step_in_its_order():
     store, source = store_of(num_kept=0, window=1, ahead=2)
     steps = [None, [0], [1], None, None, [2], [3], None]
-    arrays = [None if each is None else np.array(each, np.int32) for each in steps]
+    arrays = [None if each is None else ids(*each) for each in steps]
     for each in arrays:
         store.rows.expect(each)
     store.rows.end()
@@ -119,13 +120,13 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
     """Even vertices have their rows in the file, and the source has the others."""
     np.save(tmp_path / "rows.npy", ROWS[::2])
     file = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    belady = Belady(NUM_ROWS, 2, window=1, priority=np.zeros(NUM_ROWS, np.int32), num_threads=1)
-    policy = RemoteOnlyPolicy(belady, lambda ids: np.where(ids % 2, -1, ids // 2), num_kept=2)
+    places = lambda rows: np.where(rows % 2, -1, rows // 2)  # noqa: E731
+    policy = RemoteOnlyPolicy(belady(2, 1), places, num_kept=2)
     planner = TierPlanner(policy, num_kept=2, num_staged=6, window=1, num_fixed=slots_of_file(file))
     source = LateSource()
     store = TieredStore(WorkerBuffer(source, planner, window=1, ahead=1, file=file))
     assert np.array_equal(store.rows.slots[: len(file)], file)
-    steps = [np.array(each, np.int32) for each in ([0, 1, 2, 3], [3, 4], [10, 11, 8])]
+    steps = [ids(0, 1, 2, 3), ids(3, 4), ids(10, 11, 8)]
     for each in steps:
         store.rows.expect(each)
     store.rows.end()
@@ -140,7 +141,7 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
 @settings(max_examples=20)
 @given(dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def test_rows_are_aggregated_where_they_lie(self_term, dtype):
-    vertices = np.array([5, 0, 9, 2], np.int32)
+    vertices = ids(5, 0, 9, 2)
     block = Block(indptr=np.array([0, 2, 3]), indices=np.array([2, 3, 0], np.int32), num_src=4)
     ones = np.ones(2, np.float32)
     how = Aggregation(self_term=self_term, self_scale=ones if self_term == "add" else None)
@@ -155,9 +156,9 @@ def test_rows_are_aggregated_where_they_lie(self_term, dtype):
 def test_rows_are_read_at_once_and_counted_for_no_step():
     store, source = store_of()
     rows = np.empty((2, WIDTH), np.float32)
-    store.rows.read(np.array([7, 3], np.int32), rows)
+    store.rows.read(ids(7, 3), rows)
     assert np.array_equal(rows, ROWS[[7, 3]])
-    step = np.array([1], np.int32)
+    step = ids(1)
     store.rows.expect(step)
     _, traffic = gathered(store, step)
     assert (traffic.tier.misses, traffic.tier.link_requests) == (1, 1)
@@ -166,23 +167,4 @@ def test_rows_are_read_at_once_and_counted_for_no_step():
 
 def test_a_thread_may_expect_while_another_gathers():
     store, _ = store_of(num_kept=3, window=2, ahead=2)
-    generator = np.random.default_rng(1)
-    steps = [generator.permutation(NUM_ROWS)[:5].astype(np.int32) for _ in range(200)]
-    known = threading.Semaphore(0)
-
-    def expect():
-        for each in steps:
-            store.rows.expect(each)
-            known.release()
-        for _ in range(store.rows.lead):
-            known.release()
-
-    thread = threading.Thread(target=expect)
-    thread.start()
-    for _ in range(store.rows.lead):
-        known.acquire()
-    for each in steps:
-        known.acquire()
-        rows, _ = gathered(store, each)
-        assert np.array_equal(rows.numpy(), ROWS[each])
-    thread.join()
+    gather_while_another_thread_expects(store.rows, store, store.rows.lead)

@@ -58,9 +58,7 @@ def test_a_segment_is_registered_and_let_go(runtime: Runtime) -> None:
     assert not runtime.registered
 
 
-def test_what_the_driver_refuses_has_its_number(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_errors_have_their_number(runtime, monkeypatch) -> None:
     from gnnscale.features.unified import segment as segments
 
     infinite = segments.resource.RLIM_INFINITY

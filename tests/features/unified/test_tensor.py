@@ -91,10 +91,7 @@ def test_the_driver_is_advised_before_anything_is_written(gpu: HostSide) -> None
         made = torch.rand(3).to(UnifiedDevice(advise=advice))
     assert gpu.advised == [("SetPreferredLocation", torch.device("cpu"))]
     assert mem_advise(made, "SetReadMostly", "cpu") == 0
-
-
-def test_memory_that_is_not_managed_has_an_error_code(gpu: HostSide) -> None:
-    assert numbers(gpu).mem_advise("SetReadMostly", "cpu") != 0
+    assert numbers(gpu).mem_advise("SetReadMostly", "cpu") != 0  # memory that is not managed
 
 
 def test_an_advice_that_nobody_knows(gpu: HostSide) -> None:
@@ -102,16 +99,10 @@ def test_an_advice_that_nobody_knows(gpu: HostSide) -> None:
         numbers(gpu).mem_advise("Read", "cpu")
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda tensor: set_propagated_to_cuda(tensor, True),
-        lambda tensor: mem_advise(tensor, "SetReadMostly", "cpu"),
-    ],
-)
-def test_other_tensors_are_refused(call: Any) -> None:
-    with pytest.raises(RuntimeError, match="expected a unified tensor"):
-        call(torch.ones(2))
+def test_other_tensors_are_refused() -> None:
+    for call, *arguments in ((set_propagated_to_cuda, True), (mem_advise, "SetReadMostly", "cpu")):
+        with pytest.raises(RuntimeError, match="expected a unified tensor"):
+            call(torch.ones(2), *arguments)
 
 
 def test_managed_memory_above_what_is_free_is_refused() -> None:
@@ -123,9 +114,7 @@ def test_managed_memory_above_what_is_free_is_refused() -> None:
     preferred=st.lists(st.booleans(), min_size=1, max_size=3),
     others=st.lists(st.sampled_from(["cpu", "gpu", "scalar"]), max_size=3),
 )
-def test_an_operation_is_placed_by_the_table_and_gives_torchs_numbers(
-    preferred: list[bool], others: list[str]
-) -> None:
+def test_an_operation_is_placed_by_the_table_and_gives_torchs_numbers(preferred, others) -> None:
     gpu = HostSide()
     rows = torch.arange(6.0).view(2, 3)
     operands: list[Any] = [
@@ -157,7 +146,7 @@ def test_a_view_is_of_the_same_memory_and_keeps_the_preference(gpu: HostSide) ->
 
 
 @pytest.mark.parametrize("preferred", [True, False])
-def test_what_is_written_in_place_stays_there(gpu: HostSide, preferred: bool) -> None:
+def test_in_place_writes_change_the_same_memory(gpu: HostSide, preferred: bool) -> None:
     whole = numbers(gpu, preferred=preferred)
     view = whole[1:]
     assert whole.mul_(2) is whole
@@ -170,7 +159,7 @@ def test_a_part_of_unaligned_bytes_is_reached(gpu: HostSide) -> None:
     assert (whole[1:] + 1).tolist() == [[4, 5, 6], [7, 8, 9]]
 
 
-def test_it_goes_to_other_devices_and_types(gpu: HostSide) -> None:
+def test_unified_tensors_go_to_other_devices_and_types(gpu: HostSide) -> None:
     rows = numbers(gpu)
     assert kind_of(gpu, rows.cpu()) == "cpu"
     assert rows.cpu().data_ptr() != rows.data_ptr()
@@ -188,7 +177,7 @@ def test_results_of_several_values_are_placed_each(gpu: HostSide) -> None:
     assert values.tolist() == [2, 5, 8, 11]
 
 
-def test_it_has_no_gradient(gpu: HostSide) -> None:
+def test_unified_tensors_have_no_gradient(gpu: HostSide) -> None:
     with pytest.raises(RuntimeError, match="no gradient"):
         numbers(gpu).requires_grad_()
 

@@ -22,7 +22,7 @@ def predicted(run: Path, out: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
-def test_predictions_are_what_was_scored(trained: Trained, tmp_path: Path, inference: str) -> None:
+def test_predictions_have_the_metric_of_evaluation(trained, tmp_path, inference) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     run = trained()
     file = predicted(run, tmp_path / "p.parquet", inference=inference)
@@ -53,7 +53,7 @@ def test_some_vertices_in_their_order(trained: Trained, tmp_path: Path) -> None:
     assert score(graph.metric, default, graph.labels[ids]) == measured.test_metric
 
 
-def test_embeddings_are_what_the_last_layer_sees(trained: Trained, tmp_path: Path) -> None:
+def test_embeddings_are_inputs_of_the_last_layer(trained: Trained, tmp_path: Path) -> None:
     run = trained("model=gin")
     rows = np.load(predicted(run, tmp_path / "e.npy", layer=-2))
     assert rows.shape == (600, 8)

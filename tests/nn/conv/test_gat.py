@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from model_runs import with_threads
 from torch.nn import functional
 
 from gnnscale.core.errors import ConfigError
@@ -12,16 +13,18 @@ from gnnscale.nn.conv.gat import edge_scores, pair_scores, with_self_edges
 from gnnscale.sampling import Block
 
 
+def attended(layer: Any, scores: Any, z: Any, edges: Any) -> torch.Tensor:
+    # An edge that is there twice, or stands for several, counts so often in the softmax.
+    edges = edges + torch.eye(*edges.shape, dtype=torch.float64)
+    out = torch.einsum("ijk,jkf->ikf", (scores + edges.log()[..., None]).softmax(1), z)
+    return (out.mean(1) if layer.average else out.flatten(1)) + layer.bias
+
+
 def dense(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.Tensor:
     z = layer.linear(h).view(-1, layer.num_heads, layer.width)
     src = (z * layer.attention_src).sum(-1)
     dst = (z * layer.attention_dst).sum(-1)[: block.num_dst]
-    edges = edges + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
-    scores = functional.leaky_relu(dst[:, None] + src, 0.2)
-    # An edge that is there twice, or stands for several, counts so often in the softmax.
-    alpha = (scores + edges.log()[..., None]).softmax(1)
-    out = torch.einsum("ijk,jkf->ikf", alpha, z)
-    return (out.mean(1) if layer.average else out.flatten(1)) + layer.bias
+    return attended(layer, functional.leaky_relu(dst[:, None] + src, 0.2), z, edges)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -33,11 +36,8 @@ def test_against_a_dense_reference(check_against, num_heads, fused) -> None:
 def dense_v2(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.Tensor:
     z = layer.linear(h).view(-1, layer.num_heads, layer.width)
     own = z if layer.linear_dst is None else layer.linear_dst(h).view_as(z)
-    edges = edges + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
     pairs = functional.leaky_relu(own[: block.num_dst, None] + z, 0.2)
-    alpha = ((pairs * layer.attention).sum(-1) + edges.log()[..., None]).softmax(1)
-    out = torch.einsum("ijk,jkf->ikf", alpha, z)
-    return (out.mean(1) if layer.average else out.flatten(1)) + layer.bias
+    return attended(layer, (pairs * layer.attention).sum(-1), z, edges)
 
 
 @pytest.mark.parametrize("share_weights", [False, True])
@@ -74,17 +74,16 @@ def test_scores_of_pairs_are_those_of_their_rows(num_heads: int, width: int) -> 
     def rows(*shape: int) -> torch.Tensor:
         return torch.from_numpy(generator.standard_normal(shape, np.float32)).requires_grad_()
 
-    given = rows(300, num_heads, width), rows(400, num_heads, width), rows(num_heads, width)
+    operands = rows(300, num_heads, width), rows(400, num_heads, width), rows(num_heads, width)
     grad = rows(int(indptr[-1]), num_heads).detach()
-    found = []
-    threads = torch.get_num_threads()
-    for num_threads in (1, 3):
-        torch.set_num_threads(num_threads)
-        scores = pair_scores(*given, block, 0.2)
-        found.append((scores, *torch.autograd.grad(scores, given, grad)))
-    torch.set_num_threads(threads)
+
+    def run() -> tuple[torch.Tensor, ...]:
+        scores = pair_scores(*operands, block, 0.2)
+        return scores, *torch.autograd.grad(scores, operands, grad)
+
+    found = [with_threads(num_threads, run) for num_threads in (1, 3)]
     assert all(torch.equal(one, three) for one, three in zip(*found, strict=True))
-    own, z, attention = (each.double() for each in given)
+    own, z, attention = (each.double() for each in operands)
     pairs = edge_scores(z.flatten(1), own.flatten(1), block).view(-1, num_heads, width)
     scores = (functional.leaky_relu(pairs, 0.2) * attention).sum(-1)
     expected = (scores, *torch.autograd.grad(scores, (own, z, attention), grad.double()))

@@ -42,7 +42,7 @@ def test_two_steps_by_hand(momentum: float, factor: float) -> None:
 @pytest.mark.parametrize(
     "config", [Adam(lr=0.1), AdamW(lr=0.1), Sgd(lr=0.1), Sgd(lr=0.1, momentum=0.5)]
 )
-def test_its_state_is_what_a_checkpoint_expects(config: OptimizerConfig) -> None:
+def test_optimizer_state_has_the_names_of_a_checkpoint(config: OptimizerConfig) -> None:
     _, optimizer = trained(config)
     states = list(optimizer.state_dict()["state"].values()) or [{}, {}]
     assert len(states) == 2
@@ -93,6 +93,7 @@ def test_the_weights_are_those_of_torch(plain: Any, original: Any, options: dict
         assert value.requires_grad is False
 
 
+@pytest.mark.long
 def test_the_compiler_is_not_imported() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
@@ -108,7 +109,7 @@ def trained(config: Any) -> tuple[nn.Linear, torch.optim.Optimizer]:
     return model, optimizer
 
 
-def test_the_state_is_what_follows_from_no_option() -> None:
+def test_optimizer_state_has_no_options() -> None:
     _, optimizer = trained(Sgd(lr=0.5, momentum=0.5))
     # The first step's momentum is the gradient: ones.
     state = optimizer_state(optimizer)

@@ -22,11 +22,7 @@ from gnnscale.nn.optim.update_rules import (
 )
 
 
-def table(num_rows: int = 7, width: int = 5) -> torch.Tensor:
-    return torch.randn(num_rows, width, generator=torch.Generator().manual_seed(0))
-
-
-def random_gradients(num_rows: int, width: int, seed: int = 0) -> torch.Tensor:
+def random_rows(num_rows: int = 7, width: int = 5, seed: int = 0) -> torch.Tensor:
     return torch.randn(num_rows, width, generator=torch.Generator().manual_seed(seed))
 
 
@@ -67,11 +63,11 @@ STEPS: Any = st.lists(
 @settings(max_examples=25, deadline=None)
 @given(steps=STEPS, threads=st.sampled_from([1, 3]), wide=st.booleans())
 def test_steps_are_those_of_sparse_adam(steps: list[list[int]], threads: int, wide: bool) -> None:
-    mine = torch.nn.Parameter(table(), requires_grad=False)
-    peers = torch.nn.Parameter(table())
+    mine = torch.nn.Parameter(random_rows(), requires_grad=False)
+    peers = torch.nn.Parameter(random_rows())
     optimizer, peer = PlainAdam([mine], lr=0.01), torch.optim.SparseAdam([peers], lr=0.01)
     for number, ids in enumerate(steps):
-        gradients = random_gradients(len(ids), 5, number)
+        gradients = random_rows(len(ids), 5, number)
         vertices = np.array(ids, np.int64 if wide else np.int32)
         sums = RowSums.of(gradients)
         LazyAdam().update(optimizer, mine, vertices, sums, rate=0.01, num_threads=threads)
@@ -85,14 +81,12 @@ def test_steps_are_those_of_sparse_adam(steps: list[list[int]], threads: int, wi
 
 @settings(max_examples=25, deadline=None)
 @given(steps=STEPS, threads=st.sampled_from([1, 3]), wide=st.booleans())
-def test_steps_are_those_of_adagrad_with_a_sum_a_row(
-    steps: list[list[int]], threads: int, wide: bool
-) -> None:
-    rows = torch.nn.Parameter(table(), requires_grad=False)
+def test_steps_are_those_of_adagrad_with_a_sum_a_row(steps, threads, wide) -> None:
+    rows = torch.nn.Parameter(random_rows(), requires_grad=False)
     optimizer = PlainAdam([rows])
-    expected, squares = table().double(), torch.zeros(7, 1).double()
+    expected, squares = random_rows().double(), torch.zeros(7, 1).double()
     for number, ids in enumerate(steps):
-        gradients = random_gradients(len(ids), 5, number)
+        gradients = random_rows(len(ids), 5, number)
         vertices = np.array(ids, np.int64 if wide else np.int32)
         sums = RowSums.of(gradients)
         RowWiseAdagrad().update(optimizer, rows, vertices, sums, rate=0.1, num_threads=threads)
@@ -104,10 +98,9 @@ def test_steps_are_those_of_adagrad_with_a_sum_a_row(
 def edges(num_rows: int, num_edges: int, width: int, dtype: torch.dtype) -> RowSums:
     """Sums of random edges, most of them of the row in the middle."""
     rng = np.random.default_rng(0)
-    ends = np.where(
-        rng.random(num_edges) < 0.7, num_rows // 2, rng.integers(num_rows, size=num_edges)
-    )
-    wide = random_gradients(50, 2 * width).to(dtype)
+    in_the_middle = rng.random(num_edges) < 0.7
+    ends = np.where(in_the_middle, num_rows // 2, rng.integers(num_rows, size=num_edges))
+    wide = random_rows(50, 2 * width).to(dtype)
     return RowSums(
         rows=wide[:, width:],
         indptr=np.searchsorted(np.sort(ends), np.arange(num_rows + 1)),
@@ -127,16 +120,14 @@ def test_sums_on_the_way_and_threads_give_the_same_bits(name, width, dtype) -> N
     sums = edges(700, 9000, width, dtype)
     ids = np.random.default_rng(0).permutation(1000)[:700]
     before = RowSums.of(sums.total(torch.float32, num_threads=1))
-    found = []
+    found, update = [], ROW_OPTIMIZERS[name].update
     for gradients, threads in ((before, 1), (sums, 1), (sums, 2), (sums, 5)):
-        rows = torch.nn.Parameter(table(1000, width), requires_grad=False)
+        rows = torch.nn.Parameter(random_rows(1000, width), requires_grad=False)
         optimizer = PlainAdam([rows])
         for _ in range(2):
-            ROW_OPTIMIZERS[name].update(
-                optimizer, rows, ids, gradients, rate=0.1, num_threads=threads
-            )
+            update(optimizer, rows, ids, gradients, rate=0.1, num_threads=threads)
         found.append([rows.data, *optimizer.state[rows].values()])
-    assert not torch.equal(found[0][0], table(1000, width))
+    assert not torch.equal(found[0][0], random_rows(1000, width))
     for each in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], each, strict=True))
 
@@ -151,10 +142,10 @@ def test_rows_without_elements_are_updated() -> None:
 @pytest.mark.parametrize("name", ROW_OPTIMIZERS)
 def test_the_state_goes_through_a_checkpoint(name: str) -> None:
     def updated(optimizer: PlainAdam, rows: torch.nn.Parameter, seed: int) -> None:
-        sums, ids = RowSums.of(random_gradients(2, 5, seed)), np.array([4, 2])
+        sums, ids = RowSums.of(random_rows(2, 5, seed)), np.array([4, 2])
         ROW_OPTIMIZERS[name].update(optimizer, rows, ids, sums, rate=0.01, num_threads=1)
 
-    rows = torch.nn.Parameter(table(), requires_grad=False)
+    rows = torch.nn.Parameter(random_rows(), requires_grad=False)
     whole = PlainAdam([rows])
     updated(whole, rows, 1)
     state = {number: dict(each) for number, each in optimizer_state(whole).items()}
