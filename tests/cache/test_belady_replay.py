@@ -10,8 +10,7 @@ from gnnscale.cache.plan import LookAhead
 
 VERTICES = 30
 batches = st.lists(
-    st.one_of(st.none(), st.sets(st.integers(0, VERTICES - 1), min_size=1, max_size=9)),
-    max_size=12,
+    st.one_of(st.none(), st.sets(st.integers(0, VERTICES - 1), min_size=1, max_size=9)), max_size=12
 )
 
 

@@ -138,10 +138,7 @@ def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> N
     ("graph", "message"),
     [
         (tiny(train_idx=[3], test_idx=[1, 2]), "vertex 3 of train_idx has no label; 1 of"),
-        (
-            with_ends([[0, 1]] * 4, train_idx=[2]),
-            r"edge 2 of edge_split\[0\] has no label; 1 of",
-        ),
+        (with_ends([[0, 1]] * 4, train_idx=[2]), r"edge 2 of edge_split\[0\] has no label; 1 of"),
     ],
 )
 def test_a_vertex_without_a_label_is_named_by_its_part(

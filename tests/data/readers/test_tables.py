@@ -739,10 +739,7 @@ def columns(**changed):
             "csv: row 5: has no label; 2 of 4 vertices that are to train or validate lack one; "
             "dataset.unlabelled=drop",
         ),
-        (
-            VERTICES + "4,0,devel,1,1\n",
-            "csv: row 5: split is 'devel', allowed are train, valid (",
-        ),
+        (VERTICES + "4,0,devel,1,1\n", "csv: row 5: split is 'devel', allowed are train, valid ("),
         (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
         (VERTICES.replace("TEST", ""), "csv: split names no vertices for test; training needs all"),
         (
