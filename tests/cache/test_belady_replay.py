@@ -25,9 +25,7 @@ def priority() -> np.ndarray:
     match=st.booleans(),
     lead=st.integers(0, 9),
 )
-def test_it_is_beladys_whatever_it_is_ahead(
-    steps: list[set[int] | None], rows: int, window: int, match: bool, lead: int
-) -> None:
+def test_it_is_beladys_whatever_it_is_ahead(steps, rows, window, match, lead) -> None:
     policy = LookAhead(window=window, num_rows=rows, match=match)
     replay = LookAheadReplay(VERTICES, policy, priority=priority())
     known = Belady(VERTICES, rows, window=window, priority=priority(), match=match, num_threads=1)

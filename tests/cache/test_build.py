@@ -112,14 +112,12 @@ def test_plans_of_other_data_are_refused(task, mine, random_graph) -> None:
     graph = random_graph(num_features=2)
     with pytest.raises(GraphError, match=r"is a cache plan of tiny \(5 .*, not of graph \(300 "):
         make(mine, small_task(graph, [16, 8]))
-    with pytest.raises(
-        GraphError, match="expected a plan for the partition ab, got one for a graph without parts"
-    ):
+    message = "expected a plan for the partition ab, got one for a graph without parts"
+    with pytest.raises(GraphError, match=message):
         make(mine, task, partition="ab")
     make(mine, task, partition="ab", force=True)
-    with pytest.raises(
-        GraphError, match="expected a plan for the partition cd, got one for the partition ab"
-    ):
+    message = "expected a plan for the partition cd, got one for the partition ab"
+    with pytest.raises(GraphError, match=message):
         make(mine, task, partition="cd")
 
 

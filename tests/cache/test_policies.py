@@ -161,9 +161,8 @@ def test_refused_in_one_line(config: Any, options: dict[str, Any], message: str)
 
 @pytest.mark.parametrize("name", ["../../x", "", "x" * 64, "a b"])
 def test_a_policys_name_leads_to_no_other_folder(name: str) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^cache_planner\.name=.*: expected a word of at most 63"
-    ):
+    message = r"^cache_planner\.name=.*: expected a word of at most 63"
+    with pytest.raises(ConfigError, match=message):
         StaticCache(name=name, hotness="exact", scope="device")
 
 

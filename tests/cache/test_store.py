@@ -421,7 +421,6 @@ def test_places_that_no_plan_can_have(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"^cache_planner\.store=.*the file system's root"):
         NoCache(store="/")
     for folder in (home, home / "graphs", home / "partitions", home / "cache_plans"):
-        with pytest.raises(
-            ConfigError, match=r"^cache_planner\.store=.*: expected a directory of its own, got "
-        ):
+        message = r"^cache_planner\.store=.*: expected a directory of its own, got "
+        with pytest.raises(ConfigError, match=message):
             NoCache(store=str(folder))

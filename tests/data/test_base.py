@@ -109,9 +109,8 @@ def test_names(name):
 
 
 def test_split_that_leaves_a_part_empty():
-    with pytest.raises(
-        ConfigError, match="of 8 labeled vertices in each part, got 0 for train, 1 for valid, 7"
-    ):
+    message = "of 8 labeled vertices in each part, got 0 for train, 1 for valid, 7"
+    with pytest.raises(ConfigError, match=message):
         small(num_vertices=8, num_classes=2, train_fraction=0.01, valid_fraction=0.1).open()
 
 
@@ -133,9 +132,8 @@ def test_made_features_are_told_of(tmp_path, caplog):
 
 
 def test_raw_is_needed_or_missing():
-    with pytest.raises(
-        ConfigError, match=r"dataset.raw: required, the file or folder of a; there is no"
-    ):
+    message = r"dataset.raw: required, the file or folder of a; there is no"
+    with pytest.raises(ConfigError, match=message):
         Snap(name="a").prepare()
     with pytest.raises(GraphError, match=r"dataset.raw=/no/where: no such file or folder"):
         Snap(name="a", raw="/no/where").prepare()
@@ -278,13 +276,11 @@ def test_no_store(tmp_path: Path, saved: Path) -> None:
     (saved / "indices.npy").unlink()
     with pytest.raises(GraphError, match=r"indices.npy: missing"):
         ExistingStore(store=str(saved)).open()
-    with pytest.raises(
-        ConfigError, match=r"^force=true: expected false, dataset=store uses a store as it is;"
-    ):
+    message = r"^force=true: expected false, dataset=store uses a store as it is;"
+    with pytest.raises(ConfigError, match=message):
         ExistingStore(store=str(saved)).prepare(force=True)
-    with pytest.raises(
-        ConfigError, match=r"^dataset.store: required, the directory of the graph store"
-    ):
+    message = r"^dataset.store: required, the directory of the graph store"
+    with pytest.raises(ConfigError, match=message):
         ExistingStore().open()
 
 
@@ -293,7 +289,6 @@ def test_a_part_is_refused(tmp_path: Path, saved: Path) -> None:
     parts = Hash().assign(graph, num_parts=1, num_hops=1, num_threads=1)
     hops = np.zeros((1, 6), np.uint8)
     write_part(graph, replace(parts, hops=hops), 0, tmp_path / "part")
-    with pytest.raises(
-        GraphError, match="part: expected the store of a full graph, got part 0 of 1"
-    ):
+    message = "part: expected the store of a full graph, got part 0 of 1"
+    with pytest.raises(GraphError, match=message):
         ExistingStore(store=str(tmp_path / "part")).open()

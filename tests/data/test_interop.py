@@ -18,13 +18,10 @@ X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def check(graph):
-    assert graph.indptr.tolist() == [0, 1, 3, 4]
-    assert graph.indices.tolist() == [1, 0, 2, 0]
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 3, 4], [1, 0, 2, 0])
     assert graph.indices.dtype == np.int32
-    assert graph.labels.tolist() == [0, 1, 1]
-    assert graph.num_classes == 2
-    assert graph.train_idx.tolist() == [2]
-    assert graph.valid_idx.tolist() == [0]
+    assert (graph.labels.tolist(), graph.num_classes) == ([0, 1, 1], 2)
+    assert (graph.train_idx.tolist(), graph.valid_idx.tolist()) == ([2], [0])
     assert graph.test_idx.tolist() == []
 
 
@@ -198,9 +195,8 @@ def test_weights_of_pyg():
     assert from_pyg(data, edge_weight="edge_attr").edge_weights.tolist() == [3, 2, 1, 4]
     assert from_pyg(data, edge_weight=None).edge_weights is None
     data.edge_weight = torch.ones(4, 1)
-    with pytest.raises(
-        GraphError, match=r"edge weights 'edge_weight': expected one axis, got \[4, 1\]"
-    ):
+    message = r"edge weights 'edge_weight': expected one axis, got \[4, 1\]"
+    with pytest.raises(GraphError, match=message):
         from_pyg(data)
 
 
@@ -533,9 +529,8 @@ def test_a_class_of_the_users_is_what_it_inherits_from():
     graph = from_pyg(Own(x=torch.from_numpy(X), edge_index=torch.from_numpy(np.stack([SRC, DST]))))
     assert graph.num_edges == 4
     sparse = Own(x=torch.from_numpy(X), adj_t=torch.eye(3).to_sparse())
-    with pytest.raises(
-        GraphError, match="has no edge_index; it has adj_t: leave out the transform"
-    ):
+    message = "has no edge_index; it has adj_t: leave out the transform"
+    with pytest.raises(GraphError, match=message):
         from_pyg(sparse)
 
 
@@ -618,9 +613,7 @@ class Frame:
         return self._rows
 
 
-def test_columns_of_data_frames_that_are_no_features_are_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> None:
     frame = Frame(a=[1, 2, 3], index=[0, 1, 2], train_mask=[1, 0, 0], y=[0, 1, 1], b=[4, 5, 6])
     graph = from_arrays((SRC, DST), frame)
     assert graph.num_features == 5

@@ -131,9 +131,8 @@ def write_tables(folder: Path, labels: Any) -> None:
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_an_unknown_label_that_became_255(tmp_path: Path, entrance: str) -> None:
     wrapped = np.array([2, -1, 1, -1, 0]).astype(np.uint8)
-    with pytest.raises(
-        GraphError, match=r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
-    ):
+    message = r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
+    with pytest.raises(GraphError, match=message):
         ENTRANCES[entrance](tmp_path, wrapped)
 
 
@@ -195,9 +194,7 @@ def test_a_metric_decides() -> None:
 
 @pytest.mark.parametrize("metric", [None, "accuracy"])
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
-def test_one_hot_rows_without_a_one_are_told(
-    caplog: pytest.LogCaptureFixture, dtype: str, metric: str | None
-) -> None:
+def test_one_hot_rows_without_a_one_are_told(caplog, dtype, metric) -> None:
     labels = ONE_HOT.copy()
     labels[2] = 0
     assert from_arrays((SRC, DST), X, labels.astype(dtype), metric=metric).multilabel
@@ -245,9 +242,7 @@ def test_255_is_a_target_by_rmse() -> None:
     assert graph.labels.tolist() == [255, 3, 7, 0, 255]
 
 
-def test_whole_floats_are_warned_of_unless_a_metric_is_given(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_whole_floats_are_warned_of_unless_a_metric_is_given(caplog) -> None:
     caplog.set_level("INFO")
     from_arrays((SRC, DST), X, BINARY.astype(np.float32), metric="rmse")
     from_arrays((SRC, DST), X, BINARY.astype(np.float32))

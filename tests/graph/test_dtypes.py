@@ -91,9 +91,7 @@ def test_the_smallest_and_the_largest_rows(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", LOSSY)
 @pytest.mark.parametrize("width", [3, 4])
-def test_a_graph_is_quantized_saved_and_opened(
-    random_graph: Any, tmp_path: Path, dtype: str, width: int
-) -> None:
+def test_a_graph_is_quantized_saved_and_opened(random_graph, tmp_path, dtype, width) -> None:
     graph = split(random_graph(num_features=width))
     lossy = graph.with_quantized_features(dtype)
     assert (lossy.num_features, lossy.row_bytes) == (width, row_bytes(dtype, width))

@@ -330,9 +330,8 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
             _ = wrong.weight_sums
     large = EdgeData(weights=np.array([1, 2, 3e38, 3e38, 0], np.float32))
-    with pytest.raises(
-        GraphError, match=r"^graph: edge_weights: .* vertex 3 add up to more than fl"
-    ):
+    message = r"^graph: edge_weights: .* vertex 3 add up to more than fl"
+    with pytest.raises(GraphError, match=message):
         _ = replace(graph, edges=large).weight_sums
     for ends in ([0, 0, 2, 2, 6, 6], [0, 0, 2, 1, 5, 5], [-1, 0, 2, 2, 5, 5]):
         wrong = replace(graph, indptr=np.array(ends))

@@ -141,9 +141,7 @@ def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> N
         (with_ends([[0, 1]] * 4, train_idx=[2]), r"edge 2 of edge_split\[0\] has no label; 1 of"),
     ],
 )
-def test_a_vertex_without_a_label_is_named_by_its_part(
-    tmp_path: Path, graph: Graph, message: str
-) -> None:
+def test_a_vertex_without_a_label_is_named_by_its_part(tmp_path, graph, message) -> None:
     with pytest.raises(GraphError, match=f"^graph: {message}"):
         graph.save(tmp_path / "store")
     assert list(tmp_path.iterdir()) == []

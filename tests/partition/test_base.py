@@ -15,16 +15,14 @@ from gnnscale.partition.base import check_num_parts, problem_of
 def test_every_part_needs_a_training_vertex(make_graph: Any) -> None:
     three = make_graph([], 5, [0, 1, 4])
     check_num_parts(three, 3)
-    with pytest.raises(
-        ConfigError, match=r"^partitioner.num_parts=4: expected at most the 3 training"
-    ):
+    message = r"^partitioner.num_parts=4: expected at most the 3 training"
+    with pytest.raises(ConfigError, match=message):
         check_num_parts(three, 4)
     # Without a label it trains none.
     unlabelled = replace(three, labels=np.array([0, 0, 0, 0, -1]))
     check_num_parts(unlabelled, 2)
-    with pytest.raises(
-        ConfigError, match=r"^partitioner.num_parts=3: expected at most the 2 training"
-    ):
+    message = r"^partitioner.num_parts=3: expected at most the 2 training"
+    with pytest.raises(ConfigError, match=message):
         check_num_parts(unlabelled, 3)
 
 

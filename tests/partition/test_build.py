@@ -227,7 +227,6 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
     before = (folder / "0" / "meta.json").stat().st_mtime_ns
     write_parts(partition, graph)
     assert (folder / "0" / "meta.json").stat().st_mtime_ns == before
-
     # They go with the partition that is made anew; anything else beside them is kept.
     make(config, graph, 2, force=True)
     assert not folder.exists()
@@ -239,7 +238,6 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
 
 def test_parts_that_sampling_leaves_are_no_stores(stored: Graph) -> None:
     partition = read_partition(make(Hash(), stored, 2), stored)
-    with pytest.raises(
-        ConfigError, match=r"^part_stores=true: expected parts with a halo, .* got those of hash"
-    ):
+    message = r"^part_stores=true: expected parts with a halo, .* got those of hash"
+    with pytest.raises(ConfigError, match=message):
         write_parts(partition, stored)

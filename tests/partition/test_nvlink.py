@@ -176,7 +176,6 @@ def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError, match=r"^partitioner.nvlink=null: this machine has no GPU"):
         find_links(None)
     broken = nvml([])
-
     for error, message in (
         (NVMLError("Driver Not\nLoaded"), r"NVML reports: Driver Not\\nLoaded; name one of"),
         (LibraryNotFoundError(), r"there is no NVIDIA driver \(libnvidia-ml.so.1\); name one of"),

@@ -136,9 +136,8 @@ def test_labelled_vertices_alone_count() -> None:
     graph = replace(graph_of([[1], [2], [0]], [0, 1, 2]), labels=np.array([0, -1, 0]))
     parts = assigned(graph, 2, 1)
     assert sorted(parts.owner[[0, 2]].tolist()) == [0, 1]
-    with pytest.raises(
-        ConfigError, match=r"^partitioner.num_parts=3: expected at most the 2 training"
-    ):
+    message = r"^partitioner.num_parts=3: expected at most the 2 training"
+    with pytest.raises(ConfigError, match=message):
         assigned(graph, 3, 1)
 
 

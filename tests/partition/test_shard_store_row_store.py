@@ -142,9 +142,7 @@ def test_rows_that_are_elsewhere_are_not_read(graph: Graph, tmp_path: Path) -> N
         ([0, 0, 0, 1], r"features\.npy: 2 rows, part 0 has 3 vertices$"),
     ],
 )
-def test_a_vertex_that_no_machine_has_is_refused(
-    owner: list[int], problem: str, tmp_path: Path
-) -> None:
+def test_a_vertex_that_no_machine_has_is_refused(owner, problem, tmp_path) -> None:
     rows = np.zeros((2, 3), np.float32)
     options = {"part": 0, "num_parts": 2, "partition": PARTITION, "path": tmp_path}
     with pytest.raises(GraphError, match=problem):
@@ -152,9 +150,8 @@ def test_a_vertex_that_no_machine_has_is_refused(
 
 
 def test_what_has_no_owners_is_refused(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(
-        GraphError, match=r"part_stores=rows: expected a partitioner that assigns each"
-    ):
+    message = r"part_stores=rows: expected a partitioner that assigns each"
+    with pytest.raises(GraphError, match=message):
         write(graph, divided(P3(), graph, 2), tmp_path)
     with pytest.raises(GraphError, match=r"part_stores=rows: expected .* got none for vertex \d+"):
         write(graph, divided(PaGraph(), graph, 2), tmp_path)

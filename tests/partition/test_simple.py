@@ -78,9 +78,8 @@ def test_random_parts_depend_on_the_seed() -> None:
 
 @pytest.mark.parametrize("config", [Hash(), Range(), Random()])
 def test_more_parts_than_training_vertices(config: PartitionerConfig) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^partitioner\.num_parts=3: expected at most the 2 training"
-    ):
+    message = r"^partitioner\.num_parts=3: expected at most the 2 training"
+    with pytest.raises(ConfigError, match=message):
         owners(config, graph_of(10, [0, 9]), 3)
 
 

@@ -49,7 +49,6 @@ def test_what_is_no_file_of_owners(tmp_path: Path, tiny_graph: Graph) -> None:
     np.save(file, np.array([print] * 5), allow_pickle=True)
     with pytest.raises(ConfigError, match=r"partitioner\.owners="):
         assign(file, tiny_graph, 2)
-    with pytest.raises(
-        ConfigError, match=r"num_parts=6: expected at most the 5 training vertices of tiny"
-    ):
+    message = r"num_parts=6: expected at most the 5 training vertices of tiny"
+    with pytest.raises(ConfigError, match=message):
         assign(file, tiny_graph, 6)

@@ -276,7 +276,6 @@ def test_places_that_no_partition_can_have(home: Path) -> None:
         with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
             Hash(store=store)
     for folder in (home, home / "graphs", home / "partitions"):
-        with pytest.raises(
-            ConfigError, match=r"^partitioner\.store=.*: expected a directory of its own, got "
-        ):
+        message = r"^partitioner\.store=.*: expected a directory of its own, got "
+        with pytest.raises(ConfigError, match=message):
             Hash(store=str(folder))

@@ -60,8 +60,7 @@ def test_a_division_by_hand(two: Make) -> None:
     plan = Legion(alpha=0.45).plan(task)
     # 36 of 80 bytes: lists 3 and 0. All rows take 32, for which each device keeps 16 of its 40.
     assert kept(plan) == [([3], [2]), ([0], [0, 3, 1])]
-    assert plan.alphas == (0.45,)
-    assert plan.alpha == 0.45
+    assert (plan.alphas, plan.alpha) == ((0.45,), 0.45)
     assert [each.rows for each in plan.predicted] == [(7, 6, 0), (1, 13, 0)]
     assert [each.lists for each in plan.predicted] == [(9, 4, 3), (2, 6, 0)]
     assert (plan.planner, plan.cliques) == ("legion", ((0, 1),))

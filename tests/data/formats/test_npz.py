@@ -149,9 +149,8 @@ def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:
             ends = [np.concatenate(end).tolist() for end in zip(*slices, strict=True)]
             assert ends == PAIRS.tolist()
             assert each.header("pairs", axes=2, kinds="iu").shape == (2, 3)
-            with pytest.raises(
-                GraphError, match=r"ids.npy: expected 2 axes, got int64\[3\] with 1"
-            ):
+            message = r"ids.npy: expected 2 axes, got int64\[3\] with 1"
+            with pytest.raises(GraphError, match=message):
                 each.header("ids", axes=2, kinds="iu")
 
 
@@ -168,9 +167,7 @@ def test_neither_folder_nor_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["x.npy", "elsewhere"])
-def test_a_link_that_leads_nowhere_is_no_array_that_is_left_out(
-    tmp_path: Path, target: str
-) -> None:
+def test_a_link_that_leads_nowhere_is_no_array_that_is_left_out(tmp_path, target) -> None:
     (tmp_path / "x.npy").symlink_to(target)
     with open_arrays(tmp_path) as folder:
         assert "x" in folder

@@ -56,8 +56,7 @@ def test_by_hand(tmp_path: Path, form: str) -> None:
     graph = opened(tmp_path, WHOLE, form)
     assert lists(graph) == [[2], [0], [1], [3]]
     np.testing.assert_array_equal(graph.features, X)
-    assert graph.feature_dtype == "float32"
-    assert graph.labels.tolist() == [0, 1, 1, -1]
+    assert (graph.feature_dtype, graph.labels.tolist()) == ("float32", [0, 1, 1, -1])
     assert (graph.num_classes, graph.metric, graph.edge_weights) == (2, "accuracy", None)
     split = (graph.train_idx, graph.valid_idx, graph.test_idx)
     assert [ids.tolist() for ids in split] == [[2], [0], [1, 3]]
@@ -75,10 +74,8 @@ def test_other_names_masks_and_weights(tmp_path: Path, form: str) -> None:
     graph = opened(tmp_path, arrays, form)
     assert lists(graph) == [[2], [0], [1], [3]]
     assert graph.edge_weights is not None
-    assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
-    assert graph.feature_dtype == "float16"
-    assert graph.labels.tolist() == [0, 1, 1, -1]
-    assert graph.test_idx.tolist() == [1, 3]
+    assert (graph.edge_weights.tolist(), graph.feature_dtype) == ([4, 3.5, 1, 2], "float16")
+    assert (graph.labels.tolist(), graph.test_idx.tolist()) == ([0, 1, 1, -1], [1, 3])
 
 
 @pytest.mark.parametrize("form", ["folder", "npz"])
@@ -187,17 +184,13 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
         ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
     ],
 )
-def test_labels_of_edges_that_are_refused(
-    tmp_path: Path, changed: dict[str, Any], message: str
-) -> None:
+def test_labels_of_edges_that_are_refused(tmp_path, changed, message) -> None:
     with pytest.raises(GraphError, match=f"^{tmp_path}/mine{message}"):
         opened(tmp_path, WHOLE | OF_LABELS | changed)
     assert not (tmp_path / "store").exists()
 
 
-def test_edges_and_their_features_in_slices_of_other_lengths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edges_and_their_features_in_slices_of_other_lengths(tmp_path, monkeypatch) -> None:
     src, dst = np.random.default_rng(0).integers(4, size=(2, 1000))
     arrays = {"edge_index": np.stack([src, dst]), "features": X}
     arrays["edge_features"] = np.arange(3000, dtype=np.float32).reshape(1000, 3)
@@ -296,9 +289,7 @@ def test_types_of_features(tmp_path, caplog, dtype, stored) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"standardize": True}])
-def test_features_that_overflow_sums_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
-) -> None:
+def test_features_that_overflow_sums_are_warned_of(tmp_path, caplog, options) -> None:
     opened(tmp_path, WHOLE | {"features": np.where(X == 5, 3e38, 2e38)}, **options)
     warned = f"{tmp_path}/mine/features.npy: features reach 3e+38; sums and squares of numbers"
     assert any(line.startswith(warned) for line in caplog.messages) == (not options)
@@ -421,9 +412,8 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(GraphError, match=r"empty: expected an array of edges .* got no array"):
         Arrays(name="mine", raw=str(tmp_path / "empty"), store=str(tmp_path / "store")).open()
-    with pytest.raises(
-        ConfigError, match=r"dataset.raw: required, the file or folder of mine; there is no"
-    ):
+    message = r"dataset.raw: required, the file or folder of mine; there is no"
+    with pytest.raises(ConfigError, match=message):
         Arrays(name="mine", store=str(tmp_path / "store")).open()
 
 
@@ -467,9 +457,7 @@ def test_by_hand_arrays_needs() -> None:
 
 @pytest.mark.parametrize("memory_bytes", [5_000_000, 200_000_000], ids=["on disk", "in memory"])
 @pytest.mark.parametrize(("weighted", "width"), [(False, 0), (True, 0), (True, 2)])
-def test_preparing_takes_no_more(
-    tmp_path: Path, weighted: bool, width: int, memory_bytes: int
-) -> None:
+def test_preparing_takes_no_more(tmp_path, weighted, width, memory_bytes) -> None:
     needs = replace(NEEDS, num_edges=3_000_000, weighted=weighted, memory_bytes=memory_bytes)
     needs = replace(needs, num_edge_rows=3_000_000 * (width > 0), num_edge_features=width)
     rows = np.ones((3_000_000, width), np.float32) if width else None

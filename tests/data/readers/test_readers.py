@@ -58,8 +58,7 @@ def test_heterophilous_tolokers(test_data):
     graph = Heterophilous(name="tolokers", raw=raw, undirected=True).open()
     assert sizes(graph) == (11758, 2 * 519000, 10, 2)
     assert split_sizes(graph) == (5879, 2939, 2940)
-    assert graph.metric == "roc_auc"
-    assert graph.feature_dtype == "float32"
+    assert (graph.metric, graph.feature_dtype) == ("roc_auc", "float32")
     other = Heterophilous(name="tolokers", raw=raw, undirected=True, mask=9).open()
     assert not np.array_equal(graph.train_idx, other.train_idx)
     npz = np.load(test_data / "heterophilous" / "tolokers.npz")
@@ -78,7 +77,6 @@ def test_musae_github(test_data, tmp_path):
     columns += [1539, 902, 1532, 2472, 1122, 2480, 3098, 2115, 1578]
     assert np.flatnonzero(graph.features[0]).tolist() == sorted(columns)
     assert graph.labels[:4].tolist() == [0, 0, 1, 0]
-
     with zipfile.ZipFile(archive) as members:
         members.extractall(tmp_path / "unpacked")
     unpacked = Musae(name="github", raw=str(tmp_path / "unpacked"), undirected=True).open()

@@ -51,9 +51,8 @@ def test_edges_that_differ_stay_as_they_are() -> None:
 
 def test_a_sum_beyond_float32() -> None:
     lists, weights = np.array([4, 9, 9], np.int32), np.full(3, 3e38, np.float32)
-    with pytest.raises(
-        GraphError, match=r"^edge 9 to 101: expected weights of repeated edges with a sum in the"
-    ):
+    message = r"^edge 9 to 101: expected weights of repeated edges with a sum in the"
+    with pytest.raises(GraphError, match=message):
         merged(np.array([0, 1, 3]), lists, EdgePayload(weights), 100)
 
 

@@ -108,9 +108,8 @@ def test_schemes_are_those_of_fsspec():
 
 
 def test_a_bucket_without_tables(bucket):
-    with pytest.raises(
-        GraphError, match=r"dataset.raw=memory://bucket: expected one of a.csv, b.csv, got none"
-    ):
+    message = r"dataset.raw=memory://bucket: expected one of a.csv, b.csv, got none"
+    with pytest.raises(GraphError, match=message):
         dataset(vertices="a.csv", edges="b.csv").prepare()
     with pytest.raises(GraphError, match=r"dataset\.edges=b\.csv: .* is missing"):
         dataset(edges="b.csv").prepare()

@@ -32,17 +32,14 @@ def scaled(found: ColumnScaling, rows: np.ndarray, dtype: str = "float32") -> np
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 1 << 20])
-def test_mean_and_deviation_are_of_the_training_vertices(
-    monkeypatch: pytest.MonkeyPatch, slice_bytes: int
-) -> None:
+def test_mean_and_deviation_are_of_the_training_vertices(monkeypatch, slice_bytes) -> None:
     monkeypatch.setattr(scaling, "_SLICE_BYTES", slice_bytes)
     found = ColumnScaling.of(ROWS, np.array([0, 1]))
     assert found.mean == [2, 10, 5.5]
     assert found.deviation == [1, 1, 0.5]  # 1 for the column of equal numbers
     assert scaled(found, ROWS).tolist() == [[-1, 0, -1], [1, 0, 1], [98, -10, 3]]
-    with pytest.raises(
-        GraphError, match=r"dataset.standardize=true: expected training vertices, got none"
-    ):
+    message = r"dataset.standardize=true: expected training vertices, got none"
+    with pytest.raises(GraphError, match=message):
         ColumnScaling.of(ROWS, np.array([], np.int32))
 
 

@@ -221,9 +221,8 @@ def test_what_is_no_store_is_never_replaced(tmp_path, force):
     small(store).prepare()
     (store / "outputs").mkdir()
     if force:
-        with pytest.raises(
-            GraphError, match=r"store: expected only files of a graph store, got outputs,"
-        ):
+        message = r"store: expected only files of a graph store, got outputs,"
+        with pytest.raises(GraphError, match=message):
             small(store).prepare(force=True)
     assert (store / "outputs").is_dir()
     assert sorted(mine.iterdir()) == before

@@ -52,13 +52,11 @@ def writer(tmp_path):
 
 def test_tiny_graph(tmp_path):
     graph = write(tmp_path / "store", edges=[(2, 1), (0, 1), (1, 0), (2, 1)])
-    assert graph.indptr.tolist() == [0, 1, 3, 3]
-    assert graph.indices.tolist() == [1, 0, 2]
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 3, 3], [1, 0, 2])
     assert graph.indices.dtype == np.int32
     assert graph.labels.tolist() == [0, 1, 0]
     assert (graph.train_idx, graph.valid_idx, graph.test_idx) == SPLIT
-    assert graph.name == "tiny"
-    assert graph.num_classes == 2
+    assert (graph.name, graph.num_classes) == ("tiny", 2)
 
 
 def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
@@ -277,9 +275,8 @@ def test_weights_that_are_refused(writer, before, weights, message):
 
 
 def test_weights_that_sum_up_to_infinity(tmp_path):
-    with pytest.raises(
-        GraphError, match=r"^edge 0 to 1: expected weights of repeated edges with a sum in the"
-    ):
+    message = r"^edge 0 to 1: expected weights of repeated edges with a sum in the"
+    with pytest.raises(GraphError, match=message):
         weighted_lists(tmp_path, StoreOptions(), [(0, 1), (0, 2), (0, 1)], [3e38, 1, 3e38])
 
 
@@ -520,8 +517,7 @@ def test_a_graph_without_labels_and_edges(writer, tmp_path):
     assert not writer.has_labels
     writer.finish(name="tiny", source="raw", options={})
     graph = Graph.open(tmp_path / "three")
-    assert graph.indptr.tolist() == [0, 0, 0, 0]
-    assert graph.labels.tolist() == [-1, -1, -1]
+    assert (graph.indptr.tolist(), graph.labels.tolist()) == ([0, 0, 0, 0], [-1, -1, -1])
     assert graph.num_classes == 0
     assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [0, 0, 0]
 

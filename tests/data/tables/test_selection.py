@@ -46,9 +46,8 @@ def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> 
 
 
 def test_an_array_that_hides_ids(tiny_graph: Graph) -> None:
-    with pytest.raises(
-        GraphError, match=r"^vertices: expected a number for each value, got a masked array that"
-    ):
+    message = r"^vertices: expected a number for each value, got a masked array that"
+    with pytest.raises(GraphError, match=message):
         find_vertices(np.ma.masked_equal([1, 2], 2), tiny_graph)
 
 
@@ -172,9 +171,7 @@ def test_kinds_by_file_and_by_column(tiny_graph: Graph, tmp_path: Path) -> None:
         ("id,type\n3,a\n", GraphError, "has no column kind, it has id, type"),
     ],
 )
-def test_kinds_of_anything_else(
-    tiny_graph: Graph, tmp_path: Path, text: str, error: type[Exception], message: str
-) -> None:
+def test_kinds_of_anything_else(tiny_graph, tmp_path, text, error, message) -> None:
     file = tmp_path / "kinds.csv"
     file.write_text(text)
     with pytest.raises(error, match=message):

@@ -134,8 +134,7 @@ def test_weights_combine_in_shares() -> None:
 def test_the_other_side_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     command = python_command(PROGRAM, "metis", tmp_path, 2, 1)
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert len(ended.stderr.strip().splitlines()) == 1
+    assert (ended.returncode, len(ended.stderr.strip().splitlines())) == (1, 1)
 
 
 def test_it_is_removed_whatever_happens(temporary: Path) -> None:
