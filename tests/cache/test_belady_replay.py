@@ -52,7 +52,6 @@ def test_it_is_beladys_whatever_it_is_ahead(steps, rows, window, match, lead) ->
             assert found is None
             continue
         wanted = known.advance()
-        assert found is not None
         assert found.counts == wanted.counts
         assert np.array_equal(found.positions, wanted.positions)
         assert np.array_equal(found.slots, wanted.slots)
@@ -64,9 +63,7 @@ def test_a_step_of_a_rehearsal_changes_nothing() -> None:
     assert replay.window == 2
     assert replay.take() is None
     replay.expect(np.array([1, 2], np.int32))
-    found = replay.take()
-    assert found is not None
-    assert found.counts.num_misses == 2
+    assert replay.take().counts.num_misses == 2
 
 
 def test_a_batch_outside_of_the_graph() -> None:
@@ -89,7 +86,5 @@ def test_steps_that_read_nothing_are_passed_over() -> None:
     assert replay.next_read() is first
     assert replay.advance().counts.num_misses == 2
     assert replay.next_read() is second
-    found = replay.take()
-    assert found is not None
-    assert found.counts.num_misses == 1
+    assert replay.take().counts.num_misses == 1
     assert replay.next_read() is None

@@ -43,8 +43,7 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
     ],
 )
 def test_what_moves_less_is_taken(graph_of, make_task, aggregated, num_rows, chosen) -> None:
-    task = task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated)
-    plan = planned(task)
+    plan = planned(task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated))
     (cache,) = plan.devices
     assert cache.batch_bytes.aggregated == 2 * aggregated
     assert cache.batch_bytes.cached == 8 * (4 - num_rows) + BLOCK_BYTES
@@ -71,8 +70,7 @@ def test_devices_that_the_host_cannot_aggregate_for_keep_their_caches(
 
 
 def test_a_clique_does_the_same_for_all_its_devices(graph_of: Make, make_task: Make) -> None:
-    graph = graph_of(LISTS)
-    alone = task_of(make_task, graph, [0, 32], aggregated=30)
+    alone = task_of(make_task, graph_of(LISTS), [0, 32], aggregated=30)
     # One has no memory, and 60 bytes aggregated are less than 80; the other has all rows: 48.
     assert [each.host_aggregates for each in planned(alone).devices] == [True, False]
     together = replace(alone, cliques=((0, 1),))

@@ -84,5 +84,4 @@ def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task
     assert np.array_equal(task.train_vertices([1]), np.arange(102, 300, 3))
     everywhere = Parts(num_parts=2, owner=None)
     for others in (None, everywhere):
-        found = replace(task, parts=others).train_vertices([1])
-        assert np.array_equal(found, graph.train_idx)
+        assert np.array_equal(replace(task, parts=others).train_vertices([1]), graph.train_idx)

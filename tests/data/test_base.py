@@ -186,8 +186,7 @@ def test_fractions_of_edges_hold_on_average() -> None:
 
 def test_a_random_split_counts_vertices_with_one_known_target():
     targets = np.array([[0, np.nan], [np.nan, 1], [np.nan, np.nan], [1, 2], [3, 4]], np.float32)
-    parts = random_split(targets, (0.5, 0.25), seed=0)
-    assert sorted(np.concatenate(parts)) == [0, 1, 3, 4]
+    assert sorted(np.concatenate(random_split(targets, (0.5, 0.25), seed=0))) == [0, 1, 3, 4]
 
 
 INTERRUPTED = """
@@ -287,8 +286,7 @@ def test_no_store(tmp_path: Path, saved: Path) -> None:
 def test_a_part_is_refused(tmp_path: Path, saved: Path) -> None:
     graph = Graph.open(saved)
     parts = Hash().assign(graph, num_parts=1, num_hops=1, num_threads=1)
-    hops = np.zeros((1, 6), np.uint8)
-    write_part(graph, replace(parts, hops=hops), 0, tmp_path / "part")
+    write_part(graph, replace(parts, hops=np.zeros((1, 6), np.uint8)), 0, tmp_path / "part")
     message = "part: expected the store of a full graph, got part 0 of 1"
     with pytest.raises(GraphError, match=message):
         ExistingStore(store=str(tmp_path / "part")).open()

@@ -29,8 +29,7 @@ def test_default_graph(adjacency):
 def test_same_seed_same_graph(tmp_path):
     def build(place, **options):
         options = {"num_vertices": 500, "num_edges": 900, "num_classes": 4} | options
-        store = str(tmp_path / place)
-        return PlantedPartition(name="x", store=store, **options).open()
+        return PlantedPartition(name="x", store=str(tmp_path / place), **options).open()
 
     one, two, other = build("one"), build("two"), build("other", seed=1)
     for array in ("indptr", "indices", "features", "labels", "train_idx"):
@@ -50,8 +49,7 @@ def test_rmat(adjacency):
 
 
 def test_rmat_trains_on_the_vertices_with_most_neighbours():
-    dataset = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5)
-    graph = dataset.open()
+    graph = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5).open()
     degrees = np.diff(graph.indptr)
     assert (len(graph.train_idx), len(graph.valid_idx)) == (80, 16)
     assert degrees[graph.train_idx].min() >= degrees[graph.valid_idx].max()

@@ -16,7 +16,6 @@ from gnnscale.core.config.user_code import load_named
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
-from gnnscale.data import PlantedPartition
 from gnnscale.graph import Graph, Origin
 from gnnscale.partition import (
     P3,
@@ -83,18 +82,12 @@ def test_a_partition_is_made_once(config, random_graph, home) -> None:
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Graph:
-    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
-    return PlantedPartition(name="small", store=str(tmp_path / "graph"), **sizes).open()
-
-
-def test_a_store_and_a_graph_in_memory(stored: Graph) -> None:
-    inside = dataclasses.replace(stored, origin=Origin())
-    paths = [make(Hash(), each) for each in (stored, inside)]
+def test_a_store_and_a_graph_in_memory(graph: Graph) -> None:
+    inside = dataclasses.replace(graph, origin=Origin())
+    paths = [make(Hash(), each) for each in (graph, inside)]
     assert paths[0] != paths[1]
-    pairs = zip(paths, (stored, inside), strict=True)
-    assert np.array_equal(*(read_partition(path, graph).parts.owner for path, graph in pairs))
+    pairs = zip(paths, (graph, inside), strict=True)
+    assert np.array_equal(*(read_partition(*pair).parts.owner for pair in pairs))
 
 
 def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -> None:
@@ -214,8 +207,7 @@ def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph: G
     read_partition(path, tiny_graph)
 
 
-def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
-    graph = stored
+def test_parts_as_stores_of_their_own(tmp_path: Path, graph: Graph) -> None:
     config = PaGraph(store=str(tmp_path / "made"))
     made = make(config, graph, 2)
     partition = read_partition(made, graph)
@@ -236,8 +228,8 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
         make(config, graph, 2, force=True)
 
 
-def test_parts_that_sampling_leaves_are_no_stores(stored: Graph) -> None:
-    partition = read_partition(make(Hash(), stored, 2), stored)
+def test_parts_that_sampling_leaves_are_no_stores(graph: Graph) -> None:
+    partition = read_partition(make(Hash(), graph, 2), graph)
     message = r"^part_stores=true: expected parts with a halo, .* got those of hash"
     with pytest.raises(ConfigError, match=message):
-        write_parts(partition, stored)
+        write_parts(partition, graph)

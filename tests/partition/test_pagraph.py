@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_line import one_line
 
 from gnnscale import ops
 from gnnscale.core.errors import ConfigError, GraphError
@@ -58,8 +59,7 @@ def test_two_communities_by_hand() -> None:
 def test_replicas_are_shared_out_evenly() -> None:
     # Every training vertex has the same 400 neighbours, each as near to either.
     shared = list(range(3, 403))
-    graph = graph_of([shared, shared, shared, *([] for _ in shared)], [0, 1, 2])
-    parts = assigned(graph, 3, 1)
+    parts = assigned(graph_of([shared, shared, shared, *([] for _ in shared)], [0, 1, 2]), 3, 1)
     assert sorted(parts.owner[:3].tolist()) == [0, 1, 2]
     assert (np.abs(np.bincount(parts.owner[3:]) - 400 / 3) < 40).all()
 
@@ -108,8 +108,7 @@ def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
     for other in (assigned(graph, 4, 5, num_threads=3), assigned(turned, 4, 5)):
         assert np.array_equal(other.owner, first.owner)
         assert np.array_equal(other.hops, first.hops)
-    sizes = [len(each) for each in first.train_vertices(graph.train_idx)]
-    assert sizes == [1250] * 4
+    assert [len(each) for each in first.train_vertices(graph.train_idx)] == [1250] * 4
 
 
 def test_communities_are_found() -> None:
@@ -134,10 +133,8 @@ def test_communities_are_found() -> None:
 
 def test_labelled_vertices_alone_count() -> None:
     graph = replace(graph_of([[1], [2], [0]], [0, 1, 2]), labels=np.array([0, -1, 0]))
-    parts = assigned(graph, 2, 1)
-    assert sorted(parts.owner[[0, 2]].tolist()) == [0, 1]
-    message = r"^partitioner.num_parts=3: expected at most the 2 training"
-    with pytest.raises(ConfigError, match=message):
+    assert sorted(assigned(graph, 2, 1).owner[[0, 2]].tolist()) == [0, 1]
+    with one_line(begins="partitioner.num_parts=3: expected at most the 2 training"):
         assigned(graph, 3, 1)
 
 

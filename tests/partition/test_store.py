@@ -196,8 +196,7 @@ def graph(tiny_graph: Graph) -> Graph:
 def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str) -> None:
     figures = figures_of(graph, Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)))
     if sizes := fields.pop("sizes", None):
-        bad = dataclasses.replace(figures.parts[1], **sizes)
-        fields = {"parts": (figures.parts[0], bad)}
+        fields = {"parts": (figures.parts[0], dataclasses.replace(figures.parts[1], **sizes))}
     check_figures(Path("x.json"), figures, identity_of(graph))
     with pytest.raises(GraphError) as refused:
         check_figures(Path("x.json"), dataclasses.replace(figures, **fields), identity_of(graph))

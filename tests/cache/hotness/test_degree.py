@@ -34,8 +34,7 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
 
 def test_readers_over_what_is_read(graph_of: Make) -> None:
     # In three lists with two neighbours, in two with three, in two with none, in none with two.
-    graph = graph_of([[1, 2], [0, 0, 1], [], [0, 2]])
-    found = degree_ratio(graph)
+    found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
     assert found.dtype == np.float32
     assert found.tolist() == [3 / 2, np.float32(2 / 3), 2, 0]
 
@@ -102,8 +101,7 @@ def test_numbers_are_uniform() -> None:
     n = 100_000
     numbers = uniform(n, 5)
     assert numbers.min() >= 0
-    counts = np.bincount(numbers >> 25, minlength=64)
-    chi_square = ((counts - n / 64) ** 2 / (n / 64)).sum()
+    chi_square = ((np.bincount(numbers >> 25, minlength=64) - n / 64) ** 2 / (n / 64)).sum()
     assert chi_square < 120  # 63 degrees of freedom: beyond with probability 2e-5
     assert abs(np.corrcoef(numbers, uniform(n, 6))[0, 1]) < 0.015
 
@@ -128,6 +126,5 @@ def test_sums_are_those_of_whole_arrays(numbers: list[int], data: st.DataObject)
 
 
 def test_sums_of_others_than_integers_have_64_bits() -> None:
-    values = np.array([2**24, 1, 1, 1, 0.5], np.float32)
-    assert sum_at(values, np.arange(5)) == 2**24 + 3.5
+    assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
     assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0

@@ -172,8 +172,7 @@ def test_caches_come_in_the_order_of_positions(two: Make) -> None:
 def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) -> None:
     """Of one device, where the model is what the links carry, nor than any alpha of the grid."""
     task = data.draw(tasks(max_devices=1, max_budget=400))
-    overhead = data.draw(st.sampled_from([0, 40]))
-    device = replace(task.devices[0], overhead_bytes=overhead)
+    device = replace(task.devices[0], overhead_bytes=data.draw(st.sampled_from([0, 40])))
     task = replace(task, devices=(device,), num_epochs=1)
     best = link_price(task, Legion().plan(task))
     for alpha in (0.0, data.draw(st.integers(0, 100)) / 100, 1.0):
@@ -189,8 +188,7 @@ def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) ->
 @given(data=st.data())
 def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(tasks, data) -> None:
     task = data.draw(tasks())
-    alpha = data.draw(st.none() | st.floats(0, 1))
-    plan = Legion(alpha=alpha).plan(task)
+    plan = Legion(alpha=data.draw(st.none() | st.floats(0, 1))).plan(task)
     for clique in plan.cliques:
         caches = [plan.of(each) for each in clique]
         for vertices in ([c.features for c in caches], [c.topology for c in caches]):

@@ -103,8 +103,7 @@ def test_a_full_device_leaves_it_to_others(two: CacheTask) -> None:
 
 def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     """Lists are rated by the reads of devices that sample; the others still may keep some."""
-    host = replace(two.devices[0], samples=False)
-    task = changed(two, devices=(host, two.devices[1]))
+    task = changed(two, devices=(replace(two.devices[0], samples=False), two.devices[1]))
     found = candidates(task, [0, 1], task.presampled)
     assert found.lists.tolist() == [0, 3]  # 6, 2; it reads no other
     assert found.total_list_hotness == 8

@@ -47,6 +47,10 @@ def opened(tmp_path: Path, arrays: dict[str, Any], form: str = "folder", **optio
     return Arrays(name="mine", raw=str(raw), store=store, **options).open()
 
 
+def split_of(part: Any) -> list[list[int]]:
+    return [ids.tolist() for ids in (part.train_idx, part.valid_idx, part.test_idx)]
+
+
 def lists(graph: Graph) -> list[list[int]]:
     return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
 
@@ -58,8 +62,7 @@ def test_by_hand(tmp_path: Path, form: str) -> None:
     np.testing.assert_array_equal(graph.features, X)
     assert (graph.feature_dtype, graph.labels.tolist()) == ("float32", [0, 1, 1, -1])
     assert (graph.num_classes, graph.metric, graph.edge_weights) == (2, "accuracy", None)
-    split = (graph.train_idx, graph.valid_idx, graph.test_idx)
-    assert [ids.tolist() for ids in split] == [[2], [0], [1, 3]]
+    assert split_of(graph) == [[2], [0], [1, 3]]
     assert not any(check.problem for check in verify_store(tmp_path / "store"))
 
 
@@ -73,7 +76,6 @@ def test_other_names_masks_and_weights(tmp_path: Path, form: str) -> None:
     }
     graph = opened(tmp_path, arrays, form)
     assert lists(graph) == [[2], [0], [1], [3]]
-    assert graph.edge_weights is not None
     assert (graph.edge_weights.tolist(), graph.feature_dtype) == ([4, 3.5, 1, 2], "float16")
     assert (graph.labels.tolist(), graph.test_idx.tolist()) == ([0, 1, 1, -1], [1, 3])
 
@@ -87,7 +89,6 @@ def test_compressed_lists(tmp_path: Path, form: str, kind: str, ends: Any) -> No
     arrays |= {"indptr": indptr, "indices": ends[0][order], "edge_weights": WEIGHTS[order]}
     graph = opened(tmp_path, arrays, form, lists=kind)
     assert lists(graph) == [[2], [0], [1], [3]]
-    assert graph.edge_weights is not None
     assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
 
 
@@ -99,11 +100,8 @@ OF_EDGES = np.array([[5, 1], [6, 2], [7, 3], [8, 4], [9, 5]], np.float64)
 def test_features_of_edges(tmp_path: Path, form: str, name: str) -> None:
     graph = opened(tmp_path, WHOLE | {name: OF_EDGES, "edge_weights": WEIGHTS}, form)
     assert lists(graph) == [[2], [0], [1], [3]]
-    assert graph.edge_rows is not None
     assert graph.edge_rows.tolist() == [4, 0, 1, 2]
-    assert graph.edge_features is not None
     assert graph.edge_features.tolist() == OF_EDGES.tolist()
-    assert graph.edge_weights is not None
     assert graph.edge_weights.tolist() == [4, 3.5, 1, 2]
     assert not any(check.problem for check in verify_store(tmp_path / "store"))
 
@@ -113,9 +111,7 @@ def test_one_feature_of_edges(tmp_path: Path, form: str) -> None:
     arrays = WHOLE | {"edge_attr": np.array([True, False, True, True, False])}
     graph = opened(tmp_path, arrays, form, undirected=True, self_loops="add")
     assert lists(graph) == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [3]]
-    assert graph.edge_features is not None
     assert graph.edge_features.tolist() == [[1], [0], [1], [1], [0], [0]]
-    assert graph.edge_rows is not None
     assert graph.edge_rows.tolist() == [5, 0, 4, 0, 5, 1, 4, 1, 5, 5]
 
 
@@ -136,12 +132,9 @@ def test_labels_of_edges(tmp_path: Path, form: str, width: int) -> None:
     graph = opened(tmp_path, arrays, form, self_loops="add")
     assert graph.num_classes == 0
     labels = graph.edge_labels
-    assert labels is not None
     assert (labels.num_classes, labels.metric, labels.name) == (3, "accuracy", "mine")
     assert labels.labels.tolist() == [1, 0, -1, 2, 0]
-    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
-    assert [rows.tolist() for rows in split] == [[0, 1], [4], [2, 3]]
-    assert graph.edges.ends is not None
+    assert split_of(labels.split) == [[0, 1], [4], [2, 3]]
     assert graph.edges.ends.tolist() == [[0, 1], [1, 2], [3, 3], [0, 1], [2, 0]]
     assert (graph.edge_rows is None) == (width == 0)
     assert not any(check.problem for check in verify_store(tmp_path / "store"))
@@ -156,9 +149,8 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
     fractions = {"train_fraction": 0.4, "valid_fraction": 0.3}
     graph = opened(tmp_path, arrays, split="random", edge_split_by="edge", **fractions)
     labels = graph.edge_labels
-    assert labels is not None
     assert (labels.num_classes, labels.metric, labels.labels.dtype) == (1, "rmse", np.float32)
-    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
+    split = split_of(labels.split)
     assert [len(rows) for rows in split] == [40, 30, 30]
     assert sorted(np.concatenate(split)) == [*range(100)]
     assert len(graph.train_idx) == 2
@@ -223,7 +215,6 @@ def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
     expected = from_arrays(edges, rows, edge_weights=weights[order])
     np.testing.assert_array_equal(found.indptr, expected.indptr)
     np.testing.assert_array_equal(found.indices, expected.indices)
-    assert found.edge_weights is not None
     np.testing.assert_array_equal(found.edge_weights, expected.edge_weights)
 
 
@@ -233,7 +224,6 @@ def test_features_may_be_missing(tmp_path: Path, form: str) -> None:
     graph = opened(tmp_path, WHOLE | {"features": None}, form)
     assert lists(graph) == [[2], [0], [1], [3]]
     assert (graph.num_vertices, graph.num_features) == (4, 0)
-    assert graph.path is not None
     verify_store(graph.path)
     shutil.rmtree(tmp_path / "store")
     by_lists = {"indptr": np.array([0, 1, 1, 2]), "indices": np.array([1, 0])}
@@ -255,19 +245,15 @@ def test_options_of_features_need_features(tmp_path: Path, options: dict[str, An
 @pytest.mark.parametrize(
     ("labels", "metric", "expected", "num_classes", "found"),
     [
-        ([[1, 0], [0, 1], [0, 1], [1, 0]], None, [0, 1, 1, 0], 2, "accuracy"),
-        ([[1.0, 0], [0, 1], [0, 1], [1, 0]], None, [0, 1, 1, 0], 2, "accuracy"),
-        ([[True, True], [False, True]] * 2, None, [[1, 1], [0, 1]] * 2, 2, "micro_f1"),
         ([[1, 0], [0, 1]] * 2, "roc_auc", [[1, 0], [0, 1]] * 2, 2, "roc_auc"),
-        ([0.5, 1, 2, np.nan], None, [0.5, 1, 2, np.nan], 1, "rmse"),
         ([1, 2, 3, 4], "rmse", [1, 2, 3, 4], 1, "rmse"),
         ([0.0, 1, 1, np.nan], "accuracy", [0, 1, 1, -1], 2, "accuracy"),
-        ([[0.5, 1]] * 4, None, [[0.5, 1]] * 4, 2, "rmse"),
-        ([False, True, True, True], None, [0, 1, 1, 1], 2, "accuracy"),
         ([0, 1, 0, 1], "roc_auc", [0, 1, 0, 1], 2, "roc_auc"),
     ],
 )
-def test_labels(tmp_path, labels, metric, expected, num_classes, found) -> None:
+def test_a_metric_decides_what_labels_are(
+    tmp_path, labels, metric, expected, num_classes, found
+) -> None:
     graph = opened(tmp_path, WHOLE | {"labels": np.array(labels)}, metric=metric)
     np.testing.assert_array_equal(graph.labels, np.float32(expected))
     assert graph.regression == (found == "rmse")
@@ -322,12 +308,6 @@ def test_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     assert graph.labels.tolist() == [-1] * 4
     assert len(graph.train_idx) == 0
     assert f"{tmp_path}/mine: has no labels (labels, y, label)" in caplog.messages
-
-
-def test_a_random_split(tmp_path: Path) -> None:
-    arrays = {name: WHOLE[name] for name in ("edge_index", "features")} | {"y": np.arange(4) % 2}
-    graph = opened(tmp_path, arrays, split="random", train_fraction=0.5, valid_fraction=0.25)
-    assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [2, 1, 1]
 
 
 NAN = np.where(X == 3, np.nan, X)

@@ -81,8 +81,7 @@ PARQUET_EDGES = {"source": [70, 9, 5, 70], "target": [5, 5, 70, -8]}
 
 def test_vertices_without_a_label_leave_the_split(tables, caplog):
     vertices = VERTICES.replace(",val,", ",dev,") + "4,,train,1,1\n3,,Validation,1,1\n"
-    graph = tables(vertices, unlabelled="drop").open()
-    assert split_of(graph) == [[0], [1], [2]]
+    assert split_of(tables(vertices, unlabelled="drop").open()) == [[0], [1], [2]]
     assert "split: 2 vertices without a label neither train nor validate" in caplog.messages
 
 
@@ -93,8 +92,7 @@ def test_columns_without_a_name_are_no_features(tables, caplog):
     caplog.set_level(logging.INFO)
     edges = ",source,target\n0,70,5\n1,9,5\n"
     dataset = tables(INDEXED + "3,9,,,7,3\n", edges)
-    graph = dataset.open()
-    assert graph.features.tolist() == [[1], [3], [5], [7]]
+    assert dataset.open().features.tolist() == [[1], [3], [5], [7]]
     file = dataset.raw_path() / "vertices.csv"
     left_out = "'' (no name), 'Unnamed: 0' (no name)"
     assert f"{file}: no features, unless dataset.features names them: {left_out}" in caplog.messages
@@ -213,8 +211,7 @@ def test_a_feature_that_numbers_the_rows_is_warned_of(tables, caplog, number):
     rows = "".join(f"v{i},{i % 2},{number(i)},{i * i},{i / 2},{i % 19}\n" for i in range(20))
     vertices = f"id,label,row,a,b,c\n{rows}"
     edges = "source,target\nv0,v19\n"
-    dataset = tables(vertices, edges, split="random", memory_bytes=1 << 20)
-    dataset.open()
+    tables(vertices, edges, split="random", memory_bytes=1 << 20).open()
     (line,) = [line for line in caplog.messages if "numbers the rows" in line]
     assert "feature 'row' numbers the rows; if their order means nothing, leave" in line
     caplog.clear()
@@ -238,8 +235,7 @@ def test_names_and_texts_that_are_no_features_are_warned_of(tables, caplog):
     for line in wanted:
         assert any(each.startswith(line) for each in found), line
     caplog.clear()
-    named = ["label", "user_id", "code", "part"]
-    tables(vertices, edges, features=named, **options).open()
+    tables(vertices, edges, features=["label", "user_id", "code", "part"], **options).open()
     assert not [line for line in caplog.messages if "vertices.csv" in line]
 
 
@@ -366,8 +362,7 @@ def test_names_of_files_and_columns(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     rows = ["who group part height age name", "b 1 train 7 8 Bob", "a 0 valid 1 2 Ann"]
-    people = "\n".join([*rows, "c 0 test 3 4 Cem\n"]).replace(" ", "\t")
-    (raw / "people.tsv").write_text(people)
+    (raw / "people.tsv").write_text("\n".join([*rows, "c 0 test 3 4 Cem\n"]).replace(" ", "\t"))
     (raw / "knows.csv.gz").write_bytes(gzip.compress(b"id\tfrom\tto\tw\n1\tb\ta\t2.5\n"))
     graph = Tables(
         name="mine",
@@ -642,8 +637,7 @@ def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factor
         of_edges = [edges[row] for row in graph.edge_rows]
         assert [source for source, _ in of_edges] == graph.indices.tolist()
     expected = sorted((target, source) for source, target in edges)
-    found = [(v, u) for v, neighbors in enumerate(lists(graph)) for u in neighbors]
-    assert found == expected
+    assert [(v, u) for v, neighbors in enumerate(lists(graph)) for u in neighbors] == expected
     assert graph.features[:, 0].tolist() == numbers
     kept = read_ids(graph)
     assert (numbers if kept is None else kept.to_pylist()) == ids
@@ -924,13 +918,11 @@ def test_a_saved_graph_keeps_what_its_store_says(tables, tmp_path):
     assert read_classes(saved) == read_classes(graph) == ["buyer", "guest"]
     assert read_ids(saved).to_pylist() == ["x", "8", "9", "6"]
     assert all(check.problem is None for check in verify_store(saved.path))
-    others = replace(graph, features=np.ones((4, 3), np.float32))
-    others.save(tmp_path / "others")
+    replace(graph, features=np.ones((4, 3), np.float32)).save(tmp_path / "others")
     again = Graph.open(tmp_path / "others")
     assert (read_columns(again), read_scaling(again)) == (None, None)
     assert read_classes(again) == ["buyer", "guest"]
-    relabelled = replace(graph, labels=np.array([1, 1, 0, 0]))
-    relabelled.save(tmp_path / "relabelled")
+    replace(graph, labels=np.array([1, 1, 0, 0])).save(tmp_path / "relabelled")
     assert read_classes(Graph.open(tmp_path / "relabelled")) is None
 
 
@@ -1070,8 +1062,7 @@ def test_small_tables_take_little_memory(tmp_path, case):
 def test_long_names_of_classes(tables):
     names = ["x" * 60_000 + str(number) for number in range(24)]
     vertices = {"id": np.arange(24), "label": names, "a": np.ones(24)}
-    edges = {"source": [0], "target": [1]}
-    line = refusal(tables(vertices, edges, split="random"))
+    line = refusal(tables(vertices, {"source": [0], "target": [1]}, split="random"))
     assert "classes in column 'label' take over 1048576 bytes, number them" in line
 
 

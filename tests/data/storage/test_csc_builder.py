@@ -23,8 +23,7 @@ def spool(path: Path, memory_bytes: int, *, undirected: bool = False) -> EdgeSpo
 def test_edges_in_five_blocks(tmp_path, monkeypatch, memory_bytes, on_disk) -> None:
     monkeypatch.setattr(edge_spool, "_SLICE_EDGES", 10_000)
     monkeypatch.setattr(edge_spool, "_SLAB_EDGES", 30_000)
-    generator = np.random.Generator(np.random.Philox(0))
-    src, dst = generator.integers(NUM_VERTICES, size=(2, 400_000))
+    src, dst = np.random.Generator(np.random.Philox(0)).integers(NUM_VERTICES, size=(2, 400_000))
     edges = spool(tmp_path, memory_bytes)
     for first in range(0, len(src), 70_000):
         edges.add(src[first : first + 70_000], dst[first : first + 70_000])

@@ -240,8 +240,7 @@ def test_features_of_edges_of_too_many_vertices(tmp_path, monkeypatch):
 
 
 def test_a_graph_without_weights_is_as_before(tmp_path):
-    graph = write(tmp_path / "store")
-    assert graph.edge_weights is None
+    assert write(tmp_path / "store").edge_weights is None
     meta = json.loads((tmp_path / "store" / "meta.json").read_text())
     assert "edge_weights" not in meta["arrays"]
     assert not (tmp_path / "store" / "edge_weights.npy").exists()
@@ -523,8 +522,7 @@ def test_a_graph_without_labels_and_edges(writer, tmp_path):
 
 
 def test_multilabel(tmp_path):
-    labels = np.array([[1, 0], [1, 1], [0, 0]])
-    graph = write(tmp_path / "store", labels=labels)
+    graph = write(tmp_path / "store", labels=np.array([[1, 0], [1, 1], [0, 0]]))
     assert graph.multilabel
     assert graph.labels.dtype == np.uint8
     assert graph.num_classes == 2
