@@ -8,9 +8,9 @@ from gnnscale.cache import CachePlan, CacheTask, StaticCache
 from gnnscale.cache.build import choose_cheaper
 from gnnscale.graph import Graph
 
-#: Four vertices, each of which reads all others: rows of 8 bytes, lists of 3 neighbours.
+#: Four vertices, each of which reads all others: rows of 8 bytes, lists of 3 neighbors.
 LISTS = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-#: Of a batch of two seeds with one hop of all neighbours: 4 rows, 2 of them seeds, and a block of
+#: Of a batch of two seeds with one hop of all neighbors: 4 rows, 2 of them seeds, and a block of
 #: three offsets of 8 bytes and six local ids of 4.
 BLOCK_BYTES = 3 * 8 + 6 * 4
 
@@ -86,7 +86,6 @@ def test_a_plan_that_foretells_nothing_stays(graph_of: Make, make_task: Make) ->
 
 
 def test_what_the_host_moves_is_not_counted(graph_of: Make, make_task: Make) -> None:
-    """Every step is taken to move what the first one does."""
     for aggregated, exact in ((40, True), (8, False)):
         task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
         assert planned(task).exact == exact

@@ -113,7 +113,7 @@ def test_positions_without_a_cache_are_left_out(random_graph, make_task, name) -
 
 
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_the_bound_foretells_the_run_and_no_other_is_better(tasks, data) -> None:
     task = data.draw(tasks(max_budget=60))
     plan = policy("oracle_static").plan(task)
@@ -227,7 +227,7 @@ def replayed_look_ahead(
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_hits_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
     task = data.draw(tasks(max_budget=60))
     planner = belady(
@@ -258,7 +258,6 @@ def test_match_adds_what_the_batch_before_read(random_graph: Make, make_task: Ma
 
 
 def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
-    """Without a row in the cache it reads what a plan without caches does."""
     for samples in (True, False):
         task = make_task(graph_of(LISTS), [None, 0], request_bytes=4, samples=samples)
         plan = belady(predicted_epochs=None).plan(task)

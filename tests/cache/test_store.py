@@ -54,7 +54,7 @@ PLAN = CachePlan(
     planner="legion",
     cliques=((0, 2), (3,)),
     devices=(
-        # 0 and 3 are the neighbours of 2.
+        # 0 and 3 are the neighbors of 2.
         cache_of(0, "a", 100, ids(4, 1), ids(2), feature_bytes=16, topology_bytes=16),
         cache_of(
             *(2, "b", 50, ids(), ids(0, 1, 2, 3)),
@@ -420,7 +420,7 @@ def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) ->
 def test_places_that_no_plan_can_have(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"^cache_planner\.store=.*the file system's root"):
         NoCache(store="/")
-    for folder in (home, home / "graphs", home / "partitions", home / "cache_plans"):
+    for folder in (home, home / "cache_plans"):
         message = r"^cache_planner\.store=.*: expected a directory of its own, got "
         with pytest.raises(ConfigError, match=message):
             NoCache(store=str(folder))

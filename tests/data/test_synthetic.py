@@ -48,7 +48,7 @@ def test_rmat(adjacency):
     assert np.bincount(graph.labels).tolist() == [1000] * 5
 
 
-def test_rmat_trains_on_the_vertices_with_most_neighbours():
+def test_rmat_trains_on_the_vertices_with_most_neighbors():
     graph = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5).open()
     degrees = np.diff(graph.indptr)
     assert (len(graph.train_idx), len(graph.valid_idx)) == (80, 16)
@@ -113,7 +113,6 @@ def test_rmat_bad_quadrants(name, value):
     ],
 )
 def test_sizes_that_do_not_fit(dataset, leftovers):
-    """Noticed before anything is drawn."""
     message = (
         r"dataset.num_vertices=\d+, num_edges=\d+, num_features=\d+: needs [\d,.]+ GiB of memory, "
         r"and [\d,.]+ \wiB are available; [\d,.]+ GiB of disk, and [\d,.]+ \wiB are free"
@@ -124,7 +123,6 @@ def test_sizes_that_do_not_fit(dataset, leftovers):
 
 
 def test_many_classes_and_short_features():
-    """The oracle's table of scores is made in slices, and says the same."""
     sizes = {"num_vertices": 4000, "num_edges": 9000, "num_classes": 2000, "num_features": 1}
     graph = PlantedPartition(name="p", **sizes).open()
     assert graph.num_classes == 2000
@@ -132,7 +130,7 @@ def test_many_classes_and_short_features():
 
 
 def test_labels_are_smooth_over_edges():
-    """On a ring, neighbours share a class far more often than by chance; classes are balanced."""
+    """On a ring, neighbors share a class far more often than by chance; classes are balanced."""
     num_vertices = 10_000
     ring = np.arange(num_vertices)
     indices = np.stack([(ring - 1) % num_vertices, (ring + 1) % num_vertices], axis=1)

@@ -16,7 +16,7 @@ from gnnscale.partition.base import problem_of
 
 
 def graph_of(lists: list[list[int]], train: list[int]) -> Graph:
-    """The graph in which ``lists`` are the neighbours of each vertex, all of them labelled."""
+    """The graph in which ``lists`` are the neighbors of each vertex, all of them labelled."""
     num_vertices = len(lists)
     return Graph(
         name="tiny",
@@ -39,7 +39,7 @@ def assigned(graph: Graph, num_parts: int, num_hops: int, num_threads: int = 1) 
 
 def test_two_communities_by_hand() -> None:
     # Two triangles, and vertex 6, which sends to one vertex of each. Nobody hears of 7, which has
-    # a neighbour, nor of 8, which has none.
+    # a neighbor, nor of 8, which has none.
     lists = [[1, 2], [0, 2], [0, 1, 6], [4, 5, 6], [3, 5], [3, 4], [], [0], []]
     parts = assigned(graph_of(lists, [0, 1, 3, 5]), 2, 2)
     # 0 comes first. 1 has it in common with part 0; 3 and 5 have nothing, and part 1 is smaller.
@@ -57,7 +57,7 @@ def test_two_communities_by_hand() -> None:
 
 
 def test_replicas_are_shared_out_evenly() -> None:
-    # Every training vertex has the same 400 neighbours, each as near to either.
+    # Every training vertex has the same 400 neighbors, each as near to either.
     shared = list(range(3, 403))
     parts = assigned(graph_of([shared, shared, shared, *([] for _ in shared)], [0, 1, 2]), 3, 1)
     assert sorted(parts.owner[:3].tolist()) == [0, 1, 2]

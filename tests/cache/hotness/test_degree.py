@@ -33,7 +33,7 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
 
 
 def test_readers_over_what_is_read(graph_of: Make) -> None:
-    # In three lists with two neighbours, in two with three, in two with none, in none with two.
+    # In three lists with two neighbors, in two with three, in two with none, in none with two.
     found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
     assert found.dtype == np.float32
     assert found.tolist() == [3 / 2, np.float32(2 / 3), 2, 0]

@@ -177,7 +177,9 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize(
+    "ratio", [0.2, *(pytest.param(ratio, marks=pytest.mark.long) for ratio in (0.05, 0.5))]
+)
 def test_every_policy_hits_as_foretold(real_graphs, make_task, ratio) -> None:
     """Within a point, and Legion's transactions within 5 %, over a run of five epochs."""
     for graph in real_graphs:

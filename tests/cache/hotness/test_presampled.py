@@ -136,7 +136,6 @@ def test_octaves_are_corrected_apart() -> None:
 
 @pytest.mark.parametrize("batches", [1, 4])
 def test_a_model_without_error_is_believed(batches: int) -> None:
-    """However far counts are off by chance."""
     rng = np.random.default_rng(0)
     rate = rng.uniform(1, 20, 50_000)
     counts, half = counted(rng, rate, batches)

@@ -101,7 +101,6 @@ def test_damaged_member(tmp_path):
 
 
 def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
-    """The content is right, and the archive says that it should be other content."""
     for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
         path = tmp_path / "x.npz"
         np.savez(path, a=np.arange(5), b=np.arange(6).reshape(2, 3))

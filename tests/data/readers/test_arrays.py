@@ -201,7 +201,6 @@ def test_edges_and_their_features_in_slices_of_other_lengths(tmp_path, monkeypat
 
 
 def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
-    """Edges of several slices, with weights; parallel edges are kept by both."""
     generator = np.random.default_rng(0)
     src, dst = generator.integers(1000, size=(2, 300_000))
     weights = generator.random(300_000).astype(np.float32)
@@ -436,7 +435,7 @@ def test_by_hand_arrays_needs() -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [5_000_000, 200_000_000], ids=["on disk", "in memory"])
-@pytest.mark.parametrize(("weighted", "width"), [(False, 0), (True, 0), (True, 2)])
+@pytest.mark.parametrize(("weighted", "width"), [(False, 0), (True, 2)])
 def test_preparing_takes_no_more(tmp_path, weighted, width, memory_bytes) -> None:
     needs = replace(NEEDS, num_edges=3_000_000, weighted=weighted, memory_bytes=memory_bytes)
     needs = replace(needs, num_edge_rows=3_000_000 * (width > 0), num_edge_features=width)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from gnnscale.data import Snap
 
 
 def lists(graph):
-    """In-neighbours of each vertex."""
+    """In-neighbors of each vertex."""
     return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
 
 
@@ -95,6 +96,15 @@ def test_musae_words_and_new_ids(prepared_in):
     assert graph.labels.tolist() == [0, 1, 1]
     assert graph.features.tolist() == [[0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]
     assert lists(graph) == [[1], [0, 2], [1]]
+
+
+def test_musae_archives_read_as_what_they_unpack_to(prepared_in):
+    raw, dataset = prepared_in("musae_zip")
+    graph = dataset.open()
+    assert replace(dataset, raw=str(raw)).open().content == graph.content
+    with zipfile.ZipFile(raw / "toy.zip") as members:
+        members.extractall(raw / "unpacked")
+    assert replace(dataset, raw=str(raw / "unpacked")).open().content == graph.content
 
 
 def test_musae_words_keep_their_numbers(prepared_in):

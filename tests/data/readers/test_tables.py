@@ -55,8 +55,8 @@ def lists(graph):
     return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
 
 
-def split_of(graph):
-    return [ids.tolist() for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)]
+def split_of(part):
+    return [ids.tolist() for ids in (part.train_idx, part.valid_idx, part.test_idx)]
 
 
 def change_meta(graph, change):
@@ -191,8 +191,7 @@ def test_masks_of_edges(tables):
     edges = "source,target,y,train_mask,val_mask,test_mask\n"
     edges += "70,5,1,1,0,0\n9,5,0,0,1,0\n5,70,1,0,0,1\n70,-8,0,0,0,0\n"
     labels = tables(edges=edges, edge_label="y").open().edge_labels
-    split = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
-    assert [rows.tolist() for rows in split] == [[0], [1], [2]]
+    assert split_of(labels.split) == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize(
@@ -226,34 +225,30 @@ def test_names_and_texts_that_are_no_features_are_warned_of(tables, caplog):
     options = {"label": "y", "split": "random"}
     tables(vertices, edges, **options).open()
     found = [line.partition("vertices.csv: ")[2] for line in caplog.messages]
-    wanted = (
+    for warning in (
         "'label' is by name a label, and among the features",
         "'user_id' is by name an id, and a number among the features",
         "feature 'code' has another text in each row, as an id has",
         "feature 'part' holds words of a split; dataset.split_column reads it",
-    )
-    for line in wanted:
-        assert any(each.startswith(line) for each in found), line
+    ):
+        assert any(line.startswith(warning) for line in found), warning
     caplog.clear()
     tables(vertices, edges, features=["label", "user_id", "code", "part"], **options).open()
     assert not [line for line in caplog.messages if "vertices.csv" in line]
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_masks_of_other_types(tables, kind):
+def test_masks_are_numbers_not_texts(tables):
     edges = "source,target\n70,5\n"
-    masks = ("train_mask", "val_mask", "test_mask")
-    if kind == "csv":
-        assert split_of(tables(MASKED.format("1.0", "1.0", "1.0"), edges).open()) == [[0], [1], [2]]
-        return
-    table = {"id": [70, 5, -8], "label": [0, 1, 1], "a": [1, 3, 5]}
-    words = table | {name: [str(i == j) for j in range(3)] for i, name in enumerate(masks)}
-    line = refusal(tables(words, edges))
+    graph = tables(MASKED.format("1.0", "1.0", "1.0"), edges).open()
+    assert split_of(graph) == [[0], [1], [2]]
+    masks = enumerate(("train_mask", "val_mask", "test_mask"))
+    words = {name: [str(i == j) for j in range(3)] for i, name in masks}
+    table = {"id": [70, 5, -8], "label": [0, 1, 1], "a": [1, 3, 5]} | words
+    line = refusal(tables(table, edges, name="words"))
     assert "column 'train_mask' holds large_string, a mask is of booleans, or of 1 and 0" in line
 
 
 def test_vertices_may_have_no_features(tables):
-    """The table has no column for them, or the options name no column."""
     found = [
         tables(vertices="id,label,split\n70,0,train\n5,1,val\n-8,1,TEST\n9,,\n").open(),
         tables(features=[]).open(),
@@ -352,32 +347,16 @@ def test_without_labels(tables):
     assert split_of(graph) == [[], [], []]
 
 
-def test_random_split(tables):
-    vertices = "id,label,x\n" + "".join(f"v{i},{i % 2},{i}\n" for i in range(20))
-    graph = tables(vertices, "source,target\nv0,v19\n", split="random").open()
-    assert [len(part) for part in split_of(graph)] == [12, 4, 4]
-
-
 def test_names_of_files_and_columns(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     rows = ["who group part height age name", "b 1 train 7 8 Bob", "a 0 valid 1 2 Ann"]
     (raw / "people.tsv").write_text("\n".join([*rows, "c 0 test 3 4 Cem\n"]).replace(" ", "\t"))
     (raw / "knows.csv.gz").write_bytes(gzip.compress(b"id\tfrom\tto\tw\n1\tb\ta\t2.5\n"))
-    graph = Tables(
-        name="mine",
-        raw=str(raw),
-        vertices="people.tsv",
-        edges="knows.csv.gz",
-        id="who",
-        label="group",
-        split_column="part",
-        features=["age", "height"],
-        source="from",
-        target="to",
-        weight="w",
-        delimiter="tab",
-    ).open()
+    columns = {"id": "who", "label": "group", "split_column": "part", "features": ["age", "height"]}
+    of_edges = {"edges": "knows.csv.gz", "source": "from", "target": "to", "weight": "w"}
+    options = {"vertices": "people.tsv", "delimiter": "tab", **columns, **of_edges}
+    graph = Tables(name="mine", raw=str(raw), **options).open()
     assert lists(graph) == [[], [0], []]
     assert graph.features.tolist() == [[8, 7], [2, 1], [4, 3]]
     assert graph.edge_weights.tolist() == [2.5]
@@ -471,8 +450,7 @@ def test_edges_have_no_features_unless_they_are_named(tables):
             PARQUET_EDGES | {"x": ["a", "1", "2", None]},
             ["x"],
             "parquet: column 'x': expected numbers or texts, got numbers and the text 'a'; "
-            "if all are categories, set "
-            "dataset.edge_categories=[x]",
+            "if all are categories, set dataset.edge_categories=[x]",
         ),
         (
             PARQUET_EDGES | {"x": pa.array([None] * 4, pa.string())},
@@ -524,8 +502,7 @@ def test_labels_of_edges(tables, features):
     assert (labels.num_classes, labels.metric) == (2, "accuracy")
     assert read_classes(graph, edges=True) == ["no", "yes"]
     assert read_classes(graph) is None
-    rows = (labels.split.train_idx, labels.split.valid_idx, labels.split.test_idx)
-    assert [part.tolist() for part in rows] == [[0], [1], [3]]
+    assert split_of(labels.split) == [[0], [1], [3]]
     assert graph.edges.ends.tolist() == [[0, 1], [3, 1], [1, 0], [0, 2]]
     assert split_of(graph) == [[0], [1], [2]]
     assert graph.num_edge_features == (0 if features is None else 1)
@@ -540,9 +517,7 @@ def test_values_of_edges_of_vertices_without_labels(tables):
     graph = tables(vertices, edges, edge_label="gain", **options).open()
     np.testing.assert_array_equal(graph.edge_labels.labels, np.float32([0.5, np.nan, 2, 3]))
     assert (graph.edge_labels.metric, graph.num_classes, len(graph.train_idx)) == ("rmse", 0, 0)
-    split = graph.edge_labels.split
-    known = np.concatenate([split.train_idx, split.valid_idx, split.test_idx])
-    assert sorted(known.tolist()) == [0, 2, 3]
+    assert sorted(np.concatenate(split_of(graph.edge_labels.split))) == [0, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -606,10 +581,9 @@ def test_features_in_lists(tables, kind, stored):
     assert graph.features.tolist() == rows
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.data())
 def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factory, data):
-    """Whatever the format, the size of batches, and the type of the ids."""
     id_type = st.integers(-(2**63), 2**63 - 1), st.from_regex(r"[a-zé ]{1,9}", fullmatch=True)
     kinds = [st.lists(each, unique=True, min_size=3, max_size=50) for each in id_type]
     ids = data.draw(st.one_of(kinds))
@@ -645,7 +619,6 @@ def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factor
 
 @pytest.mark.long
 def test_many_batches_of_csv(tmp_path):
-    """Rows keep their order and numbers over the borders of blocks and files."""
     generator = np.random.Generator(np.random.Philox(0))
     ids = generator.permutation(40_000) * 1_000_003
     ends = generator.integers(len(ids), size=(2, 100_000))
@@ -712,8 +685,7 @@ def columns(**changed):
         (
             VERTICES + "4,0,,1,tall\n",
             "csv: column 'b': expected numbers or texts, got numbers and the text 'tall'; "
-            "if all are categories, set "
-            "dataset.categories=[b]",
+            "if all are categories, set dataset.categories=[b]",
         ),
         (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers or"),
         (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
@@ -1048,7 +1020,14 @@ print(pyarrow.default_memory_pool().max_memory())
 """
 
 
-@pytest.mark.parametrize("case", BOMBS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "ids",
+        "ends of edges",
+        *(pytest.param(case, marks=pytest.mark.long) for case in ("labels", "split")),
+    ],
+)
 def test_small_tables_take_little_memory(tmp_path, case):
     make, message = BOMBS[case]
     raw = write(tmp_path / "raw", *make())

@@ -77,7 +77,6 @@ def test_another_time_and_the_same_content(raw, options, leftovers):
 
 
 def test_record_that_cannot_be_refreshed(raw, monkeypatch):
-    """A store that others own is used all the same."""
     dataset = ring(raw)
     store = dataset.prepare()
     os.utime(raw / "ring.txt", ns=(1, 12345))
@@ -281,7 +280,6 @@ def open_late(raw, results):
 
 
 def test_processes_that_find_another_content_at_once(raw, forked):
-    """One prepares the store anew, the others wait for it, and all see the new one."""
     ring(raw).prepare()
     (raw / "ring.txt").write_text(EDGES + "0 9\n")
     assert sorted(forked(3, open_late, raw), key=str) == [61, 61, 61, "read"]

@@ -122,7 +122,6 @@ def test_a_flipped_bit(store, name):
 )
 @pytest.mark.parametrize("slice_bytes", [64 << 20, 4, 36])
 def test_values_that_no_graph_has(store, slice_bytes, name, place, value, message):
-    """With the right checksum, and however the arrays are cut into slices."""
     change(store, name, place, value)
     (found,) = problems(store, slice_bytes=slice_bytes)
     assert found.startswith(f"{store / name}.npy: {message}")

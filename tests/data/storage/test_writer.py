@@ -60,7 +60,7 @@ def test_tiny_graph(tmp_path):
 
 
 def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
-    """Return neighbours and weights of each vertex, as they are stored."""
+    """Return neighbors and weights of each vertex, as they are stored."""
     src, dst = np.array(edges, np.int64).reshape(-1, 2).T
     with StoreWriter(path, options) as writer:
         writer.set_num_vertices(num_vertices, source="raw")
@@ -91,7 +91,7 @@ def test_weights_of_edges(tmp_path, options, expected):
 
 
 def rows_of_lists(path, options, edges, *, weights=None, num_vertices=3, cuts=()):
-    """Return neighbours of each vertex with the rows, and perhaps weights, of their edges.
+    """Return neighbors of each vertex with the rows, and perhaps weights, of their edges.
 
     Edge ``i`` has the features ``[i, -i]``; they are compared with what is stored.
     """
@@ -246,20 +246,15 @@ def test_a_graph_without_weights_is_as_before(tmp_path):
     assert not (tmp_path / "store" / "edge_weights.npy").exists()
 
 
+BAD_WEIGHT = "expected a weight of at least 0 in the range of float32,"
+
+
 @pytest.mark.parametrize(
     ("before", "weights", "message"),
     [
-        ([1, 1], [1, -1], "raw: edge 1: expected a weight of at least 0 in the range of float32,"),
-        (
-            [1, 1],
-            [np.nan, 1],
-            "raw: edge 0: expected a weight of at least 0 in the range of float32,",
-        ),
-        (
-            [1, 1],
-            [1, 1e39],
-            "raw: edge 1: expected a weight of at least 0 in the range of float32,",
-        ),
+        ([1, 1], [1, -1], f"raw: edge 1: {BAD_WEIGHT}"),
+        ([1, 1], [np.nan, 1], f"raw: edge 0: {BAD_WEIGHT}"),
+        ([1, 1], [1, 1e39], f"raw: edge 1: {BAD_WEIGHT}"),
         ([1, 1], [1], "raw: 1 weights for 2 edges"),
         ([1, 1], None, "raw: edges have no weights, those before have some"),
         (None, [1, 1], "raw: edges have weights, those before have none"),
@@ -532,6 +527,9 @@ NAN, INFINITE = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
 NAN[1, 0], INFINITE[2, 1] = np.nan, np.inf
 
 
+BAD_TARGET = "raw: label of vertex 1: expected a number in the range of float32,"
+
+
 def targets(labels):
     return {"labels": np.array(labels, np.float64), "metric": "rmse"}
 
@@ -564,14 +562,7 @@ def targets(labels):
         ({"labels": np.array([-1, -1, -1])}, "no vertex has a label"),
         ({"labels": np.array([0, 1, -1])}, "vertex 2 of the train split has no label"),
         ({"num_classes": 2**20 + 1}, "raw: expected up to 1048576 classes, got 1048577"),
-        (
-            targets([0.5, np.inf, 1]),
-            "raw: label of vertex 1: expected a number in the range of float32,",
-        ),
-        (
-            targets([0.5, 1e300, 1]),
-            "raw: label of vertex 1: expected a number in the range of float32,",
-        ),
+        *((targets([0.5, large, 1]), BAD_TARGET) for large in (np.inf, 1e300)),
         (targets([np.nan] * 3), "raw: no vertex has a label"),
         (targets([0.5, 1]), "raw: 2 labels for 3 vertices"),
         (targets([np.nan, 1, 1]), "raw: vertex 0 of the valid split has no label"),
@@ -626,7 +617,6 @@ def test_rows_that_are_too_long(writer, num_features):
 
 
 def test_features_that_the_disk_cannot_hold(tmp_path, monkeypatch):
-    """Noticed before anything is written."""
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with StoreWriter(tmp_path, StoreOptions()) as writer:

@@ -130,7 +130,7 @@ def test_parts_may_have_sizes_of_their_own(communities: Graph) -> None:
 
 
 def test_what_cannot_be_balanced_is_noted(make_graph: Make) -> None:
-    """A star: its centre has half of the edges, and each of three parts may have a third."""
+    """A star: its center has half of the edges, and each of three parts may have a third."""
     pytest.importorskip("mtkahypar")
     star = [pair for leaf in range(1, 13) for pair in ((0, leaf), (leaf, 0))]
     parts = MtKaHyPar().assign(make_graph(star, 13, [1, 2, 3]), num_parts=3, **OPTIONS)
