@@ -117,7 +117,7 @@ def test_the_window_is_kept() -> None:
     assert belady.num_expected == 2
 
 
-def test_what_is_not_expected_is_not_served() -> None:
+def test_unexpected_batches_are_refused() -> None:
     belady = belady_of()
     for call in (belady.look_up, belady.advance):
         with pytest.raises(ValueError, match="vertices: no batch is expected"):

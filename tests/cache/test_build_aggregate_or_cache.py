@@ -42,13 +42,14 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
         (23, 4, True),
     ],
 )
-def test_what_moves_less_is_taken(graph_of, make_task, aggregated, num_rows, chosen) -> None:
+def test_cheaper_of_aggregates_and_cache_is_chosen(
+    graph_of, make_task, aggregated, num_rows, chosen
+) -> None:
     plan = planned(task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated))
     (cache,) = plan.devices
     assert cache.batch_bytes.aggregated == 2 * aggregated
     assert cache.batch_bytes.cached == 8 * (4 - num_rows) + BLOCK_BYTES
-    assert cache.host_aggregates == chosen
-    assert len(cache.features) == (0 if chosen else num_rows)
+    assert (cache.host_aggregates, len(cache.features)) == (chosen, 0 if chosen else num_rows)
     assert cache.num_bytes == (0 if chosen else 8 * num_rows)
     (told,) = plan.predicted
     if chosen:

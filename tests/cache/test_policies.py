@@ -95,8 +95,7 @@ def test_no_memory_and_all_memory(graph_of: Make, make_task: Make, name: str) ->
         plan = policy(name).plan(task)
         total = plan.predicted_total
         assert (plan.planner, plan.exact) == (name, False)  # two devices split the seeds
-        assert total.feature_hit_rate == (1 if num_rows else 0)
-        assert total.topology_hit_rate == 0
+        assert (total.feature_hit_rate, total.topology_hit_rate) == (1 if num_rows else 0, 0)
         assert total.link_bytes == total.rows[-1] * 8
         assert sum(map(len, kept(plan))) == num_rows * (1 if policy(name).shares else 2)
         assert all(not len(each.topology) for each in plan.devices)
@@ -267,7 +266,7 @@ def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
         assert plan.predicted[0].lists == (0, 0, 0)
 
 
-def test_what_is_planned(random_graph: Make, make_task: Make) -> None:
+def test_look_ahead_caches_follow_budgets(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 800, 1 << 50], cliques=[(1, 2)])
     plan = belady(predicted_epochs=0).plan(task)
     assert (plan.planner, plan.cliques, plan.alpha) == ("belady", ((1,), (2,)), None)
@@ -392,7 +391,7 @@ def test_reads_are_added_up(parted: CacheTask) -> None:
     assert not np.array_equal(run.sum_rows([0]), first.sum_rows([0]))
 
 
-def test_what_parts_do_not_have_is_cold(graph_of: Make, make_task: Make) -> None:
+def test_vertices_outside_a_part_are_cold(graph_of: Make, make_task: Make) -> None:
     graph = graph_of([[2], [2, 3], [3], []])
     no = UNREACHED
     hops = np.array([[0, no, 1, no], [no, 0, 1, 1]], np.uint8)

@@ -53,7 +53,7 @@ def test_store_path(home):
     assert raw[0] != raw[1]
 
 
-def test_home_of_nobody(monkeypatch):
+def test_home_of_an_unknown_user_is_refused(monkeypatch):
     monkeypatch.setenv("GNNSCALE_HOME", "~nobody-of-that-name/x")
     with pytest.raises(ConfigError, match=r"GNNSCALE_HOME=~nobody-of-that-name/x: "):
         small().open()

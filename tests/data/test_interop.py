@@ -36,11 +36,9 @@ def test_weights_and_numbers_follow_their_edges():
     src, dst = np.array([2, 0, 1, 0, 0]), np.array([1, 1, 0, 1, 2])
     weights = [0.5, 3, 0, 2, 1]
     graph = from_arrays((src, dst), X, edge_weights=weights, number_edges=True)
-    assert graph.indptr.tolist() == [0, 1, 4, 5]
-    assert graph.indices.tolist() == [1, 0, 0, 2, 0]
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 4, 5], [1, 0, 0, 2, 0])
     assert graph.edge_weights.tolist() == [0, 3, 2, 0.5, 1]
-    assert graph.edge_weights.dtype == np.float32
-    assert graph.edge_ids.tolist() == [2, 1, 3, 0, 4]
+    assert (graph.edge_weights.dtype, graph.edge_ids.tolist()) == (np.float32, [2, 1, 3, 0, 4])
     assert graph.edge_ids.dtype == np.int64
     plain = from_arrays((src, dst), X)
     assert plain.edge_weights is None
@@ -57,8 +55,7 @@ EDGE_FEATURES = np.array([[5, 1], [6, 2], [7, 3], [8, 4]], np.float32)
 
 def test_features_of_edges_stay_and_rows_follow_their_edges():
     graph = from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES)
-    assert graph.indices.tolist() == [1, 0, 2, 0]
-    assert graph.edge_rows.tolist() == [2, 1, 0, 3]
+    assert (graph.indices.tolist(), graph.edge_rows.tolist()) == ([1, 0, 2, 0], [2, 1, 0, 3])
     assert graph.edge_rows.dtype == np.uint32
     assert np.shares_memory(graph.edge_features, EDGE_FEATURES)
     assert (graph.num_edge_features, graph.edge_weights, graph.edge_ids) == (2, None, None)
@@ -535,8 +532,7 @@ def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None
     assert order.tolist() == expected
     assert indptr.tolist() == [0, *np.cumsum(np.bincount(dst, minlength=6))]
     lists = in_neighbors(src, dst, 6)
-    assert lists[0].tolist() == indptr.tolist()
-    assert lists[1].tolist() == src[order].tolist()
+    assert (lists[0].tolist(), lists[1].tolist()) == (indptr.tolist(), src[order].tolist())
     assert lists[1].dtype == dtype
     np.testing.assert_array_equal(given, before)
 

@@ -245,7 +245,7 @@ def test_whole_floats_are_warned_of_unless_a_metric_is_given(caplog) -> None:
     assert "makes them classes" not in caplog.messages[0]
 
 
-def test_what_is_understood_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_kinds_of_labels_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     from_arrays((SRC, DST), X, np.array([1.0, 0, 2, 1, np.nan]))
     from_arrays((SRC, DST), X, TARGETS)

@@ -106,7 +106,7 @@ def test_rows_of_another_length_are_other_content(random_graph: Any, tmp_path: P
     assert len(contents) == 2
 
 
-def test_what_is_not_quantized(random_graph: Any) -> None:
+def test_bad_quantization_is_refused(random_graph: Any) -> None:
     graph = random_graph(num_features=2)
     with one_line("float16", "allowed are int8 and int4", error=GraphError):
         graph.with_quantized_features("float16")

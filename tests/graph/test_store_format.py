@@ -60,7 +60,7 @@ def same(one: Graph, other: Graph) -> None:
         {"train_idx": None, "valid_idx": None, "test_idx": None},
     ],
 )
-def test_what_is_saved_is_opened(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_saved_graphs_are_opened(tmp_path: Path, changes: dict[str, Any]) -> None:
     graph = tiny(**changes)
     path = tmp_path / "new" / "store"
     graph.save(path)
@@ -78,7 +78,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
         tiny().save(tmp_path / "store")
 
 
-def test_another_process_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_of_a_faster_process_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.rename
 
     def late(self: Path, target: Path) -> Path:
@@ -89,8 +89,7 @@ def test_another_process_was_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Path, "rename", late)
     with pytest.raises(GraphError, match="Directory not empty"):
         tiny().save(tmp_path / "store")
-    assert os.listdir(tmp_path) == ["store"]
-    assert os.listdir(tmp_path / "store") == ["something"]
+    assert (os.listdir(tmp_path), os.listdir(tmp_path / "store")) == (["store"], ["something"])
 
 
 def with_rows(rows: list[int], num_rows: int, width: int = 2) -> Graph:
@@ -127,7 +126,7 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
         (with_rows([0] * 4, 1, 0), "/edge_features.npy: 0 features an edge, allowed are 1 to 6"),
     ],
 )
-def test_what_no_store_may_hold(tmp_path: Path, graph: Graph, message: str) -> None:
+def test_invalid_graphs_are_not_saved(tmp_path: Path, graph: Graph, message: str) -> None:
     with pytest.raises(GraphError, match=f"^{tmp_path}/store{message}") as error:
         graph.save(tmp_path / "store")
     assert str(error.value).isprintable()
@@ -169,7 +168,7 @@ AS_USER = ("setpriv", f"--bounding-set={WITHOUT}", f"--inh-caps={WITHOUT}")
 
 
 @pytest.mark.parametrize("closed", ["features.npy", "."])
-def test_what_may_not_be_read_is_not_to_be_made_again(closed: str, tmp_path: Path) -> None:
+def test_unreadable_files_are_named(closed: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
     tiny().save(path)
     (path / closed).chmod(0)

@@ -62,7 +62,7 @@ def parts(**fields: Any) -> Parts:
     return Parts(**{"num_parts": 2, "owner": OWNER, **fields})
 
 
-def test_what_is_as_it_should_be(graph: Graph) -> None:
+def test_valid_parts_have_no_problem(graph: Graph) -> None:
     whole = {"owner": None}
     for fields in ({}, {"hops": HOPS, "num_hops": 1}, whole, whole | {"columns": ((0, 1), (1, 2))}):
         assert problem_of(parts(**fields), graph) is None
@@ -93,7 +93,7 @@ def test_what_is_as_it_should_be(graph: Graph) -> None:
         ),
     ],
 )
-def test_what_is_not(graph, fields, problem, monkeypatch) -> None:
+def test_invalid_parts_have_a_problem(graph, fields, problem, monkeypatch) -> None:
     monkeypatch.setattr("gnnscale.partition.base._SLICE_VERTICES", 2)
     assert problem in (problem_of(parts(**fields), graph) or "")
 
@@ -106,7 +106,7 @@ def test_what_is_not(graph, fields, problem, monkeypatch) -> None:
         ("divides", "edges", "Dealt.divides=edges"),
     ],
 )
-def test_what_a_class_of_the_users_cannot_say(attribute, value, line, monkeypatch) -> None:
+def test_class_attributes_are_checked(attribute, value, line, monkeypatch) -> None:
     monkeypatch.setattr(own_parts.Dealt, attribute, value)
     with one_line(line):
         own_parts.Dealt()

@@ -111,7 +111,7 @@ def test_code_of_the_user_that_has_changed_makes_another(
     assert make(dealt(), graph) != first
 
 
-def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
+def test_store_option_names_the_folder(tmp_path: Path, random_graph: Make) -> None:
     graph, store = random_graph(), str(tmp_path / "mine")
     path = make(Random(store=store), graph)
     assert path == tmp_path / "mine"
@@ -129,7 +129,7 @@ def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
+def test_other_folders_are_not_replaced(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     said = (
@@ -142,7 +142,7 @@ def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, f
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
-def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) -> None:
+def test_interruption_leaves_nothing(tiny_graph: Graph, home: Path) -> None:
     parts = Parts(num_parts=2, owner=None)
     with pytest.raises(KeyboardInterrupt):
         make(given(parts, interrupted=True), tiny_graph, 2)
@@ -151,7 +151,7 @@ def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) 
     assert list((home / "partitions").iterdir()) == []
 
 
-def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
+def test_wrong_parts_of_a_partitioner_are_refused(tiny_graph: Graph) -> None:
     owner, hops = np.array([0, 1, 1, 1, 1], np.int16), np.array([[0] + [9] * 4, [9] + [0] * 4])
     far = Parts(num_parts=2, owner=owner, hops=hops.astype(np.uint8), num_hops=9)
     for parts, said in (
@@ -163,12 +163,12 @@ def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("num_parts", [0, 1025])
-def test_numbers_of_parts_that_nobody_has(tiny_graph: Graph, num_parts: int) -> None:
+def test_num_parts_has_limits(tiny_graph: Graph, num_parts: int) -> None:
     with pytest.raises(ConfigError, match=rf"^partitioner\.num_parts={num_parts}: must be"):
         make(Hash(), tiny_graph, num_parts)
 
 
-def test_what_it_takes_is_said_before_and_measured(tiny_graph, caplog) -> None:
+def test_cost_is_predicted_and_measured(tiny_graph, caplog) -> None:
     caplog.set_level(logging.INFO)
     config = given(Parts(num_parts=2, owner=None), child_bytes=1 << 50, needs=1 << 30)
     figures = read_partition(make(config, tiny_graph, 2), tiny_graph).figures
@@ -181,7 +181,7 @@ def test_what_it_takes_is_said_before_and_measured(tiny_graph, caplog) -> None:
 
 
 @pytest.mark.parametrize("needs", [7 << 30, 17 << 30])
-def test_memory_that_there_is_not(tiny_graph, needs, caplog, monkeypatch) -> None:
+def test_too_little_memory_is_warned_of_or_refused(tiny_graph, needs, caplog, monkeypatch) -> None:
     machine = dataclasses.replace(
         module.hardware.find_machine(),
         memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30),

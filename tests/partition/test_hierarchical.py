@@ -14,7 +14,7 @@ OPTIONS: dict[str, Any] = {"num_hops": 2, "num_threads": 2}
 
 @pytest.fixture(scope="module")
 def many(random_graph: Make) -> Graph:
-    return random_graph(2_000, 10_000)
+    return random_graph(4_000, 20_000)
 
 
 @pytest.mark.parametrize(

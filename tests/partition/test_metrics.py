@@ -94,7 +94,7 @@ def test_a_graph_without_edges_has_no_share_of_them(tiny_graph: Graph) -> None:
     assert found.replication_factor == 1.0
 
 
-def test_what_looking_takes_grows_with_the_graph(random_graph: Make) -> None:
+def test_memory_of_metrics_grows_with_the_graph(random_graph: Make) -> None:
     graph = random_graph()
     assert examine_bytes(graph, 4) > graph.topology_bytes
     assert examine_bytes(graph, 64) > examine_bytes(graph, 4)
@@ -156,7 +156,7 @@ def test_counts_are_those_of_sets(case, slice_edges, max_bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 5])
-def test_an_id_that_no_vertex_has(tiny_graph: Graph, bad: int) -> None:
+def test_ids_out_of_range_are_refused(tiny_graph: Graph, bad: int) -> None:
     indices, owner = tiny_graph.indices.copy(), np.zeros(5, np.int16)
     indices[3] = bad
     graph = dataclasses.replace(tiny_graph, indices=indices)

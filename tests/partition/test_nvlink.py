@@ -73,7 +73,7 @@ def test_matrices_are_read(text: str, tmp_path: Path) -> None:
         ("0\n" * 1025, "expected at most 1,024 GPUs, got 1,025"),
     ],
 )
-def test_what_is_no_matrix_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_matrices_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "links").write_text(text)
     with pytest.raises(ConfigError, match=f"^partitioner.nvlink=.*links: {message}") as caught:
         read_links(tmp_path / "links")

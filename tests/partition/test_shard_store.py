@@ -147,7 +147,7 @@ def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempP
         assert problems(folder / str(index)) == []
 
 
-def test_what_exists_is_left_alone(graph: Graph, parts: Parts, stores: list[Path]) -> None:
+def test_existing_store_is_not_replaced(graph: Graph, parts: Parts, stores: list[Path]) -> None:
     before = (stores[0] / "meta.json").read_bytes()
     with pytest.raises(GraphError, match="part-0: exists already"):
         write_part(graph, parts, 1, stores[0])
@@ -164,7 +164,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_has_no_parts_of_its_own(graph, parts, stores, tmp_path) -> None:
+def test_parts_without_a_halo_are_refused(graph, parts, stores, tmp_path) -> None:
     hashed = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     with pytest.raises(ValueError, match="expected parts with hops"):
         write_part(graph, hashed, 0, tmp_path / "part")

@@ -130,7 +130,7 @@ def test_a_vertex_that_no_machine_has_is_refused(owner, problem, tmp_path) -> No
         ShardedFeatures(rows, np.array(owner, np.int16), **options)
 
 
-def test_what_has_no_owners_is_refused(graph: Graph, tmp_path: Path) -> None:
+def test_parts_without_owners_are_refused(graph: Graph, tmp_path: Path) -> None:
     message = r"part_stores=rows: expected a partitioner that assigns each"
     with pytest.raises(GraphError, match=message):
         write(graph, divided(P3(), graph, 2), tmp_path)

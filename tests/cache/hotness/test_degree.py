@@ -19,8 +19,7 @@ def test_lists_that_a_vertex_is_in_are_counted(graph_of, monkeypatch) -> None:
     for num_entries in (1, 3, 100):
         monkeypatch.setattr(module, "_SLICE_ENTRIES", num_entries)
         found = out_degree(graph)
-        assert found.dtype == np.int32
-        assert found.tolist() == [0, 3, 2, 2]
+        assert (found.dtype, found.tolist()) == (np.int32, [0, 3, 2, 2])
 
 
 @pytest.mark.parametrize("bad", [-1, 4])
@@ -35,8 +34,7 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
 def test_readers_over_what_is_read(graph_of: Make) -> None:
     # In three lists with two neighbors, in two with three, in two with none, in none with two.
     found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
-    assert found.dtype == np.float32
-    assert found.tolist() == [3 / 2, np.float32(2 / 3), 2, 0]
+    assert (found.dtype, found.tolist()) == (np.float32, [3 / 2, np.float32(2 / 3), 2, 0])
 
 
 def num_iterations(damping: float) -> int:

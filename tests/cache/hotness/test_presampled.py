@@ -48,8 +48,7 @@ def test_batches_are_counted_read_by_read(random_graph, make_task, num_threads) 
         assert found.lists_of(device).tolist() == lists
         assert found.rows_of(device).dtype == found.lists_of(device).dtype == np.int32
         assert found.of(device).num_rows == sum(rows)
-        assert found.num_list_reads(device) == sum(lists)
-        assert found.of(device).num_batches == 16
+        assert (found.num_list_reads(device), found.of(device).num_batches) == (sum(lists), 16)
 
 
 def test_counts_by_hand(graph_of: Make, make_task: Make) -> None:

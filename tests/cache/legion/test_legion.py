@@ -97,8 +97,7 @@ def test_a_hub_does_not_keep_others_out(graph_of: Make, make_task: Make, reading
     """List 3, the hottest, has 20 bytes, more than the memory; lists 0 and 1 have 16 and 12."""
     plan = Legion(alpha=1.0).plan(reading(make_task(graph_of(LISTS), [19]), READS[0]))
     assert kept(plan) == [([0], [])]
-    assert plan.alphas == (16 / 19,)
-    assert plan.predicted[0].lists == (4, 12)
+    assert (plan.alphas, plan.predicted[0].lists) == ((16 / 19,), (4, 12))
     # The cost model says the same: of 16 reads without a cache 12 are left.
     assert plan.curve[100].n_t == 12
 
@@ -238,8 +237,7 @@ def test_empty_lists_are_read_and_may_be_kept(graph_of: Make, make_task: Make) -
     )
     plan = Legion(alpha=1.0).plan(task)
     assert kept(plan) == [([0, 1, 2], [])]
-    assert plan.curve[0].n_t == 2 * 5 + 4
-    assert plan.curve[100].n_t == pytest.approx(2)
+    assert (plan.curve[0].n_t, plan.curve[100].n_t) == (2 * 5 + 4, pytest.approx(2))
     assert plan.predicted[0].lists == (12, 2)
     assert plan.predicted[0].transactions == 2 + 5  # and the five rows
 

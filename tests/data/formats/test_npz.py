@@ -34,7 +34,7 @@ def test_slices(tmp_path, save):
             list(npz.pairs("rows"))
 
 
-def test_what_arrays_are_refused(tmp_path):
+def test_bad_arrays_are_refused(tmp_path):
     arrays = {
         **{"objects": np.array([{}]), "fortran": np.asfortranarray(np.ones((3, 2)))},
         **{"records": np.zeros(3, [("a", int)]), "text": np.array(["a", "b"])},

@@ -291,7 +291,7 @@ def test_an_empty_part_of_a_split_is_named(tmp_path: Path, name: str, form: str)
         opened(tmp_path, WHOLE | changed)
 
 
-def test_what_is_needed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_needs_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     opened(tmp_path, WHOLE | {"node_names": np.arange(4)}, undirected=True)
     raw = tmp_path / "mine"
@@ -303,9 +303,7 @@ def test_what_is_needed_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture
 def test_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     graph = opened(tmp_path, {name: WHOLE[name] for name in ("edge_index", "features")})
-    assert graph.num_classes == 0
-    assert graph.labels.tolist() == [-1] * 4
-    assert len(graph.train_idx) == 0
+    assert (graph.num_classes, graph.labels.tolist(), len(graph.train_idx)) == (0, [-1] * 4, 0)
     assert f"{tmp_path}/mine: has no labels (labels, y, label)" in caplog.messages
 
 

@@ -403,7 +403,7 @@ def test_a_device_is_no_edge_list(fails):
     ("option", "value"),
     [("num_features", -1), ("num_classes", 1), ("signal", np.nan), ("signal", -1), ("seed", -1)],
 )
-def test_what_is_made_has_limits(option, value):
+def test_options_of_made_features_have_limits(option, value):
     with pytest.raises(ConfigError, match=f"dataset.{option}="):
         Csr(name="toy", **{option: value})
 

@@ -261,7 +261,7 @@ def test_vertices_may_have_no_features(tables):
 
 @pytest.mark.parametrize("vertices", [VERTICES, PARQUET_VERTICES], ids=["csv", "parquet"])
 @pytest.mark.parametrize("edges", [EDGES, PARQUET_EDGES], ids=["csv", "parquet"])
-def test_what_tables_become(tables, vertices, edges):
+def test_graph_of_tables(tables, vertices, edges):
     graph = tables(vertices, edges).open()
     assert lists(graph) == [[1], [0, 3], [0], []]
     assert graph.labels.tolist() == [0, 1, 1, -1]
@@ -577,8 +577,7 @@ def test_features_in_lists(tables, kind, stored):
     rows = [[1, 2], [3, 4], [5, 6], [7, 8]]
     columns = {name: PARQUET_VERTICES[name] for name in ("id", "label", "split")}
     graph = tables(columns | {"x": pa.array(rows, kind)}).open()
-    assert graph.feature_dtype == stored
-    assert graph.features.tolist() == rows
+    assert (graph.feature_dtype, graph.features.tolist()) == (stored, rows)
 
 
 @settings(max_examples=20)

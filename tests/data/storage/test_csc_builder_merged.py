@@ -36,8 +36,7 @@ def test_by_hand() -> None:
     new_offsets, kept, carried = merged(offsets, lists, EdgePayload(weights, rows), 0)
     assert new_offsets.tolist() == [0, 1, 1, 3, 3]
     assert kept.tolist() == [1, 1, 4]
-    assert carried.weights.tolist() == [3, 4, 24]
-    assert carried.rows.tolist() == [3, 2, 0]
+    assert (carried.weights.tolist(), carried.rows.tolist()) == ([3, 4, 24], [3, 2, 0])
     assert merged(np.array([0, 0]), lists[:0], EdgePayload(weights[:0]), 0)[0].tolist() == [0, 0]
 
 

@@ -44,7 +44,7 @@ def test_mean_and_deviation_are_of_the_training_vertices(monkeypatch, slice_byte
 
 
 @given(arrays.arrays(np.float32, (20, 3), elements=st.floats(-1e6, 1e6, width=32)))
-def test_what_is_scaled_has_mean_0_and_deviation_1(rows: np.ndarray) -> None:
+def test_scaled_columns_have_mean_0_and_deviation_1(rows: np.ndarray) -> None:
     found = scaled(ColumnScaling.of(rows, np.arange(20)), rows).astype(np.float64)
     assert found.mean(axis=0) == pytest.approx(0, abs=1e-4)
     assert all(each == pytest.approx(1, abs=1e-3) or each < 1e-3 for each in found.std(axis=0))

@@ -207,7 +207,7 @@ def small(store):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_store_is_never_replaced(tmp_path, force):
+def test_other_folders_are_never_replaced(tmp_path, force):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis").write_text("years")

@@ -121,7 +121,7 @@ def test_a_flipped_bit(store, name):
     ],
 )
 @pytest.mark.parametrize("slice_bytes", [64 << 20, 4, 36])
-def test_values_that_no_graph_has(store, slice_bytes, name, place, value, message):
+def test_bad_values_are_found(store, slice_bytes, name, place, value, message):
     change(store, name, place, value)
     (found,) = problems(store, slice_bytes=slice_bytes)
     assert found.startswith(f"{store / name}.npy: {message}")
@@ -138,7 +138,7 @@ def test_bfloat16_that_is_not_finite(tmp_path, bad):
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -1, 3e38])
-def test_scales_that_no_row_has(tmp_path, dtype, scale):
+def test_bad_scales_are_found(tmp_path, dtype, scale):
     store = write(tmp_path / "other", dtype)
     change(store, "features", (3, slice(4)), np.frombuffer(np.float32(scale).tobytes(), np.uint8))
     (found,) = problems(store, slice_bytes=36)

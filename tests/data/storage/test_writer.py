@@ -53,8 +53,7 @@ def writer(tmp_path):
 def test_tiny_graph(tmp_path):
     graph = write(tmp_path / "store", edges=[(2, 1), (0, 1), (1, 0), (2, 1)])
     assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 3, 3], [1, 0, 2])
-    assert graph.indices.dtype == np.int32
-    assert graph.labels.tolist() == [0, 1, 0]
+    assert (graph.indices.dtype, graph.labels.tolist()) == (np.int32, [0, 1, 0])
     assert (graph.train_idx, graph.valid_idx, graph.test_idx) == SPLIT
     assert (graph.name, graph.num_classes) == ("tiny", 2)
 
@@ -69,8 +68,7 @@ def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
             writer.add_edges(src[part], dst[part], weights=weights[part], source="raw")
         indptr, indices = writer.build_topology()
     kept = np.load(path / "edge_weights.npy")
-    assert kept.dtype == np.float32
-    assert len(kept) == len(indices)
+    assert (kept.dtype, len(kept)) == (np.float32, len(indices))
     ends = list(zip(indices.tolist(), kept.tolist(), strict=True))
     return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
 
@@ -216,7 +214,7 @@ def test_features_of_edges_that_are_refused(writer, before, features, message):
 
 
 @pytest.mark.parametrize("width", [0, (1 << 16) + 1])
-def test_so_many_features_no_edge_has(writer, width):
+def test_number_of_features_of_edges_has_limits(writer, width):
     rows = np.zeros((1, width), np.uint8)
     message = f"raw: edges: expected 1 to 65536 features, got {width}"
     with one_line(error=GraphError, begins=message):
@@ -499,8 +497,7 @@ def test_regression(tmp_path):
     assert (graph.num_classes, graph.metric) == (1, "rmse")
     targets = np.array([[1, 2], [np.nan, 3], [5, 6]], np.float16)
     graph = write(tmp_path / "two", labels=targets, metric="rmse")
-    assert graph.num_classes == 2
-    assert graph.labels.dtype == np.float32
+    assert (graph.num_classes, graph.labels.dtype) == (2, np.float32)
 
 
 def test_a_graph_without_labels_and_edges(writer, tmp_path):
@@ -519,8 +516,7 @@ def test_a_graph_without_labels_and_edges(writer, tmp_path):
 def test_multilabel(tmp_path):
     graph = write(tmp_path / "store", labels=np.array([[1, 0], [1, 1], [0, 0]]))
     assert graph.multilabel
-    assert graph.labels.dtype == np.uint8
-    assert graph.num_classes == 2
+    assert (graph.labels.dtype, graph.num_classes) == (np.uint8, 2)
 
 
 NAN, INFINITE = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)

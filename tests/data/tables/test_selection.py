@@ -18,8 +18,7 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(file, np.array([4, 0], np.uint8))
     for given in ([4, 0], (4, 0), np.array([4, 0]), torch.tensor([4, 0]), file, str(file)):
         found = find_vertices(given, tiny_graph)
-        assert found.dtype == tiny_graph.indices.dtype
-        assert found.tolist() == [4, 0]
+        assert (found.dtype, found.tolist()) == (tiny_graph.indices.dtype, [4, 0])
     assert find_vertices(3, tiny_graph).tolist() == [3]
 
 
@@ -40,7 +39,7 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
         ("test", "vertices=test: expected at least one vertex of tiny"),
     ],
 )
-def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> None:
+def test_bad_vertices_are_refused(tiny_graph: Graph, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_vertices(given, tiny_graph.with_split(test_idx=np.empty(0, np.int32)))
 
@@ -114,8 +113,7 @@ def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "p.npy", np.array([[4, 0], [1, 1]], np.uint8))
     for given in (tmp_path / "p.npy", [[4, 0], [1, 1]], torch.tensor([[4, 0], [1, 1]])):
         found = find_pairs(given, tiny_graph)
-        assert found.dtype == tiny_graph.indices.dtype
-        assert found.tolist() == [[4, 0], [1, 1]]
+        assert (found.dtype, found.tolist()) == (tiny_graph.indices.dtype, [[4, 0], [1, 1]])
     (tmp_path / "p.csv").write_text("target,source\na,d\n7,7\n")
     assert find_pairs(tmp_path / "p.csv", tiny_graph, texts).tolist() == [[3, 0], [2, 2]]
     assert find_pairs([["d", "a"], [7, 7]], tiny_graph, texts).tolist() == [[3, 0], [2, 2]]
@@ -133,7 +131,7 @@ def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
         ("train", "allowed are a file of pairs"),
     ],
 )
-def test_what_names_no_pairs(tiny_graph: Graph, given: Any, message: str) -> None:
+def test_bad_pairs_are_refused(tiny_graph: Graph, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_pairs(given, tiny_graph)
 

@@ -129,7 +129,7 @@ def test_parts_may_have_sizes_of_their_own(communities: Graph) -> None:
     assert (np.bincount(parts.owner) <= [630, 210]).all()
 
 
-def test_what_cannot_be_balanced_is_noted(make_graph: Make) -> None:
+def test_missed_balance_is_noted(make_graph: Make) -> None:
     """A star: its center has half of the edges, and each of three parts may have a third."""
     pytest.importorskip("mtkahypar")
     star = [pair for leaf in range(1, 13) for pair in ((0, leaf), (leaf, 0))]

@@ -73,7 +73,7 @@ def tool_that(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         ("import sys; sys.exit(7)", "failed with status 7"),
     ],
 )
-def test_what_ends_the_process_is_told_in_one_line(
+def test_end_of_the_process_is_told_in_one_line(
     body: str, message: str, bridge: Graph, temporary: Path, tool_that: Make
 ) -> None:
     tool_that(body)
@@ -84,7 +84,7 @@ def test_what_ends_the_process_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("owners", ["[0] * 9", "[2] * 10", "[-1] * 10"])
-def test_owners_that_are_none_are_refused(owners: str, bridge: Graph, tool_that: Make) -> None:
+def test_owners_out_of_range_are_refused(owners: str, bridge: Graph, tool_that: Make) -> None:
     tool_that(f"class Found: vertex_part = {owners}\ndef part_graph(*a, **k): return Found")
     with pytest.raises(ConfigError, match=r"^pymetis: expected owners below"):
         partition("metis", bridge)
@@ -127,7 +127,7 @@ def test_weights_combine_in_shares() -> None:
     assert combined(np.zeros((2, 3), np.int64)).tolist() == [1, 1]
 
 
-def test_it_is_removed_whatever_happens(temporary: Path) -> None:
+def test_scratch_folder_is_removed_after_an_interrupt(temporary: Path) -> None:
     def interrupted() -> None:
         with scratch_folder() as folder:
             assert folder.parent == temporary
@@ -140,7 +140,7 @@ def test_it_is_removed_whatever_happens(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(temporary) -> None:
+def test_folders_of_killed_processes_are_removed_and_others_stay(temporary) -> None:
     program = (
         "from gnnscale.partition.edge_cut.subprocess import scratch_folder\n"
         "with scratch_folder() as folder:\n"
@@ -175,7 +175,7 @@ def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(
             other.communicate()
 
 
-def test_what_is_new_or_somebody_elses_or_no_folder_stays(temporary: Path) -> None:
+def test_new_folders_links_and_files_stay(temporary: Path) -> None:
     (temporary / f"{PREFIX}new").mkdir()
     target = temporary / "target"
     target.mkdir()
