@@ -108,24 +108,21 @@ def with_ends(ends: list[list[int]], num_classes: int = 3, **split: list[int]) -
     return replace(tiny(), edges=EdgeData(ends=np.array(ends, np.int32), labels=labels))
 
 
-@pytest.mark.parametrize(
-    ("graph", "message"),
-    [
-        (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
-        (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbor 9 is out of range"),
-        (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),
-        (with_rows([0] * 4, 0), "/edge_features.npy: 0 rows for 4 edges, allowed are 1 to 42949"),
-        (with_ends([[0, 1]] * 3 + [[4, 0]]), ": end of an edge 4 is out of range, allowed are 0"),
-        (with_ends([[0, 1]] * 3), "/edge_labels.npy: 4 labels, edge_ends.npy has 3 rows"),
-        (
-            with_ends([[0, 1]] * 4, test_idx=[0]),
-            "/edge_test_rows.npy: edge 0 is in an earlier part",
-        ),
-        (with_ends([[0, 1]] * 4, test_idx=[4]), "/edge_test_rows.npy: edge id 4 is out of range"),
-        (with_ends([[0, 1]] * 4, num_classes=2), "/edge_labels.npy: label 2 of edge 3 is out of"),
-        (with_rows([0] * 4, 1, 0), "/edge_features.npy: 0 features an edge, allowed are 1 to 6"),
-    ],
-)
+INVALID_GRAPHS = [
+    (tiny(name="a\nb"), "/meta.json: entry: name is 'a.*', allowed is a printable text"),
+    (replace(tiny(), indices=np.array([1, 0, 2, 9])), ": neighbor 9 is out of range"),
+    (with_rows([0, 1, 0, 3], 3), ": row of edge features 3 is out of range, allowed are 0 to"),
+    (with_rows([0] * 4, 0), "/edge_features.npy: 0 rows for 4 edges, allowed are 1 to 42949"),
+    (with_ends([[0, 1]] * 3 + [[4, 0]]), ": end of an edge 4 is out of range, allowed are 0"),
+    (with_ends([[0, 1]] * 3), "/edge_labels.npy: 4 labels, edge_ends.npy has 3 rows"),
+    (with_ends([[0, 1]] * 4, test_idx=[0]), "/edge_test_rows.npy: edge 0 is in an earlier part"),
+    (with_ends([[0, 1]] * 4, test_idx=[4]), "/edge_test_rows.npy: edge id 4 is out of range"),
+    (with_ends([[0, 1]] * 4, num_classes=2), "/edge_labels.npy: label 2 of edge 3 is out of"),
+    (with_rows([0] * 4, 1, 0), "/edge_features.npy: 0 features an edge, allowed are 1 to 6"),
+]
+
+
+@pytest.mark.parametrize(("graph", "message"), INVALID_GRAPHS)
 def test_invalid_graphs_are_not_saved(tmp_path: Path, graph: Graph, message: str) -> None:
     with pytest.raises(GraphError, match=f"^{tmp_path}/store{message}") as error:
         graph.save(tmp_path / "store")

@@ -68,31 +68,28 @@ def test_valid_parts_have_no_problem(graph: Graph) -> None:
         assert problem_of(parts(**fields), graph) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"owner": None, "hops": HOPS}, "hops are given, and no owners"),
-        ({"columns": ((0, 1), (1, 2))}, "both owners and feature columns are given"),
-        ({"owner": None, "columns": ((0, 2),)}, "columns: expected 2 ranges"),
-        ({"owner": None, "columns": ((0, 1), (0, 2))}, "columns: expected 2 ranges"),
-        ({"owner": None, "columns": ((0, 0), (0, 2))}, "columns: expected 2 ranges"),
-        ({"owner": None, "columns": ((0, 1), (1, 3))}, "columns: expected 0 to 2, got 0 to 3"),
-        ({"owner": OWNER.astype(np.int32)}, "owner: expected int16[5], got int32[5]"),
-        ({"owner": OWNER[1:]}, "got int16[4]"),
-        ({"owner": changed(OWNER, 2, 2)}, "owner: expected -1 to 1, got 2"),
-        ({"owner": changed(OWNER, 2, -2)}, "got -2"),
-        ({"owner": changed(OWNER, 1, -1)}, "training vertex 1 belongs to no part"),
-        ({"hops": HOPS.astype(np.int8), "num_hops": 1}, "got int8[2, 5]"),
-        ({"hops": HOPS[:1], "num_hops": 1}, "hops: expected uint8[2, 5], got uint8[1, 5]"),
-        ({"hops": HOPS, "num_hops": 0}, "num_hops: expected 1 to 254, got 0"),
-        ({"hops": HOPS, "num_hops": UNREACHED}, "got 255"),
-        ({"hops": changed(HOPS, (1, 2), 2), "num_hops": 1}, "got 2 for vertex 2 in part 1"),
-        (
-            {"hops": changed(HOPS, (1, 3), 1), "num_hops": 1},
-            "hops: expected 0 for training vertex 3",
-        ),
-    ],
-)
+INVALID_PARTS = [
+    ({"owner": None, "hops": HOPS}, "hops are given, and no owners"),
+    ({"columns": ((0, 1), (1, 2))}, "both owners and feature columns are given"),
+    ({"owner": None, "columns": ((0, 2),)}, "columns: expected 2 ranges"),
+    ({"owner": None, "columns": ((0, 1), (0, 2))}, "columns: expected 2 ranges"),
+    ({"owner": None, "columns": ((0, 0), (0, 2))}, "columns: expected 2 ranges"),
+    ({"owner": None, "columns": ((0, 1), (1, 3))}, "columns: expected 0 to 2, got 0 to 3"),
+    ({"owner": OWNER.astype(np.int32)}, "owner: expected int16[5], got int32[5]"),
+    ({"owner": OWNER[1:]}, "got int16[4]"),
+    ({"owner": changed(OWNER, 2, 2)}, "owner: expected -1 to 1, got 2"),
+    ({"owner": changed(OWNER, 2, -2)}, "got -2"),
+    ({"owner": changed(OWNER, 1, -1)}, "training vertex 1 belongs to no part"),
+    ({"hops": HOPS.astype(np.int8), "num_hops": 1}, "got int8[2, 5]"),
+    ({"hops": HOPS[:1], "num_hops": 1}, "hops: expected uint8[2, 5], got uint8[1, 5]"),
+    ({"hops": HOPS, "num_hops": 0}, "num_hops: expected 1 to 254, got 0"),
+    ({"hops": HOPS, "num_hops": UNREACHED}, "got 255"),
+    ({"hops": changed(HOPS, (1, 2), 2), "num_hops": 1}, "got 2 for vertex 2 in part 1"),
+    ({"hops": changed(HOPS, (1, 3), 1), "num_hops": 1}, "hops: expected 0 for training vertex 3"),
+]
+
+
+@pytest.mark.parametrize(("fields", "problem"), INVALID_PARTS)
 def test_invalid_parts_have_a_problem(graph, fields, problem, monkeypatch) -> None:
     monkeypatch.setattr("gnnscale.partition.base._SLICE_VERTICES", 2)
     assert problem in (problem_of(parts(**fields), graph) or "")

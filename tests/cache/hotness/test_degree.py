@@ -104,25 +104,25 @@ def test_numbers_are_uniform() -> None:
     assert abs(np.corrcoef(numbers, uniform(n, 6))[0, 1]) < 0.015
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_slices() -> object:
+@pytest.fixture(scope="module")
+def small_slices() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SLICE_ENTRIES", 3)
         yield
 
 
-def test_slices_cover_all_entries_once() -> None:
+def test_slices_cover_all_entries_once(small_slices) -> None:
     assert [(part.start, part.stop) for part in slices(7)] == [(0, 3), (3, 6), (6, 7)]
     assert list(slices(0)) == []
 
 
-@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.data())
-def test_sums_are_those_of_whole_arrays(numbers: list[int], data: st.DataObject) -> None:
+@given(numbers=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), data=st.data())
+def test_sums_are_those_of_whole_arrays(small_slices, numbers, data) -> None:
     at = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=20))
     found = sum_at(np.array(numbers, np.int32), np.array(at, np.int32))
     assert found == sum(numbers[place] for place in at)
 
 
-def test_sums_of_others_than_integers_have_64_bits() -> None:
+def test_sums_of_others_than_integers_have_64_bits(small_slices) -> None:
     assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
     assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0

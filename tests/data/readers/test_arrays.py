@@ -156,26 +156,23 @@ def test_targets_of_edges_and_a_random_split(tmp_path: Path) -> None:
     assert len(graph.train_idx) == 2
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"edge_labels": np.array([1, 0])}, "/edge_labels.npy: 2 labels for 5 edges"),
-        ({"edge_labels": np.full(5, -1)}, "/edge_labels.npy: no edge has a label"),
-        (
-            {"edge_labels": np.full(5, -2)},
-            "/edge_labels.npy: label of edge 0: expected -1 to -1, got -2",
-        ),
-        (
-            {"edge_labels": np.full(5, 1e39)},
-            r"/edge_labels.npy: label of edge 0: expected a number",
-        ),
-        ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
-        ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
-        ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
-        ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; 1 of"),
-        ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
-    ],
-)
+BAD_LABELS_OF_EDGES = [
+    ({"edge_labels": np.array([1, 0])}, "/edge_labels.npy: 2 labels for 5 edges"),
+    ({"edge_labels": np.full(5, -1)}, "/edge_labels.npy: no edge has a label"),
+    (
+        {"edge_labels": np.full(5, -2)},
+        "/edge_labels.npy: label of edge 0: expected -1 to -1, got -2",
+    ),
+    ({"edge_labels": np.full(5, 1e39)}, r"/edge_labels.npy: label of edge 0: expected a number"),
+    ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
+    ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
+    ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
+    ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; 1 of"),
+    ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), BAD_LABELS_OF_EDGES)
 def test_labels_of_edges_that_are_refused(tmp_path, changed, message) -> None:
     with pytest.raises(GraphError, match=f"^{tmp_path}/mine{message}"):
         opened(tmp_path, WHOLE | OF_LABELS | changed)
@@ -314,63 +311,49 @@ def compressed(*indptr: int) -> dict[str, Any]:
     return {"edge_index": None, "indptr": np.array(indptr), "indices": np.array([0])}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"features": None, "labels": None},
-            r": expected an array with a row per vertex \(features, x, feat, labels, y,",
-        ),
-        (
-            {"edge_index": None},
-            r": expected an array of edges \(edge_index, src and dst, indptr and",
-        ),
-        ({"x": X}, ": expected one of features and x, got both"),
-        ({"src": SRC, "dst": DST}, ": expected one form of edges, got edge_index as well as src"),
-        ({"edge_index": SRC}, r"/edge_index.npy: expected 2 axes, got int64\[5\] with 1"),
-        ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
-        (
-            {"edge_index": WHOLE["edge_index"] * 1.0},
-            r"/edge_index.npy: expected whole numbers, got float64\[2, 5\]",
-        ),
-        ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
-        ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
-        (compressed(0, 1), "/indptr.npy: expected 5 offsets for 4 vertices, got 2"),
-        (
-            {"features": X.astype(object)},
-            r"/features.npy: not a readable .npy file \(elements: expected numbers of",
-        ),
-        (
-            {"labels": np.array([0, 1, 1, -2])},
-            "/labels.npy: label of vertex 3: expected -1 to 1, got -2",
-        ),
-        ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
-        ({"edge_features": OF_EDGES[1:]}, "/edge_features.npy: 4 rows of features for 5 edges"),
-        (
-            {"edge_features": OF_EDGES[:, :0]},
-            "/edge_features.npy: expected 1 to 65536 features, got 0",
-        ),
-        (
-            {"edge_attr": OF_EDGES[None]},
-            r"/edge_attr.npy: expected .* axes, got float64\[1, 5, 2\] with 3",
-        ),
-        (
-            {"edge_attr": OF_EDGES * np.nan},
-            r" \(edge_index, edge_attr\): feature 0 of edge 0 is nan",
-        ),
-        (
-            {"edge_attr": OF_EDGES, "edge_features": OF_EDGES},
-            ": expected one of edge_features and edge_attr, got both",
-        ),
-        (
-            {"edge_weights": -WEIGHTS},
-            r" \(edge_index, edge_weights\): edge 0: expected a weight of",
-        ),
-        ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
-        ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: expected whole numbers, got bool\[4\]"),
-        ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
-    ],
-)
+UNKNOWN = np.array([0, 1, 1, -2])
+BAD_INPUT = [
+    (
+        {"features": None, "labels": None},
+        r": expected an array with a row per vertex \(features, x, feat, labels, y,",
+    ),
+    ({"edge_index": None}, r": expected an array of edges \(edge_index, src and dst, indptr and"),
+    ({"x": X}, ": expected one of features and x, got both"),
+    ({"src": SRC, "dst": DST}, ": expected one form of edges, got edge_index as well as src"),
+    ({"edge_index": SRC}, r"/edge_index.npy: expected 2 axes, got int64\[5\] with 1"),
+    ({"edge_index": np.stack([SRC] * 3)}, r"/edge_index.npy: \[3, 5\], allowed is \[2, "),
+    (
+        {"edge_index": WHOLE["edge_index"] * 1.0},
+        r"/edge_index.npy: expected whole numbers, got float64\[2, 5\]",
+    ),
+    ({"edge_index": np.stack([SRC, DST], axis=1).T}, r"/edge_index.npy: not a readable"),
+    ({"edge_index": None, "src": SRC, "dst": DST[1:]}, ": src has 5 ids, dst 4"),
+    (compressed(0, 1), "/indptr.npy: expected 5 offsets for 4 vertices, got 2"),
+    (
+        {"features": X.astype(object)},
+        r"/features.npy: not a readable .npy file \(elements: expected numbers of",
+    ),
+    ({"labels": UNKNOWN}, "/labels.npy: label of vertex 3: expected -1 to 1, got -2"),
+    ({"edge_weights": WEIGHTS[1:]}, "/edge_weights: 4 weights for 5 edges"),
+    ({"edge_features": OF_EDGES[1:]}, "/edge_features.npy: 4 rows of features for 5 edges"),
+    ({"edge_features": OF_EDGES[:, :0]}, "/edge_features.npy: expected 1 to 65536 features, got 0"),
+    (
+        {"edge_attr": OF_EDGES[None]},
+        r"/edge_attr.npy: expected .* axes, got float64\[1, 5, 2\] with 3",
+    ),
+    ({"edge_attr": OF_EDGES * np.nan}, r" \(edge_index, edge_attr\): feature 0 of edge 0 is nan"),
+    (
+        {"edge_attr": OF_EDGES, "edge_features": OF_EDGES},
+        ": expected one of edge_features and edge_attr, got both",
+    ),
+    ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): edge 0: expected a weight of"),
+    ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
+    ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: expected whole numbers, got bool\[4\]"),
+    ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_INPUT)
 @pytest.mark.parametrize("form", ["folder", "npz"])
 def test_bad_input(tmp_path: Path, changes: dict[str, Any], message: str, form: str) -> None:
     if form == "npz":

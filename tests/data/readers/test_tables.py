@@ -656,86 +656,83 @@ def columns(**changed):
     return PARQUET_VERTICES | changed
 
 
-@pytest.mark.parametrize(
-    ("vertices", "message"),
-    [
-        ("name,x\n1,0\n", "csv: has no column 'id' (dataset.id), it has name, x"),
-        (
-            "id,class,split,x\n1,0,train,1\n",
-            "csv: has no column 'label' (dataset.label), it has id, class, split, x; if there "
-            "is none, set dataset.label=null",
-        ),
-        (
-            "id,label,x\n1,0,1\n",
-            "csv: has no column 'split' (dataset.split_column), it has id, label, x; if there "
-            "is none, set dataset.split=random",
-        ),
-        (
-            VERTICES.replace(",", ";"),
-            "csv: has no column 'id' (dataset.id), it has id;label;split;a;b; dataset.delimiter "
-            "says what is between the values",
-        ),
-        ("id,label,split,x,x\n1,0,train,1,1\n", "csv: has two columns 'x'"),
-        (VERTICES + "5,0,,1,1\n", "csv: row 5: id 5 is that of another vertex too ("),
-        (columns(id=[*"abcb"]), "parquet: row 4: id 'b' is that of another vertex too ("),
-        (VERTICES + ",0,,1,1\n", "csv: row 5: id is empty"),
-        (columns(id=[0.5] * 4), "parquet: column 'id' holds double, ids are whole numbers or str"),
-        (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
-        (
-            VERTICES + "4,0,,1,tall\n",
-            "csv: column 'b': expected numbers or texts, got numbers and the text 'tall'; "
-            "if all are categories, set dataset.categories=[b]",
-        ),
-        (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers or"),
-        (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
-        (
-            columns(a=[[1, 2]] * 3 + [[1]]),
-            "parquet: row 4: a: expected 2 numbers as in the first row, got 1",
-        ),
-        (columns(a=[[]] * 4), "parquet: row 1: a: expected a number, got none"),
-        (
-            columns(a=[[1, 2]] * 3 + [[1, None]]),
-            "parquet: row 4: number 2 of a: expected a number, got an empty cell",
-        ),
-        (columns(label=[[1]] * 4), "parquet: column 'label': expected numbers, got list<"),
-        (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
-        (
-            VERTICES + "4,,train,1,1\n3,,val,1,1\n",
-            "csv: row 5: has no label; 2 of 4 vertices that are to train or validate lack one; "
-            "dataset.unlabelled=drop",
-        ),
-        (VERTICES + "4,0,devel,1,1\n", "csv: row 5: split is 'devel', allowed are train, valid ("),
-        (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
-        (VERTICES.replace("TEST", ""), "csv: split names no vertices for test; training needs all"),
-        (
-            VERTICES.replace("TEST", "").replace("val", "train"),
-            "csv: split names no vertices for valid and test; training needs all three parts, and "
-            "dataset.split=random draws them",
-        ),
-        (
-            "id,label,train_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
-            "csv: expected a mask for each part of the split, got train_mask",
-        ),
-        (
-            "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",
-            "csv: row 2: test_mask is 1, allowed are one part for each row",
-        ),
-        (columns(a=[1, 2, 1e300, 4]), "parquet: row 3: a is 1e+300, float32 cannot hold it"),
-        (
-            columns(a=[[1, 2]] * 3 + [[1, -1e300]]),
-            "parquet: row 4: number 2 of a is -1e+300, float32 cannot hold it",
-        ),
-        (VERTICES.replace("4.5", "1e300"), "csv: row 2: b is 1e300, float32 cannot hold it"),
-        (VERTICES.replace("4.5", "-1e400"), "csv: row 2: b is -1e400, float32 cannot hold it"),
-        (VERTICES.replace("4.5", "-inf"), "csv: row 2: b is -inf, features must be finite"),
-        (VERTICES.replace("\n", "\r"), "csv: line 1 has a CR without LF, and lines that end in CR"),
-        (
-            VERTICES.replace("\n", "\r", 1),
-            "csv: line 1 has a CR without LF, and lines that end in C",
-        ),
-        ("", "csv: empty"),
-    ],
-)
+BAD_VERTICES = [
+    ("name,x\n1,0\n", "csv: has no column 'id' (dataset.id), it has name, x"),
+    (
+        "id,class,split,x\n1,0,train,1\n",
+        "csv: has no column 'label' (dataset.label), it has id, class, split, x; if there "
+        "is none, set dataset.label=null",
+    ),
+    (
+        "id,label,x\n1,0,1\n",
+        "csv: has no column 'split' (dataset.split_column), it has id, label, x; if there "
+        "is none, set dataset.split=random",
+    ),
+    (
+        VERTICES.replace(",", ";"),
+        "csv: has no column 'id' (dataset.id), it has id;label;split;a;b; dataset.delimiter "
+        "says what is between the values",
+    ),
+    ("id,label,split,x,x\n1,0,train,1,1\n", "csv: has two columns 'x'"),
+    (VERTICES + "5,0,,1,1\n", "csv: row 5: id 5 is that of another vertex too ("),
+    (columns(id=[*"abcb"]), "parquet: row 4: id 'b' is that of another vertex too ("),
+    (VERTICES + ",0,,1,1\n", "csv: row 5: id is empty"),
+    (columns(id=[0.5] * 4), "parquet: column 'id' holds double, ids are whole numbers or str"),
+    (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
+    (
+        VERTICES + "4,0,,1,tall\n",
+        "csv: column 'b': expected numbers or texts, got numbers and the text 'tall'; "
+        "if all are categories, set dataset.categories=[b]",
+    ),
+    (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers or"),
+    (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
+    (
+        columns(a=[[1, 2]] * 3 + [[1]]),
+        "parquet: row 4: a: expected 2 numbers as in the first row, got 1",
+    ),
+    (columns(a=[[]] * 4), "parquet: row 1: a: expected a number, got none"),
+    (
+        columns(a=[[1, 2]] * 3 + [[1, None]]),
+        "parquet: row 4: number 2 of a: expected a number, got an empty cell",
+    ),
+    (columns(label=[[1]] * 4), "parquet: column 'label': expected numbers, got list<"),
+    (VERTICES + "4,-2,,1,1\n", "csv: row 5: label -2 is not a class, allowed are 0 to "),
+    (
+        VERTICES + "4,,train,1,1\n3,,val,1,1\n",
+        "csv: row 5: has no label; 2 of 4 vertices that are to train or validate lack one; "
+        "dataset.unlabelled=drop",
+    ),
+    (VERTICES + "4,0,devel,1,1\n", "csv: row 5: split is 'devel', allowed are train, valid ("),
+    (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
+    (VERTICES.replace("TEST", ""), "csv: split names no vertices for test; training needs all"),
+    (
+        VERTICES.replace("TEST", "").replace("val", "train"),
+        "csv: split names no vertices for valid and test; training needs all three parts, and "
+        "dataset.split=random draws them",
+    ),
+    (
+        "id,label,train_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
+        "csv: expected a mask for each part of the split, got train_mask",
+    ),
+    (
+        "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",
+        "csv: row 2: test_mask is 1, allowed are one part for each row",
+    ),
+    (columns(a=[1, 2, 1e300, 4]), "parquet: row 3: a is 1e+300, float32 cannot hold it"),
+    (
+        columns(a=[[1, 2]] * 3 + [[1, -1e300]]),
+        "parquet: row 4: number 2 of a is -1e+300, float32 cannot hold it",
+    ),
+    (VERTICES.replace("4.5", "1e300"), "csv: row 2: b is 1e300, float32 cannot hold it"),
+    (VERTICES.replace("4.5", "-1e400"), "csv: row 2: b is -1e400, float32 cannot hold it"),
+    (VERTICES.replace("4.5", "-inf"), "csv: row 2: b is -inf, features must be finite"),
+    (VERTICES.replace("\n", "\r"), "csv: line 1 has a CR without LF, and lines that end in CR"),
+    (VERTICES.replace("\n", "\r", 1), "csv: line 1 has a CR without LF, and lines that end in C"),
+    ("", "csv: empty"),
+]
+
+
+@pytest.mark.parametrize(("vertices", "message"), BAD_VERTICES)
 def test_bad_vertices(tables, vertices, message):
     line = refusal(tables(vertices))
     assert "\n" not in line
@@ -819,6 +816,9 @@ def test_damaged_gz(tables):
     assert "edges.csv.gz: cannot be read" in refusal(dataset)
 
 
+ONCE = "dataset.edge_features: expected each column once, got"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -826,23 +826,14 @@ def test_damaged_gz(tables):
         ({"delimiter": "::"}, "dataset.delimiter="),
         ({"features": ["label"]}, "dataset.features: expected each column once, got label twice"),
         ({"edge_features": []}, "dataset.edge_features=[]: expected a column, or null for no"),
-        (
-            {"edge_features": ["weight"]},
-            "dataset.edge_features: expected each column once, got weight twice",
-        ),
-        (
-            {"edge_features": ["y"], "edge_label": "y"},
-            "dataset.edge_features: expected each column once, got y twice",
-        ),
+        ({"edge_features": ["weight"]}, f"{ONCE} weight twice"),
+        ({"edge_features": ["y"], "edge_label": "y"}, f"{ONCE} y twice"),
         (
             {"edge_features": ["a"], "edge_categories": ["b"]},
             "dataset.edge_categories: expected columns of edge_features, got b",
         ),
         ({"edge_label_kind": "x"}, "dataset.edge_label_kind=x: allowed are auto, classes, values"),
-        (
-            {"edge_features": ["a", "a"]},
-            "dataset.edge_features: expected each column once, got a twice",
-        ),
+        ({"edge_features": ["a", "a"]}, f"{ONCE} a twice"),
         ({"categories": ["id"]}, "dataset.categories: expected columns of features, got id"),
         (
             {"categories": ["a"], "features": ["b"]},

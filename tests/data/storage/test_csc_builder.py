@@ -37,16 +37,3 @@ def test_edges_in_five_blocks(tmp_path, monkeypatch, memory_bytes, on_disk) -> N
     lists = np.concatenate([part.lists for part in found])
     np.testing.assert_array_equal(lists, src[np.lexsort([src, dst])])
     assert not any(tmp_path.iterdir())
-
-
-def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise MemoryError
-
-    edges = spool(tmp_path, 1 << 20)
-    edges.add(np.arange(200_000), np.arange(200_000) + 1)
-    monkeypatch.setattr("gnnscale.ops.csc_sort", fails)
-    with pytest.raises(MemoryError):
-        list(sorted_lists(edges, False))
-    edges.close()
-    assert not any(tmp_path.iterdir())

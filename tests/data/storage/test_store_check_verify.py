@@ -45,20 +45,14 @@ def test_weights_of_edges(tmp_path, weight):
     assert problems(store, slice_bytes=16) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "what", "problem"),
-    [
-        (
-            *("edge_rows", 50, "all in range"),
-            "row 50 of edge 7, to vertex 7, is out of range, there",
-        ),
-        (*("edge_features", np.inf, "all finite"), "feature 0 of row 7 is not finite"),
-        (
-            *("edge_ends", -1, "all in range"),
-            "end -1 of edge 7 is out of range, the graph has 50 v",
-        ),
-    ],
-)
+BAD_FEATURES_OF_EDGES = [
+    (*("edge_rows", 50, "all in range"), "row 50 of edge 7, to vertex 7, is out of range, there"),
+    (*("edge_features", np.inf, "all finite"), "feature 0 of row 7 is not finite"),
+    (*("edge_ends", -1, "all in range"), "end -1 of edge 7 is out of range, the graph has 50 v"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "what", "problem"), BAD_FEATURES_OF_EDGES)
 def test_features_of_edges(tmp_path, name, value, what, problem):
     store = write(tmp_path / "store", steps=[1], features=np.arange(50)[:, None])
     assert problems(store) == []

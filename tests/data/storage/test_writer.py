@@ -187,23 +187,19 @@ def test_rows_are_those_of_a_slow_reference(
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("before", "features", "message"),
-    [
-        (1, None, "raw: edges have no features, those before have some"),
-        (None, [[1], [1]], "raw: edges have features, those before have n"),
-        (1, [[1]], "raw: 1 rows of features for 2 edges"),
-        (
-            1,
-            [[1, 2], [1, 2]],
-            "raw: expected 1 features as for the edges before, got 2 from edge 2",
-        ),
-        (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
-        (1, [[1e39], [0]], "raw: feature 0 of edge 2 is 1e+39, float32 cannot hold it"),
-        (1, [1, 2], r"raw: features of edges: expected 2 axes, got int64[2] with 1"),
-        (1, [["a"], ["b"]], "raw: features of edges: expected numbers, got <U1[2, 1]"),
-    ],
-)
+BAD_FEATURES_OF_EDGES = [
+    (1, None, "raw: edges have no features, those before have some"),
+    (None, [[1], [1]], "raw: edges have features, those before have n"),
+    (1, [[1]], "raw: 1 rows of features for 2 edges"),
+    (1, [[1, 2], [1, 2]], "raw: expected 1 features as for the edges before, got 2 from edge 2"),
+    (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
+    (1, [[1e39], [0]], "raw: feature 0 of edge 2 is 1e+39, float32 cannot hold it"),
+    (1, [1, 2], r"raw: features of edges: expected 2 axes, got int64[2] with 1"),
+    (1, [["a"], ["b"]], "raw: features of edges: expected numbers, got <U1[2, 1]"),
+]
+
+
+@pytest.mark.parametrize(("before", "features", "message"), BAD_FEATURES_OF_EDGES)
 def test_features_of_edges_that_are_refused(writer, before, features, message):
     ends = np.array([0, 1]), np.array([1, 2])
     rows = None if before is None else np.ones((2, before))
@@ -235,13 +231,6 @@ def test_features_of_edges_of_too_many_vertices(tmp_path, monkeypatch):
     monkeypatch.setattr(edge_spool, "vertex_dtype", lambda num_vertices: np.dtype(np.int64))
     with pytest.raises(GraphError, match="features of edges, got 3"):
         rows_of_lists(tmp_path, StoreOptions(), [(0, 1)])
-
-
-def test_a_graph_without_weights_is_as_before(tmp_path):
-    assert write(tmp_path / "store").edge_weights is None
-    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
-    assert "edge_weights" not in meta["arrays"]
-    assert not (tmp_path / "store" / "edge_weights.npy").exists()
 
 
 BAD_WEIGHT = "expected a weight of at least 0 in the range of float32,"
@@ -552,7 +541,7 @@ def targets(labels):
         ({"labels": np.array([0, 1])}, "2 labels for 3 vertices"),
         ({"labels": np.array([0.0, 1.0, 1.0])}, "labels, got float64"),
         (
-            {"labels": np.array([[0, 1], [np.nan, 0], [1, 1]])},
+            {"labels": np.float64([[0, 1], [np.nan, 0], [1, 1]])},
             "label of vertex 1: expected 0 to 1, got nan",
         ),
         ({"labels": np.array([-1, -1, -1])}, "no vertex has a label"),
