@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def graph_of(tiny_graph: Graph) -> Make:
-    """Make the graph in which ``lists`` are the in-neighbours of each vertex."""
+    """Make the graph in which ``lists`` are the in-neighbors of each vertex."""
 
     def make(
         lists: list[list[int]], dtype: Any = np.int32, *, train: Any = None, num_features: int = 2

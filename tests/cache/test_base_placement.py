@@ -61,12 +61,12 @@ def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
     assert kept == expected
 
 
-def test_who_has_no_owner_is_left_out() -> None:
+def test_vertices_without_owner_are_left_out() -> None:
     order, owner = np.array([7, 5, 3, 1]), np.array([1, -1, 0, 1])
     assert [each.tolist() for each in group_by_owner(order, owner, 3)] == [[3], [7, 1], []]
 
 
-def test_what_a_cache_takes(task: CacheTask) -> None:
+def test_bytes_of_a_cache(task: CacheTask) -> None:
     cache = feature_cache(task, task.device_at[2], np.array([3, 0]), np.array([3, 2]))
     assert (cache.device, cache.name, cache.budget_bytes) == (2, "emulated:2", 100)
     assert (cache.feature_bytes, cache.topology_bytes) == (2 * 8, 8 + 3 * 4 + 8)

@@ -56,7 +56,7 @@ def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
     return best(0, frozenset())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(batch_lists(6, 5), st.integers(0, 3), st.booleans(), st.data())
 def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
     priority = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
@@ -67,7 +67,7 @@ def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
     assert counts.num_previous == 0 or match
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(batch_lists(12, 10), st.integers(0, 12), st.integers(0, 11), st.booleans(), st.data())
 def test_it_keeps_what_the_rule_says(batches, capacity, window, match, data) -> None:
     rule = {"capacity": capacity, "window": window, "match": match}
@@ -117,7 +117,7 @@ def test_the_window_is_kept() -> None:
     assert belady.num_expected == 2
 
 
-def test_what_is_not_expected_is_not_served() -> None:
+def test_unexpected_batches_are_refused() -> None:
     belady = belady_of()
     for call in (belady.look_up, belady.advance):
         with pytest.raises(ValueError, match="vertices: no batch is expected"):

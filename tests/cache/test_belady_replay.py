@@ -10,8 +10,7 @@ from gnnscale.cache.plan import LookAhead
 
 VERTICES = 30
 batches = st.lists(
-    st.one_of(st.none(), st.sets(st.integers(0, VERTICES - 1), min_size=1, max_size=9)),
-    max_size=12,
+    st.one_of(st.none(), st.sets(st.integers(0, VERTICES - 1), min_size=1, max_size=9)), max_size=12
 )
 
 
@@ -26,9 +25,7 @@ def priority() -> np.ndarray:
     match=st.booleans(),
     lead=st.integers(0, 9),
 )
-def test_it_is_beladys_whatever_it_is_ahead(
-    steps: list[set[int] | None], rows: int, window: int, match: bool, lead: int
-) -> None:
+def test_it_is_beladys_whatever_it_is_ahead(steps, rows, window, match, lead) -> None:
     policy = LookAhead(window=window, num_rows=rows, match=match)
     replay = LookAheadReplay(VERTICES, policy, priority=priority())
     known = Belady(VERTICES, rows, window=window, priority=priority(), match=match, num_threads=1)
@@ -55,7 +52,6 @@ def test_it_is_beladys_whatever_it_is_ahead(
             assert found is None
             continue
         wanted = known.advance()
-        assert found is not None
         assert found.counts == wanted.counts
         assert np.array_equal(found.positions, wanted.positions)
         assert np.array_equal(found.slots, wanted.slots)
@@ -67,9 +63,7 @@ def test_a_step_of_a_rehearsal_changes_nothing() -> None:
     assert replay.window == 2
     assert replay.take() is None
     replay.expect(np.array([1, 2], np.int32))
-    found = replay.take()
-    assert found is not None
-    assert found.counts.num_misses == 2
+    assert replay.take().counts.num_misses == 2
 
 
 def test_a_batch_outside_of_the_graph() -> None:
@@ -92,7 +86,5 @@ def test_steps_that_read_nothing_are_passed_over() -> None:
     assert replay.next_read() is first
     assert replay.advance().counts.num_misses == 2
     assert replay.next_read() is second
-    found = replay.take()
-    assert found is not None
-    assert found.counts.num_misses == 1
+    assert replay.take().counts.num_misses == 1
     assert replay.next_read() is None

@@ -59,7 +59,7 @@ def test_a_plan_is_made_once(planner: CachePlannerConfig, task: CacheTask, home:
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-def test_what_is_planned_is_what_is_stored(task: CacheTask) -> None:
+def test_stored_plan_is_the_planned_one(task: CacheTask) -> None:
     plan = read_plan(make(DEGREE, task), task.graph).plan
     # Vertex 3 is in two lists, and each of the others in one.
     assert [cache.features.tolist() for cache in plan.devices] == [[3, 0], [3]]
@@ -112,19 +112,17 @@ def test_plans_of_other_data_are_refused(task, mine, random_graph) -> None:
     graph = random_graph(num_features=2)
     with pytest.raises(GraphError, match=r"is a cache plan of tiny \(5 .*, not of graph \(300 "):
         make(mine, small_task(graph, [16, 8]))
-    with pytest.raises(
-        GraphError, match="expected a plan for the partition ab, got one for a graph without parts"
-    ):
+    message = "expected a plan for the partition ab, got one for a graph without parts"
+    with pytest.raises(GraphError, match=message):
         make(mine, task, partition="ab")
     make(mine, task, partition="ab", force=True)
-    with pytest.raises(
-        GraphError, match="expected a plan for the partition cd, got one for the partition ab"
-    ):
+    message = "expected a plan for the partition cd, got one for the partition ab"
+    with pytest.raises(GraphError, match=message):
         make(mine, task, partition="cd")
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_what_is_no_plan_is_never_replaced(task, mine, folder) -> None:
+def test_foreign_files_are_never_replaced(task, mine, folder) -> None:
     path = make(mine, task)
     foreign = path / ("cache_plan.svg" if folder else "letter.txt")
     foreign.mkdir() if folder else foreign.write_text("dear")

@@ -8,9 +8,9 @@ from gnnscale.cache import CachePlan, CacheTask, StaticCache
 from gnnscale.cache.build import choose_cheaper
 from gnnscale.graph import Graph
 
-#: Four vertices, each of which reads all others: rows of 8 bytes, lists of 3 neighbours.
+#: Four vertices, each of which reads all others: rows of 8 bytes, lists of 3 neighbors.
 LISTS = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-#: Of a batch of two seeds with one hop of all neighbours: 4 rows, 2 of them seeds, and a block of
+#: Of a batch of two seeds with one hop of all neighbors: 4 rows, 2 of them seeds, and a block of
 #: three offsets of 8 bytes and six local ids of 4.
 BLOCK_BYTES = 3 * 8 + 6 * 4
 
@@ -42,14 +42,14 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
         (23, 4, True),
     ],
 )
-def test_what_moves_less_is_taken(graph_of, make_task, aggregated, num_rows, chosen) -> None:
-    task = task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated)
-    plan = planned(task)
+def test_cheaper_of_aggregates_and_cache_is_chosen(
+    graph_of, make_task, aggregated, num_rows, chosen
+) -> None:
+    plan = planned(task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated))
     (cache,) = plan.devices
     assert cache.batch_bytes.aggregated == 2 * aggregated
     assert cache.batch_bytes.cached == 8 * (4 - num_rows) + BLOCK_BYTES
-    assert cache.host_aggregates == chosen
-    assert len(cache.features) == (0 if chosen else num_rows)
+    assert (cache.host_aggregates, len(cache.features)) == (chosen, 0 if chosen else num_rows)
     assert cache.num_bytes == (0 if chosen else 8 * num_rows)
     (told,) = plan.predicted
     if chosen:
@@ -71,8 +71,7 @@ def test_devices_that_the_host_cannot_aggregate_for_keep_their_caches(
 
 
 def test_a_clique_does_the_same_for_all_its_devices(graph_of: Make, make_task: Make) -> None:
-    graph = graph_of(LISTS)
-    alone = task_of(make_task, graph, [0, 32], aggregated=30)
+    alone = task_of(make_task, graph_of(LISTS), [0, 32], aggregated=30)
     # One has no memory, and 60 bytes aggregated are less than 80; the other has all rows: 48.
     assert [each.host_aggregates for each in planned(alone).devices] == [True, False]
     together = replace(alone, cliques=((0, 1),))
@@ -88,7 +87,6 @@ def test_a_plan_that_foretells_nothing_stays(graph_of: Make, make_task: Make) ->
 
 
 def test_what_the_host_moves_is_not_counted(graph_of: Make, make_task: Make) -> None:
-    """Every step is taken to move what the first one does."""
     for aggregated, exact in ((40, True), (8, False)):
         task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
         assert planned(task).exact == exact

@@ -92,7 +92,6 @@ def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:
         cache_at(4, 100),
     )
     found = replace(plan, devices=caches).uncached
-    assert found is not None
     assert (found.num_devices, found.of_devices) == (2, 3)
     assert found.line == (
         "2 of 3 devices cache nothing: the host aggregates the first layer for them, since a "
@@ -104,7 +103,6 @@ def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:
 def test_a_cache_without_room_for_a_row_caches_nothing(plan: CachePlan) -> None:
     empty = cache_at(1, 3, feature_bytes=0, topology_bytes=0)
     found = replace(plan, devices=(empty, cache_at(2, 300), cache_at(4, 100))).uncached
-    assert found is not None
     assert found.line == (
         "1 of 3 devices cache nothing: no feature row and no adjacency list fits into their caches"
     )

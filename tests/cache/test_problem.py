@@ -25,11 +25,10 @@ def device_of(**given: Any) -> CacheDevice:
         (400, False, 6.25, 400),
     ],
 )
-def test_what_a_missing_row_costs(row_bytes, loads, transactions, price) -> None:
+def test_cost_of_a_missing_row(row_bytes, loads, transactions, price) -> None:
     device = device_of(loads=loads)
     assert device.row_transactions(row_bytes) == transactions
-    assert device.row_price(row_bytes) == price
-    assert device.list_price == 74
+    assert (device.row_price(row_bytes), device.list_price) == (price, 74)
 
 
 def test_sizes_by_hand(graph_of: Make, make_task: Make) -> None:
@@ -84,5 +83,4 @@ def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task
     assert np.array_equal(task.train_vertices([1]), np.arange(102, 300, 3))
     everywhere = Parts(num_parts=2, owner=None)
     for others in (None, everywhere):
-        found = replace(task, parts=others).train_vertices([1])
-        assert np.array_equal(found, graph.train_idx)
+        assert np.array_equal(replace(task, parts=others).train_vertices([1]), graph.train_idx)

@@ -17,7 +17,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def adjacency():
-    """Return the in-neighbour lists of a graph as a scipy matrix, destination by source."""
+    """Return the in-neighbor lists of a graph as a scipy matrix, destination by source."""
 
     def build(graph: Graph) -> scipy.sparse.csr_matrix:
         ones = np.ones(graph.num_edges, np.int64)

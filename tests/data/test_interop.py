@@ -18,13 +18,10 @@ X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def check(graph):
-    assert graph.indptr.tolist() == [0, 1, 3, 4]
-    assert graph.indices.tolist() == [1, 0, 2, 0]
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 3, 4], [1, 0, 2, 0])
     assert graph.indices.dtype == np.int32
-    assert graph.labels.tolist() == [0, 1, 1]
-    assert graph.num_classes == 2
-    assert graph.train_idx.tolist() == [2]
-    assert graph.valid_idx.tolist() == [0]
+    assert (graph.labels.tolist(), graph.num_classes) == ([0, 1, 1], 2)
+    assert (graph.train_idx.tolist(), graph.valid_idx.tolist()) == ([2], [0])
     assert graph.test_idx.tolist() == []
 
 
@@ -39,11 +36,9 @@ def test_weights_and_numbers_follow_their_edges():
     src, dst = np.array([2, 0, 1, 0, 0]), np.array([1, 1, 0, 1, 2])
     weights = [0.5, 3, 0, 2, 1]
     graph = from_arrays((src, dst), X, edge_weights=weights, number_edges=True)
-    assert graph.indptr.tolist() == [0, 1, 4, 5]
-    assert graph.indices.tolist() == [1, 0, 0, 2, 0]
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 4, 5], [1, 0, 0, 2, 0])
     assert graph.edge_weights.tolist() == [0, 3, 2, 0.5, 1]
-    assert graph.edge_weights.dtype == np.float32
-    assert graph.edge_ids.tolist() == [2, 1, 3, 0, 4]
+    assert (graph.edge_weights.dtype, graph.edge_ids.tolist()) == (np.float32, [2, 1, 3, 0, 4])
     assert graph.edge_ids.dtype == np.int64
     plain = from_arrays((src, dst), X)
     assert plain.edge_weights is None
@@ -60,8 +55,7 @@ EDGE_FEATURES = np.array([[5, 1], [6, 2], [7, 3], [8, 4]], np.float32)
 
 def test_features_of_edges_stay_and_rows_follow_their_edges():
     graph = from_arrays((SRC, DST), X, edge_features=EDGE_FEATURES)
-    assert graph.indices.tolist() == [1, 0, 2, 0]
-    assert graph.edge_rows.tolist() == [2, 1, 0, 3]
+    assert (graph.indices.tolist(), graph.edge_rows.tolist()) == ([1, 0, 2, 0], [2, 1, 0, 3])
     assert graph.edge_rows.dtype == np.uint32
     assert np.shares_memory(graph.edge_features, EDGE_FEATURES)
     assert (graph.num_edge_features, graph.edge_weights, graph.edge_ids) == (2, None, None)
@@ -131,28 +125,6 @@ def test_features_of_64_bits(caplog, features):
     assert caplog.messages == ["graph: features: float64 is converted to float32"]
 
 
-def test_targets_of_regression(caplog):
-    caplog.set_level("INFO")
-    graph = from_arrays((SRC, DST), X, [0.5, np.nan, -2], train_idx=[0])
-    assert graph.labels.dtype == np.float32
-    np.testing.assert_array_equal(graph.labels, np.float32([0.5, np.nan, -2]))
-    assert (graph.regression, graph.multilabel) == (True, False)
-    assert (graph.num_classes, graph.metric) == (1, "rmse")
-    assert caplog.messages == ["graph: labels: float64 labels are regression targets, as float32"]
-    graph = from_arrays((SRC, DST), X, torch.tensor([[0.5, 1]] * 3))
-    assert (graph.regression, graph.num_classes, graph.metric) == (True, 2, "rmse")
-    assert from_arrays((SRC, DST), X, [1, 2, 3], metric="rmse").regression
-    assert not from_arrays((SRC, DST), X, np.eye(3)).regression
-    classes = from_arrays((SRC, DST), X, [0.0, np.nan, 1], metric="accuracy")
-    assert classes.labels.tolist() == [0, -1, 1]
-
-
-def test_multilabel_and_metric():
-    labels = np.array([[0, 1], [1, 1], [0, 0]])
-    assert from_arrays((SRC, DST), X, labels).metric == "micro_f1"
-    assert from_arrays((SRC, DST), X, labels, metric="roc_auc").metric == "roc_auc"
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
 def test_features_are_shared(dtype):
     features = torch.from_numpy(X).to(dtype)
@@ -161,17 +133,28 @@ def test_features_are_shared(dtype):
     assert graph.features.__array_interface__["data"][0] == features.data_ptr()
 
 
+MASKS = {
+    "train_mask": torch.tensor([False, False, True]),
+    "val_mask": torch.tensor([True, False, False]),
+}
+
+
+def pyg_data(**fields):
+    data = pytest.importorskip("torch_geometric.data")
+    edge_index = torch.from_numpy(np.stack([SRC, DST]))
+    return data.Data(**({"x": torch.from_numpy(X), "edge_index": edge_index} | fields))
+
+
+def dgl_graph():
+    peer = pytest.importorskip("dgl").graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    peer.ndata["feat"] = torch.from_numpy(X)
+    return peer
+
+
 def test_from_pyg():
     geometric = pytest.importorskip("torch_geometric.data")
-    x = torch.from_numpy(X)
-    data = geometric.Data(
-        x=x,
-        edge_index=torch.from_numpy(np.stack([SRC, DST])),
-        y=torch.tensor([[0], [1], [1]]),
-        train_mask=torch.tensor([False, False, True]),
-        val_mask=torch.tensor([True, False, False]),
-    )
-    graph = from_pyg(data)
+    data = pyg_data(y=torch.tensor([[0], [1], [1]]), **MASKS)
+    x, graph = data.x, from_pyg(data)
     check(graph)
     assert graph.features.__array_interface__["data"][0] == x.data_ptr()
     with pytest.raises(GraphError, match="graph: has no edge_index"):
@@ -185,9 +168,7 @@ def test_from_pyg():
 
 
 def test_weights_of_pyg():
-    geometric = pytest.importorskip("torch_geometric.data")
-    edge_index = torch.from_numpy(np.stack([SRC, DST]))
-    data = geometric.Data(x=torch.from_numpy(X), edge_index=edge_index)
+    data = pyg_data()
     assert from_pyg(data).edge_weights is None
     with pytest.raises(GraphError, match=r"^graph: has no edge weights 'edge_attr'$"):
         from_pyg(data, edge_weight="edge_attr")
@@ -198,16 +179,13 @@ def test_weights_of_pyg():
     assert from_pyg(data, edge_weight="edge_attr").edge_weights.tolist() == [3, 2, 1, 4]
     assert from_pyg(data, edge_weight=None).edge_weights is None
     data.edge_weight = torch.ones(4, 1)
-    with pytest.raises(
-        GraphError, match=r"edge weights 'edge_weight': expected one axis, got \[4, 1\]"
-    ):
+    message = r"edge weights 'edge_weight': expected one axis, got \[4, 1\]"
+    with pytest.raises(GraphError, match=message):
         from_pyg(data)
 
 
 def test_features_of_edges_of_pyg():
-    geometric = pytest.importorskip("torch_geometric.data")
-    edge_index = torch.from_numpy(np.stack([SRC, DST]))
-    data = geometric.Data(x=torch.from_numpy(X), edge_index=edge_index)
+    data = pyg_data()
     assert from_pyg(data).edge_features is None
     with pytest.raises(GraphError, match=r"^graph: has no edge features 'other'$"):
         from_pyg(data, edge_attr="other")
@@ -222,9 +200,7 @@ def test_features_of_edges_of_pyg():
 
 
 def test_features_of_edges_of_dgl():
-    dgl = pytest.importorskip("dgl")
-    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
-    peer.ndata["feat"] = torch.from_numpy(X)
+    peer = dgl_graph()
     peer.edata["w"] = torch.from_numpy(EDGE_FEATURES)
     graph = from_dgl(peer, edge_feature="w", number_edges=True)
     np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
@@ -235,9 +211,7 @@ def test_features_of_edges_of_dgl():
 
 
 def test_weights_of_dgl():
-    dgl = pytest.importorskip("dgl")
-    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
-    peer.ndata["feat"] = torch.from_numpy(X)
+    peer = dgl_graph()
     peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])
     graph = from_dgl(peer, edge_weight="w", number_edges=True)
     for vertex in range(3):
@@ -252,12 +226,8 @@ def test_weights_of_dgl():
 
 
 def test_from_dgl():
-    dgl = pytest.importorskip("dgl")
-    peer = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
-    peer.ndata["feat"] = torch.from_numpy(X)
-    peer.ndata["label"] = torch.tensor([0, 1, 1])
-    peer.ndata["train_mask"] = torch.tensor([False, False, True])
-    peer.ndata["val_mask"] = torch.tensor([True, False, False])
+    dgl, peer = pytest.importorskip("dgl"), dgl_graph()
+    peer.ndata.update({"label": torch.tensor([0, 1, 1]), **MASKS})
     check(from_dgl(peer))
     with pytest.raises(GraphError, match="graph: has no features 'x'"):
         from_dgl(peer, features="x")
@@ -268,193 +238,139 @@ def test_from_dgl():
         from_dgl(several)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"edges": (SRC, DST + 1)}, "graph: edge destinations: vertex id 3 is out of range"),
-        ({"edges": (SRC - 1, DST)}, "graph: edge sources: vertex id -1 is negative"),
-        ({"edges": (SRC[1:], DST)}, "graph: 3 edge sources, 4 destinations"),
+ENDS = r"edges: expected \(src, dst\), ids of the ends of each edge, got"
+DTYPES = "features: expected one of float32, float16, bfloat16, uint8, got"
+SIZES = "features: expected at least one row, of at most 65536 features, got"
+FORMS = r"labels: labels: expected classes \[3\], zeros and ones \[3,"
+DENSE = "expected a dense tensor on cpu, got torch."
+#: For each argument: a value, and what is said of it.
+BAD = {
+    "edges": [
+        ((SRC, DST + 1), "graph: edge destinations: vertex id 3 is out of range"),
+        ((SRC - 1, DST), "graph: edge sources: vertex id -1 is negative"),
+        ((SRC[1:], DST), "graph: 3 edge sources, 4 destinations"),
+        ((SRC * 1.0, DST), "graph: edge sources: expected integers as vertex ids, got float64"),
+        ((SRC, DST > 0), "graph: edge destinations: expected ids, got a mask;"),
+        ((SRC[:, None], DST), r"graph: edge sources: expected one axis, got \[4, 1\]"),
+        ((SRC, SRC, SRC), r"graph: edges: expected 2 rows, \(src, dst\), got 3"),
+        (([2**70], [0]), "graph: edge sources: expected integers as vertex ids, got object"),
         (
-            {"edges": (SRC * 1.0, DST)},
-            "graph: edge sources: expected integers as vertex ids, got float64",
-        ),
-        ({"edges": (SRC, DST > 0)}, "graph: edge destinations: expected ids, got a mask;"),
-        ({"edges": (SRC[:, None], DST)}, r"graph: edge sources: expected one axis, got \[4, 1\]"),
-        ({"edges": (SRC, SRC, SRC)}, r"graph: edges: expected 2 rows, \(src, dst\), got 3"),
-        (
-            {"edges": ([2**70], [0])},
-            "graph: edge sources: expected integers as vertex ids, got object",
-        ),
-        (
-            {"edges": ([[0], [0, 1]], DST)},
+            ([[0], [0, 1]], DST),
             r"graph: edge sources: expected an array \(setting an array element",
         ),
-        ({"edges": (SRC.astype(np.uint64) + 2**63, DST)}, "vertex id 9223372036854775810 is out"),
+        ((SRC.astype(np.uint64) + 2**63, DST), "vertex id 9223372036854775810 is out"),
+        (scipy.sparse.eye(3).tocsr(), ENDS),
+        ({0: [1], 1: [2]}, f"{ENDS} dict"),
+        (None, ENDS),
+        (5, f"{ENDS} int"),
+        (np.array(5), r"edges: expected 2 rows, \(src, dst\), got 1"),
+    ],
+    "features": [
+        (np.float64(X) * 1e300, r"feature 1 of vertex 0 is 1e\+300, float32 cannot hold it$"),
+        (X + np.float32(np.inf), "feature 0 of vertex 0 is inf, features must be f"),
         (
-            {"features": X.astype(np.float64) * 1e300},
-            r"feature 1 of vertex 0 is 1e\+300, float32 cannot hold it$",
-        ),
-        ({"features": X + np.float32(np.inf)}, "feature 0 of vertex 0 is inf, features must be f"),
-        (
-            {"features": np.ma.masked_greater(X, 3)},
+            np.ma.masked_greater(X, 3),
             r"masked array that hides 2 of 6; filled\(value\) replaces them",
         ),
         (
-            {"features": [*map(np.ma.masked_less, X, [1] * 3)]},
+            [*map(np.ma.masked_less, X, [1] * 3)],
             r"masked array that hides 1 of 2; filled\(value\) replaces them",
         ),
-        ({"features": scipy.sparse.eye(3)}, "features: expected an array, a tensor or a list, got"),
-        ({"features": {"x": X}}, "features: expected an array, a tensor or a list, got dict"),
+        (scipy.sparse.eye(3), "features: expected an array, a tensor or a list, got"),
+        ({"x": X}, "features: expected an array, a tensor or a list, got dict"),
+        (X.astype(np.int64), DTYPES),
+        (X.astype(">f4"), f"{DTYPES} >f4"),
+        (X[:, 0], r"features: expected two axes, got \[3\]"),
+        (X[:0], SIZES),
+        (np.zeros((3, 65_537), np.uint8), SIZES),
+        (np.full((3, 2), np.nan, np.float32), "feature 0 of vertex 0 is nan"),
         (
-            {"labels": np.ma.masked_equal([0, 1, 2], 2)},
-            "labels: expected a number for each value, got a masked array that",
-        ),
-        ({"labels": {0: 1}}, "labels: expected an array, a tensor or a list, got dict"),
-        (
-            {"edges": scipy.sparse.eye(3).tocsr()},
-            r"edges: expected \(src, dst\), ids of the ends of each edge, got",
-        ),
-        (
-            {"edges": {0: [1], 1: [2]}},
-            r"edges: expected \(src, dst\), ids of the ends of each edge, got dict",
-        ),
-        ({"edges": None}, r"edges: expected \(src, dst\), ids of the ends of each edge, got"),
-        ({"edges": 5}, r"edges: expected \(src, dst\), ids of the ends of each edge, got int"),
-        ({"edges": np.array(5)}, r"edges: expected 2 rows, \(src, dst\), got 1"),
-        (
-            {"edge_labels": [1] * 4, "edge_split": {0: 1}},
-            r"edge_split: expected \(train, valid, test\), each of ids, a mask or",
-        ),
-        ({"train_idx": {0, 1}}, "train split: expected an array, a tensor or a list, got set"),
-        (
-            {"features": X.astype(np.int64)},
-            "features: expected one of float32, float16, bfloat16, uint8, got",
-        ),
-        (
-            {"features": X.astype(">f4")},
-            "features: expected one of float32, float16, bfloat16, uint8, got >f4",
-        ),
-        ({"features": X[:, 0]}, r"features: expected two axes, got \[3\]"),
-        (
-            {"features": X[:0]},
-            "features: expected at least one row, of at most 65536 features, got",
-        ),
-        (
-            {"features": np.zeros((3, 65_537), np.uint8)},
-            "features: expected at least one row, of at most 65536 features, got",
-        ),
-        ({"features": np.full((3, 2), np.nan, np.float32)}, "feature 0 of vertex 0 is nan"),
-        (
-            {"features": torch.full((3, 2), torch.inf).bfloat16()},
+            torch.full((3, 2), torch.inf).bfloat16(),
             "feature 0 of vertex 0 is inf, features must be finite, and at most 3.4e.38",
         ),
         (
-            {"features": np.full((3, 2), np.inf, np.float16)},
+            np.full((3, 2), np.inf, np.float16),
             "feature 0 of vertex 0 is inf, features must be finite, and at most 6.55e.04",
         ),
         (
-            {"features": np.zeros(3, [("a", np.float32), ("b", np.float32)])},
+            np.zeros(3, [("a", np.float32), ("b", np.float32)]),
             "features: expected numbers, got a structured array with the fields",
         ),
-        (
-            {"features": torch.eye(3).to_sparse()},
-            "features: expected a dense tensor on cpu, got torch.sparse_coo on",
-        ),
-        (
-            {"features": torch.ones((3, 2), device="meta")},
-            "features: expected a dense tensor on cpu, got torch.strided on meta",
-        ),
-        ({"labels": np.array([0, 1])}, "labels: 2 labels for 3 vertices"),
-        (
-            {"labels": [0, np.inf, 1.5]},
-            "labels: label of vertex 1: expected a number in the range of",
-        ),
-        ({"labels": [np.nan] * 3}, "labels: no vertex has a label"),
-        (
-            {"labels": [0.5, 1, 2], "metric": "accuracy"},
-            "labels: label of vertex 0: expected a class from 0 to 1048575, got",
-        ),
-        (
-            {"labels": [0.5, 1, 2], "num_classes": 3},
-            "labels: expected num_classes=3 targets, got 1",
-        ),
-        (
-            {"labels": np.zeros((3, 2, 1), int)},
-            r"labels: labels: expected classes \[3\], zeros and ones \[3,",
-        ),
-        (
-            {"labels": np.array([0, 1, None])},
-            r"labels: labels: expected classes \[3\], zeros and ones \[3,",
-        ),
-        ({"labels": np.array([0, 1, 2**64 - 1], np.uint64)}, "labels: label 18446744073709551615"),
-        (
-            {"labels": np.array([0, 1, 5]), "num_classes": 3},
-            "label of vertex 2: expected -1 to 2, got 5",
-        ),
-        (
-            {"labels": np.zeros((3, 2), int), "num_classes": 3},
-            "labels: expected 3 columns of classes, got 2",
-        ),
-        ({"num_classes": -1}, "num_classes=-1: expected 0 to 1048576"),
-        ({"train_idx": np.array([5])}, "train split: vertex id 5 is out of range"),
-        (
-            {"train_idx": [True, False]},
-            r"train split: expected ids or a mask bool\[3\], got bool\[2\]",
-        ),
-        ({"valid_idx": np.array([[0, 1]])}, r"valid split: expected one axis, got \[1, 2\]"),
-        ({"test_idx": 1}, r"test split: expected one axis, got \[\]"),
-        ({"test_idx": [1, 1]}, "test split names vertex 1 twice"),
-        ({"train_idx": [0], "test_idx": [2, 0]}, "overlapping splits, vertex 0 of the test split"),
-        ({"edge_weights": [1, 2]}, "edge weights: 2 weights for 4 edges"),
-        (
-            {"edge_weights": [1, 2, -0.5, 1]},
-            "edge weights: edge 2: expected a weight of at least 0 in the range",
-        ),
-        (
-            {"edge_weights": [1, 1, 1, 1e39]},
-            r"weight of at least 0 in the range of float32, got 1e\+39",
-        ),
-        (
-            {"edge_weights": np.ones((4, 1))},
-            r"edge weights: expected 1 axes, got float64\[4, 1\] with 2",
-        ),
-        ({"edge_weights": [True] * 4}, r"edge weights: expected numbers, got bool\[4\]"),
-        ({"edge_features": EDGE_FEATURES[1:]}, "graph: 3 rows of features for 4 edges"),
-        (
-            {"edge_features": EDGE_FEATURES[:, :0]},
-            "edge features: expected 1 to 65536 features, got 0",
-        ),
-        (
-            {"edge_features": EDGE_FEATURES.astype(np.float64) * 1e300},
-            r"feature 0 of edge 0 is 5e\+300, float32 cann",
-        ),
-        ({"edge_features": EDGE_FEATURES * np.nan}, "graph: feature 0 of edge 0 is nan, features"),
-        (
-            {"edge_features": EDGE_FEATURES[None]},
-            r"features of edges: expected 2 axes, got float32\[1, 4, 2\] with 3",
-        ),
-        ({"edge_features": 7}, r"features of edges: expected 2 axes, got int64\[\] with 0"),
-        ({"edge_features": ["a"] * 4}, r"features of edges: expected numbers, got <U1\[4, 1\]"),
-        (
-            {"edge_features": torch.eye(4).to_sparse()},
-            "edge features: expected a dense tensor on cpu, got torch.sparse_coo",
-        ),
-        ({"edge_labels": [1, 2]}, "labels of edges: 2 labels for 4 edges"),
-        (
-            {"edge_labels": ["a"] * 4},
-            r"labels of edges: labels: expected classes \[4\], zeros and ones \[4,",
-        ),
-        ({"edge_split": ([0], [1], [2])}, "edge_split without edge_labels"),
-        ({"edge_labels": [1] * 4, "edge_split": [[0]]}, "edge_split: expected 3 parts, got 1"),
-        ({"edge_labels": [1] * 4, "edge_split": ([4], [], [])}, "edges: train split: edge id 4 is"),
-        (
-            {"edge_labels": [1] * 4, "edge_split": ([1, 1], [], [])},
-            "train split names edge 1 twice",
-        ),
-        ({"edge_labels": [1] * 4, "edge_split": ([1], [1], [])}, "splits, edge 1 of the valid spl"),
-        ({"metric": "mse"}, "metric='mse': expected one of accuracy, micro_f1, roc_auc, rmse"),
+        (torch.eye(3).to_sparse(), f"features: {DENSE}sparse_coo on"),
+        (torch.ones((3, 2), device="meta"), f"features: {DENSE}strided on meta"),
     ],
-)
+    "labels": [
+        (
+            np.ma.masked_equal([0, 1, 2], 2),
+            "labels: expected a number for each value, got a masked array that",
+        ),
+        ({0: 1}, "labels: expected an array, a tensor or a list, got dict"),
+        (np.array([0, 1]), "labels: 2 labels for 3 vertices"),
+        ([0, np.inf, 1.5], "labels: label of vertex 1: expected a number in the range of"),
+        ([np.nan] * 3, "labels: no vertex has a label"),
+        (np.zeros((3, 2, 1), int), FORMS),
+        (np.array([0, 1, None]), FORMS),
+        (np.array([0, 1, 2**64 - 1], np.uint64), "labels: label 18446744073709551615"),
+    ],
+    "train_idx": [
+        ({0, 1}, "train split: expected an array, a tensor or a list, got set"),
+        (np.array([5]), "train split: vertex id 5 is out of range"),
+        ([True, False], r"train split: expected ids or a mask bool\[3\], got bool\[2\]"),
+    ],
+    "test_idx": [
+        (1, r"test split: expected one axis, got \[\]"),
+        ([1, 1], "test split names vertex 1 twice"),
+    ],
+    "edge_weights": [
+        ([1, 2], "edge weights: 2 weights for 4 edges"),
+        ([1, 2, -0.5, 1], "edge weights: edge 2: expected a weight of at least 0 in the range"),
+        ([1, 1, 1, 1e39], r"weight of at least 0 in the range of float32, got 1e\+39"),
+        (np.ones((4, 1)), r"edge weights: expected 1 axes, got float64\[4, 1\] with 2"),
+        ([True] * 4, r"edge weights: expected numbers, got bool\[4\]"),
+    ],
+    "edge_features": [
+        (EDGE_FEATURES[1:], "graph: 3 rows of features for 4 edges"),
+        (EDGE_FEATURES[:, :0], "edge features: expected 1 to 65536 features, got 0"),
+        (np.float64(EDGE_FEATURES) * 1e300, r"feature 0 of edge 0 is 5e\+300, float32 cann"),
+        (EDGE_FEATURES * np.nan, "graph: feature 0 of edge 0 is nan, features"),
+        (EDGE_FEATURES[None], r"features of edges: expected 2 axes, got float32\[1, 4, 2\] with 3"),
+        (7, r"features of edges: expected 2 axes, got int64\[\] with 0"),
+        (["a"] * 4, r"features of edges: expected numbers, got <U1\[4, 1\]"),
+        (torch.eye(4).to_sparse(), f"edge features: {DENSE}sparse_coo"),
+    ],
+    "edge_labels": [
+        ([1, 2], "labels of edges: 2 labels for 4 edges"),
+        (["a"] * 4, r"labels of edges: labels: expected classes \[4\], zeros and ones \[4,"),
+    ],
+}
+
+
+BAD_INPUT = [
+    *(({name: value}, message) for name, cases in BAD.items() for value, message in cases),
+    (
+        {"edge_labels": [1] * 4, "edge_split": {0: 1}},
+        r"edge_split: expected \(train, valid, test\), each of ids, a mask or",
+    ),
+    (
+        {"labels": [0.5, 1, 2], "metric": "accuracy"},
+        "labels: label of vertex 0: expected a class from 0 to 1048575, got",
+    ),
+    ({"labels": [0.5, 1, 2], "num_classes": 3}, "labels: expected num_classes=3 targets, got 1"),
+    ({"labels": [0, 1, 5], "num_classes": 3}, "label of vertex 2: expected -1 to 2, got 5"),
+    ({"labels": [[0, 0]] * 3, "num_classes": 3}, "labels: expected 3 columns of classes, got 2"),
+    ({"train_idx": [0], "test_idx": [2, 0]}, "overlapping splits, vertex 0 of the test split"),
+    ({"edge_labels": [1] * 4, "edge_split": [[0]]}, "edge_split: expected 3 parts, got 1"),
+    ({"edge_labels": [1] * 4, "edge_split": ([4], [], [])}, "edges: train split: edge id 4 is"),
+    ({"edge_labels": [1] * 4, "edge_split": ([1, 1], [], [])}, "train split names edge 1 twice"),
+    ({"edge_labels": [1] * 4, "edge_split": ([1], [1], [])}, "splits, edge 1 of the valid spl"),
+    ({"num_classes": -1}, "num_classes=-1: expected 0 to 1048576"),
+    ({"valid_idx": np.array([[0, 1]])}, r"valid split: expected one axis, got \[1, 2\]"),
+    ({"edge_split": ([0], [1], [2])}, "edge_split without edge_labels"),
+    ({"metric": "mse"}, "metric='mse': expected one of accuracy, micro_f1, roc_auc, rmse"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT)
 def test_bad_input(arguments, message):
     with pytest.raises(GraphError, match=message) as error:
         from_arrays(**({"edges": (SRC, DST), "features": X} | arguments))
@@ -533,9 +449,8 @@ def test_a_class_of_the_users_is_what_it_inherits_from():
     graph = from_pyg(Own(x=torch.from_numpy(X), edge_index=torch.from_numpy(np.stack([SRC, DST]))))
     assert graph.num_edges == 4
     sparse = Own(x=torch.from_numpy(X), adj_t=torch.eye(3).to_sparse())
-    with pytest.raises(
-        GraphError, match="has no edge_index; it has adj_t: leave out the transform"
-    ):
+    message = "has no edge_index; it has adj_t: leave out the transform"
+    with pytest.raises(GraphError, match=message):
         from_pyg(sparse)
 
 
@@ -552,38 +467,28 @@ def test_strided_features_are_copied(features):
 
 
 def test_unaligned_and_read_only_features():
-    raw = np.zeros(25, np.uint8)
-    unaligned = raw[1:].view(np.float32).reshape(3, 2)
+    unaligned = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(3, 2)
     unaligned.flags.writeable = False
-    graph = from_arrays((SRC, DST), unaligned)
-    assert graph.features.flags.aligned
+    assert from_arrays((SRC, DST), unaligned).features.flags.aligned
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            {"edge_index": torch.zeros((3, 4), dtype=torch.long)},
-            r"edge_index: expected \[2, num_edges\], got \[3, 4\]",
-        ),
-        ({"y": torch.zeros(3).bfloat16()}, "labels 'y': expected an array"),
-        ({"train_mask": torch.tensor([True])}, "train_mask: 1 entries for 3 vertices"),
-        ({"train_mask": torch.tensor(True)}, r"train_mask: expected bool\[3\], got bool\[\]"),
-        (
-            {"val_mask": torch.zeros((3, 0), dtype=torch.bool)},
-            r"val_mask: expected bool\[3\], got bool\[3, 0\]",
-        ),
-        (
-            {"test_mask": torch.tensor([0.0, 1, 1])},
-            r"test_mask: expected bool\[3\], got float32\[3\]",
-        ),
-    ],
-)
+BAD_FIELDS = [
+    (
+        {"edge_index": torch.zeros((3, 4), dtype=torch.long)},
+        r"edge_index: expected \[2, num_edges\], got \[3, 4\]",
+    ),
+    ({"y": torch.zeros(3).bfloat16()}, "labels 'y': expected an array"),
+    ({"train_mask": torch.tensor([True])}, "train_mask: 1 entries for 3 vertices"),
+    ({"train_mask": torch.tensor(True)}, r"train_mask: expected bool\[3\], got bool\[\]"),
+    ({"val_mask": torch.zeros((3, 0)).bool()}, r"val_mask: expected bool\[3\], got bool\[3, 0\]"),
+    ({"test_mask": torch.tensor([0.0, 1, 1])}, r"test_mask: expected bool\[3\], got float32\[3\]"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD_FIELDS)
 def test_pyg_fields_that_do_not_fit(fields, message):
-    geometric = pytest.importorskip("torch_geometric.data")
-    whole = {"x": torch.from_numpy(X), "edge_index": torch.from_numpy(np.stack([SRC, DST]))}
     with pytest.raises(GraphError, match=f"^graph: {message}"):
-        from_pyg(geometric.Data(**(whole | fields)))
+        from_pyg(pyg_data(**fields))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=40), st.booleans())
@@ -596,8 +501,7 @@ def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None
     assert order.tolist() == expected
     assert indptr.tolist() == [0, *np.cumsum(np.bincount(dst, minlength=6))]
     lists = in_neighbors(src, dst, 6)
-    assert lists[0].tolist() == indptr.tolist()
-    assert lists[1].tolist() == src[order].tolist()
+    assert (lists[0].tolist(), lists[1].tolist()) == (indptr.tolist(), src[order].tolist())
     assert lists[1].dtype == dtype
     np.testing.assert_array_equal(given, before)
 
@@ -618,12 +522,9 @@ class Frame:
         return self._rows
 
 
-def test_columns_of_data_frames_that_are_no_features_are_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> None:
     frame = Frame(a=[1, 2, 3], index=[0, 1, 2], train_mask=[1, 0, 0], y=[0, 1, 1], b=[4, 5, 6])
-    graph = from_arrays((SRC, DST), frame)
-    assert graph.num_features == 5
+    assert from_arrays((SRC, DST), frame).num_features == 5
     (line,) = caplog.messages
     assert line.endswith(
         "that may not be features are read as features: 'index' (the index of pandas), "

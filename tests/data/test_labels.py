@@ -38,8 +38,7 @@ def of_pyg(folder: Path, labels: Any) -> Graph:
 
 
 def of_dgl(folder: Path, labels: Any) -> Graph:
-    dgl = pytest.importorskip("dgl")
-    graph = dgl.graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
+    graph = pytest.importorskip("dgl").graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
     graph.ndata["feat"] = torch.from_numpy(X)
     tensor = labels if isinstance(labels, torch.Tensor) else torch.from_numpy(np.array(labels))
     graph.ndata["label"] = tensor
@@ -131,9 +130,8 @@ def write_tables(folder: Path, labels: Any) -> None:
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_an_unknown_label_that_became_255(tmp_path: Path, entrance: str) -> None:
     wrapped = np.array([2, -1, 1, -1, 0]).astype(np.uint8)
-    with pytest.raises(
-        GraphError, match=r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
-    ):
+    message = r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
+    with pytest.raises(GraphError, match=message):
         ENTRANCES[entrance](tmp_path, wrapped)
 
 
@@ -163,14 +161,12 @@ def test_the_largest_class_of_an_unsigned_type_may_occur() -> None:
 )
 def test_edges_follow_the_rule(tmp_path: Path, labels: Any, expected: list[float]) -> None:
     found = from_arrays((SRC, DST), X, edge_labels=labels).edge_labels
-    assert found is not None
     np.testing.assert_array_equal(found.labels, np.float32(expected))
     arrays = {"edge_index": np.stack([SRC, DST]), "features": X, "edge_labels": labels}
     np.savez(tmp_path / "mine.npz", **arrays)
     fractions = {"train_fraction": 0.4, "valid_fraction": 0.4}
     raw, store = str(tmp_path / "mine.npz"), str(tmp_path / "store")
     stored = Arrays(name="mine", raw=raw, store=store, split="random", **fractions).open()
-    assert stored.edge_labels is not None
     np.testing.assert_array_equal(stored.edge_labels.labels, found.labels)
     assert stored.edge_labels.num_classes == found.num_classes
     assert stored.edge_labels.metric == found.metric
@@ -188,16 +184,13 @@ def test_a_metric_decides() -> None:
     assert (kept.multilabel, kept.num_classes) == (True, 4)
     targets = from_arrays((SRC, DST), X, ONE_HOT, metric="rmse")
     assert (targets.regression, targets.num_classes) == (True, 4)
-    floats = np.array([1.0, -1, np.nan, 0, 2])
-    classes = from_arrays((SRC, DST), X, floats, metric="accuracy")
+    classes = from_arrays((SRC, DST), X, np.array([1.0, -1, np.nan, 0, 2]), metric="accuracy")
     assert classes.labels.tolist() == [1, -1, -1, 0, 2]
 
 
 @pytest.mark.parametrize("metric", [None, "accuracy"])
 @pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
-def test_one_hot_rows_without_a_one_are_told(
-    caplog: pytest.LogCaptureFixture, dtype: str, metric: str | None
-) -> None:
+def test_one_hot_rows_without_a_one_are_told(caplog, dtype, metric) -> None:
     labels = ONE_HOT.copy()
     labels[2] = 0
     assert from_arrays((SRC, DST), X, labels.astype(dtype), metric=metric).multilabel
@@ -240,14 +233,11 @@ def test_no_column_of_labels(tmp_path: Path, entrance: str) -> None:
 
 
 def test_255_is_a_target_by_rmse() -> None:
-    labels = np.array([255, 3, 7, 0, 255], np.uint8)
-    graph = from_arrays((SRC, DST), X, labels, metric="rmse")
+    graph = from_arrays((SRC, DST), X, np.array([255, 3, 7, 0, 255], np.uint8), metric="rmse")
     assert graph.labels.tolist() == [255, 3, 7, 0, 255]
 
 
-def test_whole_floats_are_warned_of_unless_a_metric_is_given(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_whole_floats_are_warned_of_unless_a_metric_is_given(caplog) -> None:
     caplog.set_level("INFO")
     from_arrays((SRC, DST), X, BINARY.astype(np.float32), metric="rmse")
     from_arrays((SRC, DST), X, BINARY.astype(np.float32))
@@ -255,7 +245,7 @@ def test_whole_floats_are_warned_of_unless_a_metric_is_given(
     assert "makes them classes" not in caplog.messages[0]
 
 
-def test_what_is_understood_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_kinds_of_labels_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     from_arrays((SRC, DST), X, np.array([1.0, 0, 2, 1, np.nan]))
     from_arrays((SRC, DST), X, TARGETS)
@@ -274,5 +264,4 @@ def test_a_column_of_the_only_class_is_multilabel() -> None:
     found = read_labels(BINARY[:, None], count=5, source="labels", num_classes=1)
     assert (found.num_classes, found.metric) == (1, "micro_f1")
     assert found.values.tolist() == BINARY[:, None].tolist()
-    graph = from_arrays((SRC, DST), X, BINARY[:, None], num_classes=1)
-    assert graph.labels.shape == (5, 1)
+    assert from_arrays((SRC, DST), X, BINARY[:, None], num_classes=1).labels.shape == (5, 1)

@@ -29,8 +29,7 @@ def test_default_graph(adjacency):
 def test_same_seed_same_graph(tmp_path):
     def build(place, **options):
         options = {"num_vertices": 500, "num_edges": 900, "num_classes": 4} | options
-        store = str(tmp_path / place)
-        return PlantedPartition(name="x", store=store, **options).open()
+        return PlantedPartition(name="x", store=str(tmp_path / place), **options).open()
 
     one, two, other = build("one"), build("two"), build("other", seed=1)
     for array in ("indptr", "indices", "features", "labels", "train_idx"):
@@ -44,15 +43,13 @@ def test_rmat(adjacency):
     assert graph.num_edges == 80_000
     matrix = adjacency(graph)
     assert (matrix != matrix.T).nnz == 0
-    assert matrix.diagonal().sum() == 0
-    assert matrix.max() == 1
+    assert (matrix.diagonal().sum(), matrix.max()) == (0, 1)
     assert np.diff(graph.indptr).max() > 20 * 16
     assert np.bincount(graph.labels).tolist() == [1000] * 5
 
 
-def test_rmat_trains_on_the_vertices_with_most_neighbours():
-    dataset = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5)
-    graph = dataset.open()
+def test_rmat_trains_on_the_vertices_with_most_neighbors():
+    graph = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5).open()
     degrees = np.diff(graph.indptr)
     assert (len(graph.train_idx), len(graph.valid_idx)) == (80, 16)
     assert degrees[graph.train_idx].min() >= degrees[graph.valid_idx].max()
@@ -116,7 +113,6 @@ def test_rmat_bad_quadrants(name, value):
     ],
 )
 def test_sizes_that_do_not_fit(dataset, leftovers):
-    """Noticed before anything is drawn."""
     message = (
         r"dataset.num_vertices=\d+, num_edges=\d+, num_features=\d+: needs [\d,.]+ GiB of memory, "
         r"and [\d,.]+ \wiB are available; [\d,.]+ GiB of disk, and [\d,.]+ \wiB are free"
@@ -127,7 +123,6 @@ def test_sizes_that_do_not_fit(dataset, leftovers):
 
 
 def test_many_classes_and_short_features():
-    """The oracle's table of scores is made in slices, and says the same."""
     sizes = {"num_vertices": 4000, "num_edges": 9000, "num_classes": 2000, "num_features": 1}
     graph = PlantedPartition(name="p", **sizes).open()
     assert graph.num_classes == 2000
@@ -135,7 +130,7 @@ def test_many_classes_and_short_features():
 
 
 def test_labels_are_smooth_over_edges():
-    """On a ring, neighbours share a class far more often than by chance; classes are balanced."""
+    """On a ring, neighbors share a class far more often than by chance; classes are balanced."""
     num_vertices = 10_000
     ring = np.arange(num_vertices)
     indices = np.stack([(ring - 1) % num_vertices, (ring + 1) % num_vertices], axis=1)

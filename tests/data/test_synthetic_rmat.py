@@ -51,7 +51,6 @@ def test_draws_that_are_all_alike(tmp_path: Path) -> None:
 
 
 def test_a_graph_is_drawn_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is the same, whatever the memory and the slices."""
     small = {"num_vertices": 300, "num_edges": 2000, "num_classes": 3, "num_features": 2}
     one = RMat(name="r", store=str(tmp_path / "one"), **small).open()
     monkeypatch.setattr(ops, "rmat_edges", None)

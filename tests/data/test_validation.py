@@ -15,9 +15,8 @@ def test_unknown_classes_are_any_nan() -> None:
 
 @pytest.mark.parametrize("label", [-1, 1.5, 2.0**40, np.inf, -np.inf])
 def test_labels_that_are_no_classes(label: float) -> None:
-    with pytest.raises(
-        GraphError, match=r"^labels.npy: label of vertex 1: expected a class from 0 to 1048575,"
-    ):
+    message = r"^labels.npy: label of vertex 1: expected a class from 0 to 1048575,"
+    with pytest.raises(GraphError, match=message):
         class_labels(np.array([0, label]), "labels.npy")
 
 

@@ -36,22 +36,12 @@ def row(scale: float, *rest: int) -> list[int]:
 def test_rows_by_hand() -> None:
     rows = np.float32([[127, -127, 2.5], [0, 0, 0], [-254, 1, 3]])
     # Ties go to the even number: 2.5 becomes 2, and 1 / 2 becomes 0.
-    assert quantized(rows, "int8").tolist() == [
-        row(1, 127, 129, 2),
-        row(0, 0, 0, 0),
-        row(2, 129, 0, 2),
-    ]
+    int8_rows = [row(1, 127, 129, 2), row(0, 0, 0, 0), row(2, 129, 0, 2)]
+    assert quantized(rows, "int8").tolist() == int8_rows
     rows = np.float32([[7, -7, 2.5], [0, 0, 0], [-14, 1, 3]])
-    assert quantized(rows, "int4").tolist() == [
-        row(1, 0x97, 0x02),
-        row(0, 0, 0),
-        row(2, 0x09, 0x02),
-    ]
-    assert as_float32(quantized(rows, "int4"), "int4", 3).tolist() == [
-        [7, -7, 2],
-        [0, 0, 0],
-        [-14, 0, 4],
-    ]
+    found = quantized(rows, "int4")
+    assert found.tolist() == [row(1, 0x97, 0x02), row(0, 0, 0), row(2, 0x09, 0x02)]
+    assert as_float32(found, "int4", 3).tolist() == [[7, -7, 2], [0, 0, 0], [-14, 0, 4]]
 
 
 def test_sizes_of_rows() -> None:
@@ -91,9 +81,7 @@ def test_the_smallest_and_the_largest_rows(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", LOSSY)
 @pytest.mark.parametrize("width", [3, 4])
-def test_a_graph_is_quantized_saved_and_opened(
-    random_graph: Any, tmp_path: Path, dtype: str, width: int
-) -> None:
+def test_a_graph_is_quantized_saved_and_opened(random_graph, tmp_path, dtype, width) -> None:
     graph = split(random_graph(num_features=width))
     lossy = graph.with_quantized_features(dtype)
     assert (lossy.num_features, lossy.row_bytes) == (width, row_bytes(dtype, width))
@@ -118,7 +106,7 @@ def test_rows_of_another_length_are_other_content(random_graph: Any, tmp_path: P
     assert len(contents) == 2
 
 
-def test_what_is_not_quantized(random_graph: Any) -> None:
+def test_bad_quantization_is_refused(random_graph: Any) -> None:
     graph = random_graph(num_features=2)
     with one_line("float16", "allowed are int8 and int4", error=GraphError):
         graph.with_quantized_features("float16")

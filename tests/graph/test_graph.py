@@ -75,8 +75,7 @@ def test_open(store):
         assert isinstance(mapped, np.memmap)
         assert not mapped.flags.writeable
     assert (graph.num_vertices, graph.num_edges, graph.num_features) == (3, 3, 2)
-    assert graph.topology_bytes == 4 * 8 + 3 * 4
-    assert graph.feature_bytes == 24
+    assert (graph.topology_bytes, graph.feature_bytes) == (4 * 8 + 3 * 4, 24)
     assert not graph.multilabel
     assert graph.path == store
     assert graph.attainable_accuracy is None
@@ -251,7 +250,7 @@ def test_meta_with_wrong_values(store, key, value):
         ("train_idx", np.array([2], np.int32), "vertex 2 has no label"),
     ],
 )
-def test_arrays_that_no_graph_has(store, name, array, message):
+def test_bad_arrays_are_refused(store, name, array, message):
     put(store, name, array)
     assert refused(store).startswith(f"{name}.npy: {message}")
 
@@ -320,8 +319,7 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
     for together in (1, 2, 100):
         monkeypatch.setattr(topology, "_LISTS", together)
         found = replace(graph).weight_sums
-        assert found.tolist() == [0, 3, 0, 28, 0]
-        assert found.dtype == np.float32
+        assert (found.tolist(), found.dtype) == ([0, 3, 0, 28, 0], np.float32)
     assert replace(graph, edges=EdgeData()).weight_sums is None
     for damaged in (np.nan, np.inf, -9.0):
         wrong = replace(
@@ -330,9 +328,8 @@ def test_weights_are_added_up_list_by_list(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(GraphError, match=r"graph: damaged, edge_weights: .* of vertex 3 add"):
             _ = wrong.weight_sums
     large = EdgeData(weights=np.array([1, 2, 3e38, 3e38, 0], np.float32))
-    with pytest.raises(
-        GraphError, match=r"^graph: edge_weights: .* vertex 3 add up to more than fl"
-    ):
+    message = r"^graph: edge_weights: .* vertex 3 add up to more than fl"
+    with pytest.raises(GraphError, match=message):
         _ = replace(graph, edges=large).weight_sums
     for ends in ([0, 0, 2, 2, 6, 6], [0, 0, 2, 1, 5, 5], [-1, 0, 2, 2, 5, 5]):
         wrong = replace(graph, indptr=np.array(ends))

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnscale.data import from_arrays
+from gnnscale.data import PlantedPartition, from_arrays
 from gnnscale.graph import Graph
 
 
@@ -27,6 +27,14 @@ def graph_of(edges: list[tuple[int, int]], num_vertices: int, train: list[int]) 
 @pytest.fixture(scope="session")
 def make_graph() -> Callable[..., Graph]:
     return graph_of
+
+
+@pytest.fixture(scope="session")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A store of 600 vertices, of which a tenth trains."""
+    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
+    store = str(tmp_path_factory.mktemp("whole") / "store")
+    return PlantedPartition(name="small", train_fraction=0.1, store=store, **sizes).open()
 
 
 @pytest.fixture

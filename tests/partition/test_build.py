@@ -16,7 +16,6 @@ from gnnscale.core.config.user_code import load_named
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
-from gnnscale.data import PlantedPartition
 from gnnscale.graph import Graph, Origin
 from gnnscale.partition import (
     P3,
@@ -83,18 +82,12 @@ def test_a_partition_is_made_once(config, random_graph, home) -> None:
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Graph:
-    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
-    return PlantedPartition(name="small", store=str(tmp_path / "graph"), **sizes).open()
-
-
-def test_a_store_and_a_graph_in_memory(stored: Graph) -> None:
-    inside = dataclasses.replace(stored, origin=Origin())
-    paths = [make(Hash(), each) for each in (stored, inside)]
+def test_a_store_and_a_graph_in_memory(graph: Graph) -> None:
+    inside = dataclasses.replace(graph, origin=Origin())
+    paths = [make(Hash(), each) for each in (graph, inside)]
     assert paths[0] != paths[1]
-    pairs = zip(paths, (stored, inside), strict=True)
-    assert np.array_equal(*(read_partition(path, graph).parts.owner for path, graph in pairs))
+    pairs = zip(paths, (graph, inside), strict=True)
+    assert np.array_equal(*(read_partition(*pair).parts.owner for pair in pairs))
 
 
 def test_another_depth_is_another_partition_where_it_counts(tiny_graph: Graph) -> None:
@@ -118,7 +111,7 @@ def test_code_of_the_user_that_has_changed_makes_another(
     assert make(dealt(), graph) != first
 
 
-def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
+def test_store_option_names_the_folder(tmp_path: Path, random_graph: Make) -> None:
     graph, store = random_graph(), str(tmp_path / "mine")
     path = make(Random(store=store), graph)
     assert path == tmp_path / "mine"
@@ -136,7 +129,7 @@ def test_a_place_of_its_own(tmp_path: Path, random_graph: Make) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
+def test_other_folders_are_not_replaced(tmp_path: Path, tiny_graph: Graph, force: bool) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     said = (
@@ -149,7 +142,7 @@ def test_what_is_no_partition_is_left_alone(tmp_path: Path, tiny_graph: Graph, f
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
-def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) -> None:
+def test_interruption_leaves_nothing(tiny_graph: Graph, home: Path) -> None:
     parts = Parts(num_parts=2, owner=None)
     with pytest.raises(KeyboardInterrupt):
         make(given(parts, interrupted=True), tiny_graph, 2)
@@ -158,7 +151,7 @@ def test_nothing_is_left_of_what_was_interrupted(tiny_graph: Graph, home: Path) 
     assert list((home / "partitions").iterdir()) == []
 
 
-def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
+def test_wrong_parts_of_a_partitioner_are_refused(tiny_graph: Graph) -> None:
     owner, hops = np.array([0, 1, 1, 1, 1], np.int16), np.array([[0] + [9] * 4, [9] + [0] * 4])
     far = Parts(num_parts=2, owner=owner, hops=hops.astype(np.uint8), num_hops=9)
     for parts, said in (
@@ -170,12 +163,12 @@ def test_what_a_partitioner_may_not_return(tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("num_parts", [0, 1025])
-def test_numbers_of_parts_that_nobody_has(tiny_graph: Graph, num_parts: int) -> None:
+def test_num_parts_has_limits(tiny_graph: Graph, num_parts: int) -> None:
     with pytest.raises(ConfigError, match=rf"^partitioner\.num_parts={num_parts}: must be"):
         make(Hash(), tiny_graph, num_parts)
 
 
-def test_what_it_takes_is_said_before_and_measured(tiny_graph, caplog) -> None:
+def test_cost_is_predicted_and_measured(tiny_graph, caplog) -> None:
     caplog.set_level(logging.INFO)
     config = given(Parts(num_parts=2, owner=None), child_bytes=1 << 50, needs=1 << 30)
     figures = read_partition(make(config, tiny_graph, 2), tiny_graph).figures
@@ -188,7 +181,7 @@ def test_what_it_takes_is_said_before_and_measured(tiny_graph, caplog) -> None:
 
 
 @pytest.mark.parametrize("needs", [7 << 30, 17 << 30])
-def test_memory_that_there_is_not(tiny_graph, needs, caplog, monkeypatch) -> None:
+def test_too_little_memory_is_warned_of_or_refused(tiny_graph, needs, caplog, monkeypatch) -> None:
     machine = dataclasses.replace(
         module.hardware.find_machine(),
         memory=Memory(total=8 << 30, available=6 << 30, installed=8 << 30),
@@ -214,8 +207,7 @@ def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph: G
     read_partition(path, tiny_graph)
 
 
-def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
-    graph = stored
+def test_parts_as_stores_of_their_own(tmp_path: Path, graph: Graph) -> None:
     config = PaGraph(store=str(tmp_path / "made"))
     made = make(config, graph, 2)
     partition = read_partition(made, graph)
@@ -227,7 +219,6 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
     before = (folder / "0" / "meta.json").stat().st_mtime_ns
     write_parts(partition, graph)
     assert (folder / "0" / "meta.json").stat().st_mtime_ns == before
-
     # They go with the partition that is made anew; anything else beside them is kept.
     make(config, graph, 2, force=True)
     assert not folder.exists()
@@ -237,9 +228,8 @@ def test_parts_as_stores_of_their_own(tmp_path: Path, stored: Graph) -> None:
         make(config, graph, 2, force=True)
 
 
-def test_parts_that_sampling_leaves_are_no_stores(stored: Graph) -> None:
-    partition = read_partition(make(Hash(), stored, 2), stored)
-    with pytest.raises(
-        ConfigError, match=r"^part_stores=true: expected parts with a halo, .* got those of hash"
-    ):
-        write_parts(partition, stored)
+def test_parts_that_sampling_leaves_are_no_stores(graph: Graph) -> None:
+    partition = read_partition(make(Hash(), graph, 2), graph)
+    message = r"^part_stores=true: expected parts with a halo, .* got those of hash"
+    with pytest.raises(ConfigError, match=message):
+        write_parts(partition, graph)

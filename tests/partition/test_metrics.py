@@ -63,8 +63,7 @@ def test_parts_that_say_what_they_reach(tiny_graph: Graph) -> None:
     parts = Parts(num_parts=2, owner=np.array([0, 0, 0, 0, 1], np.int16), hops=hops, num_hops=2)
     found = looked_at(graph, parts)
     assert found.parts == (part(4, 4, 1, 5), part(1, 1, 1, 1))
-    assert found.replication_factor == 1.0
-    assert found.edge_cut_fraction == 0.0
+    assert (found.replication_factor, found.edge_cut_fraction) == (1.0, 0.0)
     hops[1, 3] = 1
     assert looked_at(graph, dataclasses.replace(parts, hops=hops)).replication_factor == 6 / 5
 
@@ -83,8 +82,7 @@ def test_parts_of_the_feature_dimension_have_no_cut(tiny_graph: Graph) -> None:
     found = looked_at(tiny_graph, P3().assign(tiny_graph, num_parts=2, num_hops=1, num_threads=1))
     assert found.cut is found.edge_cut_fraction is found.vertex_balance is None
     assert found.train_balance is None
-    assert found.edge_balance == 1.0
-    assert found.replication_factor == 2.0
+    assert (found.edge_balance, found.replication_factor) == (1.0, 2.0)
     assert found.parts == 2 * (part(5, None, None, 6),)
 
 
@@ -96,7 +94,7 @@ def test_a_graph_without_edges_has_no_share_of_them(tiny_graph: Graph) -> None:
     assert found.replication_factor == 1.0
 
 
-def test_what_looking_takes_grows_with_the_graph(random_graph: Make) -> None:
+def test_memory_of_metrics_grows_with_the_graph(random_graph: Make) -> None:
     graph = random_graph()
     assert examine_bytes(graph, 4) > graph.topology_bytes
     assert examine_bytes(graph, 64) > examine_bytes(graph, 4)
@@ -158,7 +156,7 @@ def test_counts_are_those_of_sets(case, slice_edges, max_bytes) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, 5])
-def test_an_id_that_no_vertex_has(tiny_graph: Graph, bad: int) -> None:
+def test_ids_out_of_range_are_refused(tiny_graph: Graph, bad: int) -> None:
     indices, owner = tiny_graph.indices.copy(), np.zeros(5, np.int16)
     indices[3] = bad
     graph = dataclasses.replace(tiny_graph, indices=indices)

@@ -25,11 +25,6 @@ def test_published_machines_have_the_papers_cliques() -> None:
     }
 
 
-def test_each_v100_has_six_links_and_each_a100_twelve_to_the_switch() -> None:
-    assert find_links("dgx_v100").sum(axis=0).tolist() == [6] * 8
-    assert set(find_links("dgx_a100").ravel()) == {0, 12}
-
-
 def links(*pairs: tuple[int, int], num_gpus: int) -> Any:
     found = np.zeros((num_gpus, num_gpus), np.int64)
     for a, b in pairs:
@@ -73,7 +68,7 @@ def test_matrices_are_read(text: str, tmp_path: Path) -> None:
         ("0\n" * 1025, "expected at most 1,024 GPUs, got 1,025"),
     ],
 )
-def test_what_is_no_matrix_is_refused(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_matrices_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "links").write_text(text)
     with pytest.raises(ConfigError, match=f"^partitioner.nvlink=.*links: {message}") as caught:
         read_links(tmp_path / "links")
@@ -176,7 +171,6 @@ def test_without_nvml_or_gpus_the_message_says_so(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError, match=r"^partitioner.nvlink=null: this machine has no GPU"):
         find_links(None)
     broken = nvml([])
-
     for error, message in (
         (NVMLError("Driver Not\nLoaded"), r"NVML reports: Driver Not\\nLoaded; name one of"),
         (LibraryNotFoundError(), r"there is no NVIDIA driver \(libnvidia-ml.so.1\); name one of"),

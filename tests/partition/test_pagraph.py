@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_line import one_line
 
 from gnnscale import ops
 from gnnscale.core.errors import ConfigError, GraphError
@@ -15,7 +16,7 @@ from gnnscale.partition.base import problem_of
 
 
 def graph_of(lists: list[list[int]], train: list[int]) -> Graph:
-    """The graph in which ``lists`` are the neighbours of each vertex, all of them labelled."""
+    """The graph in which ``lists`` are the neighbors of each vertex, all of them labelled."""
     num_vertices = len(lists)
     return Graph(
         name="tiny",
@@ -38,7 +39,7 @@ def assigned(graph: Graph, num_parts: int, num_hops: int, num_threads: int = 1) 
 
 def test_two_communities_by_hand() -> None:
     # Two triangles, and vertex 6, which sends to one vertex of each. Nobody hears of 7, which has
-    # a neighbour, nor of 8, which has none.
+    # a neighbor, nor of 8, which has none.
     lists = [[1, 2], [0, 2], [0, 1, 6], [4, 5, 6], [3, 5], [3, 4], [], [0], []]
     parts = assigned(graph_of(lists, [0, 1, 3, 5]), 2, 2)
     # 0 comes first. 1 has it in common with part 0; 3 and 5 have nothing, and part 1 is smaller.
@@ -56,10 +57,9 @@ def test_two_communities_by_hand() -> None:
 
 
 def test_replicas_are_shared_out_evenly() -> None:
-    # Every training vertex has the same 400 neighbours, each as near to either.
+    # Every training vertex has the same 400 neighbors, each as near to either.
     shared = list(range(3, 403))
-    graph = graph_of([shared, shared, shared, *([] for _ in shared)], [0, 1, 2])
-    parts = assigned(graph, 3, 1)
+    parts = assigned(graph_of([shared, shared, shared, *([] for _ in shared)], [0, 1, 2]), 3, 1)
     assert sorted(parts.owner[:3].tolist()) == [0, 1, 2]
     assert (np.abs(np.bincount(parts.owner[3:]) - 400 / 3) < 40).all()
 
@@ -108,8 +108,7 @@ def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
     for other in (assigned(graph, 4, 5, num_threads=3), assigned(turned, 4, 5)):
         assert np.array_equal(other.owner, first.owner)
         assert np.array_equal(other.hops, first.hops)
-    sizes = [len(each) for each in first.train_vertices(graph.train_idx)]
-    assert sizes == [1250] * 4
+    assert [len(each) for each in first.train_vertices(graph.train_idx)] == [1250] * 4
 
 
 def test_communities_are_found() -> None:
@@ -134,11 +133,8 @@ def test_communities_are_found() -> None:
 
 def test_labelled_vertices_alone_count() -> None:
     graph = replace(graph_of([[1], [2], [0]], [0, 1, 2]), labels=np.array([0, -1, 0]))
-    parts = assigned(graph, 2, 1)
-    assert sorted(parts.owner[[0, 2]].tolist()) == [0, 1]
-    with pytest.raises(
-        ConfigError, match=r"^partitioner.num_parts=3: expected at most the 2 training"
-    ):
+    assert sorted(assigned(graph, 2, 1).owner[[0, 2]].tolist()) == [0, 1]
+    with one_line(begins="partitioner.num_parts=3: expected at most the 2 training"):
         assigned(graph, 3, 1)
 
 

@@ -7,26 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import GraphError
-from gnnscale.data import PlantedPartition, from_arrays
+from gnnscale.data import from_arrays
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.graph import Graph, Origin
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, Parts, view_of_part, write_part
 from gnnscale.sampling import MiniBatch, NeighborSampler
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A store of 600 vertices."""
-    store = tmp_path_factory.mktemp("whole") / "store"
-    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
-    config = PlantedPartition(name="small", train_fraction=0.1, store=str(store), **sizes)
-    return Graph.open(config.prepare())
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +64,8 @@ def test_batches_are_those_of_the_whole_graph(graph, parts, stores, fanouts) -> 
 
 @pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN, GAT])
 def test_every_model_loads_what_it_loads_of_the_whole_graph(graph, stores, config) -> None:
-    model = config(num_layers=2, hidden=8).build(
-        num_features=graph.num_features, num_classes=graph.num_classes
-    )
+    sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
+    model = config(num_layers=2, hidden=8).build(**sizes)
     for path in stores:
         part = Graph.open(path)
         batch = NeighborSampler(part, fanouts=[-1, -1]).sample(part.train_idx, 0)
@@ -131,6 +121,7 @@ def test_rows_that_are_not_there_take_no_room(tmp_path: Path) -> None:
     assert problems(tmp_path / "part") == []
 
 
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     num_vertices = data.draw(st.integers(3, 12))
@@ -141,13 +132,8 @@ def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempP
     train, valid, test = np.split(np.array(order), [num_train, num_train + 1])
     src, dst = np.array(edges, np.int64).reshape(-1, 2).T
     whole = from_arrays(
-        (src, dst),
-        np.arange(num_vertices * 3, dtype=np.float32).reshape(num_vertices, 3),
-        np.zeros(num_vertices, np.int64),
-        train_idx=train,
-        valid_idx=valid,
-        test_idx=test,
-        num_classes=1,
+        *((src, dst), np.arange(num_vertices * 3.0).reshape(-1, 3), np.zeros(num_vertices, int)),
+        **{"train_idx": train, "valid_idx": valid, "test_idx": test, "num_classes": 1},
     )
     num_parts = data.draw(st.integers(1, num_train))
     num_hops = data.draw(st.integers(1, 3))
@@ -161,7 +147,7 @@ def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempP
         assert problems(folder / str(index)) == []
 
 
-def test_what_exists_is_left_alone(graph: Graph, parts: Parts, stores: list[Path]) -> None:
+def test_existing_store_is_not_replaced(graph: Graph, parts: Parts, stores: list[Path]) -> None:
     before = (stores[0] / "meta.json").read_bytes()
     with pytest.raises(GraphError, match="part-0: exists already"):
         write_part(graph, parts, 1, stores[0])
@@ -178,7 +164,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_has_no_parts_of_its_own(graph, parts, stores, tmp_path) -> None:
+def test_parts_without_a_halo_are_refused(graph, parts, stores, tmp_path) -> None:
     hashed = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     with pytest.raises(ValueError, match="expected parts with hops"):
         write_part(graph, hashed, 0, tmp_path / "part")
@@ -251,58 +237,35 @@ def test_degrees_that_contradict_the_lists(stores: list[Path], tmp_path: Path) -
         Graph.open(folder)
 
 
-def test_weights_stay_with_their_edges(tmp_path: Path) -> None:
+def test_weights_and_features_stay_with_their_edges(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
-    src, dst = generator.integers(30, size=(2, 120))
-    splits = {"train_idx": np.arange(10), "valid_idx": [20], "test_idx": [21]}
-    fields = {**splits, "edge_weights": generator.random(120)}
-    whole = from_arrays((src, dst), np.ones((30, 2), np.float32), np.arange(30) % 2, **fields)
-    parts = PaGraph().assign(whole, num_parts=2, num_hops=1, num_threads=1)
-    for index in range(2):
-        write_part(whole, parts, index, tmp_path / str(index))
-        part = Graph.open(tmp_path / str(index))
-        listed = np.flatnonzero(np.diff(part.indptr))
-        assert len(listed)
-        for vertex in listed:
-            own, all_ = (slice(*each.indptr[vertex : vertex + 2]) for each in (part, whole))
-            assert part.indices[own].tolist() == whole.indices[all_].tolist()
-            assert part.edge_weights[own].tolist() == whole.edge_weights[all_].tolist()
-        assert problems(tmp_path / str(index)) == []
-
-
-def test_features_stay_with_their_edges(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    src, dst = generator.integers(30, size=(2, 120))
+    ends = generator.permutation(900)[:120]
     splits = {"train_idx": np.arange(10), "valid_idx": [20], "test_idx": [21]}
     features = generator.random((120, 3)).astype(np.float32)
-    whole = from_arrays(
-        *((src, dst), np.ones((30, 2), np.float32), np.arange(30) % 2),
-        **splits,
-        edge_features=features,
-    )
+    of_edges = {"edge_weights": generator.random(120), "edge_features": features}
+    rows, labels = np.ones((30, 2), np.float32), np.arange(30) % 2
+    whole = from_arrays(np.divmod(ends, 30), rows, labels, **splits, **of_edges)
     parts = PaGraph().assign(whole, num_parts=2, num_hops=1, num_threads=1)
     for index in range(2):
         write_part(whole, parts, index, tmp_path / str(index))
         part = Graph.open(tmp_path / str(index))
-        listed = np.flatnonzero(np.diff(part.indptr))
         assert 0 < part.num_edges < whole.num_edges
-        for vertex in listed:
+        for vertex in np.flatnonzero(np.diff(part.indptr)):
             own, all_ = (slice(*each.indptr[vertex : vertex + 2]) for each in (part, whole))
-            assert part.edge_rows[own].tolist() == whole.edge_rows[all_].tolist()
+            for name in ("indices", "edge_weights", "edge_rows"):
+                assert getattr(part, name)[own].tolist() == getattr(whole, name)[all_].tolist()
         kept = np.unique(part.edge_rows)
         np.testing.assert_array_equal(part.edge_features[kept], features[kept])
-        others = np.setdiff1d(np.arange(120), kept)
-        assert not part.edge_features[others].any()
+        assert not part.edge_features[np.setdiff1d(np.arange(120), kept)].any()
         assert problems(tmp_path / str(index)) == []
 
 
 def test_a_row_that_no_edge_feature_has(tmp_path: Path) -> None:
-    edges = (np.array([0, 1, 2]), np.array([1, 2, 0]))
     split = {"train_idx": [0], "valid_idx": [1], "test_idx": [2]}
-    graph = from_arrays(edges, np.ones((3, 1)), [0, 1, 0], **split, edge_features=[1, 2, 3])
-    rows = np.full(3, 7, np.uint32)
-    edges_of = dataclasses.replace(graph.edges, rows=rows)
-    graph = dataclasses.replace(graph, edges=edges_of)
+    of_edges = {"edge_features": [1, 2, 3]}
+    graph = from_arrays(([0, 1, 2], [1, 2, 0]), np.ones((3, 1)), [0, 1, 0], **split, **of_edges)
+    edges = dataclasses.replace(graph.edges, rows=np.full(3, 7, np.uint32))
+    graph = dataclasses.replace(graph, edges=edges)
     parts = PaGraph().assign(graph, num_parts=1, num_hops=1, num_threads=1)
     with pytest.raises(GraphError, match=r"^graph: damaged, edge_rows: expected rows below"):
         write_part(graph, parts, 0, tmp_path / "part")

@@ -13,7 +13,7 @@ from gnnscale.core.artifact import npy as arrays
 from gnnscale.core.artifact.files import NoSpaceError
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.core.errors import GraphError
-from gnnscale.data import PlantedPartition, from_arrays
+from gnnscale.data import from_arrays
 from gnnscale.data.base import ExistingStore
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.features import HostFeatures
@@ -36,15 +36,6 @@ from gnnscale.partition.shard_store import write_row_stores
 PARTITION = "0123456789abcdef" * 2
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """A store of 600 vertices."""
-    store = tmp_path_factory.mktemp("whole") / "store"
-    sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
-    config = PlantedPartition(name="small", train_fraction=0.1, store=str(store), **sizes)
-    return Graph.open(config.prepare())
-
-
 def divided(config: PartitionerConfig, graph: Graph, num_parts: int) -> Parts:
     return config.assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
 
@@ -62,7 +53,6 @@ def open_parts(stores: list[Path]) -> list[tuple[Graph, ShardedFeatures]]:
 
 def test_parts_have_all_rows_between_them(graph: Graph, tmp_path: Path) -> None:
     parts = divided(Hash(), graph, 3)
-    assert parts.owner is not None
     found = open_parts(write(graph, parts, tmp_path))
     assert len(found) == 3
     rows = np.full_like(graph.features, np.nan)
@@ -84,7 +74,6 @@ def test_parts_have_all_rows_between_them(graph: Graph, tmp_path: Path) -> None:
 def test_a_quarter_takes_less_than_a_third_of_the_rows(graph: Graph, tmp_path: Path) -> None:
     for store in write(graph, divided(Hash(), graph, 4), tmp_path):
         whole = graph.path
-        assert whole is not None
         part, all_rows = (len(map_npy(each / "features.npy")) for each in (store, whole))
         assert part <= 0.3 * all_rows
         assert not [check.problem for check in verify_store(store) if check.problem]
@@ -93,18 +82,10 @@ def test_a_quarter_takes_less_than_a_third_of_the_rows(graph: Graph, tmp_path: P
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16])
 def test_rows_are_as_stored_and_what_edges_carry_is_there(dtype: Any, tmp_path: Path) -> None:
     features = torch.arange(12).reshape(4, 3).to(dtype)
-    made = from_arrays(
-        (np.array([0, 1, 2, 3]), np.array([1, 2, 3, 0])),
-        features,
-        np.array([0, 1, 0, 1]),
-        edge_weights=np.arange(1.0, 5.0),
-        edge_features=np.arange(8.0).reshape(4, 2),
-        train_idx=np.array([0]),
-        valid_idx=np.array([1]),
-        test_idx=np.array([2]),
-        name="small",
-    )
-    made.save(tmp_path / "whole")
+    of_edges = {"edge_weights": [1, 2, 3, 4], "edge_features": np.arange(8.0).reshape(4, 2)}
+    split = {"train_idx": [0], "valid_idx": [1], "test_idx": [2]}
+    edges = ([0, 1, 2, 3], [1, 2, 3, 0])
+    from_arrays(edges, features, [0, 1, 0, 1], **of_edges, **split).save(tmp_path / "whole")
     whole = Graph.open(tmp_path / "whole")
     parts = Parts(num_parts=2, owner=np.array([1, 0, 1, 1], np.int16))
     (_, first), (part, second) = open_parts(write(whole, parts, tmp_path / "rows"))
@@ -142,19 +123,16 @@ def test_rows_that_are_elsewhere_are_not_read(graph: Graph, tmp_path: Path) -> N
         ([0, 0, 0, 1], r"features\.npy: 2 rows, part 0 has 3 vertices$"),
     ],
 )
-def test_a_vertex_that_no_machine_has_is_refused(
-    owner: list[int], problem: str, tmp_path: Path
-) -> None:
+def test_a_vertex_that_no_machine_has_is_refused(owner, problem, tmp_path) -> None:
     rows = np.zeros((2, 3), np.float32)
     options = {"part": 0, "num_parts": 2, "partition": PARTITION, "path": tmp_path}
     with pytest.raises(GraphError, match=problem):
         ShardedFeatures(rows, np.array(owner, np.int16), **options)
 
 
-def test_what_has_no_owners_is_refused(graph: Graph, tmp_path: Path) -> None:
-    with pytest.raises(
-        GraphError, match=r"part_stores=rows: expected a partitioner that assigns each"
-    ):
+def test_parts_without_owners_are_refused(graph: Graph, tmp_path: Path) -> None:
+    message = r"part_stores=rows: expected a partitioner that assigns each"
+    with pytest.raises(GraphError, match=message):
         write(graph, divided(P3(), graph, 2), tmp_path)
     with pytest.raises(GraphError, match=r"part_stores=rows: expected .* got none for vertex \d+"):
         write(graph, divided(PaGraph(), graph, 2), tmp_path)

@@ -25,8 +25,7 @@ def graph_of(num_vertices: int, train: Any = None, labels: Any = None) -> Graph:
 def owners(config: PartitionerConfig, graph: Graph, num_parts: int) -> np.ndarray:
     parts = config.assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
     assert (parts.num_parts, parts.hops, parts.columns) == (num_parts, None, None)
-    assert parts.owner.dtype == np.int16
-    assert parts.owner.shape == (graph.num_vertices,)
+    assert (parts.owner.dtype, parts.owner.shape) == (np.int16, (graph.num_vertices,))
     return parts.owner
 
 
@@ -78,9 +77,8 @@ def test_random_parts_depend_on_the_seed() -> None:
 
 @pytest.mark.parametrize("config", [Hash(), Range(), Random()])
 def test_more_parts_than_training_vertices(config: PartitionerConfig) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^partitioner\.num_parts=3: expected at most the 2 training"
-    ):
+    message = r"^partitioner\.num_parts=3: expected at most the 2 training"
+    with pytest.raises(ConfigError, match=message):
         owners(config, graph_of(10, [0, 9]), 3)
 
 

@@ -20,8 +20,7 @@ def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: 
     file = tmp_path / "owners.npy"
     np.save(file, np.array([1, 0, 2, 2, 0], dtype))
     parts = assign(file, tiny_graph, 3)
-    assert parts.owner.tolist() == [1, 0, 2, 2, 0]
-    assert parts.owner.dtype == np.int16
+    assert (parts.owner.tolist(), parts.owner.dtype) == ([1, 0, 2, 2, 0], np.int16)
     assert (parts.num_parts, parts.hops, parts.columns) == (3, None, None)
 
 
@@ -34,7 +33,9 @@ def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: 
         ([0, 1, -1, 1, 1], "owners from 0 to 1, .* got -1 to 1"),
     ],
 )
-def test_what_are_no_owners(tmp_path: Path, tiny_graph: Graph, owners: Any, message: str) -> None:
+def test_bad_owners_are_refused(
+    tmp_path: Path, tiny_graph: Graph, owners: Any, message: str
+) -> None:
     file = tmp_path / "owners.npy"
     np.save(file, np.array(owners))
     with pytest.raises(ConfigError, match=message) as caught:
@@ -42,14 +43,13 @@ def test_what_are_no_owners(tmp_path: Path, tiny_graph: Graph, owners: Any, mess
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_file_of_owners(tmp_path: Path, tiny_graph: Graph) -> None:
+def test_bad_files_of_owners_are_refused(tmp_path: Path, tiny_graph: Graph) -> None:
     file = tmp_path / "owners.npy"
     with pytest.raises(ConfigError, match=r"owners\.npy: missing"):
         assign(file, tiny_graph, 2)
     np.save(file, np.array([print] * 5), allow_pickle=True)
     with pytest.raises(ConfigError, match=r"partitioner\.owners="):
         assign(file, tiny_graph, 2)
-    with pytest.raises(
-        ConfigError, match=r"num_parts=6: expected at most the 5 training vertices of tiny"
-    ):
+    message = r"num_parts=6: expected at most the 5 training vertices of tiny"
+    with pytest.raises(ConfigError, match=message):
         assign(file, tiny_graph, 6)

@@ -23,8 +23,3 @@ def test_more_parts_than_columns(tiny_graph: Graph) -> None:
     )
     with pytest.raises(ConfigError, match=message):
         assign(tiny_graph, 3)
-
-
-def test_it_takes_nothing(tiny_graph: Graph) -> None:
-    forecast = P3().forecast(tiny_graph, num_parts=2, num_hops=2, num_threads=1)
-    assert (forecast.memory_bytes, forecast.seconds) == (0, 0)

@@ -63,8 +63,7 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
     assert (found.parts.owner == OWNER).all()
     assert (found.parts.hops == HOPS).all()
     assert (found.parts.num_parts, found.parts.num_hops) == (2, 1)
-    assert found.parts.notes == ("a note",)
-    assert found.path == stored
+    assert (found.parts.notes, found.path) == (("a note",), stored)
     assert found.content == read_meta(stored).content
     said = json.loads((stored / JSON_FILE).read_text())
     assert said["parts"][0] == {"num_vertices": 4, "num_inner": 3, "num_train": 3, "num_edges": 5}
@@ -74,7 +73,7 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("config", [Hash(), P3()])
-def test_what_partitioners_return_is_read(config, tmp_path, random_graph) -> None:
+def test_parts_of_partitioners_are_read_back(config, tmp_path, random_graph) -> None:
     graph = random_graph()
     parts = config.assign(graph, num_parts=3, num_hops=2, num_threads=1)
     found = read_partition(write(tmp_path / "p", graph, parts), graph).parts
@@ -129,7 +128,7 @@ def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: st
     assert said in refused(stored, tiny_graph)
 
 
-def test_what_is_no_partition(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
+def test_missing_files_are_named(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
     assert "not a partition, it has no partition.json" in refused(tmp_path, tiny_graph)
     (stored / "owner.npy").unlink()
     assert "owner.npy: missing; run gnnscale partition again" in refused(stored, tiny_graph)
@@ -193,11 +192,10 @@ def graph(tiny_graph: Graph) -> Graph:
         ({"sizes": {"num_edges": 7}}, "num_edges: expected 0 to 6, got 7"),
     ],
 )
-def test_figures_that_no_partition_can_have(graph: Graph, fields: Any, what: str) -> None:
+def test_bad_figures_are_refused(graph: Graph, fields: Any, what: str) -> None:
     figures = figures_of(graph, Parts(num_parts=2, owner=np.array([0, 0, 1, 1, -1], np.int16)))
     if sizes := fields.pop("sizes", None):
-        bad = dataclasses.replace(figures.parts[1], **sizes)
-        fields = {"parts": (figures.parts[0], bad)}
+        fields = {"parts": (figures.parts[0], dataclasses.replace(figures.parts[1], **sizes))}
     check_figures(Path("x.json"), figures, identity_of(graph))
     with pytest.raises(GraphError) as refused:
         check_figures(Path("x.json"), dataclasses.replace(figures, **fields), identity_of(graph))
@@ -219,7 +217,7 @@ def identity(config: PartitionerConfig, graph: Graph, num_hops: int = 2) -> Part
     return identify(config, graph, num_parts=2, num_hops=num_hops)
 
 
-def test_what_decides_and_what_does_not(tiny_graph: Graph) -> None:
+def test_identity_has_only_deciding_options(tiny_graph: Graph) -> None:
     found = identity(Random(seed=3, num_parts=7, store="somewhere"), tiny_graph)
     assert found.options == {"seed": 3}
     assert (found.algorithm, found.num_parts, found.num_hops) == ("random", 2, None)
@@ -267,7 +265,7 @@ def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Pat
     assert place(Hash(store=f"{tmp_path}/x")) == tmp_path / "x"
 
 
-def test_places_that_no_partition_can_have(home: Path) -> None:
+def test_bad_places_of_partitions_are_refused(home: Path) -> None:
     for store, reason in (
         ("", "expected a path"),
         ("a\0b", "expected a path"),
@@ -276,7 +274,6 @@ def test_places_that_no_partition_can_have(home: Path) -> None:
         with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
             Hash(store=store)
     for folder in (home, home / "graphs", home / "partitions"):
-        with pytest.raises(
-            ConfigError, match=r"^partitioner\.store=.*: expected a directory of its own, got "
-        ):
+        message = r"^partitioner\.store=.*: expected a directory of its own, got "
+        with pytest.raises(ConfigError, match=message):
             Hash(store=str(folder))

@@ -19,8 +19,7 @@ def test_lists_that_a_vertex_is_in_are_counted(graph_of, monkeypatch) -> None:
     for num_entries in (1, 3, 100):
         monkeypatch.setattr(module, "_SLICE_ENTRIES", num_entries)
         found = out_degree(graph)
-        assert found.dtype == np.int32
-        assert found.tolist() == [0, 3, 2, 2]
+        assert (found.dtype, found.tolist()) == (np.int32, [0, 3, 2, 2])
 
 
 @pytest.mark.parametrize("bad", [-1, 4])
@@ -33,11 +32,9 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
 
 
 def test_readers_over_what_is_read(graph_of: Make) -> None:
-    # In three lists with two neighbours, in two with three, in two with none, in none with two.
-    graph = graph_of([[1, 2], [0, 0, 1], [], [0, 2]])
-    found = degree_ratio(graph)
-    assert found.dtype == np.float32
-    assert found.tolist() == [3 / 2, np.float32(2 / 3), 2, 0]
+    # In three lists with two neighbors, in two with three, in two with none, in none with two.
+    found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
+    assert (found.dtype, found.tolist()) == (np.float32, [3 / 2, np.float32(2 / 3), 2, 0])
 
 
 def num_iterations(damping: float) -> int:
@@ -102,32 +99,30 @@ def test_numbers_are_uniform() -> None:
     n = 100_000
     numbers = uniform(n, 5)
     assert numbers.min() >= 0
-    counts = np.bincount(numbers >> 25, minlength=64)
-    chi_square = ((counts - n / 64) ** 2 / (n / 64)).sum()
+    chi_square = ((np.bincount(numbers >> 25, minlength=64) - n / 64) ** 2 / (n / 64)).sum()
     assert chi_square < 120  # 63 degrees of freedom: beyond with probability 2e-5
     assert abs(np.corrcoef(numbers, uniform(n, 6))[0, 1]) < 0.015
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_slices() -> object:
+@pytest.fixture(scope="module")
+def small_slices() -> object:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SLICE_ENTRIES", 3)
         yield
 
 
-def test_slices_cover_all_entries_once() -> None:
+def test_slices_cover_all_entries_once(small_slices) -> None:
     assert [(part.start, part.stop) for part in slices(7)] == [(0, 3), (3, 6), (6, 7)]
     assert list(slices(0)) == []
 
 
-@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.data())
-def test_sums_are_those_of_whole_arrays(numbers: list[int], data: st.DataObject) -> None:
+@given(numbers=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), data=st.data())
+def test_sums_are_those_of_whole_arrays(small_slices, numbers, data) -> None:
     at = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=20))
     found = sum_at(np.array(numbers, np.int32), np.array(at, np.int32))
     assert found == sum(numbers[place] for place in at)
 
 
-def test_sums_of_others_than_integers_have_64_bits() -> None:
-    values = np.array([2**24, 1, 1, 1, 0.5], np.float32)
-    assert sum_at(values, np.arange(5)) == 2**24 + 3.5
+def test_sums_of_others_than_integers_have_64_bits(small_slices) -> None:
+    assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
     assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0

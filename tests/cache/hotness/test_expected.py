@@ -26,8 +26,7 @@ def make(random_graph: Make, make_task: Make) -> Make:
     """Make a run of three epochs for four devices in two cliques."""
     graph = random_graph(num_vertices=2000, num_edges=30_000)
     graph = graph.with_split(train_idx=np.arange(0, 2000, 2))
-    cliques = [(0, 1), (2, 3)]
-    options = {"cliques": cliques, "batch_size": 40, "fanouts": (4, 3), "num_epochs": 3}
+    options = {"cliques": [(0, 1), (2, 3)], "batch_size": 40, "fanouts": (4, 3), "num_epochs": 3}
     return lambda parts: make_task(graph, [0] * 4, parts=parts, **options)
 
 
@@ -84,8 +83,7 @@ def test_what_every_batch_reads_is_read_by_all_that_come(graph_of: Make, make_ta
     task = make_task(
         graph_of(lists, train=range(200)), [0], batch_size=8, fanouts=(-1, -1), num_epochs=10
     )
-    hub = task.expected.sum_rows([0])[200]
-    assert hub == pytest.approx(25, rel=1e-4)
+    assert task.expected.sum_rows([0])[200] == pytest.approx(25, rel=1e-4)
     assert task.draws.steps_per_epoch == 25
     assert task.expected.sum_rows([0]).max() <= 25
 
@@ -179,7 +177,9 @@ POLICIES = (
 )
 
 
-@pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize(
+    "ratio", [0.2, *(pytest.param(ratio, marks=pytest.mark.long) for ratio in (0.05, 0.5))]
+)
 def test_every_policy_hits_as_foretold(real_graphs, make_task, ratio) -> None:
     """Within a point, and Legion's transactions within 5 %, over a run of five epochs."""
     for graph in real_graphs:

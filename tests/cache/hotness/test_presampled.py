@@ -48,8 +48,7 @@ def test_batches_are_counted_read_by_read(random_graph, make_task, num_threads) 
         assert found.lists_of(device).tolist() == lists
         assert found.rows_of(device).dtype == found.lists_of(device).dtype == np.int32
         assert found.of(device).num_rows == sum(rows)
-        assert found.num_list_reads(device) == sum(lists)
-        assert found.of(device).num_batches == 16
+        assert (found.num_list_reads(device), found.of(device).num_batches) == (sum(lists), 16)
 
 
 def test_counts_by_hand(graph_of: Make, make_task: Make) -> None:
@@ -95,8 +94,7 @@ def test_hotness_of_several_devices_is_the_sum() -> None:
 def test_sums_stay_at_the_largest_count() -> None:
     most = 2**31 - 1
     reads = {each: reads_of([most - 1, 3, most], [1, 1, 0]) for each in range(3)}
-    found = Presampled(reads=reads, num_epochs=1)
-    assert found.sum_rows([0, 1, 2]).tolist() == [most, 9, most]
+    assert Presampled(reads=reads, num_epochs=1).sum_rows([0, 1, 2]).tolist() == [most, 9, most]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -132,25 +130,21 @@ def test_octaves_are_corrected_apart() -> None:
     expected = np.repeat(floats([2, 32]) * np.sqrt(np.float32(2)), 1000)
     rate = np.repeat(np.array([4, 16]) * np.sqrt(2), 1000)
     counts, half = counted(rng, rate)
-    found = credible(counts, expected, half, 0.5)
-    assert np.abs(found / rate - 1).mean() < 0.05
+    assert np.abs(credible(counts, expected, half, 0.5) / rate - 1).mean() < 0.05
 
 
 @pytest.mark.parametrize("batches", [1, 4])
 def test_a_model_without_error_is_believed(batches: int) -> None:
-    """However far counts are off by chance."""
     rng = np.random.default_rng(0)
     rate = rng.uniform(1, 20, 50_000)
     counts, half = counted(rng, rate, batches)
-    found = credible(counts, floats(rate), half, 0.5)
-    assert np.abs(found / rate - 1).mean() < 0.04
+    assert np.abs(credible(counts, floats(rate), half, 0.5) / rate - 1).mean() < 0.04
 
 
 def test_counts_without_chance_are_believed() -> None:
     rng = np.random.default_rng(0)
     half = rng.integers(0, 100, 5000).astype(np.int32)
-    expected = floats(rng.uniform(1, 100, 5000))
-    found = credible(2 * half, expected, half, 0.5)
+    found = credible(2 * half, floats(rng.uniform(1, 100, 5000)), half, 0.5)
     assert np.allclose(found, 2 * half, rtol=0.02, atol=0.5)
 
 
@@ -202,5 +196,4 @@ def test_some_vertices_tell_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compared_vertices(5000) == slice(None, None, 1)
     assert compared_vertices(20_001) == slice(None, None, 5)
     assert compared_vertices(0) == slice(None, None, 1)
-    some = credible(counts, floats(rate), half[::5], 0.5)
-    assert np.abs(some / whole - 1).mean() < 0.02
+    assert np.abs(credible(counts, floats(rate), half[::5], 0.5) / whole - 1).mean() < 0.02

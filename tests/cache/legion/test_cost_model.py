@@ -195,19 +195,6 @@ def test_the_best_by_hand() -> None:
     assert grid_alpha(replace(SOME, list_hotness=useless, row_hotness=none)) == 0
 
 
-@given(costs())
-def test_it_is_the_first_of_the_cheapest(cost: CliqueCost) -> None:
-    """However often sums are kept, it is what one look at all prices finds."""
-    sizes, lists, rows = (
-        each.between(0, each.num_numbers)
-        for each in (cost.list_bytes, cost.list_hotness, cost.row_hotness)
-    )
-    num_lists = np.arange(cost.num_lists(cost.budget_bytes) + 1)
-    left = cost.budget_bytes - sizes[num_lists]
-    prices = cost.price(lists[num_lists], rows[cost.num_rows(left)])
-    assert best_num_lists(cost) == np.argmin(prices)
-
-
 def test_the_curve_has_steps_of_a_hundredth() -> None:
     points = curve(SOME)
     assert [point.alpha for point in points] == [step / 100 for step in range(101)]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Make
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache import CachePlan, CacheTask, Legion
@@ -60,8 +60,7 @@ def test_a_division_by_hand(two: Make) -> None:
     plan = Legion(alpha=0.45).plan(task)
     # 36 of 80 bytes: lists 3 and 0. All rows take 32, for which each device keeps 16 of its 40.
     assert kept(plan) == [([3], [2]), ([0], [0, 3, 1])]
-    assert plan.alphas == (0.45,)
-    assert plan.alpha == 0.45
+    assert (plan.alphas, plan.alpha) == ((0.45,), 0.45)
     assert [each.rows for each in plan.predicted] == [(7, 6, 0), (1, 13, 0)]
     assert [each.lists for each in plan.predicted] == [(9, 4, 3), (2, 6, 0)]
     assert (plan.planner, plan.cliques) == ("legion", ((0, 1),))
@@ -98,12 +97,12 @@ def test_a_hub_does_not_keep_others_out(graph_of: Make, make_task: Make, reading
     """List 3, the hottest, has 20 bytes, more than the memory; lists 0 and 1 have 16 and 12."""
     plan = Legion(alpha=1.0).plan(reading(make_task(graph_of(LISTS), [19]), READS[0]))
     assert kept(plan) == [([0], [])]
-    assert plan.alphas == (16 / 19,)
-    assert plan.predicted[0].lists == (4, 12)
+    assert (plan.alphas, plan.predicted[0].lists) == ((16 / 19,), (4, 12))
     # The cost model says the same: of 16 reads without a cache 12 are left.
     assert plan.curve[100].n_t == 12
 
 
+@settings(max_examples=30)
 @given(data=st.data(), alpha=st.none() | st.floats(0, 1))
 def test_what_is_predicted_is_what_is_kept(tasks, data, alpha) -> None:
     task = data.draw(tasks())
@@ -169,12 +168,12 @@ def test_caches_come_in_the_order_of_positions(two: Make) -> None:
     assert plans[0].of(1).features.tolist() == plans[1].of(1).features.tolist()
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) -> None:
     """Of one device, where the model is what the links carry, nor than any alpha of the grid."""
     task = data.draw(tasks(max_devices=1, max_budget=400))
-    overhead = data.draw(st.sampled_from([0, 40]))
-    device = replace(task.devices[0], overhead_bytes=overhead)
+    device = replace(task.devices[0], overhead_bytes=data.draw(st.sampled_from([0, 40])))
     task = replace(task, devices=(device,), num_epochs=1)
     best = link_price(task, Legion().plan(task))
     for alpha in (0.0, data.draw(st.integers(0, 100)) / 100, 1.0):
@@ -187,11 +186,11 @@ def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) ->
         assert link_price(task, plan) == pytest.approx(float(price))
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(tasks, data) -> None:
     task = data.draw(tasks())
-    alpha = data.draw(st.none() | st.floats(0, 1))
-    plan = Legion(alpha=alpha).plan(task)
+    plan = Legion(alpha=data.draw(st.none() | st.floats(0, 1))).plan(task)
     for clique in plan.cliques:
         caches = [plan.of(each) for each in clique]
         for vertices in ([c.features for c in caches], [c.topology for c in caches]):
@@ -241,12 +240,12 @@ def test_empty_lists_are_read_and_may_be_kept(graph_of: Make, make_task: Make) -
     )
     plan = Legion(alpha=1.0).plan(task)
     assert kept(plan) == [([0, 1, 2], [])]
-    assert plan.curve[0].n_t == 2 * 5 + 4
-    assert plan.curve[100].n_t == pytest.approx(2)
+    assert (plan.curve[0].n_t, plan.curve[100].n_t) == (2 * 5 + 4, pytest.approx(2))
     assert plan.predicted[0].lists == (12, 2)
     assert plan.predicted[0].transactions == 2 + 5  # and the five rows
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_transactions_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
     """Of a run of one epoch: each device's batches, read as a run with these caches reads them."""

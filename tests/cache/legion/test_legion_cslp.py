@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Make
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache import CacheTask
@@ -67,6 +67,7 @@ def test_a_list_larger_than_each_memory_lets_others_pass(two, budgets, lists) ->
     assert candidates(with_budgets(two, *budgets), [0, 1], two.presampled).lists.tolist() == lists
 
 
+@settings(max_examples=30)
 @given(data=st.data(), counted=st.booleans())
 def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> None:
     task = data.draw(tasks())
@@ -103,8 +104,7 @@ def test_a_full_device_leaves_it_to_others(two: CacheTask) -> None:
 
 def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     """Lists are rated by the reads of devices that sample; the others still may keep some."""
-    host = replace(two.devices[0], samples=False)
-    task = changed(two, devices=(host, two.devices[1]))
+    task = changed(two, devices=(replace(two.devices[0], samples=False), two.devices[1]))
     found = candidates(task, [0, 1], task.presampled)
     assert found.lists.tolist() == [0, 3]  # 6, 2; it reads no other
     assert found.total_list_hotness == 8
@@ -115,6 +115,7 @@ def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     assert (len(nobody.lists), nobody.total_list_hotness) == (0, 0)
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_capacities_hold_and_nothing_is_kept_twice(tasks: Make, data: st.DataObject) -> None:
     task = data.draw(tasks())
@@ -140,6 +141,7 @@ def test_capacities_hold_and_nothing_is_kept_twice(tasks: Make, data: st.DataObj
         assert list_bytes(task.graph, np.array([vertex])) > left.max()
 
 
+@settings(max_examples=30)
 @given(data=st.data())
 def test_with_room_for_everything_it_is_algorithm_1(tasks: Make, data: st.DataObject) -> None:
     task = data.draw(tasks())

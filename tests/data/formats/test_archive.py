@@ -96,7 +96,7 @@ def test_no_archive(write, content):
         Archive(write(content))
 
 
-def test_what_is_no_file(tmp_path):
+def test_other_paths_are_refused(tmp_path):
     with pytest.raises(GraphError, match=r"x.zip: missing"):
         Archive(tmp_path / "x.zip")
     with pytest.raises(GraphError, match=r"not a regular file"):

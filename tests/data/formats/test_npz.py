@@ -34,7 +34,7 @@ def test_slices(tmp_path, save):
             list(npz.pairs("rows"))
 
 
-def test_what_arrays_are_refused(tmp_path):
+def test_bad_arrays_are_refused(tmp_path):
     arrays = {
         **{"objects": np.array([{}]), "fortran": np.asfortranarray(np.ones((3, 2)))},
         **{"records": np.zeros(3, [("a", int)]), "text": np.array(["a", "b"])},
@@ -101,7 +101,6 @@ def test_damaged_member(tmp_path):
 
 
 def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
-    """The content is right, and the archive says that it should be other content."""
     for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
         path = tmp_path / "x.npz"
         np.savez(path, a=np.arange(5), b=np.arange(6).reshape(2, 3))
@@ -149,9 +148,8 @@ def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:
             ends = [np.concatenate(end).tolist() for end in zip(*slices, strict=True)]
             assert ends == PAIRS.tolist()
             assert each.header("pairs", axes=2, kinds="iu").shape == (2, 3)
-            with pytest.raises(
-                GraphError, match=r"ids.npy: expected 2 axes, got int64\[3\] with 1"
-            ):
+            message = r"ids.npy: expected 2 axes, got int64\[3\] with 1"
+            with pytest.raises(GraphError, match=message):
                 each.header("ids", axes=2, kinds="iu")
 
 
@@ -168,9 +166,7 @@ def test_neither_folder_nor_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["x.npy", "elsewhere"])
-def test_a_link_that_leads_nowhere_is_no_array_that_is_left_out(
-    tmp_path: Path, target: str
-) -> None:
+def test_a_link_that_leads_nowhere_is_no_array_that_is_left_out(tmp_path, target) -> None:
     (tmp_path / "x.npy").symlink_to(target)
     with open_arrays(tmp_path) as folder:
         assert "x" in folder

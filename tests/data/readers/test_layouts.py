@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from gnnscale.data import Snap
 
 
 def lists(graph):
-    """In-neighbours of each vertex."""
+    """In-neighbors of each vertex."""
     return [each.tolist() for each in np.split(graph.indices, graph.indptr[1:-1])]
 
 
@@ -21,11 +22,9 @@ def test_graphsaint(prepared_in):
     _, dataset = prepared_in("graphsaint")
     graph = dataset.open()
     assert lists(graph) == [[1, 3], [], [0], []]
-    assert graph.labels.tolist() == [2, 1, 0, 2]
-    assert graph.train_idx.tolist() == [0, 3]
+    assert (graph.labels.tolist(), graph.train_idx.tolist()) == ([2, 1, 0, 2], [0, 3])
     assert graph.features.dtype == np.float32
-    assert graph.features[3].tolist() == [6, 7]
-    assert graph.metric == "accuracy"
+    assert (graph.features[3].tolist(), graph.metric) == ([6, 7], "accuracy")
 
 
 def test_graphsaint_multilabel(prepared_in):
@@ -42,12 +41,9 @@ def test_mag240m(prepared_in):
     raw.rename(raw.parent / "mag240m_kddcup2021")
     graph = replace(dataset, raw=str(raw.parent)).open()
     assert lists(graph) == [[], [0, 3], [1], []]
-    assert graph.feature_dtype == "float16"
-    assert graph.features[3].tolist() == [9, 10, 11]
-    assert graph.labels.tolist() == [7, 152, -1, -1]
-    assert graph.num_classes == 153
-    assert graph.train_idx.tolist() == [0]
-    assert graph.valid_idx.tolist() == [1]
+    assert (graph.feature_dtype, graph.features[3].tolist()) == ("float16", [9, 10, 11])
+    assert (graph.labels.tolist(), graph.num_classes) == ([7, 152, -1, -1], 153)
+    assert (graph.train_idx.tolist(), graph.valid_idx.tolist()) == ([0], [1])
     assert graph.test_idx.tolist() == [2]
 
 
@@ -100,6 +96,15 @@ def test_musae_words_and_new_ids(prepared_in):
     assert graph.labels.tolist() == [0, 1, 1]
     assert graph.features.tolist() == [[0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]
     assert lists(graph) == [[1], [0, 2], [1]]
+
+
+def test_musae_archives_read_as_what_they_unpack_to(prepared_in):
+    raw, dataset = prepared_in("musae_zip")
+    graph = dataset.open()
+    assert replace(dataset, raw=str(raw)).open().content == graph.content
+    with zipfile.ZipFile(raw / "toy.zip") as members:
+        members.extractall(raw / "unpacked")
+    assert replace(dataset, raw=str(raw / "unpacked")).open().content == graph.content
 
 
 def test_musae_words_keep_their_numbers(prepared_in):

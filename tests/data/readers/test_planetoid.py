@@ -24,12 +24,10 @@ def test_isolated_test_vertices(toy):
     graph = {v: [v + 1] for v in range(502)} | {503: [5], 506: [0, 0, 506]}
     (raw / "ind.toy.graph").write_bytes(pickle.dumps(graph, protocol=3))
     graph = replace(dataset, undirected=True, self_loops="remove").open()
-    assert graph.num_vertices == 507
-    assert graph.labels[502:].tolist() == [1, 1, -1, -1, 0]
+    assert (graph.num_vertices, graph.labels[502:].tolist()) == (507, [1, 1, -1, -1, 0])
     assert graph.features[503:].tolist() == [[0, 1, 0, 0], [0] * 4, [0] * 4, [1, 0, 0, 0]]
     assert np.diff(graph.indptr)[503:].tolist() == [1, 0, 0, 1]
-    assert graph.train_idx.tolist() == [0, 1]
-    assert graph.valid_idx.tolist() == list(range(2, 502))
+    assert (graph.train_idx.tolist(), graph.valid_idx.tolist()) == ([0, 1], list(range(2, 502)))
     assert graph.test_idx.tolist() == [503, 506]
 
 

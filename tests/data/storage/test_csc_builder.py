@@ -10,8 +10,8 @@ from gnnscale.data.storage.edge_spool import EdgeSpool
 NUM_VERTICES = 300_000
 
 
-def spool(path: Path, memory_bytes: int, *, undirected: bool = False) -> EdgeSpool:
-    options = {"undirected": undirected, "self_loops": "keep", "memory_bytes": memory_bytes}
+def spool(path: Path, memory_bytes: int) -> EdgeSpool:
+    options = {"undirected": False, "self_loops": "keep", "memory_bytes": memory_bytes}
     return EdgeSpool(path, num_vertices=NUM_VERTICES, **options)  # type: ignore[arg-type]
 
 
@@ -23,8 +23,7 @@ def spool(path: Path, memory_bytes: int, *, undirected: bool = False) -> EdgeSpo
 def test_edges_in_five_blocks(tmp_path, monkeypatch, memory_bytes, on_disk) -> None:
     monkeypatch.setattr(edge_spool, "_SLICE_EDGES", 10_000)
     monkeypatch.setattr(edge_spool, "_SLAB_EDGES", 30_000)
-    generator = np.random.Generator(np.random.Philox(0))
-    src, dst = generator.integers(NUM_VERTICES, size=(2, 400_000))
+    src, dst = np.random.Generator(np.random.Philox(0)).integers(NUM_VERTICES, size=(2, 400_000))
     edges = spool(tmp_path, memory_bytes)
     for first in range(0, len(src), 70_000):
         edges.add(src[first : first + 70_000], dst[first : first + 70_000])
@@ -37,34 +36,4 @@ def test_edges_in_five_blocks(tmp_path, monkeypatch, memory_bytes, on_disk) -> N
     np.testing.assert_array_equal(degrees, np.bincount(dst, minlength=NUM_VERTICES))
     lists = np.concatenate([part.lists for part in found])
     np.testing.assert_array_equal(lists, src[np.lexsort([src, dst])])
-    assert not any(tmp_path.iterdir())
-
-
-def test_weights_come_with_their_edges_in_memory_and_from_disk(tmp_path: Path) -> None:
-    generator = np.random.Generator(np.random.Philox(1))
-    src, dst = generator.integers(NUM_VERTICES, size=(2, 50_000))
-    weights = generator.random(len(src), np.float32)
-    results = []
-    for memory_bytes in (1 << 30, 1 << 20):
-        edges = spool(tmp_path, memory_bytes, undirected=True)
-        edges.add(src, dst, weights)
-        results.append(list(sorted_lists(edges, True)))
-        edges.close()
-    held, spilled = (np.concatenate([part.carried.weights for part in parts]) for parts in results)
-    np.testing.assert_array_equal(held, spilled)
-    loops = src == dst
-    expected = np.where(loops, 1, 2) @ weights.astype(np.float64)
-    assert held.sum(dtype=np.float64) == pytest.approx(expected)
-
-
-def test_an_error_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
-        raise MemoryError
-
-    edges = spool(tmp_path, 1 << 20)
-    edges.add(np.arange(200_000), np.arange(200_000) + 1)
-    monkeypatch.setattr("gnnscale.ops.csc_sort", fails)
-    with pytest.raises(MemoryError):
-        list(sorted_lists(edges, False))
-    edges.close()
     assert not any(tmp_path.iterdir())

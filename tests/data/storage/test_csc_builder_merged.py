@@ -36,10 +36,7 @@ def test_by_hand() -> None:
     new_offsets, kept, carried = merged(offsets, lists, EdgePayload(weights, rows), 0)
     assert new_offsets.tolist() == [0, 1, 1, 3, 3]
     assert kept.tolist() == [1, 1, 4]
-    assert carried.weights is not None
-    assert carried.weights.tolist() == [3, 4, 24]
-    assert carried.rows is not None
-    assert carried.rows.tolist() == [3, 2, 0]
+    assert (carried.weights.tolist(), carried.rows.tolist()) == ([3, 4, 24], [3, 2, 0])
     assert merged(np.array([0, 0]), lists[:0], EdgePayload(weights[:0]), 0)[0].tolist() == [0, 0]
 
 
@@ -51,9 +48,8 @@ def test_edges_that_differ_stay_as_they_are() -> None:
 
 def test_a_sum_beyond_float32() -> None:
     lists, weights = np.array([4, 9, 9], np.int32), np.full(3, 3e38, np.float32)
-    with pytest.raises(
-        GraphError, match=r"^edge 9 to 101: expected weights of repeated edges with a sum in the"
-    ):
+    message = r"^edge 9 to 101: expected weights of repeated edges with a sum in the"
+    with pytest.raises(GraphError, match=message):
         merged(np.array([0, 1, 3]), lists, EdgePayload(weights), 100)
 
 

@@ -57,8 +57,7 @@ def taken_edge_block(block: EdgeBlock) -> list[tuple[int, int]]:
 
 def test_edges_that_are_held_take_no_disk(tmp_path: Path) -> None:
     block = block_of(tmp_path)
-    assert block.num_edges == 3
-    assert block.in_degrees().tolist() == [0, 2, 0, 1]
+    assert (block.num_edges, block.in_degrees().tolist()) == (3, [0, 2, 0, 1])
     assert taken_edge_block(block) == [(0, 5), (1, 7), (2, 5)]
     assert taken_edge_block(block) == []
     block.close()
@@ -69,8 +68,7 @@ def test_spilled_edges_are_counted_and_taken_like_those_that_are_held(tmp_path: 
     block = block_of(tmp_path)
     block.spill()
     block.hold(np.array([3], np.int32), np.array([4], np.int32))
-    assert block.num_edges == 4
-    assert block.in_degrees().tolist() == [1, 2, 0, 1]
+    assert (block.num_edges, block.in_degrees().tolist()) == (4, [1, 2, 0, 1])
     block.spill()
     assert block.in_degrees().tolist() == [1, 2, 0, 1]
     assert taken_edge_block(block) == [(0, 5), (1, 7), (2, 5), (3, 4)]

@@ -108,9 +108,8 @@ def test_schemes_are_those_of_fsspec():
 
 
 def test_a_bucket_without_tables(bucket):
-    with pytest.raises(
-        GraphError, match=r"dataset.raw=memory://bucket: expected one of a.csv, b.csv, got none"
-    ):
+    message = r"dataset.raw=memory://bucket: expected one of a.csv, b.csv, got none"
+    with pytest.raises(GraphError, match=message):
         dataset(vertices="a.csv", edges="b.csv").prepare()
     with pytest.raises(GraphError, match=r"dataset\.edges=b\.csv: .* is missing"):
         dataset(edges="b.csv").prepare()
@@ -236,8 +235,7 @@ def left_over(home, content):
 def test_whole_file_from_before(server, home, surplus):
     """All bytes are there, or more than the host has now: the latter start afresh."""
     left_over(home, BODY + b"x" * surplus)
-    path = download(file_at(f"{server}/data.bin"))
-    assert (path / "data.bin").read_bytes() == BODY
+    assert (download(file_at(f"{server}/data.bin")) / "data.bin").read_bytes() == BODY
 
 
 @pytest.mark.parametrize(
@@ -307,8 +305,7 @@ def test_planetoid_from_its_address(test_data, monkeypatch, server):
     files = {f"/data/{file.name}": file.read_bytes() for file in planetoid.iterdir()}
     monkeypatch.setattr(Handler, "files", files)
     monkeypatch.setattr(Planetoid, "address", f"{server}/data")
-    graph = Planetoid(name="cora", undirected=True).open()
-    assert graph.num_edges == 10556
+    assert Planetoid(name="cora", undirected=True).open().num_edges == 10556
 
 
 class Downloaded(Snap):
@@ -379,8 +376,7 @@ def test_redirects_that_leave_the_web(server, monkeypatch, target):
 
 def test_redirects_within_the_web(server, monkeypatch):
     monkeypatch.setattr(Handler, "moved", {"/old": f"{server}/data.bin", "/loop": f"{server}/loop"})
-    path = download(file_at(f"{server}/old"))
-    assert (path / "old").read_bytes() == BODY
+    assert (download(file_at(f"{server}/old")) / "old").read_bytes() == BODY
     with pytest.raises(GraphError, match="loop: the host answers 302"):
         download(Published(name="b", license="", files=(RemoteFile(url=f"{server}/loop"),)))
 
@@ -389,6 +385,5 @@ def test_host_that_goes_on_elsewhere(server, home, monkeypatch):
     """Bytes from another place than asked for would be a file that nobody published."""
     left_over(home, BODY[:100])
     monkeypatch.setattr(Handler, "headers_sent", {"Content-Range": "bytes 50-99/100"})
-    path = download(file_at(f"{server}/data.bin"))
-    assert (path / "data.bin").read_bytes() == BODY
+    assert (download(file_at(f"{server}/data.bin")) / "data.bin").read_bytes() == BODY
     assert Handler.requests == ["bytes=100-", None]

@@ -32,22 +32,19 @@ def scaled(found: ColumnScaling, rows: np.ndarray, dtype: str = "float32") -> np
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 1 << 20])
-def test_mean_and_deviation_are_of_the_training_vertices(
-    monkeypatch: pytest.MonkeyPatch, slice_bytes: int
-) -> None:
+def test_mean_and_deviation_are_of_the_training_vertices(monkeypatch, slice_bytes) -> None:
     monkeypatch.setattr(scaling, "_SLICE_BYTES", slice_bytes)
     found = ColumnScaling.of(ROWS, np.array([0, 1]))
     assert found.mean == [2, 10, 5.5]
     assert found.deviation == [1, 1, 0.5]  # 1 for the column of equal numbers
     assert scaled(found, ROWS).tolist() == [[-1, 0, -1], [1, 0, 1], [98, -10, 3]]
-    with pytest.raises(
-        GraphError, match=r"dataset.standardize=true: expected training vertices, got none"
-    ):
+    message = r"dataset.standardize=true: expected training vertices, got none"
+    with pytest.raises(GraphError, match=message):
         ColumnScaling.of(ROWS, np.array([], np.int32))
 
 
 @given(arrays.arrays(np.float32, (20, 3), elements=st.floats(-1e6, 1e6, width=32)))
-def test_what_is_scaled_has_mean_0_and_deviation_1(rows: np.ndarray) -> None:
+def test_scaled_columns_have_mean_0_and_deviation_1(rows: np.ndarray) -> None:
     found = scaled(ColumnScaling.of(rows, np.arange(20)), rows).astype(np.float64)
     assert found.mean(axis=0) == pytest.approx(0, abs=1e-4)
     assert all(each == pytest.approx(1, abs=1e-3) or each < 1e-3 for each in found.std(axis=0))
@@ -59,8 +56,7 @@ def test_other_types_of_rows() -> None:
     assert scaled(found, np.array([[3]], np.float16), "float16").tolist() == [[1]]
     bits = np.float32([[3]]).view(np.uint32) >> 16
     assert scaled(found, bits.astype(np.uint16), "bfloat16").tolist() == [[1]]
-    stored = quantized(np.float32([[3]]), "int4")
-    assert scaled(found, stored, "int4") == pytest.approx(1)
+    assert scaled(found, quantized(np.float32([[3]]), "int4"), "int4") == pytest.approx(1)
 
 
 def test_a_graph_of_int8_rows_is_scaled() -> None:
@@ -93,11 +89,9 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     assert rows[graph.train_idx].std(axis=0) == pytest.approx(1, abs=1e-3)
     found = read_scaling(graph)
     assert found == ColumnScaling.of(plain.features, plain.train_idx)
-    assert found is not None
     again = scale_features(plain, found)
     assert np.array(again.features) == pytest.approx(rows, abs=1e-3)
     assert again.feature_dtype == "float32"
-    assert graph.path is not None
     assert not list(graph.path.glob("unscaled*"))
     # Stores of earlier releases keep their names.
     options = json.loads((plain.path / "meta.json").read_text())["options"]  # type: ignore[operator]
@@ -134,10 +128,7 @@ def test_edges_that_train_are_fitted(tmp_path: Path) -> None:
     assert read_edge_scaling(graph) == ColumnScaling(
         mean=[200, 0.5, 0.5], deviation=[100, 0.5, 0.5]
     )
-    expected = [[-1, 1, -1], [1, -1, 1], [3, 1, -1], [7, 1, -1]]
-    assert graph.edge_features is not None
-    assert graph.edge_features.tolist() == expected
-    assert graph.path is not None
+    assert graph.edge_features.tolist() == [[-1, 1, -1], [1, -1, 1], [3, 1, -1], [7, 1, -1]]
     assert all(check.problem is None for check in verify_store(graph.path))
     assert {each.name for each in graph.path.glob("*scaled*")} == set()
     graph.save(tmp_path / "saved")
@@ -152,7 +143,6 @@ def test_all_edges_are_fitted_without_labels(tmp_path: Path) -> None:
     options: dict[str, Any] = {"undirected": True, "self_loops": "add"}
     graph = edge_tables(tmp_path, standardize=True, **options).open()
     found = read_edge_scaling(graph)
-    assert found is not None
     assert found.mean == [450, 0.75, 0.25]
     assert found.deviation == pytest.approx([87500**0.5, 0.1875**0.5, 0.1875**0.5])
     rows = np.array([[100, 1, 0], [300, 0, 1], [500, 1, 0], [900, 1, 0]])
@@ -172,9 +162,7 @@ def test_all_edges_are_fitted_without_labels(tmp_path: Path) -> None:
 def test_features_of_vertices_without_a_split_are_all_fitted(tmp_path: Path) -> None:
     dataset = edge_tables(tmp_path, labelled=True, standardize=True)
     (tmp_path / "vertices.csv").write_text("id,age\n0,10\n1,20\n2,60\n")
-    graph = dataset.open()
-    found = read_scaling(graph)
-    assert found is not None
+    found = read_scaling(dataset.open())
     assert (found.mean, found.deviation) == ([30], pytest.approx([(1400 / 3) ** 0.5]))
 
 

@@ -77,7 +77,6 @@ def test_another_time_and_the_same_content(raw, options, leftovers):
 
 
 def test_record_that_cannot_be_refreshed(raw, monkeypatch):
-    """A store that others own is used all the same."""
     dataset = ring(raw)
     store = dataset.prepare()
     os.utime(raw / "ring.txt", ns=(1, 12345))
@@ -208,7 +207,7 @@ def small(store):
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_what_is_no_store_is_never_replaced(tmp_path, force):
+def test_other_folders_are_never_replaced(tmp_path, force):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis").write_text("years")
@@ -221,9 +220,8 @@ def test_what_is_no_store_is_never_replaced(tmp_path, force):
     small(store).prepare()
     (store / "outputs").mkdir()
     if force:
-        with pytest.raises(
-            GraphError, match=r"store: expected only files of a graph store, got outputs,"
-        ):
+        message = r"store: expected only files of a graph store, got outputs,"
+        with pytest.raises(GraphError, match=message):
             small(store).prepare(force=True)
     assert (store / "outputs").is_dir()
     assert sorted(mine.iterdir()) == before
@@ -282,7 +280,6 @@ def open_late(raw, results):
 
 
 def test_processes_that_find_another_content_at_once(raw, forked):
-    """One prepares the store anew, the others wait for it, and all see the new one."""
     ring(raw).prepare()
     (raw / "ring.txt").write_text(EDGES + "0 9\n")
     assert sorted(forked(3, open_late, raw), key=str) == [61, 61, 61, "read"]

@@ -45,20 +45,14 @@ def test_weights_of_edges(tmp_path, weight):
     assert problems(store, slice_bytes=16) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "what", "problem"),
-    [
-        (
-            *("edge_rows", 50, "all in range"),
-            "row 50 of edge 7, to vertex 7, is out of range, there",
-        ),
-        (*("edge_features", np.inf, "all finite"), "feature 0 of row 7 is not finite"),
-        (
-            *("edge_ends", -1, "all in range"),
-            "end -1 of edge 7 is out of range, the graph has 50 v",
-        ),
-    ],
-)
+BAD_FEATURES_OF_EDGES = [
+    (*("edge_rows", 50, "all in range"), "row 50 of edge 7, to vertex 7, is out of range, there"),
+    (*("edge_features", np.inf, "all finite"), "feature 0 of row 7 is not finite"),
+    (*("edge_ends", -1, "all in range"), "end -1 of edge 7 is out of range, the graph has 50 v"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "what", "problem"), BAD_FEATURES_OF_EDGES)
 def test_features_of_edges(tmp_path, name, value, what, problem):
     store = write(tmp_path / "store", steps=[1], features=np.arange(50)[:, None])
     assert problems(store) == []
@@ -121,8 +115,7 @@ def test_a_flipped_bit(store, name):
     ],
 )
 @pytest.mark.parametrize("slice_bytes", [64 << 20, 4, 36])
-def test_values_that_no_graph_has(store, slice_bytes, name, place, value, message):
-    """With the right checksum, and however the arrays are cut into slices."""
+def test_bad_values_are_found(store, slice_bytes, name, place, value, message):
     change(store, name, place, value)
     (found,) = problems(store, slice_bytes=slice_bytes)
     assert found.startswith(f"{store / name}.npy: {message}")
@@ -139,7 +132,7 @@ def test_bfloat16_that_is_not_finite(tmp_path, bad):
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("scale", [np.nan, np.inf, -1, 3e38])
-def test_scales_that_no_row_has(tmp_path, dtype, scale):
+def test_bad_scales_are_found(tmp_path, dtype, scale):
     store = write(tmp_path / "other", dtype)
     change(store, "features", (3, slice(4)), np.frombuffer(np.float32(scale).tobytes(), np.uint8))
     (found,) = problems(store, slice_bytes=36)

@@ -52,17 +52,14 @@ def writer(tmp_path):
 
 def test_tiny_graph(tmp_path):
     graph = write(tmp_path / "store", edges=[(2, 1), (0, 1), (1, 0), (2, 1)])
-    assert graph.indptr.tolist() == [0, 1, 3, 3]
-    assert graph.indices.tolist() == [1, 0, 2]
-    assert graph.indices.dtype == np.int32
-    assert graph.labels.tolist() == [0, 1, 0]
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 3, 3], [1, 0, 2])
+    assert (graph.indices.dtype, graph.labels.tolist()) == (np.int32, [0, 1, 0])
     assert (graph.train_idx, graph.valid_idx, graph.test_idx) == SPLIT
-    assert graph.name == "tiny"
-    assert graph.num_classes == 2
+    assert (graph.name, graph.num_classes) == ("tiny", 2)
 
 
 def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
-    """Return neighbours and weights of each vertex, as they are stored."""
+    """Return neighbors and weights of each vertex, as they are stored."""
     src, dst = np.array(edges, np.int64).reshape(-1, 2).T
     with StoreWriter(path, options) as writer:
         writer.set_num_vertices(num_vertices, source="raw")
@@ -71,8 +68,7 @@ def weighted_lists(path, options, edges, weights, *, num_vertices=3, cuts=()):
             writer.add_edges(src[part], dst[part], weights=weights[part], source="raw")
         indptr, indices = writer.build_topology()
     kept = np.load(path / "edge_weights.npy")
-    assert kept.dtype == np.float32
-    assert len(kept) == len(indices)
+    assert (kept.dtype, len(kept)) == (np.float32, len(indices))
     ends = list(zip(indices.tolist(), kept.tolist(), strict=True))
     return [ends[indptr[v] : indptr[v + 1]] for v in range(num_vertices)]
 
@@ -93,7 +89,7 @@ def test_weights_of_edges(tmp_path, options, expected):
 
 
 def rows_of_lists(path, options, edges, *, weights=None, num_vertices=3, cuts=()):
-    """Return neighbours of each vertex with the rows, and perhaps weights, of their edges.
+    """Return neighbors of each vertex with the rows, and perhaps weights, of their edges.
 
     Edge ``i`` has the features ``[i, -i]``; they are compared with what is stored.
     """
@@ -191,23 +187,19 @@ def test_rows_are_those_of_a_slow_reference(
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("before", "features", "message"),
-    [
-        (1, None, "raw: edges have no features, those before have some"),
-        (None, [[1], [1]], "raw: edges have features, those before have n"),
-        (1, [[1]], "raw: 1 rows of features for 2 edges"),
-        (
-            1,
-            [[1, 2], [1, 2]],
-            "raw: expected 1 features as for the edges before, got 2 from edge 2",
-        ),
-        (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
-        (1, [[1e39], [0]], "raw: feature 0 of edge 2 is 1e+39, float32 cannot hold it"),
-        (1, [1, 2], r"raw: features of edges: expected 2 axes, got int64[2] with 1"),
-        (1, [["a"], ["b"]], "raw: features of edges: expected numbers, got <U1[2, 1]"),
-    ],
-)
+BAD_FEATURES_OF_EDGES = [
+    (1, None, "raw: edges have no features, those before have some"),
+    (None, [[1], [1]], "raw: edges have features, those before have n"),
+    (1, [[1]], "raw: 1 rows of features for 2 edges"),
+    (1, [[1, 2], [1, 2]], "raw: expected 1 features as for the edges before, got 2 from edge 2"),
+    (1, [[0], [np.nan]], "raw: feature 0 of edge 3 is nan, features must be finite"),
+    (1, [[1e39], [0]], "raw: feature 0 of edge 2 is 1e+39, float32 cannot hold it"),
+    (1, [1, 2], r"raw: features of edges: expected 2 axes, got int64[2] with 1"),
+    (1, [["a"], ["b"]], "raw: features of edges: expected numbers, got <U1[2, 1]"),
+]
+
+
+@pytest.mark.parametrize(("before", "features", "message"), BAD_FEATURES_OF_EDGES)
 def test_features_of_edges_that_are_refused(writer, before, features, message):
     ends = np.array([0, 1]), np.array([1, 2])
     rows = None if before is None else np.ones((2, before))
@@ -218,7 +210,7 @@ def test_features_of_edges_that_are_refused(writer, before, features, message):
 
 
 @pytest.mark.parametrize("width", [0, (1 << 16) + 1])
-def test_so_many_features_no_edge_has(writer, width):
+def test_number_of_features_of_edges_has_limits(writer, width):
     rows = np.zeros((1, width), np.uint8)
     message = f"raw: edges: expected 1 to 65536 features, got {width}"
     with one_line(error=GraphError, begins=message):
@@ -241,28 +233,15 @@ def test_features_of_edges_of_too_many_vertices(tmp_path, monkeypatch):
         rows_of_lists(tmp_path, StoreOptions(), [(0, 1)])
 
 
-def test_a_graph_without_weights_is_as_before(tmp_path):
-    graph = write(tmp_path / "store")
-    assert graph.edge_weights is None
-    meta = json.loads((tmp_path / "store" / "meta.json").read_text())
-    assert "edge_weights" not in meta["arrays"]
-    assert not (tmp_path / "store" / "edge_weights.npy").exists()
+BAD_WEIGHT = "expected a weight of at least 0 in the range of float32,"
 
 
 @pytest.mark.parametrize(
     ("before", "weights", "message"),
     [
-        ([1, 1], [1, -1], "raw: edge 1: expected a weight of at least 0 in the range of float32,"),
-        (
-            [1, 1],
-            [np.nan, 1],
-            "raw: edge 0: expected a weight of at least 0 in the range of float32,",
-        ),
-        (
-            [1, 1],
-            [1, 1e39],
-            "raw: edge 1: expected a weight of at least 0 in the range of float32,",
-        ),
+        ([1, 1], [1, -1], f"raw: edge 1: {BAD_WEIGHT}"),
+        ([1, 1], [np.nan, 1], f"raw: edge 0: {BAD_WEIGHT}"),
+        ([1, 1], [1, 1e39], f"raw: edge 1: {BAD_WEIGHT}"),
         ([1, 1], [1], "raw: 1 weights for 2 edges"),
         ([1, 1], None, "raw: edges have no weights, those before have some"),
         (None, [1, 1], "raw: edges have weights, those before have none"),
@@ -277,9 +256,8 @@ def test_weights_that_are_refused(writer, before, weights, message):
 
 
 def test_weights_that_sum_up_to_infinity(tmp_path):
-    with pytest.raises(
-        GraphError, match=r"^edge 0 to 1: expected weights of repeated edges with a sum in the"
-    ):
+    message = r"^edge 0 to 1: expected weights of repeated edges with a sum in the"
+    with pytest.raises(GraphError, match=message):
         weighted_lists(tmp_path, StoreOptions(), [(0, 1), (0, 2), (0, 1)], [3e38, 1, 3e38])
 
 
@@ -508,8 +486,7 @@ def test_regression(tmp_path):
     assert (graph.num_classes, graph.metric) == (1, "rmse")
     targets = np.array([[1, 2], [np.nan, 3], [5, 6]], np.float16)
     graph = write(tmp_path / "two", labels=targets, metric="rmse")
-    assert graph.num_classes == 2
-    assert graph.labels.dtype == np.float32
+    assert (graph.num_classes, graph.labels.dtype) == (2, np.float32)
 
 
 def test_a_graph_without_labels_and_edges(writer, tmp_path):
@@ -520,22 +497,22 @@ def test_a_graph_without_labels_and_edges(writer, tmp_path):
     assert not writer.has_labels
     writer.finish(name="tiny", source="raw", options={})
     graph = Graph.open(tmp_path / "three")
-    assert graph.indptr.tolist() == [0, 0, 0, 0]
-    assert graph.labels.tolist() == [-1, -1, -1]
+    assert (graph.indptr.tolist(), graph.labels.tolist()) == ([0, 0, 0, 0], [-1, -1, -1])
     assert graph.num_classes == 0
     assert [len(ids) for ids in (graph.train_idx, graph.valid_idx, graph.test_idx)] == [0, 0, 0]
 
 
 def test_multilabel(tmp_path):
-    labels = np.array([[1, 0], [1, 1], [0, 0]])
-    graph = write(tmp_path / "store", labels=labels)
+    graph = write(tmp_path / "store", labels=np.array([[1, 0], [1, 1], [0, 0]]))
     assert graph.multilabel
-    assert graph.labels.dtype == np.uint8
-    assert graph.num_classes == 2
+    assert (graph.labels.dtype, graph.num_classes) == (np.uint8, 2)
 
 
 NAN, INFINITE = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
 NAN[1, 0], INFINITE[2, 1] = np.nan, np.inf
+
+
+BAD_TARGET = "raw: label of vertex 1: expected a number in the range of float32,"
 
 
 def targets(labels):
@@ -564,20 +541,13 @@ def targets(labels):
         ({"labels": np.array([0, 1])}, "2 labels for 3 vertices"),
         ({"labels": np.array([0.0, 1.0, 1.0])}, "labels, got float64"),
         (
-            {"labels": np.array([[0, 1], [np.nan, 0], [1, 1]])},
+            {"labels": np.float64([[0, 1], [np.nan, 0], [1, 1]])},
             "label of vertex 1: expected 0 to 1, got nan",
         ),
         ({"labels": np.array([-1, -1, -1])}, "no vertex has a label"),
         ({"labels": np.array([0, 1, -1])}, "vertex 2 of the train split has no label"),
         ({"num_classes": 2**20 + 1}, "raw: expected up to 1048576 classes, got 1048577"),
-        (
-            targets([0.5, np.inf, 1]),
-            "raw: label of vertex 1: expected a number in the range of float32,",
-        ),
-        (
-            targets([0.5, 1e300, 1]),
-            "raw: label of vertex 1: expected a number in the range of float32,",
-        ),
+        *((targets([0.5, large, 1]), BAD_TARGET) for large in (np.inf, 1e300)),
         (targets([np.nan] * 3), "raw: no vertex has a label"),
         (targets([0.5, 1]), "raw: 2 labels for 3 vertices"),
         (targets([np.nan, 1, 1]), "raw: vertex 0 of the valid split has no label"),
@@ -632,7 +602,6 @@ def test_rows_that_are_too_long(writer, num_features):
 
 
 def test_features_that_the_disk_cannot_hold(tmp_path, monkeypatch):
-    """Noticed before anything is written."""
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with StoreWriter(tmp_path, StoreOptions()) as writer:

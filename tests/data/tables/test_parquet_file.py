@@ -106,8 +106,7 @@ def test_pages_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(parquet_file, "_PAGE_ALLOWANCE", 1 << 20)
     monkeypatch.setattr(parquet_file, "_LIST_ALLOWANCE", 1 << 20)
     lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1 << 20)), 1 << 20)
-    columns = {"c": lists.cast(pa.list_(pa.float64()))}
-    file = written(tmp_path / "l.parquet", columns)
+    file = written(tmp_path / "l.parquet", {"c": lists.cast(pa.list_(pa.float64()))})
     with pytest.raises(GraphError, match=r"'c\.list\.element' has 1048576 values in lists, too m"):
         list(read(file, ["c"]))
     options = {"use_dictionary": False, "data_page_size": 1 << 30}

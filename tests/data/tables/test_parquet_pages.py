@@ -71,7 +71,7 @@ def chunk(*found: Page, width: int | None = None) -> ColumnChunk:
     return ColumnChunk(path="c", num_rows=9, nested=False, width=width, pages=found)
 
 
-def test_what_a_value_takes() -> None:
+def test_bytes_of_a_value() -> None:
     dictionary, named = Page(None, 5, 200, 2), Page(8, 4, 9, 9)
     plain, prefixed, lengths = Page(0, 4, 90, 9), Page(7, 4, 1 << 20, 9), Page(6, 4, 90, 9)
     assert chunk(dictionary, named).value_bytes(1000) == 200

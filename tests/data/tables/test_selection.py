@@ -18,8 +18,7 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(file, np.array([4, 0], np.uint8))
     for given in ([4, 0], (4, 0), np.array([4, 0]), torch.tensor([4, 0]), file, str(file)):
         found = find_vertices(given, tiny_graph)
-        assert found.dtype == tiny_graph.indices.dtype
-        assert found.tolist() == [4, 0]
+        assert (found.dtype, found.tolist()) == (tiny_graph.indices.dtype, [4, 0])
     assert find_vertices(3, tiny_graph).tolist() == [3]
 
 
@@ -40,15 +39,14 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
         ("test", "vertices=test: expected at least one vertex of tiny"),
     ],
 )
-def test_what_names_no_vertices(tiny_graph: Graph, given: Any, message: str) -> None:
+def test_bad_vertices_are_refused(tiny_graph: Graph, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_vertices(given, tiny_graph.with_split(test_idx=np.empty(0, np.int32)))
 
 
 def test_an_array_that_hides_ids(tiny_graph: Graph) -> None:
-    with pytest.raises(
-        GraphError, match=r"^vertices: expected a number for each value, got a masked array that"
-    ):
+    message = r"^vertices: expected a number for each value, got a masked array that"
+    with pytest.raises(GraphError, match=message):
         find_vertices(np.ma.masked_equal([1, 2], 2), tiny_graph)
 
 
@@ -115,8 +113,7 @@ def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "p.npy", np.array([[4, 0], [1, 1]], np.uint8))
     for given in (tmp_path / "p.npy", [[4, 0], [1, 1]], torch.tensor([[4, 0], [1, 1]])):
         found = find_pairs(given, tiny_graph)
-        assert found.dtype == tiny_graph.indices.dtype
-        assert found.tolist() == [[4, 0], [1, 1]]
+        assert (found.dtype, found.tolist()) == (tiny_graph.indices.dtype, [[4, 0], [1, 1]])
     (tmp_path / "p.csv").write_text("target,source\na,d\n7,7\n")
     assert find_pairs(tmp_path / "p.csv", tiny_graph, texts).tolist() == [[3, 0], [2, 2]]
     assert find_pairs([["d", "a"], [7, 7]], tiny_graph, texts).tolist() == [[3, 0], [2, 2]]
@@ -134,7 +131,7 @@ def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
         ("train", "allowed are a file of pairs"),
     ],
 )
-def test_what_names_no_pairs(tiny_graph: Graph, given: Any, message: str) -> None:
+def test_bad_pairs_are_refused(tiny_graph: Graph, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         find_pairs(given, tiny_graph)
 
@@ -172,9 +169,7 @@ def test_kinds_by_file_and_by_column(tiny_graph: Graph, tmp_path: Path) -> None:
         ("id,type\n3,a\n", GraphError, "has no column kind, it has id, type"),
     ],
 )
-def test_kinds_of_anything_else(
-    tiny_graph: Graph, tmp_path: Path, text: str, error: type[Exception], message: str
-) -> None:
+def test_kinds_of_anything_else(tiny_graph, tmp_path, text, error, message) -> None:
     file = tmp_path / "kinds.csv"
     file.write_text(text)
     with pytest.raises(error, match=message):

@@ -40,10 +40,12 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Make:
 @pytest.mark.parametrize(
     ("config", "tool", "note"),
     [
-        (Metis(), "dgl", "METIS with several constraints, by DGL; "),
+        pytest.param(
+            Metis(), "dgl", "METIS with several constraints, by DGL; ", marks=pytest.mark.long
+        ),
         (Metis(), "metis", "METIS with one constraint, by pymetis; "),
         (MtKaHyPar(), "mtkahypar", "Mt-KaHyPar's process held "),
-        (EdgeCut(), "mtkahypar", "edge cut by Mt-KaHyPar"),
+        pytest.param(EdgeCut(), "mtkahypar", "edge cut by Mt", marks=pytest.mark.long),
         (EdgeCut(), "metis", "edge cut by METIS"),
     ],
 )
@@ -59,11 +61,12 @@ def test_the_bridge_is_cut_and_the_notes_say_by_what(
     assert config.forecast(bridge, num_parts=2, **OPTIONS).seconds > 0
 
 
-@pytest.mark.parametrize("tool", ["dgl", "metis"])
-def test_all_three_are_balanced(tool: str, communities: Graph, only: Make) -> None:
+@pytest.mark.parametrize(("tool", "number"), [("dgl", "several"), ("metis", "one")])
+def test_all_three_are_balanced(tool: str, number: str, communities: Graph, only: Make) -> None:
     pytest.importorskip(PACKAGES[tool])
     only(tool)
     parts = Metis().assign(communities, num_parts=4, **OPTIONS)
+    assert parts.notes[0].startswith(f"METIS with {number} constraint")
     weights = make_undirected(communities, "test", num_threads=1).weights
     assert max(balances(weights, parts.owner, 4)) <= 1.051
 
@@ -105,7 +108,7 @@ def test_more_parts_than_training_vertices_are_refused(config, bridge, only, mon
         config.assign(bridge, num_parts=3, **OPTIONS)
 
 
-@pytest.mark.parametrize("small", [3_000_000, 100])
+@pytest.mark.parametrize("small", [pytest.param(3_000_000, marks=pytest.mark.long), 100])
 def test_all_three_are_balanced_whatever_the_number_of_threads(
     small: int, communities: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,8 +129,8 @@ def test_parts_may_have_sizes_of_their_own(communities: Graph) -> None:
     assert (np.bincount(parts.owner) <= [630, 210]).all()
 
 
-def test_what_cannot_be_balanced_is_noted(make_graph: Make) -> None:
-    """A star: its centre has half of the edges, and each of three parts may have a third."""
+def test_missed_balance_is_noted(make_graph: Make) -> None:
+    """A star: its center has half of the edges, and each of three parts may have a third."""
     pytest.importorskip("mtkahypar")
     star = [pair for leaf in range(1, 13) for pair in ((0, leaf), (leaf, 0))]
     parts = MtKaHyPar().assign(make_graph(star, 13, [1, 2, 3]), num_parts=3, **OPTIONS)
