@@ -241,8 +241,6 @@ class DegreeFeaturesConfig(StructuralFeaturesConfig):
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
         """Return the rows."""
-        from gnnscale.features.options import degree_rows
-
         return degree_rows(graph)
 
 
@@ -277,8 +275,6 @@ class ProjectionFeaturesConfig(StructuralFeaturesConfig):
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
         """Return the rows."""
-        from gnnscale.features.options import projected_rows
-
         return projected_rows(
             graph, dim=self.dim, hops=self.hops, seed=self.seed, num_threads=num_threads
         )
