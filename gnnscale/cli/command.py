@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import command, config_files, interruption, stdio, texts
+from gnnscale.cli import config_files, interruption, stdio, texts
 from gnnscale.cli.arguments import explain_missing_plugin
 from gnnscale.cli.commands import TASKS
 from gnnscale.cli.config_files import TranslatedArguments
@@ -145,7 +145,7 @@ def _help(command: str, arguments: Sequence[str]) -> str:
     try:
         return help_text(command, translated.config, translated.overrides, topics)
     except Exception as error:  # any error in the typed options
-        raise ConfigError(command.explain_hydra(error)) from error
+        raise ConfigError(explain_hydra(error)) from error
 
 
 @contextmanager
@@ -181,9 +181,9 @@ def _run_single(command: str, translated: TranslatedArguments, rank_folder: str 
         options, hydra = compose(translated.config, translated.overrides, directory=folder)
         configure_log(hydra.hydra.job_logging, hydra.hydra.verbose)
     except Exception as error:  # any error in the typed options
-        raise ConfigError(command.explain_hydra(error)) from error
+        raise ConfigError(explain_hydra(error)) from error
     HydraConfig.instance().set_config(hydra)
-    command.name_lost_files()
+    name_lost_files()
     try:
         TASKS[command](options)
     except SystemExit as leave:
@@ -225,7 +225,7 @@ def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str |
     # CommandJob handles errors of jobs; without failed jobs this is an error of Hydra.
     except Exception as error:
         if not failures:
-            raise ConfigError(command.explain_hydra(error)) from error
+            raise ConfigError(explain_hydra(error)) from error
     if failures:
         raise SystemExit(1)
 
@@ -247,7 +247,7 @@ class CommandJob:
         """Run the task and return the metric for the sweeper. None: the job has no metric."""
         register_resolvers()
         user_code.allow(self.code)
-        command.name_lost_files()
+        name_lost_files()
         try:
             return TASKS[self.command](options)
         except (Exception, SystemExit) as raised:

@@ -38,11 +38,8 @@ _MOVED = (
     ("plan.board", "planner.fpga_board", "Board"),
     ("plan.device", "planner.device_spec", "Efficiency"),
     ("plan.device_plan", "planner.device_plan", "AllGpusConfig CpuEachConfig DevicePlanConfig"),
-    (
-        "plan.platform",
-        "planner.platform",
-        "Identity Platform PlatformConfig Processor Rates Sharing ThisGpu ThisMachine",
-    ),
+    ("plan.platform", "planner.platform", "Identity Platform PlatformConfig ThisGpu ThisMachine"),
+    ("plan.platform", "planner.processor", "Processor Rates Sharing"),
     ("plan.resources.die", "planner.fpga_board", "Die"),
     ("plan.resources.quantities", "planner.fpga_board", "Resources"),
     ("runtime.settings", "run.runtime_config", "RuntimeConfig UpdateConfig"),

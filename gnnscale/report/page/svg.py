@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Int64Array, one_line
-from gnnscale.report.page import svg
 
 #: Style of axes in a separate file, in light and dark mode.
 PLOT_STYLE = (
@@ -272,14 +271,14 @@ def dot_plot(title: str, rows: Sequence[DotRow], quantity: Quantity) -> str:
     parts = []
     for value, label in quantity.ticks(axis):
         parts.append(f'<path class="grid" d="M{number(across(value))} 4V{floor}"/>')
-        parts.append(svg.text(across(value), floor + 16, label, anchor="middle"))
+        parts.append(text(across(value), floor + 16, label, anchor="middle"))
     top = 2.0
     for row, lines, words, height in zip(rows, wrapped, figures, heights, strict=True):
         middle = top + height / 2
         first = middle + 4 - _LINE * (len(lines) - 1) / 2
         for i, line in enumerate(lines):
-            parts.append(svg.text(_SIDE, first + _LINE * i, line, css="title"))
-        parts.append(svg.text(_WIDTH - _SIDE, middle + 4, words, anchor="end", css="strong"))
+            parts.append(text(_SIDE, first + _LINE * i, line, css="title"))
+        parts.append(text(_WIDTH - _SIDE, middle + 4, words, anchor="end", css="strong"))
         parts += _marks(row, axis, middle, across)
         top += height
     description = "; ".join(

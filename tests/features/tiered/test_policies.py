@@ -13,11 +13,11 @@ from gnnscale.cache import CachePlan, DeviceCache, LookAhead
 from gnnscale.cache.belady import Belady
 from gnnscale.core import ConfigError
 from gnnscale.distributed.process_group import SINGLE_PROCESS
-from gnnscale.features.tiered.policies import TierPlanner
 from gnnscale.features.tiered.policies import (
     DeviceCacheFilter,
     RemoteOnlyPolicy,
     StaticPolicy,
+    TierPlanner,
     check_dynamic_caches,
     emulated_cache_bytes,
 )

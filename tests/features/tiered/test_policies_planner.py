@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from late_source import NUM_ROWS, PRIORITY, belady, ids
 
 from gnnscale.cache.belady import count_hits
-from gnnscale.features.tiered.policies import TierPlanner
-from gnnscale.features.tiered.policies import StaticPolicy
+from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner
 
 
 def test_rows_that_stay_keep_their_slot():
