@@ -49,7 +49,7 @@ class StandardStreams:
         return raw is not None and raw.unread
 
     def flush(self) -> None:
-        """Flush both streams."""
+        """Flush standard output and standard error."""
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()

@@ -28,7 +28,7 @@ _NUM_STEPS = 16
 
 _SHARE_BAR = 10
 
-#: Narrower terminals get no stage times.
+#: Least width of a terminal, in characters, for a combined column of stage times.
 _NARROW = 78
 
 
@@ -44,7 +44,7 @@ class LivePanel(Progress):
         super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
 
     def take(self, record: records.StepRecord) -> None:
-        """Add a step to the medians of the table."""
+        """Add a step to the medians of the table, and keep its decision."""
         self._steps.append(record.devices)
         present = {name for name in STAGES for d in record.devices if getattr(d.stages, name)}
         self._stages = tuple(name for name in STAGES if name in present.union(self._stages))
@@ -225,7 +225,7 @@ class RunReport(records.Observer):
         untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
-        """Write the run's options, and the records of the epochs before a resumed run."""
+        """Write options and the epochs before a resumed run; remove the steps of an earlier run."""
         self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()
@@ -246,7 +246,7 @@ class RunReport(records.Observer):
             self._log(record)
 
     def traced(self, spans: StructArray) -> None:
-        """Add the spans to ``trace.json``."""
+        """Keep the spans of the first steps in memory, for ``trace.json``."""
         self.spans.add(spans)
 
     def trained(self) -> None:
@@ -256,7 +256,7 @@ class RunReport(records.Observer):
         self._hide()
 
     def finished_epoch(self, record: records.EpochRecord) -> None:
-        """Write the epoch to ``metrics.jsonl`` and show it in a line."""
+        """Write the epoch to ``metrics.jsonl``; show it in a line, at most one a second."""
         assert self.run is not None
         history = self.run.history
         assert isinstance(history, History)

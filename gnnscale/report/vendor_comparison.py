@@ -18,7 +18,7 @@ _HEADS = ("", "estimated", "Vitis HLS", "routed", "routed / estimated")
 
 
 def describe(comparison: Comparison) -> dict[str, Any]:
-    """Return plain values for JSON; None: no report has the value."""
+    """Return design, report files and figures as plain values for JSON; None: not reported."""
     return {
         "design": comparison.design.plain(),
         "files": [str(file) for file in comparison.files],
@@ -39,7 +39,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def page(comparison: Comparison) -> str:
-    """Return ``comparison.html``."""
+    """Return the text of ``comparison.html``: estimated and reported figures, and report files."""
     rows = [
         [cell(text, left=number == 0) for number, text in enumerate(_cells(figure))]
         for figure in comparison.figures

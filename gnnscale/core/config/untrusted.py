@@ -128,7 +128,7 @@ def _named_in_entries(
 def _named(
     declaration: _Declared | None, option: str, value: Any, prefix: str
 ) -> Iterator[NamedOption]:
-    """Yield the named options in one value."""
+    """Yield ``option`` if its ``value`` names code, a program or a place; None: undeclared."""
     if declaration is None:
         texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
@@ -158,7 +158,7 @@ def check_run_options(
     in_program: bool = False,
     used: tuple[str, ...] = ("",),
 ) -> None:
-    """Check the options of an untrusted run directory.
+    """Refuse options of an untrusted run directory that name code or forbidden paths.
 
     An option that names a forbidden path, and that the user replaced by another option, becomes
     None in ``values``. ConfigError, with a hint to name it again, if an option names a forbidden
@@ -245,7 +245,7 @@ def _record_file(directory: Path) -> Path:
 
 
 def _allowed(named: NamedOption, directory: Path) -> bool:
-    """Whether a run directory may name all texts of an option."""
+    """Whether all texts are paths in the run directory or ``GNNSCALE_HOME``, not a program's."""
     if named.what == "program":
         return False
     # Each option decides whether ~ is a home directory or a folder's name.
