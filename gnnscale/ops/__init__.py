@@ -48,8 +48,8 @@ _PREFETCH_THREADS = 8
 def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
     """Copy rows ``ids`` of ``x``, a mapped file that is mostly not in memory, to ``out``.
 
-    The result equals that of ``gather``. Rows are prefetched in blocks ahead of the copy; otherwise a
-    copying thread would wait for each row, with one request in flight.
+    The result equals that of ``gather``. Rows are prefetched in blocks ahead of the copy; otherwise
+    a copying thread would wait for each row, with one request in flight.
     """
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) <= _PREFETCH_PAGES:
         read_ahead(x, ids, num_threads=_PREFETCH_THREADS)

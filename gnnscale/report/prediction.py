@@ -89,7 +89,7 @@ def _devices(
     measured: Float64Array,
     average: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
-    """Return times and errors by device; ``measured``: ``[steps, devices, len(STAGES)]`` seconds."""
+    """Return times and errors by device; ``measured``: ``[steps, devices, len(STAGES)]`` in s."""
     devices = []
     for rank, share in enumerate(plan.shares):
         times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}

@@ -170,7 +170,7 @@ def start_training(
 def _check_groups(
     model: object, graph: object, platform: object, partition: object, features: object
 ) -> None:
-    """Raise ConfigError for an argument of ``start_training`` that is no option group of its kind."""
+    """Raise ConfigError for an argument that is no result of its function, as of ``gnn_model``."""
     check_option_group("model", model, "model")
     check_option_group("graph", graph, "dataset")
     if platform is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Create, lock and yield a folder for files ``names``, with ``.hydra``; a sweep's job has it."""
+    """Create, lock and yield a folder for files ``names``, with ``.hydra``; a sweep's exists."""
     if in_sweep():
         directory = job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"):
