@@ -98,7 +98,7 @@ class SampledHop(NamedTuple):
         indptr: ``[num_dst + 1]`` int64 offsets.
         indices: ``[num_edges]`` int32 local ids of sources.
         num_src: number of sources.
-        importance: ``[num_edges]`` float32 weights of layer-wise sampling; else None.
+        importance: ``[num_edges]`` float32, 1 / P(source sampled), of layer-wise sampling; or None.
         positions: ``[num_edges]`` int64 place of each edge in the graph's ``indices``, or None.
         edge_weights: ``[num_edges]`` float32, or None.
         edge_rows: ``[num_edges]`` uint32 rows of the edges' features, or None.
@@ -123,7 +123,7 @@ class DiskLists:
     lists that memory lacks are sorted and read at once, each with the block around it, as
     ``RowReader`` reads rows of four or eight bytes.
 
-    Several threads may use a reader: requests that arrive during a read are read together after it.
+    Several threads may use it: requests that arrive during a read are merged into the next read.
     A child of fork must open the file again.
     """
 
@@ -325,7 +325,7 @@ class NativeSampler:
         edge_weights: bool = False,
         edge_rows: bool = False,
     ) -> Sampled:
-        """Sample ``layer_sizes[h]`` vertices of hop ``h`` for the whole batch.
+        """Sample ``layer_sizes[h]`` vertices per hop ``h``, by degree, for the whole batch (FastGCN).
 
         Returns:
             The result of ``sample_neighbors``, with each edge's importance (float32), and None for
@@ -1419,7 +1419,7 @@ class IntegerIds:
 
     @property
     def repeated(self) -> tuple[int, int] | None:
-        """Positions of the first repeated id and of its earlier copy; None: no id is repeated.
+        """Position of an id, and of its repetition, the first in the list; None: no repetition.
 
         After a repeated id the table has no further ids.
         """
@@ -1448,14 +1448,14 @@ class TextIds:
 
     @property
     def repeated(self) -> tuple[int, int] | None:
-        """Positions of the first repeated id and of its earlier copy; None: no id is repeated."""
+        """Position of an id, and of its repetition, the first in the list; None: no repetition."""
 
     @property
     def num_bytes(self) -> int:
         """Memory that it takes."""
 
     def find(self, offsets: Int64s, data: Bytes, *, num_threads: int) -> tuple[Array, int]:
-        """Return the position of each text or -1, and the first unknown one, as ``IntegerIds.find``."""
+        """Return positions of texts, and the first unknown index, as ``IntegerIds.find``."""
 
 # Files that are larger than memory.
 
@@ -1595,4 +1595,4 @@ class SharedSum:
         """
 
     def leave(self) -> None:
-        """Let sums fail from now on in all processes that wait for this process; from any thread."""
+        """Let sums fail from now on in all processes that wait for this process."""
