@@ -325,7 +325,7 @@ class NativeSampler:
         edge_weights: bool = False,
         edge_rows: bool = False,
     ) -> Sampled:
-        """Sample ``layer_sizes[h]`` vertices per hop ``h``, by degree, for the whole batch (FastGCN).
+        """Sample ``layer_sizes[h]`` vertices per hop, by degree, for the whole batch (FastGCN).
 
         Returns:
             The result of ``sample_neighbors``, with each edge's importance (float32), and None for
@@ -1358,8 +1358,8 @@ def arrange_block(
     bank of its lane. The edges of each source, forward, and of each row, backward, are ordered in
     the same way. If no edge leads to the lane's bank, the lane gets a null edge, provided that the
     kernel waits for the row anyway, since fewer than ``num_banks`` entries have been dealt for each
-    source before; that the list has more than half as many; and that these null edges are at most a
-    quarter of the entries.
+    source before; that the list has more than ``num_banks / 2`` entries for each source; and that
+    these null edges are at most a quarter of the entries.
 
     The cost is linear in the edges and the written entries, of which there are less than 2^31. One
     thread is used.
