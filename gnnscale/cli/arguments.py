@@ -65,7 +65,7 @@ def check_search(arguments: Sequence[str]) -> None:
 
 
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
-    """Return an option by which failed jobs end no search by Optuna; empty: typed, or no Optuna."""
+    """Return the failure limit 1.0: failed jobs end no search; empty: typed, or no Optuna."""
     is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
     searches = "hydra/sweeper=optuna" in arguments
     return [f"{_MAX_FAILURE_RATE}1.0"] if searches and not is_typed else []

@@ -62,7 +62,7 @@ class StandardStreams:
         threading.Thread(target=self._wait, name="announcement", daemon=True).start()
 
     def cancel_notice(self) -> None:
-        """Remove or cancel the notice, since output follows."""
+        """Remove or cancel the notice that the command starts, since output follows."""
         if self._has_output.is_set():
             return
         with self._lock:

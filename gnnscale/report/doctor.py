@@ -91,7 +91,7 @@ def _format_gpu(gpu: dict[str, Any]) -> str:
 
 
 def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | None:
-    """Return the missing requirement of training on a GPU; torch's CUDA support is not checked."""
+    """Return the missing requirement of training on a GPU, torch's CUDA aside; None: ready."""
     if not cuda["cuda"]:
         return cuda["nvidia_error"] or "no GPU found"
     return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
@@ -115,7 +115,7 @@ def _boards() -> dict[str, Any]:
 
 
 def _xrt_version() -> str:
-    """Return XRT's version from its ``version.json``; ``pyxrt`` does not report it."""
+    """Return XRT's version from its ``version.json``, else ``unknown version``; pyxrt has none."""
     folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
     try:
         return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])

@@ -116,7 +116,7 @@ def least_real(kinds: Iterable[str]) -> str:
 
 
 def kind_label(kind: str, figures: str) -> str:
-    """Return a device's kind, then that of its figures unless measured or the same word."""
+    """Return ``fpga csim``: a device's kind, then its figures' kind unless measured or equal."""
     return kind if figures in (MEASURED, kind) else f"{kind} {figures}"
 
 
@@ -182,7 +182,7 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
 
 
 def network_line(run: TrainResult) -> str | None:
-    """Return a line with MB a step, measured and expected, for other machines' rows; None: none."""
+    """Return a line with measured and expected MB a step for other machines' rows; None: none."""
     network = network_figures(run)
     if network is None:
         return None

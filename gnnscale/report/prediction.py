@@ -24,7 +24,7 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
-    """Return the mean signed and absolute errors of a window's median step time for the next's.
+    """Return the mean error, absolute and signed, of a window's median step time as the next's.
 
     ``step_s`` are ``[n]`` seconds of consecutive steps. Windows of ``window_steps`` steps do not
     overlap; an error is ``window / next window - 1``. None: fewer than two windows.
@@ -44,12 +44,12 @@ def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | Non
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
-    """Return ``predicted`` of ``summary.json`` (docs/run-directory.md); None: nothing predicted.
+    """Return predicted and measured times, ``predicted`` of ``summary.json``; None: no prediction.
 
     Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
     medians over the steps with this plan and a full mini-batch; None without such steps. They are
     means if the prediction includes first steps that fill memory. A device's ``step_s`` is its work
-    without waiting for other devices.
+    without waiting for other devices. docs/run-directory.md describes the entries.
     """
     predicted = run.layout.predicted
     if predicted is None:

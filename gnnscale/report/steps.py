@@ -123,7 +123,7 @@ class StepLog:
         self._flushed = time.monotonic()
 
     def add(self, record: StepRecord) -> None:
-        """Add the next step."""
+        """Add the line of the next step, and write the lines if a second has passed."""
         if not self._started:
             _drop_lines_from(self._file, record.global_step)
             self._started = True

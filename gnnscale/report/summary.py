@@ -164,7 +164,7 @@ def _left_out(dropped: DroppedProcessors | None) -> dict[str, Any] | None:
 
 
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
-    """Return the joules of all GPUs in training; None: a GPU has no energy counter."""
+    """Return the joules of all GPUs in training; None: no GPU, or a GPU without a counter."""
     usages = [device.gpu for epoch in epochs for device in epoch.devices]
     joules = [usage.energy_j for usage in usages if usage is not None]
     counted = [value for value in joules if value is not None]

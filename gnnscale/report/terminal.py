@@ -52,7 +52,7 @@ class LivePanel(Progress):
             self._decision = f"step {record.global_step}: {record.decision}"
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Yield the bar, the table of devices, and the last decision of the DRM."""
+        """Yield the bar, the table of devices, and the last decision of resource management."""
         yield self.make_tasks_table(self.tasks)
         if self._steps:
             yield self._devices()
@@ -221,7 +221,7 @@ class RunReport(records.Observer):
         self._num_not_logged = 0
 
     def write_options(self) -> None:
-        """Write the run's options atomically."""
+        """Write the run's options to ``config.yaml``, and record the run as this user's."""
         untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
@@ -304,7 +304,7 @@ class RunReport(records.Observer):
         )
 
     def _log(self, record: records.StepRecord) -> None:
-        """Log a decision of the DRM, and from time to time the progress of a long epoch."""
+        """Log a decision of resource management, and every 10 s the progress of a long epoch."""
         assert self.run is not None
         now = time.monotonic()
         if record.decision is not None:
@@ -350,7 +350,7 @@ def _rate(num_edges: int, seconds: float, kind: str) -> str:
 
 
 def _kind(plan: DevicePlan) -> str:
-    """Return the kind of figures derived from figures of all devices."""
+    """Return the least real kind of the devices' figures, such as ``emulated``."""
     return formatting.least_real(share.device.figures for share in plan.shares)
 
 

@@ -170,7 +170,7 @@ def start_training(
 def _check_groups(
     model: object, graph: object, platform: object, partition: object, features: object
 ) -> None:
-    """Raise ConfigError for an argument that is no result of its function, as of ``gnn_model``."""
+    """Raise ConfigError unless each argument is of its function, ``gnn_model`` for ``model``."""
     check_option_group("model", model, "model")
     check_option_group("graph", graph, "dataset")
     if platform is not None:

@@ -99,7 +99,7 @@ def evaluate(options: DictConfig) -> None:
 
 
 def format_metric(value: float | None) -> str:
-    """Return the value of a metric for the terminal."""
+    """Return a metric with four decimals; ``not defined`` for None."""
     return "not defined" if value is None else f"{value:.4f}"
 
 

@@ -76,7 +76,7 @@ class ArtifactType:
         """Make the artifact at ``path`` in the ``with`` block, atomically, unless it exists.
 
         Yields the directory to fill; None: the artifact exists. GraphError if ``path`` cannot be
-        written, holds entries of no artifact, or is refused by ``fits``.
+        written, holds files that no artifact has, or is refused by ``fits``.
 
         Args:
             fits: raises GraphError unless the existing artifact at ``path`` can be reused.

@@ -119,7 +119,7 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for text to evaluate; ``allowed``: references to options may stand."""
+    """Raise ConfigError for text with ``${``; if ``allowed``, references to options may stand."""
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
@@ -184,7 +184,7 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Raise ConfigError for an invalid name, control characters, NaN, or over 64 bits."""
+    """Raise ConfigError for an invalid name, control characters, NaN, or an int over 64 bits."""
     if isinstance(value, dict):
         for key, element in value.items():
             name = f"{option}.{brief(key)}" if option else brief(key)

@@ -178,7 +178,7 @@ def _summary(file: Path) -> dict[str, Any]:
 
 
 def _is_figure(value: Any) -> bool:
-    """Whether a value of a file is None or a number of ordinary size."""
+    """Whether a value of a file is None, 0, or a number of a size between 1e-15 and 1e15."""
     if value is None:
         return True
     ordinary = type(value) in (int, float) and (value == 0 or abs(value) > 1 / _MAX_FIGURE)
