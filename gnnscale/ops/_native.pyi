@@ -140,7 +140,7 @@ class DiskLists:
         engine: Literal["auto", "io_uring", "threads"] = "auto",
         direct: bool = True,
     ) -> None:
-        """Open the file, and read the lists of ``held``.
+        """Open the file, and read the lists of the vertices ``held`` into memory.
 
         Args:
             path: a regular file with the neighbors.
@@ -191,7 +191,7 @@ class NativeSampler:
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Prepare to sample from ``graph``, whose arrays stay where they are.
+        """Prepare to sample from ``graph``, whose arrays are used in place.
 
         From a graph with ``lists`` on disk, neighbors can only be sampled uniformly; an unreadable
         file raises ``OSError``.
@@ -1023,7 +1023,7 @@ class RankedSlots:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory of the map."""
 
 def gather_cached(
     host: Rows,
@@ -1124,7 +1124,7 @@ class NativeReplacement:
     """
 
     def __init__(self, priority: Int32s, *, capacity: int, match: bool) -> None:
-        """Begin with an empty cache.
+        """Begin with an empty cache of ``capacity`` slots.
 
         Args:
             priority: ``[num_vertices]`` int32 priority of each row, used in place.
@@ -1426,7 +1426,7 @@ class IntegerIds:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory of the table."""
 
     def find(self, wanted: Int64s, *, num_threads: int) -> tuple[Array, int]:
         """Return the position in the list of each id in ``wanted``, and the first unknown id.
@@ -1452,7 +1452,7 @@ class TextIds:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
+        """Bytes of memory of the table."""
 
     def find(self, offsets: Int64s, data: Bytes, *, num_threads: int) -> tuple[Array, int]:
         """Return positions of texts, and the first unknown index, as ``IntegerIds.find``."""
@@ -1487,7 +1487,7 @@ class RowReader:
         engine: Literal["auto", "io_uring", "threads"] = "auto",
         direct: bool = True,
     ) -> None:
-        """Open the file.
+        """Open the file, and start the engine that reads its rows.
 
         Args:
             path: a regular file.
@@ -1537,7 +1537,7 @@ class RowReader:
         """
 
     def wait(self, ticket: int) -> None:
-        """Wait until all rows of a submission are written, and forget the ticket.
+        """Wait until all rows of a submission are in their slots, and forget the ticket.
 
         Raises:
             OSError: a read failed, the file has become too short, or the reader was closed before.
@@ -1569,7 +1569,7 @@ class SharedSum:
     """
 
     def __init__(self, memory: Bytes, *, rank: int, size: int) -> None:
-        """Take part as ``rank`` of ``size``.
+        """Take part as rank ``rank`` of ``size`` processes.
 
         Args:
             memory: ``[num_bytes(size)]`` uint8, the same memory in every process, aligned to 64

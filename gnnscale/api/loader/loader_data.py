@@ -257,7 +257,7 @@ class _BatchReader:
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Sample from ``seeds``; ``only_new``: hops expand vertices new in the previous hop only."""
+        """Sample from ``seeds``; ``only_new``: hops expand only vertices new in the last hop."""
         sampling = self._sampling
         return self._sampler.sample_neighbors(
             seeds,

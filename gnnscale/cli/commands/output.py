@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Yield a new, locked folder for files ``names``, with ``.hydra``; in a sweep, the job's."""
+    """Create, lock and yield a folder for ``names``, with ``.hydra``; in a sweep, the job's."""
     if in_sweep():
         directory = job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"):

@@ -287,7 +287,7 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Return a note on which times are of a simulated card, and which are of this machine."""
+    """Return a note that tells times of a simulated card from this machine's; empty: none is."""
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (
