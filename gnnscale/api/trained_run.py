@@ -230,7 +230,7 @@ class TrainedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class _LoadedRun:
-    """Model and graph of a run, read on first use, and what inference makes of them."""
+    """Model and graph of a run, read on first use, and inference with both."""
 
     directory: Path
     config: RunConfig

@@ -65,7 +65,7 @@ def check_search(arguments: Sequence[str]) -> None:
 
 
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
-    """Return default options of a search by Optuna: failed jobs do not end the search."""
+    """Return the failure limit 1.0: failed jobs end no search; empty: typed, or no Optuna."""
     is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
     searches = "hydra/sweeper=optuna" in arguments
     return [f"{_MAX_FAILURE_RATE}1.0"] if searches and not is_typed else []
@@ -220,7 +220,7 @@ def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
 
 
 def _parsed(argument: str) -> Any:
-    """Return one option as parsed by Hydra."""
+    """Return an option as Hydra parses it; ConfigError if Hydra cannot."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     if "=" not in argument and not argument.startswith("~"):

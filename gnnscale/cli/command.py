@@ -100,7 +100,7 @@ def main() -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process: after finalization, a gloo thread that releases a tensor aborts."""
+    """End the process with ``status``, without finalization, after which gloo threads abort."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -261,7 +261,7 @@ class CommandJob:
 
 
 def exit_error(leave: SystemExit) -> ConfigError:
-    """Return the error for user code that called ``sys.exit``; no task does."""
+    """Return the error, with file and line, for user code that called ``sys.exit``."""
     source = traceback.extract_tb(leave.__traceback__)[-1]
     return ConfigError(f"SystemExit: {leave} ({source.filename}:{source.lineno})")
 

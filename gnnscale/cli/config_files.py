@@ -197,7 +197,7 @@ def _board(file: Path) -> str:
 
 
 def _experiment(name: str, number: int) -> str:
-    """Return the experiment ``name``, or register a user's file as an experiment."""
+    """Return an experiment's name, after checking and registering a user's file ``name``."""
     experiments = compose.config_groups()["experiment"]
     if name in experiments:
         return name
@@ -230,7 +230,7 @@ def _is_text(option: str) -> bool:
 
 
 def _defaults(file: Path, entries: Any) -> list[Any]:
-    """Check the defaults list of a user's file: groups of options, and packaged experiments."""
+    """Return a file's defaults list; ConfigError unless it names groups' choices or experiments."""
     groups = _train_options()[0]
     allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups))}"
     if not isinstance(entries, list):
@@ -277,7 +277,7 @@ def _resume(
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Check the paths and code that a resumed run names, except options typed again."""
+    """Raise ConfigError for paths and code that a resumed run names and nobody typed again."""
     # Imported here so that other commands start quickly.
     from gnnscale.run.config import check_stored_options
 

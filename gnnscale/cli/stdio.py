@@ -49,7 +49,7 @@ class StandardStreams:
         return raw is not None and raw.unread
 
     def flush(self) -> None:
-        """Flush both streams."""
+        """Flush standard output and standard error."""
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
@@ -62,7 +62,7 @@ class StandardStreams:
         threading.Thread(target=self._wait, name="announcement", daemon=True).start()
 
     def cancel_notice(self) -> None:
-        """Remove or cancel the notice, since output follows."""
+        """Remove or cancel the notice that the command starts, since output follows."""
         if self._has_output.is_set():
             return
         with self._lock:

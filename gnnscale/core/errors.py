@@ -45,7 +45,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, judged by messages of NumPy, torch, the system and its linker."""
+    """Whether memory ran out, by the error's type, errno or message; a thread limit counts, too."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -126,7 +126,7 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return integers of a sequence or of one axis; ConfigError with an ``example`` if none."""
+    """Return a sequence of whole numbers, or an array of one axis, as a list; else ConfigError."""
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
         try:
@@ -169,7 +169,7 @@ def check_bank(option: str, text: str) -> None:
 
 
 def check_label(option: str, text: str) -> None:
-    """Raise ConfigError unless ``text`` can stand in a comment."""
+    """Raise ConfigError unless ``text`` has at most 128 characters, all safe in a comment."""
     if not _LABEL.fullmatch(text):
         raise ConfigError(
             f"{option}={brief(text)}: expected at most 128 ASCII letters, digits, spaces and "

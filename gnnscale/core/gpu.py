@@ -13,7 +13,7 @@ from gnnscale.core.errors import one_line
 
 
 class NvmlError(RuntimeError):
-    """NVML is unavailable: no driver, or the driver does not answer. The message is one line."""
+    """Error of NVML: no driver, or the driver does not answer. The message is one line."""
 
 
 @dataclass(frozen=True, kw_only=True)

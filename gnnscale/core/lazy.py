@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__`` that imports names on first use, ``exports`` by module."""
+    """Return a package's ``__getattr__``, which imports ``exports``, names by module, on use."""
     modules = {name: module for module, names in exports.items() for name in names.split()}
 
     def import_name(name: str) -> Any:

@@ -263,7 +263,7 @@ _watched: list[PeakMemory] = []
 
 @contextmanager
 def watch_peak() -> Iterator[PeakMemory]:
-    """Measure the peak memory of the ``with`` block."""
+    """Measure the peak memory of the ``with`` block by the yielded ``PeakMemory``."""
     peak = PeakMemory()
     _watched.append(peak)
     try:
@@ -273,7 +273,7 @@ def watch_peak() -> Iterator[PeakMemory]:
 
 
 def note_child(num_bytes: int) -> None:
-    """Record the peak memory of a child process, for partitioners that start one."""
+    """Count a child process's peak of ``num_bytes`` in all open ``watch_peak`` blocks."""
     for peak in _watched:
         peak.add_child(num_bytes)
 

@@ -9,19 +9,19 @@ from typing import Generic, TypeVar
 
 #: Waits, with no full queue in between, after which the queue gets deeper.
 _WAITS = 2
-#: Full queues in a row after which it gets shallower; twice as many each time that was too early.
+#: Full queues in a row after which the queue gets shallower; doubled each time this was too early.
 _FULL = 32
 _MAX_FULL = 1024
 
 
 class PrefetchDepth:
-    """The depth to use, from the length of the queue whenever the consumer takes from it.
+    """Depth of a queue, adapted to the queue's length whenever the consumer takes an item.
 
-    It begins at ``limit``. A queue that is always full holds more than is needed, in memory: found
-    full 32 times in a row, it gets one shallower. A consumer that has to wait needs more ahead, to
-    even out mini-batches of different cost: two waits make the queue one deeper. If that reverts
-    the last step down, the next one takes twice as many full queues. So a pipeline that is slower
-    than the trainer stays at ``limit``, and one that is always ahead ends at 1.
+    The depth begins at ``limit``. A queue that is found full 32 times in a row holds more items
+    than are needed, and gets one shallower. A consumer that has to wait needs more items ahead, to
+    even out mini-batches of different cost: two waits make the queue one deeper. If they revert
+    the last decrease, the next decrease takes twice as many full queues. So a pipeline slower than
+    the trainer stays at ``limit``, and a pipeline that is always ahead ends at 1.
     """
 
     def __init__(self, *, limit: int) -> None:

@@ -24,7 +24,7 @@ def process_stat(number: int) -> list[str]:
 
 
 def start_of(number: int) -> int:
-    """Return the start time of a process in clock ticks; 0 if there is no such process."""
+    """Return a process's start in clock ticks since boot; 0 if there is no such process."""
     stat = process_stat(number)
     return int(stat[19]) if stat else 0
 
@@ -57,7 +57,7 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs statements with this ``sys.path``, and these arguments."""
+    """Return the command that runs Python statements with ``arguments`` and this ``sys.path``."""
     words = map(str, (len(sys.path), *sys.path, *arguments))
     return [sys.executable, "-c", f"{_PATH}{program}", *words]
 

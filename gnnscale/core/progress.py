@@ -44,7 +44,7 @@ class _ProgressState:
 
 
 class _Bars:
-    """Live display of the process; nested work adds bars."""
+    """Bars on this process's terminal, one for each open ``track`` block."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ _BARS = _Bars()
 
 
 def num_advances() -> int:
-    """Return the number of advances of all work in this process, as a progress count."""
+    """Return how many calls in this process have reported progress to a ``track`` block."""
     return _advances
 
 

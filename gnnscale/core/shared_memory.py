@@ -44,7 +44,7 @@ class SharedMemory:
 
     @classmethod
     def empty(cls, num_bytes: int) -> SharedMemory:
-        """Return new zeros, one page at least; ConfigError if less memory is available."""
+        """Return new memory of zeros, at least one page; ConfigError if less is available."""
         available = read_memory().available
         if num_bytes > available:
             raise ConfigError(
@@ -92,7 +92,7 @@ class SharedMemory:
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array over the beginning of the memory; ConfigError if that is too small."""
+        """Return an array over the beginning of the memory; ConfigError if it is too small."""
         count = int(np.prod(shape, dtype=np.int64))
         if count * dtype.itemsize > len(self.map):
             needed = count * dtype.itemsize
@@ -101,7 +101,7 @@ class SharedMemory:
 
 
 def shared_memory_of(array: Any) -> SharedMemory | None:
-    """Return the shared memory at whose beginning ``array`` starts. None: it is elsewhere."""
+    """Return the ``SharedMemory`` whose first byte is ``array``'s; None: there is none."""
     base = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -133,7 +133,7 @@ class Traffic:
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
-        """Return the record for the result of ``counts``."""
+        """Return the ``Traffic`` from which the method ``counts`` returned ``counts``."""
         size = len(_COUNTS)
         rows, lists, tier, neighbors, disk = (
             Access(**dict(zip(_COUNTS, counts[first : first + size], strict=True)))

@@ -46,10 +46,10 @@ _PREFETCH_THREADS = 8
 
 
 def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
-    """Gather rows of ``x``, a mapped file that is mostly not in memory.
+    """Copy rows ``ids`` of ``x``, a mapped file that is mostly not in memory, to ``out``.
 
-    The result is that of ``gather``. Rows are prefetched in blocks ahead of the copy; otherwise a
-    copying thread would wait for each row, with one request in flight.
+    The result equals that of ``gather``. Rows are prefetched in blocks ahead of the copy; otherwise
+    a copying thread would wait for each row, with one request in flight.
     """
     if not isinstance(ids, np.ndarray) or ids.ndim != 1 or len(ids) <= _PREFETCH_PAGES:
         read_ahead(x, ids, num_threads=_PREFETCH_THREADS)
@@ -66,7 +66,7 @@ def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int
 
 
 def _prefetch_rows(x: Rows, ids: Array) -> int:
-    """Return the number of rows in ``_PREFETCH_PAGES`` pages; one row a page for unsorted ids."""
+    """Return how many of ``ids`` to prefetch at a time: about ``_PREFETCH_PAGES`` pages of rows."""
     if (ids[1:] < ids[:-1]).any():
         return _PREFETCH_PAGES
     row_bytes = x[0].strides[0] if isinstance(x, tuple) else x.stride(0) * x.element_size()

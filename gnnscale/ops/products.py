@@ -40,7 +40,7 @@ def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
 def multiply(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return ``x W^T + b`` without gradients; ``weight`` is ``[outputs, inputs]``."""
+    """Return ``x W^T + b``, not differentiable; ``weight`` is ``[outputs, inputs]``."""
     with torch.no_grad():
         if _takes_onednn(x, weight.numel()):
             return _multiply(x, weight, bias)
@@ -60,7 +60,7 @@ def _takes_onednn(x: torch.Tensor, num_weights: int) -> bool:
 def _multiply(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return ``x W^T + b`` by oneDNN, for any strides."""
+    """Return ``x W^T + b``, by oneDNN, of float32 matrices on the CPU with any strides."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 

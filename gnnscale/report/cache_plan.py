@@ -73,7 +73,7 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
 
 
 def _sources(device: int, traffic: CacheTraffic) -> tuple[int, int, int]:
-    """Return the rows read from the device's own cache, from peers and from the host."""
+    """Return how many rows the device reads from its own cache, from peers and from the host."""
     own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
     return own_rows, sum(traffic.rows) - own_rows - host_rows, host_rows
 
@@ -86,7 +86,7 @@ def _shares(device: int, traffic: CacheTraffic) -> list[str]:
 
 
 def _summary(stored: StoredPlan) -> Iterator[str]:
-    """Yield the lines below the table."""
+    """Yield lines about shared caches, look-ahead, host aggregation, predicted hits and notes."""
     plan, total = stored.plan, stored.plan.predicted_total
     for clique, alpha in zip(plan.cliques, plan.alphas, strict=True):
         if len(clique) > 1 or alpha is not None:
@@ -128,7 +128,7 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
-    """Return an SVG file: sources of each device's rows, and transactions over α if planned."""
+    """Return SVG text: each device's rows by source, and any planned curve of transactions by α."""
     plan = stored.plan
     title = _title(plan, graph)
     parts, top = [text(16, 26, title, css="head")], 48.0
@@ -146,7 +146,7 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
 
 
 def _curve(plan: CachePlan) -> str:
-    """Return a plot of N_T, N_F and N_total over α, with the chosen α marked."""
+    """Return a plot of transactions for lists, rows and both over α, the memory share of lists."""
     lines = {
         "lists": ("N_T, sampling", [point.n_t for point in plan.curve]),
         "rows": ("N_F, features", [point.n_f for point in plan.curve]),
@@ -185,7 +185,7 @@ def _curve(plan: CachePlan) -> str:
 
 
 def _bars(plan: CachePlan, top: float) -> list[str]:
-    """Return bars of the rows that each device reads from its own cache, peers and the host."""
+    """Return a legend, and a bar per device: rows read from its own cache, peers and the host."""
     predicted: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
     x_start = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
     elements, across = [], x_start

@@ -91,7 +91,7 @@ def _format_gpu(gpu: dict[str, Any]) -> str:
 
 
 def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | None:
-    """Return the missing requirement of training on a GPU; torch's CUDA support is not checked."""
+    """Return the missing requirement of training on a GPU, torch's CUDA aside; None: ready."""
     if not cuda["cuda"]:
         return cuda["nvidia_error"] or "no GPU found"
     return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
@@ -115,7 +115,7 @@ def _boards() -> dict[str, Any]:
 
 
 def _xrt_version() -> str:
-    """Return XRT's version from its ``version.json``; ``pyxrt`` does not report it."""
+    """Return XRT's version from its ``version.json``, else ``unknown version``; pyxrt has none."""
     folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
     try:
         return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])
@@ -124,7 +124,7 @@ def _xrt_version() -> str:
 
 
 def _csim() -> dict[str, str | None]:
-    """Return the library and the compiler for C simulation, without compiling anything."""
+    """Return the default design's compiled library, and the compiler of other designs, or None."""
     try:
         compiler = build.compiler()
     except ConfigError:
@@ -220,12 +220,12 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check each byte of a graph store; ``checks`` have ``what`` and ``problem`` (or None)."""
+    """Check each byte of a graph store; return ``what`` each check covers and its ``problem``."""
     return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
 
 
 def store_problem(findings: dict[str, Any]) -> str | None:
-    """Return the first problem that ``examine_store`` found; None: the store is intact."""
+    """Return the first problem of ``examine_store``, and how many more; None: an intact store."""
     problems = [check["problem"] for check in findings["checks"] if check["problem"] is not None]
     more = f" (and {len(problems) - 1} more, see doctor.json)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}" if problems else None
@@ -240,7 +240,7 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
 
 
 def print_rates(processor: Processor, console: Console) -> None:
-    """Print the calibrated rates as a table, with a column for each number of threads."""
+    """Print a table of calibrated rates by number of threads, and costs between workers."""
     table = Table("rate", title=Text(f"Rates of {processor.name}"))
     for threads in processor.threads:
         table.add_column(f"{threads} threads" if threads > 1 else "1 thread", justify="right")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gnnscale.run.records import TrainResult
 
 
+#: Text of an unknown value, None.
 ABSENT = "–"
 
 #: Predictions of the performance model: key in ``summary.json``, and label.
@@ -19,7 +20,7 @@ PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
 
 
 def count(value: float | None) -> str:
-    """Return a number with at least three significant digits, and separated thousands."""
+    """Return a number with at least three digits unless whole, and separated thousands."""
     if value is None:
         return ABSENT
     if value == int(value) or abs(value) >= 100:
@@ -72,7 +73,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share of 1 in percent."""
+    """Return a share, where 1 is all, in whole percent."""
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
@@ -87,7 +88,7 @@ def fine_percent(error: float | None) -> str:
 
 
 def mean_present(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are not None; None: all are."""
+    """Return the mean of the values that are not None; None: every value is None."""
     present = [value for value in values if value is not None]
     return statistics.fmean(present) if present else None
 
@@ -105,7 +106,7 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the least real of ``kinds``, as is an unknown kind; ``MEASURED`` without any kind."""
+    """Return the kind farthest from real hardware, unknown kinds last; ``MEASURED`` if empty."""
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES
@@ -115,7 +116,7 @@ def least_real(kinds: Iterable[str]) -> str:
 
 
 def kind_label(kind: str, figures: str) -> str:
-    """Return a device's kind, followed by the kind of its figures unless they are measured."""
+    """Return ``fpga csim``: a device's kind, then its figures' kind unless measured or equal."""
     return kind if figures in (MEASURED, kind) else f"{kind} {figures}"
 
 
@@ -132,7 +133,7 @@ def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, 
 
 
 def energy_sentence(summary: Mapping[str, Any]) -> str | None:
-    """Return a sentence with the energy of a run's GPUs; None: it was not counted."""
+    """Return a sentence with the joules of a run's GPUs; None: not counted, or no epoch ended."""
     joules, epochs = summary["energy_j"], summary["epochs"]
     if joules is None or not epochs:
         return None
@@ -181,7 +182,7 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
 
 
 def network_line(run: TrainResult) -> str | None:
-    """Return a line with ``network_figures``; None without network traffic."""
+    """Return a line with measured and expected MB a step for other machines' rows; None: none."""
     network = network_figures(run)
     if network is None:
         return None

@@ -11,7 +11,7 @@ from gnnscale.report.formatting import count, device_label, duration, percent
 
 #: Prefix of the counters of C simulation (``gnnscale.backend.fpga.step_result``).
 SIMULATED = "csim_"
-#: Largest share of busy cycles of an engine that delays no other engine.
+#: Share of busy cycles that an engine must exceed to be the bottleneck.
 _IDLE = 0.5
 _CYCLES, _SECONDS, _BYTES = "cycles", "simulating_s", "_bytes"
 #: A width in characters that no terminal has.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gnnscale.fpga_design import DesignPackage
     from gnnscale.fpga_design.generate import Estimate
 
-#: Labels of resources.
+#: Labels of an FPGA's resources, by name.
 RESOURCES = {
     "luts": "LUTs",
     "registers": "registers",
@@ -68,7 +68,7 @@ def _plain(point: Point) -> dict[str, Any]:
 
 
 def print_design(generated: DesignPackage, console: Console) -> None:
-    """Print the designs on the Pareto front, and the estimate of the best design."""
+    """Print the 12 fastest designs on the Pareto front, and sentences about the best design."""
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
     for line in [*summary(generated), *([] if estimate.fits else [_does_not_fit(estimate)])]:
@@ -117,7 +117,7 @@ def _pareto_table(exploration: Exploration) -> Table:
 
 
 def page(generated: DesignPackage) -> str:
-    """Return ``estimate.html``, a single file without external resources."""
+    """Return the text of ``estimate.html``: the design, its plot, cycles, resources and bytes."""
     estimate, board = generated.estimate, generated.exploration.board
     title = f"An FPGA design for the {board.name}"
     parts = [

@@ -47,7 +47,7 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
 
 
 def _summary(figures: PartitionStats) -> list[str]:
-    """Return the lines below the table."""
+    """Return lines with edge cut, replication factor, partitioning time and memory, and notes."""
     predicted = figures.predicted
     return [
         f"edges cut {_percent(figures.edge_cut_fraction)}, "
@@ -315,7 +315,7 @@ def _cell(
 
 
 def _key(maximum: int, *, x_start: float, top: float) -> Iterator[str]:
-    """Yield the color scale of the map."""
+    """Yield the elements of the map's color scale, from 0 to ``maximum`` edges."""
     yield text(x_start, top + 10, "0", css="soft")
     start, step, num_steps = x_start + 12, 14, 8
     for i in range(num_steps):

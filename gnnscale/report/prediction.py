@@ -24,10 +24,10 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
-    """Return the relative differences between medians of consecutive windows of steps.
+    """Return the mean error, absolute and signed, of a window's median step time as the next's.
 
-    ``step_s`` are ``[n]`` seconds of consecutive steps. Windows do not overlap; an error is
-    ``window / next window - 1``. None: fewer than two windows.
+    ``step_s`` are ``[n]`` seconds of consecutive steps. Windows of ``window_steps`` steps do not
+    overlap; an error is ``window / next window - 1``. None: fewer than two windows.
     """
     num_windows = len(step_s) // window_steps
     if num_windows < 2:
@@ -44,12 +44,12 @@ def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | Non
 
 
 def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
-    """Return ``predicted`` of ``summary.json`` (docs/run-directory.md); None: nothing predicted.
+    """Return predicted and measured times, ``predicted`` of ``summary.json``; None: no prediction.
 
     Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
     medians over the steps with this plan and a full mini-batch; None without such steps. They are
     means if the prediction includes first steps that fill memory. A device's ``step_s`` is its work
-    without waiting for other devices.
+    without waiting for other devices. docs/run-directory.md describes the entries.
     """
     predicted = run.layout.predicted
     if predicted is None:
@@ -73,7 +73,7 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
 
 
 def _step(predicted: Prediction | None, measured_s: float | None) -> dict[str, Any] | None:
-    """Return a prediction of a step with its error."""
+    """Return a step's predicted seconds, their relative error, and MTEPS; None: no prediction."""
     if predicted is None:
         return None
     return {
@@ -89,7 +89,7 @@ def _devices(
     measured: Float64Array,
     average: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
-    """Return times of each device; ``measured`` are ``[steps, devices, len(STAGES)]`` seconds."""
+    """Return times and errors by device; ``measured``: ``[steps, devices, len(STAGES)]`` in s."""
     devices = []
     for rank, share in enumerate(plan.shares):
         times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}
@@ -126,7 +126,7 @@ def _compared(
 
 
 def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
-    """Return the seconds of a device's stages without ``sync``, which waits for other devices."""
+    """Return a device's seconds per step without ``sync``, a wait for others; None: no stage."""
     present = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
     return pipeline_seconds(StageTimes(**present), share.prefetch) if present else None
 
@@ -160,7 +160,7 @@ def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
 
 
 def _step_seconds(steps: Steps, selected: BoolArray) -> Float64Array:
-    """Return the times between the ends of consecutive selected steps of an epoch."""
+    """Return the seconds between the ends of consecutive selected steps of the same epoch."""
     follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
     return np.asarray(np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]])
 

@@ -19,7 +19,7 @@ _STYLE = (
 
 
 def describe(scaling: ScalingCurve) -> dict[str, Any]:
-    """Return plain values for JSON: seconds, joules, million edges per second; None: absent."""
+    """Return the runs of a scaling curve as plain values for JSON; None: a value is unknown."""
     return {
         "figures": "simulated",
         "graph": scaling.graph,

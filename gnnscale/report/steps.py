@@ -88,7 +88,7 @@ class Steps:
 
     number: Int64Array  #: ``[n]``, ``global_step``, ascending
     epoch: Int64Array  #: ``[n]``
-    seconds: Float64Array  #: ``[n]``, since the start of the step's epoch
+    seconds: Float64Array  #: ``[n]``, from the epoch's start to the step's end
     loss: Float64Array  #: ``[n]``; NaN: not finite
     num_seeds: Int64Array  #: ``[n, d]``
     threads: Int64Array  #: ``[n, d, 3]`` of sample, load, propagate
@@ -123,7 +123,7 @@ class StepLog:
         self._flushed = time.monotonic()
 
     def add(self, record: StepRecord) -> None:
-        """Add the next step."""
+        """Add the line of the next step, and write the lines if a second has passed."""
         if not self._started:
             _drop_lines_from(self._file, record.global_step)
             self._started = True
@@ -231,7 +231,7 @@ def _count_lines(file: Path) -> int:
 
 
 def _parse_lines(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLine]]:
-    """Yield number, text and step of valid lines: every ``stride``-th, and those with decisions."""
+    """Yield index, text and step of valid lines: every ``stride``-th, and those with decisions."""
     if not file.is_file():  # a pipe would be waited for
         return
     with file.open("rb") as lines:
@@ -291,7 +291,7 @@ def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
 
 
 def _names(plan: DevicePlan, spans: StructArray) -> Iterator[dict[str, Any]]:
-    """Yield metadata events; ids count from 1, as 0 is the idle process in Perfetto."""
+    """Yield events that name devices and stages; ids count from 1, as Perfetto's 0 is idle."""
     for rank, share in enumerate(plan.shares):
         process = {"ph": "M", "pid": rank + 1}
         device = share.device

@@ -91,7 +91,7 @@ def summarize(
 
 
 def _learning(run: TrainResult) -> dict[str, Any]:
-    """Return the loss, and the metrics of the best epoch."""
+    """Return the last loss, the best epoch's metrics, test results by class, and epoch numbers."""
     counts = run.test_classes
     return {
         "epochs": len(run.history),
@@ -164,7 +164,7 @@ def _left_out(dropped: DroppedProcessors | None) -> dict[str, Any] | None:
 
 
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
-    """Return the joules of all GPUs in training; None: a GPU has no energy counter."""
+    """Return the joules of all GPUs in training; None: no GPU, or a GPU without a counter."""
     usages = [device.gpu for epoch in epochs for device in epoch.devices]
     joules = [usage.energy_j for usage in usages if usage is not None]
     counted = [value for value in joules if value is not None]
@@ -297,7 +297,7 @@ def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int
 def _csim(
     device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int
 ) -> dict[str, Any] | None:
-    """Return the counts of C simulation; a resumed run may have epochs on a real card as well."""
+    """Return an FPGA's counts of C simulation, from its simulated epochs only; None: none."""
     if not isinstance(device, Fpga):
         return None
     simulated = [
@@ -332,7 +332,7 @@ def _all_hit_rates(traffic: Traffic) -> dict[str, float | None]:
 
 
 def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
-    """Return the sums of counters of the device's kind, over the run."""
+    """Return each counter of the device's kind, summed over ``epochs``."""
     total: Counter[str] = Counter()
     for epoch in epochs:
         total.update(epoch.counters)

@@ -28,7 +28,7 @@ _NUM_STEPS = 16
 
 _SHARE_BAR = 10
 
-#: Narrower terminals get no stage times.
+#: Least width of a terminal, in characters, for a combined column of stage times.
 _NARROW = 78
 
 
@@ -44,7 +44,7 @@ class LivePanel(Progress):
         super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
 
     def take(self, record: records.StepRecord) -> None:
-        """Add a step to the medians of the table."""
+        """Add a step to the medians of the table, and keep its decision."""
         self._steps.append(record.devices)
         present = {name for name in STAGES for d in record.devices if getattr(d.stages, name)}
         self._stages = tuple(name for name in STAGES if name in present.union(self._stages))
@@ -52,7 +52,7 @@ class LivePanel(Progress):
             self._decision = f"step {record.global_step}: {record.decision}"
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Yield the bar, the table of devices, and the last decision of the DRM."""
+        """Yield the bar, the table of devices, and the last decision of resource management."""
         yield self.make_tasks_table(self.tasks)
         if self._steps:
             yield self._devices()
@@ -221,11 +221,11 @@ class RunReport(records.Observer):
         self._num_not_logged = 0
 
     def write_options(self) -> None:
-        """Write the run's options atomically."""
+        """Write the run's options to ``config.yaml``, and record the run as this user's."""
         untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
-        """Write the run's options, and the records of the epochs before a resumed run."""
+        """Write options and the epochs before a resumed run; remove the steps of an earlier run."""
         self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()
@@ -246,7 +246,7 @@ class RunReport(records.Observer):
             self._log(record)
 
     def traced(self, spans: StructArray) -> None:
-        """Add the spans to ``trace.json``."""
+        """Keep the spans of the first steps in memory, for ``trace.json``."""
         self.spans.add(spans)
 
     def trained(self) -> None:
@@ -256,7 +256,7 @@ class RunReport(records.Observer):
         self._hide()
 
     def finished_epoch(self, record: records.EpochRecord) -> None:
-        """Write the epoch to ``metrics.jsonl`` and show it in a line."""
+        """Write the epoch to ``metrics.jsonl``; show it in a line, at most one a second."""
         assert self.run is not None
         history = self.run.history
         assert isinstance(history, History)
@@ -304,7 +304,7 @@ class RunReport(records.Observer):
         )
 
     def _log(self, record: records.StepRecord) -> None:
-        """Log a decision of the DRM, and from time to time the progress of a long epoch."""
+        """Log a decision of resource management, and every 10 s the progress of a long epoch."""
         assert self.run is not None
         now = time.monotonic()
         if record.decision is not None:
@@ -350,7 +350,7 @@ def _rate(num_edges: int, seconds: float, kind: str) -> str:
 
 
 def _kind(plan: DevicePlan) -> str:
-    """Return the kind of figures derived from figures of all devices."""
+    """Return the least real kind of the devices' figures, such as ``emulated``."""
     return formatting.least_real(share.device.figures for share in plan.shares)
 
 

@@ -24,7 +24,7 @@ from gnnscale.planner import DevicePlanConfig
 
 T = TypeVar("T", covariant=True)
 
-#: Function that returns the option group.
+#: Function of the interface that returns each option group.
 _SOURCE = {
     "dataset": "load_input_graph",
     "model": "gnn_model",
@@ -52,8 +52,8 @@ def check_option_group(argument: str, value: object, group: str) -> None:
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
     """Load the file ``name`` of a group, set ``options``, and validate the result as ``base``.
 
-    A partitioner's name may also be that of an algorithm that contains one. ConfigError if there is
-    no such file or option, or a value is invalid.
+    Of group ``partitioner``, ``name`` may also be an algorithm, whose partitioner is loaded.
+    ConfigError if there is no such file or option, or a value is invalid.
     """
     names = config_groups()[group]
     algorithms = config_groups()["algorithm"] if group == "partitioner" else []
@@ -70,10 +70,10 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
 def compose_run(
     groups: Sequence[OptionGroup[Any]], options: Mapping[str, Any]
 ) -> tuple[DictConfig, DictConfig]:
-    """Return the options of a run, and Hydra's own, which name a new run directory.
+    """Return the options of a run, and Hydra's settings, which name a new run directory.
 
-    ``options`` are named as on the command line; those of ``groups`` are complete, and refused
-    there.
+    ``options`` are further options, named as on the command line; ConfigError for an option of
+    ``groups``, which are complete.
     """
     for option in options:
         group = option.partition(".")[0]
@@ -297,7 +297,7 @@ def choose_module(
 ) -> OptionGroup[ModelConfig]:
     """Choose a user's module, as ``model=custom model.module=...`` on the command line.
 
-    ``arguments`` are those of the class's constructor by name, ``options`` further ones of
+    ``arguments`` are arguments of the class's constructor by name, ``options`` further options of
     ``model=custom`` by dotted name. ConfigError if an option is invalid, or the class is local to a
     function.
     """

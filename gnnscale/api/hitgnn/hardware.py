@@ -44,7 +44,7 @@ class FpgaPlatform:
 
 
 class Bitstream(NamedTuple):
-    """Program of a card."""
+    """Program of an FPGA card: a design, and the file that runs it."""
 
     design: GeneratedDesign
     file: Path | None  #: an .xclbin file. None: C simulation
@@ -244,7 +244,7 @@ def generate_design(
 
 
 def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options ``seed``, ``mode`` and ``system``, with their defaults."""
+    """Return ``seed``, ``mode`` and ``system``, given or default; ConfigError for other options."""
     with separate_hydra():
         composed: Any = OmegaConf.to_container(compose("generate", [])[0])
     defaults = {key: composed[key] for key in ("seed", "mode", "system")}

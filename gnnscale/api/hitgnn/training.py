@@ -39,7 +39,7 @@ from gnnscale.training.launcher.serialization import refuse_while_imported
 
 
 def _show_log() -> Callable[[], None]:
-    """Let the package's logger print lines; return a function that reverts it."""
+    """Show the package's INFO lines, on standard error without other handlers; return the undo."""
     package, root = logging.getLogger("gnnscale"), logging.getLogger()
     level = package.level
     # Handlers of the program print the lines themselves. A daemon has no stderr.
@@ -59,13 +59,13 @@ def _show_log() -> Callable[[], None]:
     return undo
 
 
-#: Lines of runs that are logged within its block are printed on standard error.
+#: Setting by which lines that are logged within a block appear on standard error.
 SHOWN_LOG = SharedSetting(_show_log)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Result of ``start_training``."""
+    """Result of ``start_training``: the trained model, the run directory and metrics."""
 
     model: TrainableModel = field(repr=False)  #: with the weights of the best epoch
     directory: Path  #: the run directory
@@ -170,7 +170,7 @@ def start_training(
 def _check_groups(
     model: object, graph: object, platform: object, partition: object, features: object
 ) -> None:
-    """Check the types of the option groups of ``start_training``."""
+    """Raise ConfigError unless each argument is of its function, ``gnn_model`` for ``model``."""
     check_option_group("model", model, "model")
     check_option_group("graph", graph, "dataset")
     if platform is not None:

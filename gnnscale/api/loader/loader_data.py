@@ -257,7 +257,7 @@ class _BatchReader:
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Sample the neighbors of ``seeds``; ``only_new`` expands only the last hop's vertices."""
+        """Sample from ``seeds``; ``only_new``: hops expand only vertices new in the last hop."""
         sampling = self._sampling
         return self._sampler.sample_neighbors(
             seeds,
@@ -308,7 +308,7 @@ class _BatchReader:
 
 
 class PyGFormat:
-    """Batches as ``torch_geometric.data.Data``; a hop expands the vertices of the last hop."""
+    """Batches as PyG's ``Data``; a hop expands only the vertices new in the previous hop."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
         """Prepare to sample ``data``; raise ImportError if PyG is not installed."""
@@ -350,7 +350,7 @@ class PyGFormat:
 
 
 class DGLFormat:
-    """Batches as DGL's ``(input_nodes, output_nodes, blocks)``; a hop expands all vertices."""
+    """Batches as DGL's ``(input_nodes, output_nodes, blocks)``; hops expand all vertices so far."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
         """Prepare to sample ``data``; raise ImportError if DGL is not installed."""

@@ -189,7 +189,7 @@ class NeighborLoader(IterableDataset[Any]):
         return num_seeds // self.batch_size if self._drop_last else -(-num_seeds // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the next epoch."""
+        """Return an iterator over the batches of the next epoch."""
         worker = get_worker_info()
         if worker is not None:
             raise ConfigError(
@@ -283,7 +283,7 @@ def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str 
 def _check_options(
     fanouts: list[int], arguments: dict[str, Any], loader: Callable[..., Any]
 ) -> None:
-    """Check fan-outs, and arguments of other loaders that ``loader`` does not define."""
+    """Raise ConfigError for invalid fan-outs, or an unsupported argument of other loaders."""
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
             f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
@@ -302,7 +302,7 @@ def _check_options(
 
 
 def _check_minimum(minimum: int, **values: Any) -> None:
-    """Check that every value is an integer of at least ``minimum``."""
+    """Raise ConfigError unless every value is an integer of at least ``minimum``."""
     for name, value in values.items():
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise ConfigError(f"{name}={brief(value)}: expected a whole number")

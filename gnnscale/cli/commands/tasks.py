@@ -161,7 +161,7 @@ def evaluate(options: DictConfig) -> None:
 
 
 def format_metric(value: float | None) -> str:
-    """Return the value of a metric for the terminal."""
+    """Return a metric with four decimals; ``not defined`` for None."""
     return "not defined" if value is None else f"{value:.4f}"
 
 
@@ -211,7 +211,7 @@ def export(options: DictConfig) -> None:
 
 
 def doctor(options: DictConfig) -> None:
-    """Examine this machine, or a graph store, and write ``doctor.json``."""
+    """Examine this machine, and a named graph store; write ``doctor.json``; calibrate if asked."""
     let_idle_threads_sleep()
 
     from rich.console import Console
@@ -300,7 +300,7 @@ def generate(options: DictConfig) -> None:
 
 
 def _compare(options: DictConfig, config: GenerateConfig) -> None:
-    """Compare the vendor's reports with the estimates of their design."""
+    """Compare the vendor's reports with their design's estimates, and write the comparison."""
     from rich.console import Console
 
     from gnnscale.core.files import write_atomically
@@ -319,7 +319,7 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
 
 
 def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the chosen groups of the training run, and the values of their options."""
+    """Return the option groups of a training run on the design, and the values of its options."""
     from omegaconf import OmegaConf
 
     from gnnscale.fpga_design.design import PARTITIONERS

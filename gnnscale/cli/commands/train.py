@@ -83,7 +83,7 @@ def _train(options: DictConfig, began: float) -> float | None:
 def _train_rank(
     config: RunConfig, directory: Path, observer: Observer, *, options: dict[str, Any]
 ) -> TrainResult:
-    """Train the part of this process of torchrun."""
+    """Train as one of torchrun's processes, and return the run's result."""
     from gnnscale.training.launcher.torchrun import train_rank
     from gnnscale.training.setup import open_run
 

@@ -83,7 +83,7 @@ class ArtifactType:
         """Make the artifact at ``path`` in the ``with`` block, atomically, unless it exists.
 
         Yields the directory to fill; None: the artifact exists. GraphError if ``path`` cannot be
-        written or holds something else.
+        written, holds files that no artifact has, or is refused by ``fits``.
 
         Args:
             fits: raises GraphError unless the existing artifact at ``path`` can be reused.
@@ -114,7 +114,7 @@ class ArtifactType:
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write the header last: plain ``entries``, and an ``ArrayEntry`` for each array."""
+        """Write the header, after all arrays: ``entries``, whose ``arrays`` are ``ArrayEntry``s."""
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
         write_atomically(folder / self.header, header_text(content))
@@ -154,7 +154,7 @@ class ArtifactType:
         *,
         load: bool = False,
     ) -> dict[str, Array]:
-        """Return the arrays of the artifact at ``path``, all those of ``forms``, by name.
+        """Return the arrays of the artifact at ``path`` that ``forms`` names, by name.
 
         ``entries`` are the header's. Arrays are mapped, or with ``load`` read and verified by their
         checksums. GraphError if one is missing, or differs from the header or from its form.

@@ -83,7 +83,7 @@ def read_file(path: Path) -> bytes:
 
 @contextmanager
 def readable(source: object) -> Iterator[None]:
-    """Turn any exception, as zipfile and zlib raise on damaged input, into GraphError."""
+    """Turn any exception of the block, as zipfile raises on damaged input, into GraphError."""
     try:
         yield
     except GraphError:
@@ -150,7 +150,7 @@ def check_no_link(folder: Path) -> None:
 
 
 def check_store_directory(store: str, *, option: str = "dataset.store") -> None:
-    """Raise ConfigError if an artifact's directory is one that holds other things."""
+    """Raise ConfigError if ``store`` is ``/``, home, or a folder of all stores or downloads."""
     path = store_directory(store, option=option)
     reserved = {
         "the file system's root": Path("/"),

@@ -97,7 +97,7 @@ class NpyWriter:
         self._num_rows += len(data)
 
     def close(self) -> ArrayEntry:
-        """Write the final header, close the file and return its entry."""
+        """Write the final header, close the file and return the array's entry."""
         num_bytes = self._file.tell()
         self._file.seek(0)
         self._write_header()
@@ -131,7 +131,7 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) 
 def write_rows(
     file: Path, chunks: Iterable[Array], dtype: np.dtype[Any], row_shape: tuple[int, ...] = ()
 ) -> ArrayEntry:
-    """Write a .npy file chunk by chunk."""
+    """Write ``chunks`` of rows one by one to a .npy file, and return the array's entry."""
     with NpyWriter(file, dtype, row_shape) as writer:
         for rows in chunks:
             writer.append(rows)
@@ -139,7 +139,7 @@ def write_rows(
 
 
 def write_array(file: Path, array: Array) -> ArrayEntry:
-    """Write a .npy file slice by slice, so that a mapped array is never fully in memory."""
+    """Write ``array`` in slices, so that it is never fully in memory; return its entry."""
     slices = row_slices(len(array), array[:1].nbytes)
     return write_rows(file, (array[part] for part in slices), array.dtype, array.shape[1:])
 

@@ -108,7 +108,7 @@ def create_output_folder(
 def check_output(
     directory: Path, names: Collection[str], *, option: str = "output", force: bool | None = None
 ) -> None:
-    """Check that writing files called ``names`` overwrites nothing and follows no link.
+    """Raise ConfigError if writing files called ``names`` would overwrite or follow a link.
 
     Args:
         directory: the output folder, which may be missing.
@@ -337,7 +337,7 @@ def read_run(directory: Path, names: Collection[str], *, option: str) -> dict[st
 
 
 def check_store_of_run(file: Path, store: str | None) -> None:
-    """Raise ConfigError if the graph store that ``file`` names does not exist."""
+    """Raise ConfigError if ``store``, named in ``file``, is no graph store; None: none is named."""
     if store is None:
         return
     try:

@@ -128,7 +128,7 @@ def _named_in_entries(
 def _named(
     declaration: _Declared | None, option: str, value: Any, prefix: str
 ) -> Iterator[NamedOption]:
-    """Yield the named options in one value."""
+    """Yield ``option`` if ``value``, read by ``declaration`` or as text, names code or a place."""
     if declaration is None:
         texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
@@ -158,7 +158,7 @@ def check_run_options(
     in_program: bool = False,
     used: tuple[str, ...] = ("",),
 ) -> None:
-    """Check the options of an untrusted run directory.
+    """Refuse options of an untrusted run directory that name code or forbidden paths.
 
     An option that names a forbidden path, and that the user replaced by another option, becomes
     None in ``values``. ConfigError, with a hint to name it again, if an option names a forbidden
@@ -245,7 +245,7 @@ def _record_file(directory: Path) -> Path:
 
 
 def _allowed(named: NamedOption, directory: Path) -> bool:
-    """Whether a run directory may name all texts of an option."""
+    """Whether an option names only paths in the run directory or GNNSCALE_HOME, and no program."""
     if named.what == "program":
         return False
     # Each option decides whether ~ is a home directory or a folder's name.
@@ -312,7 +312,7 @@ def _reason(missing: list[NamedOption]) -> str:
 
 
 def _command_hint(refused: list[NamedOption]) -> str:
-    """Return the options to add to a command."""
+    """Return the hint to add the refused options, as typed on the command line."""
     options = " ".join(
         shlex.quote(
             f"{named.option}={format_option_value(named.value, quotes=named.what != 'code')}"
@@ -326,7 +326,7 @@ def _command_hint(refused: list[NamedOption]) -> str:
 
 
 def _load_hint(refused: list[NamedOption]) -> str:
-    """Return the arguments to add to a call of ``gnnscale.load``."""
+    """Return the hint to add the refused options as arguments of ``gnnscale.load``."""
     values = {named.option: one_line(repr(named.value), 400) for named in refused}
     module = values.pop(_MODULE, None)
     keywords = [] if module is None else [f"module={module}"]

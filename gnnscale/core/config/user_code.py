@@ -172,7 +172,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def code_digest(cls: type) -> str | None:
-    """Return a hash of a user's file, which artifacts record; None for a class of gnnscale."""
+    """Return a hash of the file of a user's class, for artifacts; None for a class of gnnscale."""
     if cls.__module__.partition(".")[0] == "gnnscale":
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)

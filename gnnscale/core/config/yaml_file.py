@@ -34,7 +34,7 @@ class _Loader(_Base):  # type: ignore[misc]
     """Loader that reads scalars as OmegaConf does: ``1e-3`` is a number, and a date is text."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Raise ConstructorError for a repeated key."""
+        """Return the dictionary of a node; ConstructorError for a repeated key."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(keys)) < len(keys):
             twice = Counter(keys).most_common(1)[0][0]
@@ -58,7 +58,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_regular(file: Path, *, limit: int) -> bytes:
-    """Return the content of a regular file; ConfigError if it exceeds ``limit`` bytes."""
+    """Return a file's content; ConfigError if it is not regular, or exceeds ``limit`` bytes."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -94,7 +94,7 @@ def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: Fal
 def read_yaml(
     file: Path, *, raw: Collection[str] = (), is_text: Callable[[str], bool] = lambda option: False
 ) -> dict[str, Any]:
-    """Return the options in a YAML file, as ``load_yaml`` does; ``raw`` ones are unchecked."""
+    """Return the options in a YAML file, as ``load_yaml`` does; keys in ``raw`` are unchecked."""
     values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
@@ -119,7 +119,7 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for text that OmegaConf would evaluate, except ``allowed`` references."""
+    """Raise ConfigError for text with ``${``; if ``allowed``, references to options may stand."""
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
@@ -184,7 +184,7 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Raise ConfigError for invalid names of options and invalid values (types of JSON)."""
+    """Raise ConfigError for an invalid name, control characters, NaN, or an int over 64 bits."""
     if isinstance(value, dict):
         for key, element in value.items():
             name = f"{option}.{brief(key)}" if option else brief(key)

@@ -1,4 +1,4 @@
-"""Plots over steps and epochs: lines with their spread, and stacked areas."""
+"""Charts as SVG: lines with their spread, stacked areas, bars, and a timeline of stages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def upper(values: Float64Array) -> float:
-    """Return the end of a readable axis from 0 of typical ``values``; outliers are cut off."""
+    """Return an axis's upper end for ``values``, without outliers over 1.6 x the 95 % quantile."""
     finite = values[np.isfinite(values)]
     maximum = float(finite.max(initial=0.0))
     typical = 1.6 * float(np.quantile(finite, 0.95)) if len(finite) else 0.0
@@ -139,7 +139,7 @@ def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> st
 
 
 def _steps(plot: Plot, edges: Sequence[float], values: Float64Array) -> list[tuple[float, float]]:
-    """Return a step line that holds each value from its edge to the next edge."""
+    """Return the pixels of a step line that holds each value from its edge to the next edge."""
     points: list[tuple[float, float]] = []
     for i, value in enumerate(values.tolist()):
         if i and i + 1 < len(values) and value == values[i - 1]:
@@ -154,7 +154,7 @@ def _steps(plot: Plot, edges: Sequence[float], values: Float64Array) -> list[tup
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Bar with its label to the left, and a note after its end."""
+    """Bar of length ``value`` (None: 0), with a label to the left, and a note after its end."""
 
     label: str
     value: float | None
@@ -261,7 +261,7 @@ def excerpt(
 
 
 def timeline(plan: DevicePlan, spans: StructArray) -> str:
-    """Return an SVG element with a row for each device and stage of ``spans``, at least one."""
+    """Return an SVG element with a row for each device and stage of ``spans``, not empty."""
     start, end = float(spans["start"].min()), float(spans["end"].max())
     scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-9)
     parts: list[str] = []

@@ -20,7 +20,7 @@ _MAX_LEVEL = 3
 
 
 def classes(summary: dict[str, Any]) -> str:
-    """Return cards with the test scores of each class, and the confusion matrix."""
+    """Return boxes with each class's test scores, and the confusion matrix; empty: no scores."""
     scores = summary["classes"]
     if not scores:
         return ""
@@ -62,7 +62,7 @@ def _line(text: str) -> str:
 
 
 def _extremes(scores: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Return the classes of lowest and of highest F1 among the classes of test vertices."""
+    """Return the classes of lowest and of highest F1, by number, among classes of test vertices."""
     present = [number for number, score in enumerate(scores) if score["num_vertices"]]
     order = sorted(present, key=lambda number: scores[number]["f1"])
     half = min(MAX_SCORES, len(order)) // 2
@@ -83,7 +83,7 @@ def _score_table(
 
 
 def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """Return the confusion matrix, shaded by shares of the row; each row is a class."""
+    """Return an HTML table of counts, shaded by shares of the row: true by predicted class."""
     short_names = [escape(_cut(name)) for name in names]
     head = "".join(f'<th scope="col"><span>{name}</span></th>' for name in short_names)
     body = ""

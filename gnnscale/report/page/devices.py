@@ -37,7 +37,7 @@ _TURNS = {
 
 
 def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Return plots of batch shares and threads over the steps, and the DRM's decisions."""
+    """Return plots of batch shares and threads over steps, and the resource manager's decisions."""
     if not len(steps):
         return nothing("No step was finished.")
     if len(plan.shares) == 1 and not np.ptp(steps.threads, axis=0).any():
@@ -67,7 +67,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Return a line for a single worker whose threads never changed."""
+    """Return a line with a single worker's threads per stage, which never changed."""
     used = zip(_THREAD_STAGES, steps.threads[0, 0].tolist(), strict=True)
     words = ", ".join(f"{name} {threads}" for name, threads in used if threads)
     return f"<p>Threads in every step: {words}. {_TURNS[plan.shares[0].prefetch]}</p>"
@@ -90,7 +90,7 @@ def _shares(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _until_settled(steps: Steps) -> Steps:
-    """Return the first steps only, if a long run has no decision after them."""
+    """Return the steps to twice the last decision, or all if the run is not over 4 x as long."""
     if not steps.decisions:
         return steps
     settled = int(np.searchsorted(steps.number, steps.decisions[-1][0])) + 1
@@ -175,7 +175,7 @@ def _nvlink(summary: Mapping[str, Any]) -> str:
 
 
 def _csim(devices: list[dict[str, Any]]) -> str:
-    """Return the tables of C simulation's counts per step."""
+    """Return tables of C simulation's counts per step; empty: no device is simulated."""
     ranks = [rank for rank, entry in enumerate(devices) if entry["csim"] is not None]
     counts = [devices[rank]["csim"] for rank in ranks]
     if not counts:

@@ -73,7 +73,7 @@ def card(title: str, content: str) -> str:
 
 
 def column_table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[str]]) -> str:
-    """Return left-aligned ``labels``, and ``figures`` unless all are ``ABSENT``, as a table."""
+    """Return a table of the columns ``labels``, and of ``figures`` that are not all ``ABSENT``."""
     present = {name: cells for name, cells in figures.items() if set(cells) - {ABSENT}}
     head = [f'<th class="left">{name}</th>' for name in labels]
     head += [f"<th>{name}</th>" for name in present]
@@ -88,7 +88,7 @@ def grid(cards: Sequence[str]) -> str:
     return f'<div class="grid2">{"".join(cards)}</div>' if cards else ""
 
 
-#: Beginning of an empty section.
+#: Start of a result of ``nothing``, by which a page recognizes an empty section.
 NOTHING = '<p class="soft empty">'
 
 

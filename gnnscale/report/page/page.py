@@ -31,7 +31,7 @@ from gnnscale.run.records import EpochRecord, TrainResult
 
 
 def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any]) -> str:
-    """Return plots of the loss over steps and the validation metric over epochs."""
+    """Return plots of loss and validation metric, and a table of all metrics if several."""
     cards = []
     if len(steps):
         top = 1.05 * float(np.nanmax(steps.loss, initial=0.0)) or 1.0
@@ -192,7 +192,7 @@ def memory(run: TrainResult) -> str:
 
 
 def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
-    """Return the timeline of a dozen steps."""
+    """Return a timeline, from ``spans``, of the stages of a dozen steps on each device."""
     if not len(spans):
         return nothing("No timeline was recorded.")
     epochs = dict(zip(steps.number.tolist(), steps.epoch.tolist(), strict=True))
@@ -287,7 +287,7 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Return a note on which times are of a simulated card, and which are of this machine."""
+    """Return a note that tells times of a simulated card from this machine's; empty: none is."""
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (

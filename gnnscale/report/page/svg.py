@@ -14,7 +14,7 @@ import numpy as np
 
 from gnnscale.core import Int64Array, one_line
 
-#: Style of axes in a separate file, in light and dark mode.
+#: CSS of the axes of a plot in an SVG file of its own, in light and dark mode.
 PLOT_STYLE = (
     "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
     ".soft{fill:#5b6470}.head{font-weight:600}"
@@ -32,7 +32,7 @@ _MARGIN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Axis of a plot."""
+    """Linear axis of a plot; without a range, it reaches 0.5 to both sides of ``low``."""
 
     title: str  #: quantity and unit
     low: float  #: value at the beginning
@@ -170,7 +170,7 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Return the bins of points that a curve shows at one position, as min, median and max."""
+    """Return slices of points that share an x: single points, or bins if over ``max_points``."""
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
     edges: Int64Array = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)

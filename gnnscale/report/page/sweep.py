@@ -53,10 +53,10 @@ Jobs = Sequence[Mapping[str, Any]]
 
 
 def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequential: bool) -> str:
-    """Return the page of a sweep of at least one job, as ``collect`` returns them.
+    """Return the page of a sweep; ``jobs`` are results of ``collect``, at least one.
 
-    ``columns`` are results in the table of jobs, ``equal`` those that are equal in all jobs. Times
-    are compared if ``sequential``: no two jobs ran at a time.
+    ``columns`` are results in the table of jobs, ``equal`` results that all jobs share. Times are
+    compared if ``sequential``: no two jobs ran at a time.
     """
     completed = sum(job["status"] == "completed" for job in jobs)
     real = all(job["figures"] in (None, MEASURED) for job in jobs)
@@ -81,7 +81,7 @@ def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequenti
 
 
 def _plain(value: object) -> str:
-    """Return a text from a file on one line, without control characters."""
+    """Return a value as one line of at most 400 characters, without control characters."""
     return one_line(str(value), 400)
 
 
@@ -100,7 +100,7 @@ def _metric_name(jobs: Jobs) -> str | None:
 
 
 def _rows(jobs: Jobs, figure: str, names: Sequence[str]) -> list[DotRow]:
-    """Return a row for each choice of the options ``names``, from the jobs with ``figure``."""
+    """Return a row for each choice of values of the options ``names``: its jobs' ``figure``."""
     values_by_choice: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
         if job[figure] is not None:
@@ -149,7 +149,7 @@ def _lower_is_better(metric: str) -> bool:
 
 
 def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
-    """Return the range of a metric: 0 to 1, at least 0 for an error, unlimited for a user's."""
+    """Return a metric's format and range: 0 to 1, from 0 for an error, unlimited for a user's."""
     if _lower_is_better(metric):
         return Quantity(form=form, low=0.0)
     is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
@@ -303,7 +303,7 @@ def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
 
 
 def uncached_jobs(jobs: Jobs) -> dict[str, str]:
-    """Return for each reason the numbers of the jobs whose devices cache nothing, as text."""
+    """Return the numbers, as text, of jobs with devices that cache nothing, by the reason."""
     numbers: dict[str, list[str]] = {}
     for job in jobs:
         reason = job.get("uncached")

@@ -121,7 +121,7 @@ _FILE_WIDTH = 160
 def choose_columns(
     jobs: Sequence[dict[str, Any]], *, sequential: bool
 ) -> tuple[list[str], list[str]]:
-    """Return columns of the table, times only if ``sequential``, and equal results."""
+    """Return the table's columns, with times only if ``sequential``, and results all jobs share."""
     names = [name for name in COLUMNS if sequential or name not in _TIMES]
     for decided_by, group in _OPTIONAL.items():
         if all(job[decided_by] is None for job in jobs):
@@ -142,7 +142,7 @@ def print_jobs(
     *,
     sequential: bool,
 ) -> None:
-    """Print jobs, columns and equal results, and the statistics ``seeds`` of ``over_seeds``."""
+    """Print the table of jobs, ``equal`` results in a line, and ``seeds``, from ``over_seeds``."""
     console = Console()
     if not console.is_terminal:
         # A file needs no line breaks.

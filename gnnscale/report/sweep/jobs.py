@@ -88,7 +88,7 @@ class _JobOptions:
 
 
 def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_JobOptions | None]) -> None:
-    """Set ``speed_up`` of the jobs that share their work with a job of another execution."""
+    """Set ``speed_up`` of jobs: None unless a job of other execution options has the same work."""
     for job, work in zip(jobs, works, strict=True):
         job["speed_up"] = None
         if work is None:
@@ -132,7 +132,7 @@ def _partition_figures(summary: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _cache_figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary's hit rates, MB over links, and numbers of caching devices."""
+    """Return hit rates, MB over links per step, caching devices, and why others cache nothing."""
     cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
     measured, uncached = cache.get("whole_run") or {}, summary.get("uncached") or {}
     caching = sum(map(len, cache["cliques"])) if "cliques" in cache else None
@@ -178,7 +178,7 @@ def _summary(file: Path) -> dict[str, Any]:
 
 
 def _is_figure(value: Any) -> bool:
-    """Whether a value of a file is None or a number of ordinary size."""
+    """Whether a value of a file is None, 0, or a number of a size between 1e-15 and 1e15."""
     if value is None:
         return True
     ordinary = type(value) in (int, float) and (value == 0 or abs(value) > 1 / _MAX_FIGURE)
