@@ -216,7 +216,7 @@ _HEADS = ("", "estimated", "Vitis HLS", "routed", "routed / estimated")
 
 
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Return plain values for JSON; None: no report has the value."""
+    """Return design, report files and figures as plain values for JSON; None: not reported."""
     return {
         "design": comparison.design.plain(),
         "files": [str(file) for file in comparison.files],
@@ -237,7 +237,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """Return ``comparison.html``."""
+    """Return the text of ``comparison.html``: estimated and reported figures, and report files."""
     rows = [
         [cell(value, left=i == 0) for i, value in enumerate(_figure_cells(figure))]
         for figure in comparison.figures

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Create and lock the folder of files called ``names``; a sweep has created its jobs'."""
+    """Create, lock and yield a folder for ``names``, with ``.hydra``; in a sweep, the job's."""
     if in_sweep():
         directory = job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"):
@@ -43,7 +43,7 @@ def output_folder(
 
 
 def check_output(names: Sequence[str], *, force: bool | None) -> None:
-    """Raise ConfigError for a folder that contains a run or files called ``names``."""
+    """Raise ConfigError if the output folder has ``.hydra`` or files ``names``; not in a sweep."""
     if not in_sweep():
         directory = Path(hydra_settings().run.dir)
         run_directory.check_output(directory, (*names, run_directory.COMPOSED), force=force)
@@ -75,7 +75,7 @@ def hydra_settings() -> Any:
 
 
 def typed_options(kind: str) -> list[str]:
-    """Return options as typed, references unresolved: of the ``task``, or of ``hydra``."""
+    """Return options as typed, references unresolved; ``kind``: ``task``, or ``hydra``'s own."""
     from omegaconf import OmegaConf
 
     overrides: Any = OmegaConf.to_container(hydra_settings().overrides[kind], resolve=False)

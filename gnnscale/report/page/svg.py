@@ -303,7 +303,7 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return a dot for each job, and a bar for the deviation within the axis of several jobs."""
+    """Return a dot for each job; of several jobs, also marks of the mean and ± the deviation."""
     y = number(middle)
     elements = []
     if row.deviation is not None:
