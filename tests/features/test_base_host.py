@@ -199,7 +199,7 @@ def test_rows_are_those_of_a_block_of_all_neighbours(
         scale = (1 / (vertices + 3)).astype(np.float32)
         own = Aggregation(self_term=self_term, dst_scale=scale)
         given = (batch.input_vertices, batch.blocks[0], own)
-        return base.aggregate(*given, dtype=dtype, num_threads=1)[0]
+        return host.aggregate(*given, dtype=dtype, num_threads=1)[0]
 
     store = PreaggregatedFeatures(aggregated(np.arange(300), torch.float32).numpy(), host)
     batch = NeighborSampler(graph, fanouts=[-1]).sample(np.arange(7, 90, 3), 0)
