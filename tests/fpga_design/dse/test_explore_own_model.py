@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.fpga_design.dse import explore as parts
-from gnnscale.fpga_design.dse.goal import best_of
+from gnnscale.fpga_design.dse.explore import explore_own, groups_of, in_words, unit_bandwidth
+from gnnscale.fpga_design.dse.goal import SIZES_M, SIZES_N, best_of
 from gnnscale.fpga_design.resources import DesignSize, fit
 from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.planner.device_spec import ROW_WORDS
@@ -19,7 +19,7 @@ U250 = board("u250")
 
 
 def test_the_u250_gets_the_design_that_ships() -> None:
-    points, refused = parts.explore_own(U250, goal())
+    points, refused = explore_own(U250, goal())
     best = best_of(points)
     assert (best.n, best.m, best.row_words, len(best.dies)) == (2, 256, 98304, 4)
     assert best.limit == "luts of SLR0"
@@ -31,7 +31,7 @@ def test_the_u250_gets_the_design_that_ships() -> None:
 
 def test_every_point_fits_its_dies() -> None:
     u200 = board("u200")
-    points, refused = parts.explore_own(u200, goal())
+    points, refused = explore_own(u200, goal())
     dies = {die.name: die for die in u200.dies}
     for point in points:
         size = DesignSize(n=point.n, m=point.m, row_words=point.row_words)
@@ -39,7 +39,7 @@ def test_every_point_fits_its_dies() -> None:
             assert fit(size, dies[name]).fits
     sizes = {(point.n, point.m) for point in points}
     assert not sizes & {(each.n, each.m) for each in refused}
-    assert len(sizes) + len(refused) == len(parts.SIZES_N) * len(parts.SIZES_M)
+    assert len(sizes) + len(refused) == len(SIZES_N) * len(SIZES_M)
     assert all(max(each.shares.values()) > MAX_SHARE for each in refused)
 
 
@@ -61,7 +61,7 @@ def test_every_point_fits_dies_that_differ(room: list[tuple[float, float, float]
         for number, (luts, urams, bandwidth) in enumerate(room)
     ]
     by_name = {die.name: die for die in dies}
-    points, refused = parts.explore_own(replace(U250, dies=dies), goal())
+    points, refused = explore_own(replace(U250, dies=dies), goal())
     for point in points:
         size = DesignSize(n=point.n, m=point.m, row_words=point.row_words)
         assert all(fit(size, by_name[name]).fits for name in point.dies)
@@ -72,33 +72,33 @@ def test_every_point_fits_dies_that_differ(room: list[tuple[float, float, float]
 
 
 def test_a_port_takes_a_word_a_cycle_however_fast_the_memory_is() -> None:
-    assert parts.unit_bandwidth(U250, U250.dies) == pytest.approx(0.875 * 19.2e9)
+    assert unit_bandwidth(U250, U250.dies) == pytest.approx(0.875 * 19.2e9)
     fast = board("u280")
-    assert parts.unit_bandwidth(fast, fast.dies) == pytest.approx(0.875 * 64 * 300e6)
+    assert unit_bandwidth(fast, fast.dies) == pytest.approx(0.875 * 64 * 300e6)
     slow = board("f1")
-    assert parts.unit_bandwidth(slow, slow.dies) == pytest.approx(0.875 * 64 * 250e6)
+    assert unit_bandwidth(slow, slow.dies) == pytest.approx(0.875 * 64 * 250e6)
 
 
 def test_seeds_are_halved_until_their_rows_fit() -> None:
     wanted = goal()
 
     def words(parts_of_it: int) -> float:
-        (batch,) = (parts.in_words(each) for each in wanted.slices(parts_of_it))
+        (batch,) = (in_words(each) for each in wanted.slices(parts_of_it))
         return sum(layer.rows * layer.width_out / 16 for layer in batch.layers)
 
-    assert parts.groups_of(wanted, 4, int(words(4)) + 1)[0] == 1
+    assert groups_of(wanted, 4, int(words(4)) + 1)[0] == 1
     # Half of the seeds take more than half of the rows.
-    assert parts.groups_of(wanted, 4, int(words(4) / 2) + 1)[0] == 4
+    assert groups_of(wanted, 4, int(words(4) / 2) + 1)[0] == 4
     for row_words in (30_000, 5_000, 500):
-        groups, (group,) = parts.groups_of(wanted, 4, row_words)
+        groups, (group,) = groups_of(wanted, 4, row_words)
         assert sum(layer.rows * layer.width_out / 16 for layer in group.layers) <= row_words
         assert words(2 * groups) > row_words
     # No group is less than a seed.
-    assert parts.groups_of(wanted, 4, 1)[0] == 256
+    assert groups_of(wanted, 4, 1)[0] == 256
 
 
 def test_a_unit_has_as_much_memory_as_its_dies_have_room_for() -> None:
-    points, _ = parts.explore_own(board("f1"), goal())
+    points, _ = explore_own(board("f1"), goal())
     having = {point.dies: point.row_words for point in points if (point.n, point.m) == (1, 128)}
     # The shell is in two of the three dies.
     assert having["SLR2",] == 98304
@@ -109,4 +109,4 @@ def test_a_board_without_room_says_what_is_missing() -> None:
     small = [replace(die, shell=Resources(), has=replace(die.has, brams=200)) for die in U250.dies]
     message = "^board Alveo U250: no design fits: n=1, m=16 and the shell take .* of the brams of "
     with pytest.raises(ConfigError, match=f"{message}SLR0, .*more than the 85% that can be placed"):
-        parts.explore_own(replace(U250, dies=small), goal())
+        explore_own(replace(U250, dies=small), goal())
