@@ -60,7 +60,7 @@ def test_projections_are_those_of_dense_matrices(edges, hops, weighted) -> None:
 
 
 def drawn(num_vertices: int, dim: int, seed: int) -> Any:
-    from gnnscale.features.options import _random_rows
+    from gnnscale.features.structural import _random_rows
 
     return _random_rows(num_vertices, dim, seed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def ticks(
     low: float, high: float, max_steps: int, *, integer: bool = False
 ) -> list[tuple[float, str]]:
     """Return at most ``max_steps`` + 1 round values from ``low`` to ``high``, with labels."""
-    raw = (high - low) / max_steps
+    raw = max((high - low) / max_steps, sys.float_info.min)
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw * (1 - 1e-9))
     if integer:

@@ -386,7 +386,7 @@ def test_data_that_is_refused(graph: Graph) -> None:
 def test_features_on_disk(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (expected,) = NeighborLoader(graph, [2], batch_size=300)
     nothing_left = Memory(total=1 << 40, available=0, installed=1 << 40)
-    monkeypatch.setattr("gnnscale.features.base.read_memory", lambda: nothing_left)
+    monkeypatch.setattr("gnnscale.features.host.read_memory", lambda: nothing_left)
     asked = []
     monkeypatch.setattr(ops, "read_ahead", lambda x, ids, **_: asked.append(len(ids)))
     np.save(tmp_path / "features.npy", graph.features)

@@ -10,7 +10,7 @@ from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph
 from gnnscale.planner import Cpu, Cuda
 from gnnscale.planner.cuda_spec import CardRates
-from gnnscale.training.worker import device as module
+from gnnscale.training import open_device as module
 
 
 class Card:
