@@ -82,6 +82,7 @@ def anchors(page: Path) -> set[str]:
     return {title.replace(" ", "-") for title in plain}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", make_docs.PAGES)
 def test_a_page_that_is_made_is_what_its_sources_make(name: str) -> None:
     assert (ROOT / name).read_text() == make_docs.PAGES[name]()
@@ -187,6 +188,7 @@ def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
         assert (what, float(ratio), peer, command) in measured, what
 
 
+@pytest.mark.long
 @each_current
 def test_files_that_are_named_exist(page: Path) -> None:
     known = "\n".join(f"/{path.relative_to(ROOT).as_posix()}\n" for path in CODE)
@@ -209,12 +211,14 @@ def words() -> set[str]:
     return {*re.findall(r"\w+", text), *(path.stem for path in CODE)}
 
 
+@pytest.mark.long
 @each_current
 def test_names_are_those_of_the_code(page: Path, words: set[str]) -> None:
     for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", prose(page)):
         assert name in words or name in OTHERS, name
 
 
+@pytest.mark.long
 @each_current
 def test_options_are_those_that_there_are(page: Path) -> None:
     known = {group: _options(group) for group in make_docs.GROUPS}
@@ -351,6 +355,7 @@ def test_quotes_are_what_their_files_say(page: Path) -> None:
             at = found + len(part)
 
 
+@pytest.mark.long
 @each_current
 def test_commands_compose(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_plan, "find_all_gpus", lambda: 2)
@@ -388,6 +393,7 @@ def _compose(command: str, words: list[str]) -> None:
     typed(node, make_docs.COMMANDS[command])
 
 
+@pytest.mark.long
 def test_no_page_denies_that_a_gpu_was_used() -> None:
     """A card was used: pages, docstrings and options name what has not run on one."""
     denied = re.compile(

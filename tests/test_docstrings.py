@@ -59,12 +59,14 @@ def sources() -> list[str]:
     return [path.read_text() for path in PACKAGE.rglob("*.py")]
 
 
+@pytest.mark.long
 def test_docstrings_open_with_a_verb_or_a_noun(sources: list[str]) -> None:
     texts = [text for source in sources for text in docstrings(ast.parse(source))]
     assert len(texts) > 3000
     assert [text.partition("\n")[0] for text in texts if OPENINGS.match(text)] == []
 
 
+@pytest.mark.long
 def test_sentences_name_their_nouns(sources: list[str]) -> None:
     texts = [t for source in sources for t in (*docstrings(ast.parse(source)), *comments(source))]
     found = [sentence for text in texts for sentence in sentences(text) if sentence]

@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 import gnnscale
 
 PACKAGE = Path(gnnscale.__file__).parent
@@ -31,6 +33,7 @@ def test_only_ops_imports_the_native_extension() -> None:
     assert {user.split("/")[0] for user in users} == {"ops"}
 
 
+@pytest.mark.long
 def test_imports_resolve() -> None:
     """In functions as well: packages that look names up hide a wrong one from type checkers."""
     for path in PACKAGE.rglob("*.py"):
@@ -45,6 +48,7 @@ def test_imports_resolve() -> None:
                     assert found, f"{path}: {inner}"
 
 
+@pytest.mark.long
 def test_imports_have_no_circle() -> None:
     """Those in functions, and those for types alone, count as well.
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import gnnscale
 
 PACKAGE = Path(gnnscale.__file__).parent
@@ -31,6 +33,7 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
+@pytest.mark.long
 def test_names_have_content() -> None:
     trees = (ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py"))
     names = [name for tree in trees for name in bound_names(tree)]
@@ -38,6 +41,7 @@ def test_names_have_content() -> None:
     assert sum(bool(EMPTY.fullmatch(name.strip("_"))) for name in names) <= NUM_EMPTY
 
 
+@pytest.mark.long
 def test_class_names_stand_once() -> None:
     modules = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):

@@ -643,6 +643,7 @@ def call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     return function(**({} if function in UNTHREADED else {"num_threads": 1}) | arguments)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "arguments", "name", "value"),
     REFUSED,
@@ -656,6 +657,7 @@ def test_wrong_arguments_are_refused(function, arguments, name, value) -> None:
     assert "\n" not in message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [case[:2] for case in TABLE],

@@ -60,6 +60,7 @@ def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
             run_command(shlex.split(line))
 
 
+@pytest.mark.long
 def test_features_of_edges_are_stored_as_the_page_shows(capfd) -> None:
     text = (DOCS / "your-graph.md").read_text()
     found = re.search(r"<!-- edge-features -->\n```python\n(.*?)```\n\n```\n(.*?)```", text, re.S)

@@ -36,6 +36,7 @@ def test_without_a_browser(variables: dict[str, str], tmp_path: Path) -> None:
     assert f"1 {'failed' if variables else 'skipped'}" in answer.stdout
 
 
+@pytest.mark.long
 def test_ci_lets_nothing_else_be_skipped() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     assert script.index("GNNSCALE_TEST_NO_SKIPS=1") < script.index('section "$test_command"')

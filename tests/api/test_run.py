@@ -55,6 +55,7 @@ def test_weights_are_those_of_the_command(planted: Graph, tmp_path: Path, plan: 
     assert written[0] == written[1]
 
 
+@pytest.mark.long
 def test_known_targets_of_partly_known_vertices_count(planted: Graph) -> None:
     """Root mean squared errors are those of all known targets, column by column."""
     targets = np.asarray(planted.features[:, :2], np.float32).copy()
@@ -80,6 +81,7 @@ def test_fanouts_are_a_list(planted: Graph, fanouts: Any) -> None:
         gnnscale.train(planted, fanouts=fanouts)
 
 
+@pytest.mark.long
 def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
     logger = logging.getLogger("gnnscale")
     before = (logger.level, [*logger.handlers], logger.propagate)
@@ -105,6 +107,7 @@ def without_handlers() -> Iterator[None]:
         root.handlers = kept
 
 
+@pytest.mark.long
 def test_a_printed_result_fits_a_screen(planted: Graph) -> None:
     done = gnnscale.train(planted, **SMALL)
     long = replace(done, history=done.history[:1] * 300)
@@ -121,6 +124,7 @@ def test_a_printed_result_fits_a_screen(planted: Graph) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_a_result_says(planted: Graph) -> None:
     torch.manual_seed(5)
     expected = torch.rand(2)
@@ -155,6 +159,7 @@ def test_what_a_result_says(planted: Graph) -> None:
     assert len(more.history) == 3
 
 
+@pytest.mark.long
 def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
     model = api.gnn_model(api.gnn_computation("GIN"), api.gnn_parameters(L=2, hidden=8))
     for given, message in (
@@ -175,6 +180,7 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
             read(tmp_path / "none")
 
 
+@pytest.mark.long
 def test_the_summary_of_a_run_is_not_believed(planted: Graph) -> None:
     done = gnnscale.train(planted, **SMALL | {"epochs": 1})
     file = done.directory / "summary.json"
@@ -216,6 +222,7 @@ def test_programs_need_no_guard(tmp_path: Path, how: str) -> None:
     assert "predicted 300" in done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     raw = tmp_path / "raw"
@@ -252,6 +259,7 @@ def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
         done.predict(graph=turned)
 
 
+@pytest.mark.long
 def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
     """Its model is there all the same, for other graphs of the same features."""
     planted.save(tmp_path / "store")
@@ -268,6 +276,7 @@ def test_a_run_whose_graph_is_gone(planted: Graph, tmp_path: Path) -> None:
         gnnscale.load(done.directory).predict(graph=tmp_path / "moved")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat", "gin"])
 def test_pyg_says_the_same_of_a_graph_that_was_not_seen(
     planted: Graph, tmp_path: Path, model: str
@@ -286,6 +295,7 @@ def test_pyg_says_the_same_of_a_graph_that_was_not_seen(
     torch.testing.assert_close(torch.from_numpy(found), names["logits"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 def test_vertices_of_another_graph(planted: Graph) -> None:
     done = gnnscale.train(planted, **SMALL | {"epochs": 1})
     rng = np.random.default_rng(1)
@@ -309,6 +319,7 @@ def test_vertices_of_another_graph(planted: Graph) -> None:
         done.predict([50], graph=other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "uses"), [("sage", True), ("gat", False)])
 def test_weights_of_another_graph_are_as_those_of_the_run(
     planted: Graph, model: str, uses: bool
@@ -325,6 +336,7 @@ def test_weights_of_another_graph_are_as_those_of_the_run(
         assert (done.predict(graph=weighted, what="logits") == expected).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("built", [False, True])
 def test_a_module_of_ones_own(planted: Graph, tmp_path: Path, built: bool) -> None:
     own = OwnBlocks(8, 8, 4, 2)
@@ -370,6 +382,7 @@ def test_a_class_of_a_function_is_no_module(planted: Graph) -> None:
             gnnscale.train(planted, given, **FEW)
 
 
+@pytest.mark.long
 def test_a_module_that_its_name_does_not_build_again(
     planted: Graph, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -383,6 +396,7 @@ def test_a_module_that_its_name_does_not_build_again(
     assert not [each for each in caplog.messages if "does not build it again" in each]
 
 
+@pytest.mark.long
 def test_a_module_of_a_run_of_ours(planted: Graph) -> None:
     done = gnnscale.train(planted, **SMALL | {"epochs": 1})
     with pytest.raises(ConfigError, match="trained a model of gnnscale, and needs no module"):
@@ -419,6 +433,7 @@ def test_batch_normalization_trains_slices_of_one_row(model: str, options: dict[
     assert trained == ("device_plan" not in options)
 
 
+@pytest.mark.long
 def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     done = gnnscale.train(planted, "sage", **SMALL, options={"task": "links"})
     assert done.metric == "mrr"
@@ -445,6 +460,7 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
         done.scores([])
 
 
+@pytest.mark.long
 def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> None:
     """Of an error, the lowest is the best."""
     dst = np.repeat(np.arange(planted.num_vertices), np.diff(planted.indptr))
@@ -461,6 +477,7 @@ def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> Non
     assert found.valid_metric == min(each for each in values if each is not None)
 
 
+@pytest.mark.long
 def test_categories_of_the_next_month(tmp_path: Path) -> None:
     """The next table has other cities in its first places, and each keeps its meaning."""
     cities = ["bern", "oslo", "rome"]

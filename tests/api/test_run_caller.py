@@ -309,6 +309,7 @@ def check_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
 FEW = ("hydra", "float64", "inference_mode", "meta", "numpy")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", FEW)
 def test_a_run_is_used_in_any_state_and_leaves_it(way: str, plain: Any) -> None:
     directory, _, expected = plain
@@ -317,6 +318,7 @@ def test_a_run_is_used_in_any_state_and_leaves_it(way: str, plain: Any) -> None:
     check_same(found, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["hydra", "inference_mode"])
 def test_a_program_in_any_state_trains_and_keeps_it(way: str, plain: Any) -> None:
     with WAYS[way]():

@@ -67,6 +67,7 @@ def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
     assert counts.num_previous == 0 or match
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(batch_lists(12, 10), st.integers(0, 12), st.integers(0, 11), st.booleans(), st.data())
 def test_it_keeps_what_the_rule_says(batches, capacity, window, match, data) -> None:

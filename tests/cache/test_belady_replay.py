@@ -18,6 +18,7 @@ def priority() -> np.ndarray:
     return np.arange(VERTICES, dtype=np.int32)
 
 
+@pytest.mark.long
 @given(
     steps=batches,
     rows=st.integers(0, 8),

@@ -82,6 +82,7 @@ DIFFERENT: list[tuple[CachePlannerConfig, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("planner", "changes", "said"), DIFFERENT)
 def test_a_plan_made_with_other_options_is_refused(task, tmp_path, planner, changes, said) -> None:
     store = str(tmp_path / "mine")

@@ -88,6 +88,7 @@ def test_quiver_deals_rows_within_a_clique(random_graph: Make, make_task: Make) 
     assert kept(plan) == [*three, order[0:10:2] + order[10:15], order[1:10:2]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STATIC)
 def test_no_memory_and_all_memory(graph_of: Make, make_task: Make, name: str) -> None:
     for budget, num_rows in ((0, 0), (7, 0), (40, 5), (41, 5), (1 << 50, 5)):
@@ -111,6 +112,7 @@ def test_positions_without_a_cache_are_left_out(random_graph, make_task, name) -
     assert plan.predicted[0].rows[1] > 0
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=8)
 def test_the_bound_foretells_the_run_and_no_other_is_better(tasks, data) -> None:
@@ -225,6 +227,7 @@ def replayed_look_ahead(
     return num_found, num_missed
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=30)
 def test_hits_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:

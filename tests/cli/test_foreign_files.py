@@ -178,6 +178,7 @@ def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
         load_run(tmp_path)
 
 
+@pytest.mark.long
 def test_what_a_found_run_names_is_never_imported(run_lines: Any, tmp_path: Path) -> None:
     code_of = tmp_path / "code"
     code_of.mkdir()

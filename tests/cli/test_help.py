@@ -18,6 +18,7 @@ def options_of(text: str) -> dict[str, str]:
     return {name: meaning.strip() for name, _, meaning in found}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_meaning(command: str) -> None:
     found = options_of(help_text(command, command, [], []))
@@ -29,6 +30,7 @@ def test_every_option_has_a_meaning(command: str) -> None:
         assert any(text for each, text in found.items() if f"{each}.".startswith(f"{block}.")), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("group", ["dataset", "model", "sampler", "optimizer", "loss"])
 def test_so_has_every_option_of_every_choice(group: str) -> None:
     for choice in config_groups()[group]:

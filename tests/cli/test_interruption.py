@@ -65,6 +65,7 @@ def start(script: str, *arguments: object, errors: int | None = None) -> subproc
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_native_code_is_not_waited_for(tmp_path: Path, number: signal.Signals) -> None:
     screen, terminal = pty.openpty()

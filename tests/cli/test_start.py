@@ -26,11 +26,13 @@ def imported(tmp_path_factory: pytest.TempPathFactory, command_in: Callable[...,
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [("--help",), ("--cfg", "job")])
 def test_before_training_nothing_is_heavy(imported: Imported, arguments: tuple[str, ...]) -> None:
     assert imported("train", *arguments) == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_who_launches_a_run_imports_nothing_heavy(imported: Imported) -> None:
     imported("prepare", *STORE)  # to make the store is another matter

@@ -116,6 +116,7 @@ def test_a_run_without_a_stream(closed: str, tmp_path: Path, environment: dict[s
         assert done.stderr == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("closed", "stream"), [("2>&-", "stdout"), ("1>&-", "stderr")])
 def test_what_is_wrong_is_told_where_it_can_be(closed: str, stream: str, tmp_path: Path) -> None:
     done = without(closed, *GNNSCALE, "train", "epochs=0", cwd=tmp_path)

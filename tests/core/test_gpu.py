@@ -40,6 +40,7 @@ def asked(environment: dict[str, str], **variables: str) -> Any:
     return json.loads(ran.stdout) if ran.returncode == 0 else ran.stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_gpus_are_described_without_cuda(driver: dict[str, str]) -> None:
     found = asked(driver)
     assert (found["driver"], found["cuda"]) == ("580.65.06", [13, 0])
@@ -125,6 +126,7 @@ def test_commands_do_not_initialise_cuda(driver: dict[str, str], tmp_path: Path)
     assert not Path(driver["GNNSCALE_TEST_CUDA_LOG"]).exists()
 
 
+@pytest.mark.long
 def test_only_what_computes_on_a_gpu_asks_torch_of_cuda() -> None:
     """torch.cuda may initialise CUDA, after which a process must not fork."""
     for file in PACKAGE.rglob("*.py"):

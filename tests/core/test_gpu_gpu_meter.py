@@ -40,6 +40,7 @@ def taken(environment: dict[str, str], index: int, **variables: str) -> Any:
     return json.loads(ran.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("index", "visible", "joules"), [(0, "0,1", 1.5), (0, "1", 3.0)])
 def test_it_counts_from_one_call_to_the_next(
     driver: dict[str, str], index: int, visible: str, joules: float
@@ -57,6 +58,7 @@ def test_what_a_driver_refuses_is_none(driver: dict[str, str]) -> None:
     assert taken(driver, 0, GNNSCALE_TEST_NVML="quiet") == [nothing, nothing]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [{"GNNSCALE_TEST_NVML": "broken"}, {"LD_LIBRARY_PATH": ""}])
 def test_without_a_driver_nothing_is_counted(driver: dict[str, str], how: dict[str, str]) -> None:
     assert taken(driver, 0, **how) is None

@@ -96,6 +96,7 @@ def test_roc_auc_of_several_labels_is_the_mean_of_the_defined_classes() -> None:
     assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
         lambda rows: len({label for _, label in rows}) == 2

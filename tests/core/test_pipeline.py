@@ -221,6 +221,7 @@ def numbers(*arguments: Any, **options: Any) -> Iterator[int]:
             yield item.number
 
 
+@pytest.mark.long
 def test_threads_end_with_a_generator_that_nobody_has_any_more() -> None:
     holder: list[Any] = [numbers(iter(Source(50)), groups("a"), limit=4, num_threads=2)]
     assert next(holder[0]) == 0
@@ -230,6 +231,7 @@ def test_threads_end_with_a_generator_that_nobody_has_any_more() -> None:
     gc.collect()
 
 
+@pytest.mark.long
 def test_a_generator_collected_by_its_own_thread_does_not_wait_for_itself() -> None:
     collected, done = threading.Event(), threading.Event()
 

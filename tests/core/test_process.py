@@ -56,6 +56,7 @@ def test_arguments_and_the_path_arrive(planted: Path, monkeypatch: pytest.Monkey
     assert done.stdout.strip() == f"{['3', 'a b', '']!a} {sys.path!a}"
 
 
+@pytest.mark.long
 def test_workers(planted: Path, tmp_path: Path) -> None:
     folder = tmp_path / "server"
     folder.mkdir()
@@ -69,6 +70,7 @@ def test_workers(planted: Path, tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.long
 def test_partitioners(planted: Path) -> None:
     indptr, ends = np.array([0, 2, 4, 6]), np.array([1, 2, 0, 2, 0, 1])
     weights = np.ones((3, 1), np.int64)
@@ -76,12 +78,14 @@ def test_partitioners(planted: Path) -> None:
     assert len(run_tool("mtkahypar", indptr, ends, **options).owner) == 3
 
 
+@pytest.mark.long
 def test_calibration(planted: Path) -> None:
     sizes = {"num_values": (16,), "graph_sizes": (1 << 12, 1 << 12)}
     task = PairTask(**sizes, reduces=1, probes=STEP_PROBES[:1], threads=1, repeats=1)
     assert len(time_pair(task).reduce_s) == 1
 
 
+@pytest.mark.long
 def test_nothing_else_starts_a_process() -> None:
     starters, pythons = set(), set()
     for file in PACKAGE.rglob("*.py"):

@@ -21,6 +21,7 @@ def test_an_array_leads_to_the_memory_that_it_lies_in() -> None:
     assert shared_memory_of(np.arange(6.0)) is None
 
 
+@pytest.mark.long
 def test_an_array_keeps_its_memory() -> None:
     array = SharedMemory.filled(np.arange(4)).array((4,), np.dtype(np.int64))
     gc.collect()
@@ -29,6 +30,7 @@ def test_an_array_keeps_its_memory() -> None:
     assert found.path.exists()
 
 
+@pytest.mark.long
 def test_it_is_opened_by_its_path_while_it_is_kept() -> None:
     memory = SharedMemory.filled(np.arange(4))
     other = SharedMemory.open(memory.path)

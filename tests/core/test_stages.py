@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def test_hit_rate_by_hand() -> None:
     assert Access(link_bytes=10).hit_rate is None
 
 
+@pytest.mark.long
 @given(COUNTS, COUNTS)
 def test_traffic_adds_up_count_by_count(one: list[int], other: list[int]) -> None:
     total = Traffic.from_counts(one) + Traffic.from_counts(other)

@@ -193,6 +193,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
 def test_interrupted(tmp_path, leftovers, kind):
     """Ctrl-C leaves nothing; a kill leaves what the next run clears. Either way that run works."""

@@ -370,6 +370,7 @@ BAD_INPUT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("arguments", "message"), BAD_INPUT)
 def test_bad_input(arguments, message):
     with pytest.raises(GraphError, match=message) as error:

@@ -88,6 +88,7 @@ TYPES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize(
     ("form", "dtype"), [(form, dtype) for form, types in TYPES.items() for dtype in types]

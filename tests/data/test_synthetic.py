@@ -6,6 +6,7 @@ from gnnscale.data import PlantedPartition, RMat
 from gnnscale.data.structure_only import class_centroids, smooth_labels
 
 
+@pytest.mark.long
 def test_default_graph(adjacency):
     graph = PlantedPartition(name="default").open()
     assert graph.num_vertices == 100_000
@@ -122,6 +123,7 @@ def test_sizes_that_do_not_fit(dataset, leftovers):
     assert leftovers(dataset.store_path()) == []
 
 
+@pytest.mark.long
 def test_many_classes_and_short_features():
     sizes = {"num_vertices": 4000, "num_edges": 9000, "num_classes": 2000, "num_features": 1}
     graph = PlantedPartition(name="p", **sizes).open()

@@ -17,6 +17,7 @@ def in_order(src: Any, dst: Any) -> list[tuple[int, int]]:
     return sorted(zip(src.tolist(), dst.tolist(), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slice_edges", [100, 1 << 22])
 @pytest.mark.parametrize("memory_bytes", [8000, 1 << 30])
 @pytest.mark.parametrize(("num_vertices", "num_edges"), [(2, 0), (60, 885), (70_000, 5000)])

@@ -23,6 +23,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     far.close()
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.tuples(

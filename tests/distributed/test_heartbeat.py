@@ -206,6 +206,7 @@ def test_a_process_that_gets_nowhere_is_to_blame_and_not_those_that_wait_for_it(
     assert run.pass_by(1, *BEAT) == Stall(ranks=(1,), seconds=30, silent=False, limited=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("doing", ["opening the run", "reporting"])
 def test_work_outside_steps_has_no_limit_while_the_process_answers(doing: str) -> None:
     run = Run()

@@ -23,6 +23,7 @@ def test_one_process_is_a_group() -> None:
         assert joined == SINGLE_PROCESS
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_several_processes_exchange_and_synchronise(together: Any) -> None:
     together("check_group", 3)

@@ -185,6 +185,7 @@ def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
 steps_of_rows = st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max_size=12)
 
 
+@pytest.mark.long
 @given(steps_of_rows, st.integers(0, 10), st.integers(1, 4), st.booleans(), st.integers(0, 3))
 def test_hits_are_those_of_a_replay(sets, num_rows, window, match, further) -> None:
     # How far beyond the window the batches are told of plays no part.
@@ -297,6 +298,7 @@ def memory_files(process: int) -> list[str]:
     return [each for each in links if "gnnscale-cache" in each]
 
 
+@pytest.mark.long
 def test_a_mapping_outlives_its_owner_and_leaves_nothing() -> None:
     before = shared_memory()
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -317,6 +319,7 @@ def test_a_mapping_outlives_its_owner_and_leaves_nothing() -> None:
         map_rows(address, 3, FLOAT)
 
 
+@pytest.mark.long
 def test_a_mapping_that_is_dropped_gives_its_file_back() -> None:
     rows, address = share_rows(2, 3, FLOAT)
     gc.collect()

@@ -140,6 +140,7 @@ def test_nothing_is_held_if_nothing_is_read(tiny_graph: Graph) -> None:
     assert (len(found.vertices), found.part, found.expected_hits) == (0, 0, 0)
 
 
+@pytest.mark.long
 @given(st.data())
 def test_memory_is_not_exceeded(random_graph: Any, tmp_path_factory: Any, data: Any) -> None:
     graph = random_graph(60, 400, num_features=1)

@@ -66,6 +66,7 @@ step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True)
 steps_of_runs = st.lists(st.none() | step_rows, min_size=1, max_size=12)
 
 
+@pytest.mark.long
 @given(
     steps=steps_of_runs,
     num_rows=st.integers(0, 6),
@@ -96,6 +97,7 @@ def test_rows_that_follow_the_batches(steps, num_rows, window, match, num_kept, 
     assert sum(map(len, source.asked)) == sum(each.tier.misses for each in every)
 
 
+@pytest.mark.long
 @given(steps=steps_of_runs, num_kept=st.integers(0, 5), own=st.integers(0, 1))
 def test_rows_that_stay_are_never_asked_for(steps, num_kept, own):
     tier, source = tier_of(num_kept=num_kept)

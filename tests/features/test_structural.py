@@ -42,6 +42,7 @@ def reference(graph: Graph, dim: int, hops: int, first: Any) -> Any:
     return total
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(
     edges=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=30),

@@ -4,6 +4,7 @@ from generated_designs import config
 from gnnscale.core.errors import ConfigError
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -18,6 +18,7 @@ def generated():
     return generate(config())
 
 
+@pytest.mark.long
 def test_the_u250_gets_the_design_that_ships(generated) -> None:
     design = generated.design
     assert (design.n, design.m, design.row_words, design.compute_units) == (2, 256, 98304, 4)
@@ -43,6 +44,7 @@ def test_a_directory_has_what_vitis_and_the_host_need(generated, tmp_path: Path)
     assert read_design(tmp_path) == generated.design
 
 
+@pytest.mark.long
 def test_the_papers_models_choose_the_papers_design() -> None:
     found = generate(config("mode=hitgnn", "model.hidden=32", "graph=reddit", "cards=4"))
     assert found.exploration.best.card == (8, 2048)
@@ -51,6 +53,7 @@ def test_the_papers_models_choose_the_papers_design() -> None:
     assert found.estimate.shares["SLR0"]["dsps"] == pytest.approx(1.27, abs=0.01)
 
 
+@pytest.mark.long
 def test_a_board_on_which_nothing_fits_is_refused() -> None:
     options = config("board=u200")
     small = [
@@ -65,6 +68,7 @@ def test_a_board_on_which_nothing_fits_is_refused() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -24,6 +24,7 @@ def made():
     return u250, goal, found.best, estimate(u250, goal, found.best, CSIM)
 
 
+@pytest.mark.long
 def test_cycles_are_those_of_the_slowest_task_of_every_pass(made) -> None:
     _, _, _, found = made
     slowest = sum(max(each.load, each.aggregate, each.update) for each in found.passes)

@@ -31,6 +31,7 @@ def kernels(csim_home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"limits": ChipLimits(n=2), "library": library(SimulatedDesign())}
 
 
+@pytest.mark.long
 def test_vectors_have_every_argument(kernels: dict[str, Any]) -> None:
     found, again = (
         make_vectors(GCN(hidden=20), num_features=33, num_classes=5, **kernels) for _ in range(2)

@@ -62,6 +62,7 @@ def test_a_document_type_is_refused_in_every_encoding(tmp_path: Path, encoding: 
     assert read_csynth(file).part == "xcu250-figd2104-2L-e"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", ["<a/>", "<a>\n", "x", "<!-- a -->", "<a b='c'>d</a>"])
 def test_a_large_report_takes_no_memory_beyond_its_size(tmp_path: Path, content: str) -> None:
     size = 1 << 20

@@ -198,6 +198,7 @@ def test_meta_without_an_entry(store, key):
 WRONG = [None, True, -1, 0, 2.0, 1e400, 10**30, "", "1", [], {}, [[1]], [["x"] * 50]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", WRONG)
 @pytest.mark.parametrize("key", ["num_vertices", "num_features", "num_classes", "num_edges"])
 def test_meta_with_wrong_sizes(store, key, value):

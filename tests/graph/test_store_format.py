@@ -46,6 +46,7 @@ def same(one: Graph, other: Graph) -> None:
             assert getattr(one.edge_labels, name) == getattr(other.edge_labels, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [
@@ -164,6 +165,7 @@ WITHOUT = "-dac_override,-dac_read_search"
 AS_USER = ("setpriv", f"--bounding-set={WITHOUT}", f"--inh-caps={WITHOUT}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", ["features.npy", "."])
 def test_unreadable_files_are_named(closed: str, tmp_path: Path) -> None:
     path = tmp_path / "store"

@@ -19,6 +19,7 @@ from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.sampling import Block
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", [GCN, GIN, GraphSAGE])
 @pytest.mark.parametrize("num_parts", [1, 2])
 @pytest.mark.parametrize(("width", "range_bytes"), [(48, 1), (20, 1), (20, 40_000), (5, 1 << 30)])

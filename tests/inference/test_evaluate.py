@@ -29,6 +29,7 @@ def evaluated(run: Path, **options: Any) -> Any:
     return evaluate(EvaluateConfig(run=run, num_threads=1, **options))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
 def test_evaluation_equals_the_runs_own_test(finished: Any, tmp_path: Path, inference: str) -> None:
     result = finished(f"runtime.inference={inference}")
@@ -38,6 +39,7 @@ def test_evaluation_equals_the_runs_own_test(finished: Any, tmp_path: Path, infe
         assert getattr(evaluation, name) == getattr(result, name)
 
 
+@pytest.mark.long
 def test_all_metrics_of_the_run_are_measured(finished: Any, tmp_path: Path) -> None:
     result = finished("metrics=[macro_f1,accuracy]")
     assert result.metric == "macro_f1"
@@ -51,6 +53,7 @@ def test_all_metrics_of_the_run_are_measured(finished: Any, tmp_path: Path) -> N
     assert evaluation.test_metric == result.test_metric == result.test_metrics["macro_f1"]
 
 
+@pytest.mark.long
 def test_inference_may_be_chosen(finished: Any, tmp_path: Path) -> None:
     finished("sampler.fanouts=[1,1]")
     exact, sampled = evaluated(tmp_path), evaluated(tmp_path, inference="sampled")
@@ -75,6 +78,7 @@ def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> No
     assert Predictor(model, graph, left).logits(graph.test_idx) == pytest.approx(exact, abs=1e-4)
 
 
+@pytest.mark.long
 def test_folders_that_are_no_run_are_refused(finished: Any, tmp_path: Path) -> None:
     with one_line("run=", "none: expected a run directory, it has no config.yaml"):
         evaluated(tmp_path / "none")
@@ -97,6 +101,7 @@ def test_folders_that_are_no_run_are_refused(finished: Any, tmp_path: Path) -> N
         evaluated(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
@@ -134,6 +139,7 @@ def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
     return Validator(*arguments, store=store, num_threads=config.host_threads, **rest)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
 )

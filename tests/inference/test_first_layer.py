@@ -49,6 +49,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     return bool((found - expected).norm() < 1e-5 * expected.norm())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
     ("num_blocks", "has_weights", "hidden_bytes"),
@@ -81,6 +82,7 @@ def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
     assert close(inference.logits(shuffled), full_batch(model, graph, shuffled))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("num_blocks", ["one", "several"])
 def test_only_rows_of_needed_vertices_are_made(
@@ -109,6 +111,7 @@ def test_only_rows_of_needed_vertices_are_made(
     assert sum(read) == len(plan.blocks) * len(plan.vertices) + own * destinations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.uint8, "int8", "int4"])
 @pytest.mark.parametrize("config", [GraphSAGE(hidden=16), GAT(hidden=16)])
 def test_any_storage(random_graph: Any, on_disk: Any, stored: Any, config: Any) -> None:
@@ -124,6 +127,7 @@ def test_any_storage(random_graph: Any, on_disk: Any, stored: Any, config: Any) 
     assert close(inference.logits(), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("made_bytes", [0, 1 << 30])
 def test_an_encoder_reads_features_once(

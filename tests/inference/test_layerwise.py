@@ -52,6 +52,7 @@ def watch_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("norm", ["none", "batch"])
@@ -67,6 +68,7 @@ def test_equals_a_batch_of_full_neighbourhoods(random_graph, config, num_layers,
         torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "config",
     [
@@ -97,6 +99,7 @@ def test_connected_layers_equal_a_batch_of_full_neighbourhoods(
         assert inference.estimate_s(vertices) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("whole_vertices", [0, 1 << 20])
@@ -127,6 +130,7 @@ def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
         assert columns == (((16, 2) if config is GraphSAGE else (16, 1)) if projected else (128, 1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("norm", ["none", "batch", "layer"])
 def test_rows_of_a_hidden_layer_are_inputs_of_the_next(random_graph, config, norm) -> None:
@@ -161,6 +165,7 @@ def test_rows_come_in_chunks_in_the_requested_order(random_graph: Any) -> None:
     assert model.training
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ALL)
 def test_small_chunks_and_a_small_budget_give_the_same_answer(
     random_graph: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, config: Model
@@ -195,6 +200,7 @@ def test_small_chunks_and_a_small_budget_give_the_same_answer(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", ALL)
 @pytest.mark.parametrize("kept_bytes", [0, 5_000, 1 << 20])
 def test_weights_may_change_between_calls(random_graph, monkeypatch, config, kept_bytes) -> None:

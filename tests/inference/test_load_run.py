@@ -31,6 +31,7 @@ def change_schema(run: Path, **fields: Any) -> None:
     (run / INPUT_SCHEMA).write_text(json.dumps(values | fields))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", ["model=gat", "model.norm=batch", "task=links"])
 def test_the_model_is_there_without_its_graph(trained: Trained, model: str) -> None:
     run = trained(model)
@@ -47,6 +48,7 @@ def test_the_model_is_there_without_its_graph(trained: Trained, model: str) -> N
         found.check_own(replace(graph, name="other"))
 
 
+@pytest.mark.long
 def test_options_that_do_not_go_with_the_graph_are_of_the_run(trained: Trained) -> None:
     run = trained("model=gat")
     config = load_run(run)

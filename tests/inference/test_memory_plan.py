@@ -120,6 +120,7 @@ def test_needed_vertices_by_hand(tiny_graph: Graph) -> None:
     assert needed(0, 0) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config", [GCN, GIN, GraphSAGE, GAT, OWN])
 @pytest.mark.parametrize("hidden_bytes", [0, 1 << 30])
 def test_needed_rows_alone_give_the_same_logits(random_graph, config, hidden_bytes) -> None:

@@ -42,6 +42,7 @@ def scorer(request: Any, random_graph: Any, monkeypatch: Any) -> tuple[PairScore
     return PairScorer(model, known, graph), every  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slice_bytes", [1, 500, 64 << 20])
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 20])
 def test_scores_and_partners_are_those_of_all_pairs(

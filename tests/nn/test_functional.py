@@ -120,6 +120,7 @@ def reference(h: torch.Tensor, block: Block, how: Aggregation) -> torch.Tensor:
     return sums + own * scale
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(aggregations(), st.booleans())
 def test_forward_and_backward(drawn: tuple[Block, Aggregation, int], low: bool) -> None:

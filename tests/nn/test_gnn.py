@@ -28,6 +28,7 @@ def step(model: GNN, batch: MiniBatch, inputs: Inputs) -> list[torch.Tensor]:
     return [logits.detach(), *gradients(logits, model.parameters())]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.uint8])
 @pytest.mark.parametrize("config", FUSED)
 def test_fused_load_aggregate_changes_nothing(random_graph, sample, load, config, stored) -> None:
@@ -168,6 +169,7 @@ def test_slices_of_a_batch_have_its_logits_and_its_gradients(
     assert (trained - evaluated).abs().max() > 0.01
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "config",
     [

@@ -51,6 +51,7 @@ def test_against_a_dense_reference(check_against, functions) -> None:
     check_against(config, lambda layer, *rest: DENSE[functions](layer.functions, *rest), fused=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("functions", own_layers.ALL)
 def test_slices_change_nothing_where_no_gradient_is_needed(
     random_graph, sample, load, monkeypatch, functions

@@ -36,6 +36,7 @@ def build(module: Any, num_edge_features: int = 4, **options: Any) -> Any:
     return CustomModel(module=module, **{"hidden": 8} | options).build(**sizes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", edge_modules.FORMS)
 def test_every_form_reads_the_features_of_its_edges(graph: Graph, form: str) -> None:
     if form == "dgl":

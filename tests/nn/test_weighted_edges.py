@@ -113,6 +113,7 @@ def test_exact_inference_uses_the_weights(graph: Graph, config: type[ModelConfig
             assert_near(logits, expected.flip(0) if index % 2 else expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "sampler"),
     [

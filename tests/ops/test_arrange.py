@@ -184,6 +184,7 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @settings(max_examples=250)
 @given(blocks())
 def test_blocks_are_those_of_the_definition(given: dict[str, Any]) -> None:
@@ -214,6 +215,7 @@ def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int
     return sorted(found)
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(blocks(), st.sampled_from([2, 3, 4, 8, 16, 256]))
 def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: int) -> None:

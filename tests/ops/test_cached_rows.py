@@ -62,6 +62,7 @@ def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
     return np.where(slots < 0, len(store["starts"]) - 1, member)
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(stores(), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: torch.dtype) -> None:
@@ -221,6 +222,7 @@ def test_several_threads_add_to_the_same_counts() -> None:
     assert counts.tolist() == (20 * np.bincount(vertices, minlength=50)).tolist()
 
 
+@pytest.mark.long
 @given(
     st.sampled_from(STORED), st.integers(1, 30), st.integers(1, 200), st.integers(1, 200), st.data()
 )
@@ -273,6 +275,7 @@ def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
     return out[:, 0].int().tolist()
 
 
+@pytest.mark.long
 @settings(max_examples=120)
 @given(st.integers(1, 300), st.integers(1, 5), st.booleans(), st.booleans(), st.data())
 def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeated, data) -> None:

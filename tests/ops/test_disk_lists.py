@@ -72,6 +72,7 @@ def test_a_sample_by_hand(tiny_graph: Graph, tmp_path: Path) -> None:
     assert not any(graph.lists.take_counters().values())
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_samples_are_those_of_memory(folder: Path, random_graph: Any, data: st.DataObject) -> None:

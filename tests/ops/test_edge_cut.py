@@ -52,6 +52,7 @@ def edges_of(n: int) -> st.SearchStrategy[Any]:
 pairs = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), edges_of(n)))
 
 
+@pytest.mark.long
 @given(pairs, st.sampled_from([np.int32, np.int64]), st.integers(1, 3))
 def test_undirected_is_what_sets_say(drawn: Any, dtype: Any, num_threads: int) -> None:
     n, edges = drawn
@@ -70,6 +71,7 @@ def test_undirected_is_what_sets_say(drawn: Any, dtype: Any, num_threads: int) -
     assert (made.num_loops, made.num_duplicates, made.num_one_way) == counts
 
 
+@pytest.mark.long
 def test_large_graphs_become_undirected_in_slices() -> None:
     """More vertices than are walked together, so that threads share them."""
     n = 300_000
@@ -102,6 +104,7 @@ def test_text_is_that_of_the_manual(tmp_path: Path) -> None:
     assert metis_text(tmp_path, *lists, **weights) == text
 
 
+@pytest.mark.long
 def test_long_text_is_in_the_order_of_vertices(tmp_path: Path) -> None:
     n = 100_000
     lists = both_ways(((v, v + 1) for v in range(n - 1)), n, np.int64)
@@ -154,6 +157,7 @@ weighted = st.integers(2, 14).flatmap(
 )
 
 
+@pytest.mark.long
 @given(weighted)
 def test_limits_hold_or_are_told_and_refinement_never_raises_the_cut(drawn: Any) -> None:
     edges, vertex_weights, num_parts, random = drawn
@@ -186,6 +190,7 @@ def test_limits_hold_or_are_told_and_refinement_never_raises_the_cut(drawn: Any)
         assert refined.cut_balanced == refined.cut_before
 
 
+@pytest.mark.long
 @given(weighted)
 def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
     edges, vertex_weights, num_parts, random = drawn
@@ -228,6 +233,7 @@ def test_triangles_are_clusters() -> None:
     assert labels.tolist() == [0, 0, 0, 1, 1, 1]
 
 
+@pytest.mark.long
 @given(weighted)
 def test_clusters_are_no_heavier_than_they_may_and_stay_within_parts(drawn: Any) -> None:
     edges, vertex_weights, num_parts, random = drawn
@@ -257,6 +263,7 @@ def test_a_contracted_graph_has_the_sums() -> None:
     assert vertex_weights == [[6, 9], [24, 27]]
 
 
+@pytest.mark.long
 def test_sampled_edges_weigh_as_much_as_all_of_them() -> None:
     n = 400
     lists = both_ways([(u, v) for u in range(n) for v in range(u)], n)

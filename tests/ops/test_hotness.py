@@ -34,6 +34,7 @@ def byte_sizes(draw: st.DrawFn, num_vertices: int) -> tuple[dict[str, Any], NDAr
     return sizes, np.array(lists, np.int64) * entry + each
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.data())
 def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -> None:
@@ -63,6 +64,7 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
         assert found.tolist() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32])
 @pytest.mark.parametrize("num_distinct", [3, 10**9])
 def test_the_hottest_of_many(dtype: Any, num_distinct: int) -> None:
@@ -143,6 +145,7 @@ def slow_share_out(order: list[int], local: Any, capacities: list[int], sizes: A
     return given_to
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(st.data())
 def test_sharing_out_is_algorithm_1_with_room(data: st.DataObject) -> None:
@@ -196,6 +199,7 @@ def test_what_is_given_away_is_checked() -> None:
     assert ops.share_out(np.array([0]), local, **fine).member.tolist() == [0]
 
 
+@pytest.mark.long
 @settings(max_examples=120)
 @given(st.data())
 def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:

@@ -23,6 +23,7 @@ def check_places(found: tuple[NDArray[np.int32], int], ids: list[Any], wanted: l
     assert unknown == (expected.index(-1) if -1 in expected else -1)
 
 
+@pytest.mark.long
 @settings(max_examples=120)
 @given(st.lists(st.integers(-50, 50) | st.integers(-(2**63), 2**63 - 1), unique=True), st.data())
 def test_integers_are_found_where_they_stand(ids: list[int], data: st.DataObject) -> None:
@@ -32,6 +33,7 @@ def test_integers_are_found_where_they_stand(ids: list[int], data: st.DataObject
     check_places(table.find(np.array(wanted, np.int64), num_threads=2), ids, wanted)
 
 
+@pytest.mark.long
 @settings(max_examples=120)
 @given(st.lists(st.text(max_size=20), unique=True), st.data())
 def test_texts_are_found_where_they_stand(ids: list[str], data: st.DataObject) -> None:

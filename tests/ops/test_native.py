@@ -13,6 +13,7 @@ from gnnscale import ops
 from gnnscale.graph import Graph
 
 
+@pytest.mark.long
 @given(st.data())
 def test_transposing_a_block_is_transposing_its_matrix(data: st.DataObject) -> None:
     num_dst = data.draw(st.integers(0, 12))
@@ -97,6 +98,7 @@ def test_expand_edges() -> None:
     assert out.tolist() == [[4, 0, 1], [10, 10, 12]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["", "baseline", "v4", "avx2"])
 def test_the_environment_limits_the_simd_level(level: str) -> None:
     command = [sys.executable, "-c", "from gnnscale import ops; print(ops.simd_level())"]

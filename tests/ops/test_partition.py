@@ -40,6 +40,7 @@ def slow_hops(indptr: Any, indices: Any, vertices: Any, num_hops: int) -> list[i
     return [int(hop) for hop in found]
 
 
+@pytest.mark.long
 @given(topologies(), st.data())
 def test_counting_cuts_is_counting_edges(graph: Any, data: st.DataObject) -> None:
     indptr, indices = graph
@@ -57,6 +58,7 @@ def test_counting_cuts_is_counting_edges(graph: Any, data: st.DataObject) -> Non
         assert found.tolist() == expected.tolist()
 
 
+@pytest.mark.long
 @given(topologies(), st.data())
 def test_hops_are_the_fewest_whenever_a_vertex_was_added(graph: Any, data: st.DataObject) -> None:
     indptr, indices = graph
@@ -166,6 +168,7 @@ def test_a_full_part_takes_no_more() -> None:
     assert stream(topology_of(lists), range(5))[0] == [0, 0, 0, 1, 1]
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(topologies(), st.data())
 def test_streams_are_algorithm_1(graph: Any, data: st.DataObject) -> None:

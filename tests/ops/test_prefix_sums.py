@@ -26,6 +26,7 @@ def test_sums_by_hand() -> None:
     assert ops.running_sums(order, every=2, num_threads=1, **sizes).tolist() == [0, 56, 80, 116]
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(st.data())
 def test_sums_are_those_of_numpy(data: st.DataObject) -> None:

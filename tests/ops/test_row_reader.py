@@ -51,6 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rows")
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_rows_are_those_of_the_file(folder: Path, data: st.DataObject) -> None:
@@ -153,6 +154,7 @@ print(reader.engine)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", [425, 426, 427])  # io_uring_setup, _enter and _register
 def test_threads_take_over_if_io_uring_is_forbidden(folder: Path, call: int) -> None:
     path = folder / "forbidden"
@@ -259,6 +261,7 @@ def test_closing_with_tickets_in_flight(folder: Path, engine: str) -> None:
     reader.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_pools_live_as_long_as_their_tickets(folder: Path, engine: str) -> None:
     """And no longer; the reader may go first."""
@@ -307,6 +310,7 @@ sys.exit(1)
     assert subprocess.run(arguments, timeout=60, check=False).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ending", ["", "raise SystemExit", "os._exit(0)", "reader.wait(0)"])
 def test_exits_and_interrupts_do_not_hang(folder: Path, engine: str, ending: str) -> None:

@@ -37,6 +37,7 @@ def summed(parts: list[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 @given(size=st.integers(1, 4), count=st.integers(0, 40), seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
@@ -151,6 +152,7 @@ def beside_another(num_sums: int) -> Iterator[tuple[SharedSums, Any]]:
             process.kill()
 
 
+@pytest.mark.long
 def test_a_process_that_dies_is_noticed() -> None:
     with beside_another(num_sums=3) as (sums, process):
         for _ in range(3):
@@ -164,6 +166,7 @@ def test_a_process_that_dies_is_noticed() -> None:
         assert 0.2 < time.monotonic() - start < 5
 
 
+@pytest.mark.long
 def test_a_process_that_stops_is_waited_for() -> None:
     with beside_another(num_sums=2) as (sums, process):
         sums.sum(torch.ones(1000))
@@ -174,6 +177,7 @@ def test_a_process_that_stops_is_waited_for() -> None:
         assert values[0] == 3
 
 
+@pytest.mark.long
 def test_memory_has_no_name_and_is_freed() -> None:
     before = set(Path("/dev/shm").iterdir())
     memory = SharedMemory.empty(SharedSums.num_bytes(2))

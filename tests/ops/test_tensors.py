@@ -82,6 +82,7 @@ def slow_aggregate(task: dict[str, Any]) -> NDArray[np.float64]:
     return out
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(aggregations())
 def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
@@ -169,6 +170,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
             ops.aggregate(wrong, *lists, out=out, num_threads=1)
 
 
+@pytest.mark.long
 @given(
     rows=st.integers(1, 20),
     width=st.integers(1, 70),
@@ -240,6 +242,7 @@ def combined(key: int, word: int) -> int:
     return mixed((key + (word + 1) * 0x9E3779B97F4A7C15) % 2**64)
 
 
+@pytest.mark.long
 @settings(max_examples=50)
 @given(st.data())
 def test_relu_dropout_is_what_its_definition_says(data: st.DataObject) -> None:

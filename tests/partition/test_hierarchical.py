@@ -55,6 +55,7 @@ def test_the_edge_cut_is_between_cliques(cutter, module, bridge, tmp_path, make_
     assert sorted(np.bincount(owner)) == [2, 2, 3, 3]
 
 
+@pytest.mark.long
 def test_a_clique_of_more_gpus_gets_more(tmp_path: Path, many: Graph) -> None:
     pytest.importorskip("mtkahypar")
     (tmp_path / "links").write_text("0 1 1 0\n1 0 1 0\n1 1 0 0\n0 0 0 0\n")
@@ -83,6 +84,7 @@ def test_each_gpu_has_one_part_at_most(many: Graph) -> None:
             call(many, num_parts=9, **OPTIONS)
 
 
+@pytest.mark.long
 def test_the_first_gpus_of_a_machine(many: Graph) -> None:
     parts = Hierarchical(nvlink="siton").assign(many, num_parts=4, **OPTIONS)
     assert (parts.num_parts, parts.notes[0]) == (4, "Kc=2, Kg=2: cliques 0-1, 2-3")

@@ -133,6 +133,7 @@ def halo(graph: Graph, owner: np.ndarray, part: int) -> set[int]:
     return {source for vertex in own for source in neighbors(graph, vertex)} - own
 
 
+@pytest.mark.long
 @given(case=divided(), slice_edges=st.integers(1, 50), max_bytes=st.integers(0, 60))
 def test_counts_are_those_of_sets(case, slice_edges, max_bytes) -> None:
     graph, owner, num_parts = case

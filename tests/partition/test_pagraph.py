@@ -98,6 +98,7 @@ def test_parts_hold_together(num_vertices, degree, num_hops, data) -> None:
         assert hops.tolist() == parts.hops[part].tolist()
 
 
+@pytest.mark.long
 def test_neither_threads_nor_the_order_of_training_vertices_matter() -> None:
     # More of them than are counted, and neighborhoods longer than are walked.
     graph = random_graph(9000, 8, 5000)

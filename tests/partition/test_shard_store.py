@@ -121,6 +121,7 @@ def test_rows_that_are_not_there_take_no_room(tmp_path: Path) -> None:
     assert problems(tmp_path / "part") == []
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(data=st.data())
 def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

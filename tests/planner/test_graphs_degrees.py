@@ -30,6 +30,7 @@ def test_equal_vertices_are_one_class() -> None:
     assert found.num_vertices == 4
 
 
+@pytest.mark.long
 @given(
     mean=st.floats(0.1, 500),
     skew=st.floats(0, 3),
@@ -89,6 +90,7 @@ def test_hot_vertices_are_met_more_often() -> None:
     assert share_of_hottest(two, met, 1) == pytest.approx(1)
 
 
+@pytest.mark.long
 @given(
     skew=st.floats(0, 2.5),
     directed=st.booleans(),

@@ -213,6 +213,7 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(
     num_cpus=st.integers(0, 3),

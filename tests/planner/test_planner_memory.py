@@ -114,6 +114,7 @@ def test_a_batch_beyond_all_seeds_takes_what_these_take() -> None:
         seed_limits(devices, [workload()] * 2, 1, batch_size=8000, split=[3998, 4002])
 
 
+@pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=150)
 def test_a_plan_fits_into_its_devices_memory(data: st.DataObject) -> None:

@@ -85,6 +85,7 @@ def test_bad_options(option: str, value: object, message: str) -> None:
         typed(OmegaConf.create({option: value}), DoctorConfig)
 
 
+@pytest.mark.long
 def test_the_command_says_what_is_damaged(store: Path, tmp_path: Path) -> None:
     """Findings in doctor.json, one line, and status 1."""
     damage(store)

@@ -23,6 +23,7 @@ def generated() -> DesignPackage:
     return generate(typed(composed("model.hidden=32"), GenerateConfig))
 
 
+@pytest.mark.long
 def test_the_summary_says_what_the_design_is_and_what_limits_it(generated) -> None:
     first, second, third = summary(generated)
     n, m = generated.exploration.best.card

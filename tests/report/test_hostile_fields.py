@@ -152,6 +152,7 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", list(texts(U250)), ids=str)
 def test_no_text_of_a_design_acts_in_its_files(path: tuple[Any, ...], tmp_path: Path) -> None:
     for text in HOSTILE:
@@ -192,6 +193,7 @@ def shipped_board(num_dies: int = 4) -> dict[str, Any]:
 ONE_DIE = shipped_board(num_dies=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", kinds(ONE_DIE), ids=str)
 def test_texts_of_a_board_are_words_or_prose(path: tuple[Any, ...], tmp_path: Path) -> None:
     for text in HOSTILE:
@@ -201,6 +203,7 @@ def test_texts_of_a_board_are_words_or_prose(path: tuple[Any, ...], tmp_path: Pa
         assert refused is not None or path[0] == "sources", text
 
 
+@pytest.mark.long
 def test_no_text_of_a_board_acts_in_a_design(generated: Any, tmp_path: Path) -> None:
     unchanged = outline(design_report.page(generated))
     for text in ("; ".join(each for each in HOSTILE if each.isprintable()), EVERYTHING):
@@ -244,6 +247,7 @@ def described_run(hybrid_run: Any) -> Any:
     return replace(hybrid_run, started=started)
 
 
+@pytest.mark.long
 def test_no_text_of_a_run_acts_in_its_page(
     described_run: Any, write_run: Any, tmp_path: Path
 ) -> None:
@@ -268,6 +272,7 @@ def test_no_text_of_a_run_acts_in_its_page(
     assert ("graph", "classes", 0) in paths
 
 
+@pytest.mark.long
 def test_no_option_acts_in_the_page_of_a_run(cpu_run: Any, write_run: Any, tmp_path: Path) -> None:
     shipped = {
         file.name: yaml.safe_load(file.read_text())
@@ -290,6 +295,7 @@ def test_no_option_acts_in_the_page_of_a_run(cpu_run: Any, write_run: Any, tmp_p
     assert outline(pages[0]) == outline(pages[1])
 
 
+@pytest.mark.long
 def test_no_text_of_a_platform_acts_in_a_simulation(tmp_path: Path) -> None:
     shipped = yaml.safe_load((CONFIGS / "platform" / "epyc7763_a5000_x4.yaml").read_text())
     del shipped["_target_"]

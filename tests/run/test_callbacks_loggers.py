@@ -147,6 +147,7 @@ def test_a_line_for_each_epoch(follow: Follow, measured: Any, tmp_path: Path, kn
     assert losses == [each.train_loss for each in measured.epochs]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("logger", [CsvLogger, TensorBoardLogger, MlflowLogger, WandbLogger])
 def test_nothing_is_written_before_the_run_starts(logger, mlflow, tmp_path) -> None:
     if logger is TensorBoardLogger:
@@ -264,6 +265,7 @@ def records_of_wandb_file(file: Path) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_an_active_run_of_wandb_is_logged_to_and_stays_open(
     follow: Follow, measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +304,7 @@ def values_of(items: Any) -> dict[str, Any]:
     return {"/".join(each.nested_key) or each.key: json.loads(each.value_json) for each in items}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [0, 2])
 def test_wandb_offline(
     follow: Follow, measured: Any, tmp_path: Path, known: int, monkeypatch: pytest.MonkeyPatch

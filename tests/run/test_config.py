@@ -24,6 +24,7 @@ def test_options_become_records(settings: Settings) -> None:
     assert config.resume is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -92,6 +93,7 @@ def test_values_that_are_not_allowed(settings: Settings, overrides: str, message
 READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -151,6 +153,7 @@ def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
     assert not host.needs_more_than_graph
 
 
+@pytest.mark.long
 def test_a_device_that_samples_refuses_a_sampler_that_it_does_not_know(settings: Settings) -> None:
     assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
     refused = "^sampler: expected NeighborSampling, .* for cuda:0, .*, got LaborSampling;"
@@ -171,6 +174,7 @@ def test_evaluation_options() -> None:
         EvaluateConfig(run=Path(), num_threads=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

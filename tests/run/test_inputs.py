@@ -59,6 +59,7 @@ def test_the_first_rate_of_rows(options: dict[str, Any], rate: float) -> None:
     assert LearnedFeaturesConfig(**options).rate_factor(0.02) * 0.02 == pytest.approx(rate)
 
 
+@pytest.mark.long
 def test_prefetching_and_threads_change_nothing(run: Any, tmp_path: Path) -> None:
     ways = {
         "none": ("runtime.prefetch=none", "num_threads=1"),
@@ -73,6 +74,7 @@ def test_prefetching_and_threads_change_nothing(run: Any, tmp_path: Path) -> Non
     assert losses(found["none"])[-1] < losses(found["none"])[0]
 
 
+@pytest.mark.long
 def test_the_losses_are_those_of_a_plain_loop(settings: Any, run: Any, tmp_path: Path) -> None:
     """A dense table and ``SparseAdam``, in a loop without any of the runtime."""
     how = (*LEARNED, "features.optimizer=adam", "features.lr=null")
@@ -122,6 +124,7 @@ def seeds_of(order: Any, num_steps: int) -> list[int]:
     return [len(each.seeds) for each in order.epoch(0)][:num_steps]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("of_rows", ROW_OPTIMIZERS)
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_resumed_run_learns_the_same_bits(
@@ -217,6 +220,7 @@ TINY_OPTIONS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -256,6 +260,7 @@ def test_tables_of_all_processes_need_memory(settings: Any, monkeypatch: Any) ->
         make_artifacts(settings(*LEARNED, "device_plan=cpu_x2"))
 
 
+@pytest.mark.long
 def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) -> None:
     run(tmp_path, *LEARNED, "runtime.checkpoint_every_s=0")
     other = {"adam": "adagrad", "adagrad": "adam"}[LearnedFeaturesConfig().optimizer]
@@ -268,6 +273,7 @@ def test_other_rows_than_those_of_the_run_are_refused(run: Any, tmp_path: Path) 
             run(tmp_path, *given, "epochs=4", f"resume={tmp_path}")
 
 
+@pytest.mark.long
 def test_the_state_of_another_row_optimizer_is_refused(run: Any, tmp_path: Path) -> None:
     """Whatever the options of a checkpoint say: updates trust the sizes."""
     how = (*LEARNED, "features.optimizer=adagrad", "runtime.checkpoint_every_s=0")
@@ -293,6 +299,7 @@ STRUCTURAL = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", STRUCTURAL)
 def test_rows_of_the_structure_take_part_in_any_plan(run: Any, tmp_path: Path, name: str) -> None:
     how = (*STRUCTURAL[name], "dataset.num_features=0", "runtime.drm=false")
@@ -313,6 +320,7 @@ def test_several_devices_learn_what_one_does(launched: Any, run: Any, tmp_path: 
     assert losses(several.result) == pytest.approx(losses(one), rel=1e-5)
 
 
+@pytest.mark.long
 def test_structure_is_learnt_from(run: Any, tmp_path: Path) -> None:
     """Classes are communities, and vertices have no features: chance is a quarter."""
     sizes = ("dataset.num_features=0", "dataset.within=0.9", "dataset.num_edges=6000")

@@ -122,6 +122,7 @@ def test_only_the_named_edges_go() -> None:
     assert np.array_equal(left.input_vertices, batch.input_vertices)
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 50),
     removed=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=40),

@@ -70,6 +70,7 @@ def kept(graph: Graph, hub: int, fanout: int, num_steps: int, size: int) -> np.n
     return counts
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from([-1, 1, 2, 5, 17, 40]), min_size=1, max_size=3),
@@ -135,6 +136,7 @@ def test_means_are_unbiased_with_copies_of_neighbours() -> None:
     assert abs(means.mean() - values[neighbours].mean()) < 4 * error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("layer_dependency", "expected"), [(False, 1 / 4), (True, 1 / 3)])
 def test_means_over_two_hops(layer_dependency: bool, expected: float) -> None:
     """Hops with separate numbers are unbiased; hops with the same numbers are not.
@@ -171,6 +173,7 @@ def variances(
     return np.mean(found, axis=1).var(), np.var(found, axis=0).mean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_vertices", "degree", "batch_size", "expected", "of_one"),
     [
@@ -198,6 +201,7 @@ def test_the_variance_of_a_mean_over_a_mini_batch(
     assert labor[1] / uniform[1] == pytest.approx(of_one, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_parts", [2, 5, 37])
 @pytest.mark.parametrize("layer_dependency", [False, True])
 def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, layer_dependency) -> None:

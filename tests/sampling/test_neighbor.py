@@ -198,6 +198,7 @@ def test_threads_and_callers_make_no_difference(random_graph: Make) -> None:
     assert not same(other.sample(seeds, 5), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_replacement", [False, True])
 @pytest.mark.parametrize("num_parts", [2, 5, 37])
 def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_replacement) -> None:
@@ -341,6 +342,7 @@ def test_sets_of_neighbours_are_drawn_one_after_the_other(weights: Any, fanout: 
     assert 1e-4 < stats.chisquare(*table).pvalue < 1 - 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("skewed", [False, True])
 def test_many_neighbours_are_drawn_as_by_exponential_times(skewed: bool) -> None:
     """Of 5,000 neighbours, in classes of weight, as many are drawn as by a slow reference."""

@@ -28,6 +28,7 @@ def seeds_of(order: ShuffledOrder, epoch: int) -> list[np.ndarray]:
     return [step.seeds for step in order.epoch(epoch)]
 
 
+@pytest.mark.long
 @given(st.integers(1, 200), st.integers(1, 70), st.integers(0, 2**63 - 1), st.integers(0, 1000))
 def test_every_vertex_is_a_seed_once_in_every_epoch(size, batch_size, seed, epoch) -> None:
     vertices = np.arange(size, dtype=np.int32) * 3

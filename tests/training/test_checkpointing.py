@@ -60,6 +60,7 @@ def learnt(result: TrainResult) -> list[Any]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overrides", [(), NORM, ("runtime.patience=1", *NORM)])
 def test_a_run_goes_on_from_every_step(run, observer, tmp_path, kept, overrides) -> None:
     known = run(tmp_path / "whole", *overrides, ALWAYS)
@@ -79,6 +80,7 @@ def test_a_run_goes_on_from_every_step(run, observer, tmp_path, kept, overrides)
         assert started.steps_done == step
 
 
+@pytest.mark.long
 def test_seconds_of_an_epoch_are_counted_on(run: Any, tmp_path: Path, kept: Any) -> None:
     run(tmp_path / "whole", "epochs=1", ALWAYS)
     content = load_checkpoint(kept[3] / LAST)
@@ -91,6 +93,7 @@ def test_seconds_of_an_epoch_are_counted_on(run: Any, tmp_path: Path, kept: Any)
     assert record.devices[0].batch_share == 1.0
 
 
+@pytest.mark.long
 def test_other_devices_go_on_inside_an_epoch(run: Any, tmp_path: Path, kept: Any) -> None:
     every = (*NORM, ALWAYS, "runtime.drm=false", "epochs=2")
     known = run(tmp_path / "whole", *every)
@@ -103,6 +106,7 @@ def test_other_devices_go_on_inside_an_epoch(run: Any, tmp_path: Path, kept: Any
     assert (device.kind, device.batch_share) == ("emulated", 1.0)
 
 
+@pytest.mark.long
 def test_parts_of_other_workers_are_refused(run: Any, tmp_path: Path, kept: Any) -> None:
     run(tmp_path / "whole", "epochs=1", ALWAYS, *NORM)
     whole = load_checkpoint(kept[3] / LAST)
@@ -204,6 +208,7 @@ def test_workers_go_on_from_every_step(trained_together: Any, tmp_path: Path, pl
         assert any(known["decisions"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every_s", ["null", "1e6"])
 def test_an_epoch_is_recorded_once_the_run_can_be_resumed(
     run: Any, tmp_path: Path, every_s: str

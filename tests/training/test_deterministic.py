@@ -64,6 +64,7 @@ def test_clock_and_resuming_change_nothing(trained_together: Any, tmp_path: Path
 ALONE = ("runtime.prefetch=two_stage", "num_threads=5", "runtime.deterministic=true")
 
 
+@pytest.mark.long
 def test_decisions_do_not_follow_what_the_clock_says(run, observer, tmp_path, monkeypatch) -> None:
     """Threads of one device move between its stages, by counted work."""
     found = []
@@ -90,6 +91,7 @@ def test_decisions_do_not_follow_what_the_clock_says(run, observer, tmp_path, mo
     assert max(seconds) > 10  # what is reported was measured
 
 
+@pytest.mark.long
 def test_options_that_plans_follow_from_stay(run, tmp_path, caplog) -> None:
     with caplog.at_level("INFO"):
         run(tmp_path, *ALONE, "epochs=1")

@@ -73,6 +73,7 @@ def most_in_use(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prefetch", ["one_stage", "two_stage"])
 def test_mini_batches_wait_for_memory(settings, losses, most_in_use, prefetch) -> None:
     """There is room for two at once, and four may be prepared ahead."""
@@ -87,6 +88,7 @@ def test_mini_batches_wait_for_memory(settings, losses, most_in_use, prefetch) -
     assert resident + 2 * min(found) <= most_in_use["small"] <= memory_bytes
 
 
+@pytest.mark.long
 def test_mini_batches_larger_than_the_one_that_was_measured(settings, losses, most_in_use) -> None:
     """The first one fits, and so the run begins; others do not, and are trained in parts."""
     options = (*AHEAD, "runtime.prefetch=two_stage")
@@ -99,6 +101,7 @@ def test_mini_batches_larger_than_the_one_that_was_measured(settings, losses, mo
     assert most_in_use["small"] <= memory_bytes
 
 
+@pytest.mark.long
 def test_a_mini_batch_that_no_device_holds_is_refused_before_the_first_step(
     settings: Settings, run: Any, losses: Any, observer: Any, tmp_path: Path
 ) -> None:
@@ -119,6 +122,7 @@ PARTS = (
 )
 
 
+@pytest.mark.long
 def test_parts_train_within_a_memory_that_is_short(launched: Any, tmp_path: Path) -> None:
     """Its fifth mini-batch was found not to fit, and reported so in its turn: in epoch 2."""
     ample = launched(tmp_path / "ample", *PARTS, *AHEAD, plan_of("cpu", device()))

@@ -103,6 +103,7 @@ def test_a_module_of_a_user(launched, tmp_path, store) -> None:
     assert many.losses == pytest.approx(one.losses, rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "message"),
     [

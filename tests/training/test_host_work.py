@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.null_device import OUTCOME, plan
 from losses import Losses
 
@@ -34,6 +35,7 @@ class Counting(Losses):
         sys.setprofile(self._called)
 
 
+@pytest.mark.long
 def test_a_step_that_the_device_owns_takes_few_calls(run: Any, tmp_path: Path) -> None:
     counting = Counting()
     try:

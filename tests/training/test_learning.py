@@ -24,6 +24,7 @@ def numbers(settings: Any) -> InMemory:
     return InMemory(graph=replace(graph, labels=labels, num_classes=2, metric="accuracy"))
 
 
+@pytest.mark.long
 def test_numbers_are_learnt_and_low_errors_are_best(run: Any, numbers: Any, tmp_path: Path) -> None:
     how = (
         *("metrics=[rmse,mae]", "epochs=30", "model.dropout=0", "optimizer.lr=0.02"),
@@ -46,6 +47,7 @@ def test_patience_waits_for_a_lower_error(run: Any, numbers: Any, tmp_path: Path
     assert errors[0] > errors[1]
 
 
+@pytest.mark.long
 def test_accumulated_mini_batches_are_as_good_as_one(run: Any, tmp_path: Path) -> None:
     """With all neighbours and no dropout nothing is drawn: two halves make the same update."""
     exact = ("sampler.fanouts=[-1,-1]", "model.dropout=0", "optimizer=sgd", "epochs=2")
@@ -57,6 +59,7 @@ def test_accumulated_mini_batches_are_as_good_as_one(run: Any, tmp_path: Path) -
     torch.testing.assert_close(weights(two), weights(one), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.long
 def test_accumulation_and_warm_up_go_on_where_a_run_stopped(run: Any, tmp_path: Path) -> None:
     how = (
         *("runtime.accumulate=4", "optimizer=adamw", "optimizer.warmup_epochs=3"),

@@ -130,6 +130,7 @@ def test_without_a_gpu_nothing_is_shared(config: RunConfig) -> None:
     assert share_graph(config, make_artifacts(config)) == ([], [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("features", ["degrees", "projections"])
 @pytest.mark.parametrize("launched_first", [True, False])
 def test_rows_that_are_made_know_no_edge_that_is_held_out(
@@ -157,6 +158,7 @@ def test_rows_that_are_made_know_no_edge_that_is_held_out(
         assert np.allclose(np.expm1(task.graph.features[:, 0]), in_degrees, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("features", ["degrees", "projections"])
 def test_weights_of_rows_made_of_all_edges_are_refused(
     settings: Any, tmp_path: Path, features: str

@@ -86,6 +86,7 @@ def test_two_of_them_sum_gradients_by_their_own_library(launched: Any, tmp_path:
     assert run.losses == pytest.approx(known.losses, rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plan", [ALONE, HYBRID])
 def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole: Any, plan: str) -> None:
     split = f"device_plan.split={[40, 24] if 'cpu' in plan else [BATCH]}"

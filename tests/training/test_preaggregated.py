@@ -42,6 +42,7 @@ def check_same(left: Path, right: Path, *results: TrainResult) -> None:
 BFLOAT16 = ("sampler=full", "sampler.fanouts=[-1,-1]", "runtime.compute_dtype=bfloat16")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "how"),
     [
@@ -68,6 +69,7 @@ def test_one_process(run: Any, tmp_path: Path, model: str, how: Any) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "devices"), [("gcn", "cpu_x2"), ("sage", "emulated")])
 def test_worker_processes(launched: Any, tmp_path: Path, model: str, devices: str) -> None:
     common = (*FIXED, f"model={model}", "sampler.fanouts=[5,-1]", *DEVICES[devices])
@@ -87,6 +89,7 @@ def test_worker_processes(launched: Any, tmp_path: Path, model: str, devices: st
             assert mine["traffic"]["rows"]["link_bytes"] == other["traffic"]["rows"]["link_bytes"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["host", "preaggregated"])
 def test_a_run_goes_on_under_the_other_setting(run: Any, tmp_path: Path, first: str) -> None:
     (then,) = {"host", "preaggregated"} - {first}
@@ -98,6 +101,7 @@ def test_a_run_goes_on_under_the_other_setting(run: Any, tmp_path: Path, first: 
     check_same(whole, part, known, found)
 
 
+@pytest.mark.long
 def test_a_run_is_evaluated_on_the_graphs_features(run: Any, options: Any, tmp_path: Path) -> None:
     how = (*FIXED, "sampler.fanouts=[5,-1]", READY)
     result = run(tmp_path / "ready", *how)

@@ -44,6 +44,7 @@ def graphs(options: Any, tmp_path: Path) -> Any:
     return stored
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dtype", "how"),
     [
@@ -71,6 +72,7 @@ def test_a_run_learns_what_decoded_rows_teach(
     assert lossy.test_metric == plain.test_metric
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_accuracy_and_what_follows_a_run(
     run: Any, options: Any, tmp_path: Path, dtype: str

@@ -23,6 +23,7 @@ SMALL, COMPUTATION = api.gnn_parameters(2, 8), api.gnn_computation("GCN")
 NO_LAYER = api.gnn_computation("customize", torch.nn.Linear)
 
 
+@pytest.mark.long
 def test_an_architecture_with_the_defaults_of_its_file() -> None:
     parameters = api.gnn_parameters(L=3, hidden=[16, 16])
     known = {"GCN": GCN, "GraphSAGE": GraphSAGE, "GAT": GAT, "GIN": GIN}
@@ -42,6 +43,7 @@ class Update(str, Enum):
     SGD = "sgd"
 
 
+@pytest.mark.long
 def test_options_are_scalars_of_numpy_and_texts_of_an_enumeration() -> None:
     """As a grid of a program has them."""
     count, rate = np.int64(3), np.logspace(-1, -2, 2)[1]
@@ -81,6 +83,7 @@ def test_devices() -> None:
     assert platform.split == [4, 60]
 
 
+@pytest.mark.long
 def test_partitions_and_features() -> None:
     partition: Any = api.graph_partition("hash", num_parts=2)
     assert partition.config == Hash(num_parts=2)
@@ -98,6 +101,7 @@ def test_partitions_and_features() -> None:
     assert own.values == {"_target_": "held_rows.HoldEvenVertices"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "given", "message"),
     [

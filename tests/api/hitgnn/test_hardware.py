@@ -45,6 +45,7 @@ def test_links_share_the_hosts_memory() -> None:
     assert platform(2).boards[1].link_bandwidth == 16e9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -97,6 +98,7 @@ def designed(tmp_path_factory: pytest.TempPathFactory) -> tuple[api.Bitstream, a
     return (*made, folder)
 
 
+@pytest.mark.long
 def test_a_design_is_written_for_vitis_and_the_host(designed) -> None:
     bitstream, runtime, folder = designed
     assert read_design(folder) == bitstream.design
@@ -108,6 +110,7 @@ def test_a_design_is_written_for_vitis_and_the_host(designed) -> None:
     api.init(bitstream)
 
 
+@pytest.mark.long
 def test_a_design_is_not_replaced(designed) -> None:
     *_, folder = designed
     with pytest.raises(

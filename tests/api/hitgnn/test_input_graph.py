@@ -26,6 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+@pytest.mark.long
 def test_a_graph_in_memory_has_one_store(graph: Graph, home: Path) -> None:
     first, again = (as_dataset(each).config.store for each in (graph, replace(graph)))
     assert first == again
@@ -39,6 +40,7 @@ def test_a_graph_in_memory_has_one_store(graph: Graph, home: Path) -> None:
     assert len(list((home / "graphs").iterdir())) == 4
 
 
+@pytest.mark.long
 def test_a_store_is_taken_as_it_is(graph: Graph, home: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     graph.save(store)
@@ -52,6 +54,7 @@ def test_a_store_is_taken_as_it_is(graph: Graph, home: Path, tmp_path: Path) -> 
     assert other.test_idx.tolist() == [1, 3]
 
 
+@pytest.mark.long
 def test_graphs_of_other_libraries(graph: Graph) -> None:
     data = pytest.importorskip("torch_geometric.data", reason="torch_geometric is not installed")
     dst = np.repeat(np.arange(4), np.diff(graph.indptr))
@@ -73,6 +76,7 @@ def test_graphs_of_other_libraries(graph: Graph) -> None:
     assert as_dataset(other).config.store == as_dataset(given).config.store
 
 
+@pytest.mark.long
 def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
     for given in (np.zeros(3), None, 5, {"x": 1}):
         with pytest.raises(ConfigError, match=r"graph=.*expected a gnnscale\.Graph"):
@@ -143,6 +147,7 @@ def test_a_graph_to_predict_is_not_warned_of(caplog: pytest.LogCaptureFixture) -
     assert "feature 1 reaches 1e+06, and most only 1" in caplog.text
 
 
+@pytest.mark.long
 def test_what_edges_carry_decides_the_store() -> None:
     ends, rows = (np.array([0, 1, 2]), np.array([1, 2, 0])), np.ones((3, 2), np.float32)
     data = {"edge_features": [1, 2, 3], "edge_labels": [0, 1, 1], "edge_split": ([0], [1], [2])}

@@ -218,6 +218,7 @@ def test_a_loop_that_breaks_off_leaves_no_thread(graph: Graph) -> None:
     assert len(list(loader)) == 30
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_batch_is_gone_when_the_loop_lets_go_of_it(graph: Graph, num_workers: int) -> None:
     """Whoever makes the next one then finds its memory."""
@@ -421,6 +422,7 @@ def test_a_missing_library_is_named(graph, monkeypatch, name, library, shown) ->
         NeighborLoader(graph, [2], output_format=name)
 
 
+@pytest.mark.long
 def test_importing_the_package_does_not_import_torch() -> None:
     code = (
         "import sys, gnnscale; print('torch' in sys.modules); "

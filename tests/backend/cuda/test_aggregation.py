@@ -39,6 +39,7 @@ blocks = st.builds(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     block=blocks,

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from gnnscale.nn.device_block import Activation
 from gnnscale.sampling import Block
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     count=st.integers(0, 9),

@@ -76,6 +76,7 @@ def layer_of(kind: Any) -> GraphLayer:
 KINDS = [GATLayer, GATv2Layer, Gathering, OfBothEnds, Means, Maxima]
 
 
+@pytest.mark.long
 @settings(max_examples=24, deadline=None)
 @given(block=blocks, kind=st.sampled_from(KINDS))
 def test_a_layer_computes_what_the_host_does(block: Block, kind: Any) -> None:

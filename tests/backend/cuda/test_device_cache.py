@@ -72,6 +72,7 @@ def clique(graph: Graph, num_members: int, **sizes: int) -> list[ResidentCache]:
     return made
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(
     num_members=st.integers(1, 4),
@@ -120,6 +121,7 @@ SAMPLINGS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_samples_are_the_native_samplers_and_lists_are_counted(sampling: Any, wide: bool) -> None:

@@ -53,6 +53,7 @@ def checked(environment: dict[str, str], cases: list[Any]) -> list[str]:
     return ran.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_what_is_missing_is_one_line(driver: dict[str, str]) -> None:
     lines = checked(driver, [case[:-1] for case in CASES])
     for line, (*_, words) in zip(lines, CASES, strict=True):
@@ -62,6 +63,7 @@ def test_what_is_missing_is_one_line(driver: dict[str, str]) -> None:
     assert not Path(driver["GNNSCALE_TEST_CUDA_LOG"]).exists()
 
 
+@pytest.mark.long
 def test_without_a_driver(driver: dict[str, str]) -> None:
     (line,) = checked(driver | {"LD_LIBRARY_PATH": ""}, [CASES[0][:-1]])
     assert line == (

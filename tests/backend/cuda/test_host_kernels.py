@@ -56,6 +56,7 @@ def opened(root: Path, tmp_path_factory: Any) -> Iterator[host.HostKernels]:
         yield host.HostKernels(num_threads=2)
 
 
+@pytest.mark.long
 def test_a_kernel_runs_by_its_name(opened: host.HostKernels) -> None:
     assert opened.names == ("scale", "fail")
     numbers = torch.arange(1000, dtype=torch.float32)
@@ -78,6 +79,7 @@ def test_a_launch_that_cannot_be(opened: Any, name: str, arguments: Any, message
         opened.launch(name, *arguments, grid=1, block=64)
 
 
+@pytest.mark.long
 def test_the_library_is_kept_and_found_again(root: Path, monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     monkeypatch.setattr(kernels, "sources", lambda: root)
@@ -109,6 +111,7 @@ def test_one_compiles_while_others_wait(root: Path, monkeypatch: Any, tmp_path: 
     assert set(found) == {found[0]}
 
 
+@pytest.mark.long
 def test_what_the_compiler_refuses_is_one_line(root: Path, monkeypatch, tmp_path: Path) -> None:
     broken = tmp_path / "cuda"
     broken.mkdir()

@@ -34,6 +34,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "_CHUNK_EDGES", 200)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "config",
     [

@@ -40,6 +40,7 @@ def scale(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_kernels_compile_without_spills(file: Path, architecture: str) -> None:
@@ -57,6 +58,7 @@ def test_every_kernel_is_on_the_host_too() -> None:
     assert sorted(entries) == sorted(HostKernels().names)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["compute_80", "compute_90"])
 def test_rows_are_read_by_128_bits(architecture: str) -> None:
     (gather,) = (file for file in FILES if file.stem == "gather")
@@ -79,6 +81,7 @@ def by_kernel(stem: str, architecture: str) -> dict[str, str]:
     return {text[: text.index("(")]: text for text in texts}
 
 
+@pytest.mark.long
 def test_aggregated_rows_are_read_by_128_bits_and_written_so() -> None:
     texts = by_kernel("aggregate", "compute_90")
     text = texts["aggregate_4_4"]
@@ -87,6 +90,7 @@ def test_aggregated_rows_are_read_by_128_bits_and_written_so() -> None:
     assert "ld.global.v2.u32" in texts["aggregate_2_4"]  # four columns of two bytes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stem", ["aggregate", "attention", "coefficients", "activation"])
 def test_products_and_sums_are_rounded_one_by_one(stem: str) -> None:
     for name, text in by_kernel(stem, "compute_90").items():

@@ -29,6 +29,7 @@ from gnnscale.data import Planetoid
 from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(
     shape=shapes,
@@ -105,6 +106,7 @@ def test_a_real_graph(test_data: Path, sampling: Sampling) -> None:
     check(graph, sampling, num_seeds=64, kernels=HostKernels(num_threads=2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sampling",
     [

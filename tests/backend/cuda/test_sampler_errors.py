@@ -75,6 +75,7 @@ def assert_same_outcome(graph: Graph, sampling: Sampling, seeds: np.ndarray) -> 
     return expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(
     ("seeds", "message"),
@@ -91,6 +92,7 @@ def test_seeds_that_are_refused(sampling: Sampling, seeds: list[int], message: s
     assert found == ("ValueError", message)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @settings(max_examples=12)
 @given(
@@ -108,6 +110,7 @@ def test_neighbours_that_are_no_vertices(
     assert_same_outcome(graph, sampling, draw.permutation(40)[:8])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @settings(max_examples=12)
 @given(num_damaged=st.integers(1, 10), rng=st.integers(0, 1000))

@@ -22,6 +22,7 @@ from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 from gnnscale.sampling.edge_batches import without_edges
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(shape=shapes, counts=fanouts, replace=st.booleans(), num_seeds=st.integers(0, 10))
 @example(
@@ -56,6 +57,7 @@ def test_equal_times_are_picked_in_order() -> None:
     check(graph, WeightedSampling(fanouts=[11]), num_seeds=9)
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(
     shape=shapes,
@@ -69,6 +71,7 @@ def test_layers(shape: Shape, sizes: list[int], num_seeds: int) -> None:
     check(shape.graph(), LayerSampling(layer_sizes=sizes), num_seeds=num_seeds)
 
 
+@pytest.mark.long
 @settings(max_examples=15)
 @given(
     shape=shapes,

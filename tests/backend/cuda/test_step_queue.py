@@ -192,11 +192,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_recorded_gives_the_same_bits(train: Any, kind: str) -> None:
     assert same(train(**KINDS[kind]), train(**KINDS[kind], captures=False))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [GCN, GIN, GAT])
 def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
     model = train.new(kind, norm="layer")
@@ -220,6 +222,7 @@ def test_without_recordings_none_is_made(train: Any) -> None:
     train(captures=False, watched=look)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("late", [0, 2, 4])
 def test_a_step_that_finds_no_room_is_done_again(
@@ -278,6 +281,7 @@ def test_rows_that_follow_the_batches_change_no_bit(
     assert same(train(**options, follows=match, captures=False), known)
 
 
+@pytest.mark.long
 def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(
     train: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

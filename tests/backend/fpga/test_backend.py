@@ -80,6 +80,7 @@ def gradients(backend: Backend, model: GNN) -> list[torch.Tensor]:
     return into
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
     "config", [GCN(hidden=16), GraphSAGE(hidden=16), GIN(hidden=16, dropout=0)]
@@ -101,6 +102,7 @@ def test_answers_are_the_processors(backend, opened, graph, config, fused) -> No
             torch.testing.assert_close(gradient, parameter.grad, rtol=0, atol=atol)
 
 
+@pytest.mark.long
 def test_what_a_step_tells(opened: Open, batch: MiniBatch) -> None:
     found = opened(link_bandwidth=1e6, link_latency_s=0.5, link_request_bytes=128)
     inputs = found.load(batch)
@@ -127,6 +129,7 @@ def test_what_a_step_tells(opened: Open, batch: MiniBatch) -> None:
     assert found.device.figures == "csim"
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_the_card_owns_its_weights(opened: Open, batch: MiniBatch, model: GNN) -> None:
     found = opened(model)
@@ -146,12 +149,14 @@ def test_the_card_owns_its_weights(opened: Open, batch: MiniBatch, model: GNN) -
     assert all(each.grad is None for each in model.parameters())
 
 
+@pytest.mark.long
 def test_without_weights_nothing_is_computed(opened: Open, batch: MiniBatch) -> None:
     found = opened(loaded=False)
     with pytest.raises(DeviceError, match=r"^card: board 9 .*weights of compute unit 0"):
         found.propagate(sent(found, batch), 1.0)
 
 
+@pytest.mark.long
 def test_a_step_without_seeds_has_no_gradient(opened: Open, batch: MiniBatch, model: GNN) -> None:
     found = opened(model)
     # Whoever has no mini-batch at all is asked, too.
@@ -165,6 +170,7 @@ def test_a_step_without_seeds_has_no_gradient(opened: Open, batch: MiniBatch, mo
     assert not any(each.any() for each in gradients(found, model))
 
 
+@pytest.mark.long
 def test_gradients_may_be_asked_for_first(opened: Open, batch: MiniBatch, model: GNN) -> None:
     found = opened(model)
     wanted = propagated(found, batch)
@@ -176,6 +182,7 @@ def test_gradients_may_be_asked_for_first(opened: Open, batch: MiniBatch, model:
     assert found.finish(arrived).loss == wanted.loss
 
 
+@pytest.mark.long
 def test_mini_batches_are_sent_while_others_are_computed(opened: Open) -> None:
     found = opened()
     batches = [found.sample(np.arange(step, 300, 7), step) for step in range(12)]
@@ -201,6 +208,7 @@ def test_mini_batches_are_sent_while_others_are_computed(opened: Open) -> None:
     assert len(slots) <= 5
 
 
+@pytest.mark.long
 def test_threads_are_the_hosts(opened: Open, batch: MiniBatch) -> None:
     found = opened()
     one = propagated(found, batch).loss
@@ -210,6 +218,7 @@ def test_threads_are_the_hosts(opened: Open, batch: MiniBatch) -> None:
     assert propagated(found, batch).loss == one
 
 
+@pytest.mark.long
 def test_memory_is_refused_beyond_the_budget_and_given_back(opened: Open, batch: MiniBatch) -> None:
     model = 2 * 4 * opened()._weights.num_bytes
     one = sent(opened(), batch).num_bytes
@@ -229,6 +238,7 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(opened: Open, batch:
         opened(memory_bytes=model - 1)
 
 
+@pytest.mark.long
 def test_a_full_bank_leaves_nothing_behind(opened, batch, monkeypatch) -> None:
     """It is tried again once another mini-batch is done."""
     model = 2 * 4 * opened()._weights.num_bytes
@@ -246,6 +256,7 @@ def test_a_full_bank_leaves_nothing_behind(opened, batch, monkeypatch) -> None:
     assert propagated(found, batch).loss > 0
 
 
+@pytest.mark.long
 def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch) -> None:
     found = opened()
     inputs = found.load(batch)
@@ -262,6 +273,7 @@ def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch) -> 
         found.transfer(batch, inputs)
 
 
+@pytest.mark.long
 def test_a_closed_card_is_free(opened: Open, batch: MiniBatch) -> None:
     found = opened()
     found.propagate(sent(found, batch), 1.0)
@@ -270,6 +282,7 @@ def test_a_closed_card_is_free(opened: Open, batch: MiniBatch) -> None:
     assert propagated(opened(), batch).loss > 0
 
 
+@pytest.mark.long
 def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
     found = opened(timeout_s=1e-6)
     # However fast this machine is, the card is still at it.
@@ -278,6 +291,7 @@ def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
         propagated(found, batch)
 
 
+@pytest.mark.long
 def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> None:
     """The kernels in place of a bitstream, and the simulated card's module in place of pyxrt."""
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
@@ -296,6 +310,7 @@ def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> Non
             propagated(other, batch)
 
 
+@pytest.mark.long
 def test_a_bitstream_of_something_else(opened, bitstream, batch, monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
     found = opened(bitstream=str(bitstream))

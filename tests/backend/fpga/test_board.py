@@ -74,6 +74,7 @@ def ready(opened: Open) -> Open:
     return open_it
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", [xrt, without_contexts()])
 def test_steps_by_hand(opened: Open, module: Any) -> None:
     board = opened(module=module)
@@ -90,6 +91,7 @@ def test_steps_by_hand(opened: Open, module: Any) -> None:
     assert board.gradients(1).tolist() == [14.5, 27.5]
 
 
+@pytest.mark.long
 @given(st.lists(st.lists(st.integers(0, 2**20), min_size=1, max_size=3000), max_size=6))
 def test_buffers_grow_and_are_used_again(growing: OpenBoard, batches: list[list[int]]) -> None:
     growing.send_weights(np.zeros(1, np.float32))
@@ -186,6 +188,7 @@ def test_a_kernel_that_fails(ready: Open) -> None:
     run(board, 1, 1)
 
 
+@pytest.mark.long
 def test_a_card_tells_only_its_state(ready: Open, clock: Any) -> None:
     class State(IntEnum):
         running = 3
@@ -229,6 +232,7 @@ def test_what_cannot_be_opened(opened: Open, tmp_path: Path) -> None:
             opened(**options)
 
 
+@pytest.mark.long
 def test_what_cannot_be_asked(opened: Open) -> None:
     board = opened()
     asked: dict[str, Callable[[], Any]] = {
@@ -246,6 +250,7 @@ def test_what_cannot_be_asked(opened: Open) -> None:
             ask()
 
 
+@pytest.mark.long
 def test_scalars_that_do_not_fit_are_refused(ready: Open) -> None:
     board = ready()
     with pytest.raises(BoardError, match=r"starting compute unit 0: argument 8 \(scale\) is 2147"):
@@ -267,6 +272,7 @@ def test_arrays_of_any_form_are_sent(ready: Open) -> None:
     assert board.send(0, 0, WORD, WORD, np.empty(0, np.float32)) == 8
 
 
+@pytest.mark.long
 def test_a_closed_board_frees_its_memory(opened: Open) -> None:
     board = opened(index=3)
     board.allocate(0, "gradients", 1 << 20)
@@ -277,6 +283,7 @@ def test_a_closed_board_frees_its_memory(opened: Open) -> None:
     opened(index=3).allocate(0, "gradients", 1 << 20)
 
 
+@pytest.mark.long
 def test_closing_waits_for_runs(ready: Open, gate: Callable[[], None]) -> None:
     board = ready()
     board.start(0, 0, [1, 1, HOLD])

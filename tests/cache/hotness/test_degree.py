@@ -58,6 +58,7 @@ def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np
     return rank
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damping", [0.5, 0.85, 1.0])
 def test_ranks_are_those_of_the_dense_iteration(random_graph: Make, damping: float) -> None:
     graph, train = random_graph(), [3, 50, 200]

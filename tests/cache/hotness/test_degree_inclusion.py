@@ -38,6 +38,7 @@ def tree(num_children: list[int]) -> list[list[int]]:
     return lists
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("fanouts", [[2, 2, 1], [-1, 1, 2], [5, 3, 1]])
 def test_probabilities_on_trees_are_those_of_sampling(graph_of, fanouts, replace) -> None:

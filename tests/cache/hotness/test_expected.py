@@ -131,6 +131,7 @@ def test_more_is_drawn_of_small_graphs(
     assert found == (range(1, last_epoch + 1), num_steps)
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_a_run_that_is_drawn_as_a_whole_is_known(tasks: Make, data: st.DataObject) -> None:
     """Each epoch is counted as if it had as many reads as the first one."""

@@ -105,6 +105,7 @@ def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
     )
 
 
+@pytest.mark.long
 @given(costs(), st.lists(st.floats(0, 1), min_size=2))
 def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[float]) -> None:
     points = [cost.point(alpha) for alpha in (0, *sorted(alphas), 1)]
@@ -159,6 +160,7 @@ def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
     assert float(price_with(cost, found)) == pytest.approx(float(best), abs=1e-9)
 
 
+@pytest.mark.long
 @given(costs(equal=True))
 def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCost) -> None:
     transactions = float(price_with(cost, best_num_lists(cost))) / 64

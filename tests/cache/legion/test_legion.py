@@ -102,6 +102,7 @@ def test_a_hub_does_not_keep_others_out(graph_of: Make, make_task: Make, reading
     assert plan.curve[100].n_t == 12
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(data=st.data(), alpha=st.none() | st.floats(0, 1))
 def test_what_is_predicted_is_what_is_kept(tasks, data, alpha) -> None:
@@ -168,6 +169,7 @@ def test_caches_come_in_the_order_of_positions(two: Make) -> None:
     assert plans[0].of(1).features.tolist() == plans[1].of(1).features.tolist()
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(data=st.data())
 def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) -> None:
@@ -186,6 +188,7 @@ def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) ->
         assert link_price(task, plan) == pytest.approx(float(price))
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(data=st.data())
 def test_a_clique_keeps_what_its_memory_holds_and_nothing_twice(tasks, data) -> None:
@@ -245,6 +248,7 @@ def test_empty_lists_are_read_and_may_be_kept(graph_of: Make, make_task: Make) -
     assert plan.predicted[0].transactions == 2 + 5  # and the five rows
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(data=st.data())
 def test_transactions_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:

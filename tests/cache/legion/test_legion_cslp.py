@@ -67,6 +67,7 @@ def test_a_list_larger_than_each_memory_lets_others_pass(two, budgets, lists) ->
     assert candidates(with_budgets(two, *budgets), [0, 1], two.presampled).lists.tolist() == lists
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(data=st.data(), counted=st.booleans())
 def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> None:

@@ -98,6 +98,7 @@ DTYPES = st.sampled_from(["int16", "int32", "int64", "uint8", "float32"])
 SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=3)
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(DTYPES, SHAPES), max_size=4))
 def test_any_shapes(tmp_path_factory: pytest.TempPathFactory, shapes: list[Any]) -> None:
     generator = np.random.default_rng(0)
@@ -187,6 +188,7 @@ def test_a_header_that_moves_the_elements(bag: Path) -> None:
     assert "its header has an odd size" in refused(bag)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ids.npy", "table.npy"])
 def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path, name: str) -> None:
     whole = (bag / name).read_bytes()

@@ -15,6 +15,7 @@ def test_options_and_those_of_hydra_are_apart() -> None:
     assert own.hydra.run.dir.startswith("outputs/train/2")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("asked", "found"), [("a/${seed}", "a/7"), ("b\\'c d", "b\\'c d"), ("${model.hidden}", "9")]
 )

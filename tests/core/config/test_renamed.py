@@ -15,6 +15,7 @@ from gnnscale.core.config import renamed
 RELEASE = Path(__file__).parent / "release_0_2"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stored", sorted(renamed._CURRENT))
 def test_a_stored_path_names_a_class_that_is_stored_by_it(stored: str) -> None:
     module, _, name = renamed.current_path(stored).rpartition(".")

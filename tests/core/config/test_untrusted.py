@@ -350,6 +350,7 @@ def test_the_options_of_all_groups_are_looked_at() -> None:
     assert len(known) > 80
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", sorted(TEXTS))
 def test_every_text_is_declared_or_one_of_some_choices(option: str) -> None:
     """Declare a new option with ``names``, or let it refuse what is none of its choices."""
@@ -460,6 +461,7 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
 CODE_OF_GROUPS = tuple(f"{group}._target_" for group in user_code.GROUPS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", sorted({*NAMING, *CODE_OF_GROUPS} - {"resume"}))
 def test_no_option_is_followed(
     option: str, home: Path, run: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
@@ -491,6 +493,7 @@ def test_no_option_is_followed(
         watch(outside, lambda: load_run(run))
 
 
+@pytest.mark.long
 def test_code_of_a_part_that_takes_none(home: Path, run: Path, watch: Watch) -> None:
     """Neither what is used after training, nor what is not, imports it."""
     (run / "link").unlink()

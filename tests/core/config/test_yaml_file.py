@@ -56,6 +56,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(values=st.dictionaries(st.sampled_from(["a", "seed", "on"]), PLAIN, max_size=3))
 def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
     try:

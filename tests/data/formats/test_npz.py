@@ -120,6 +120,7 @@ def test_zeros_that_unpack_to_too_much(tmp_path):
             read(npz)
 
 
+@pytest.mark.long
 def test_labels_that_are_nearly_all_unknown(tmp_path):
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.zeros((17 << 20, 1), np.float32))

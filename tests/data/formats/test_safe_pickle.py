@@ -43,11 +43,13 @@ _VALUES = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(_VALUES, st.sampled_from(PROTOCOLS))
 def test_plain_data_is_what_pickle_says(value, protocol):
     assert parse(pickle.dumps(value, protocol)) == value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("dtype", ["<i4", ">i8", "<f8", ">f4", "f2", "u1", "?", "<u8"])
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -251,6 +253,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("data", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_what_is_refused(data, message):
     assert message in refused(data)

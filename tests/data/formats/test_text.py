@@ -53,6 +53,7 @@ def test_blanks_and_tabs_of_bad_text(content, message):
         columns(content, delimiter=" ")
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 9)), min_size=1))
 def test_small_blocks_give_the_same(rows):
     content = "".join(f"{a},{b}\n" for a, b in rows).encode()
@@ -112,6 +113,7 @@ def test_damaged_gzip(packed, damage):
             read()
 
 
+@pytest.mark.long
 def test_gzip_bombs(packed):
     path = packed(b"0,0\n" * (20 << 20))
     with pytest.raises(GraphError, match=r"x.csv.gz: unpacks to over \d+ bytes, too many"):

@@ -353,6 +353,7 @@ BAD_INPUT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("changes", "message"), BAD_INPUT)
 @pytest.mark.parametrize("form", ["folder", "npz"])
 def test_bad_input(tmp_path: Path, changes: dict[str, Any], message: str, form: str) -> None:
@@ -415,6 +416,7 @@ def test_by_hand_arrays_needs() -> None:
     assert replace(NEEDS, **wide).memory - NEEDS.memory == (8 + 36) * 100_000 + 4 * 12 * 60_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory_bytes", [5_000_000, 200_000_000], ids=["on disk", "in memory"])
 @pytest.mark.parametrize(("weighted", "width"), [(False, 0), (True, 2)])
 def test_preparing_takes_no_more(tmp_path, weighted, width, memory_bytes) -> None:

@@ -306,6 +306,7 @@ CRAFTED = {
 CASES = [(layout, *case) for layout, cases in CRAFTED.items() for case in cases]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("layout", "file", "content", "message"),
     CASES,
@@ -325,6 +326,7 @@ def test_crafted_members(prepared_in, fails, file, content, message):
     fails(dataset, f"{raw}/toy.zip/toy/{file}", message)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "begin", "piece", "times"),
     [

@@ -44,6 +44,7 @@ def reader_of(sample, raw, place):
     return layout(raw=str(place), store=f"{raw}-{place.name}-store", **sample.options)
 
 
+@pytest.mark.long
 def test_mutated_files(sample, tmp_path, leftovers):
     raw = tmp_path / "stores" / "raw"
     reader = reader_of(sample, tmp_path / "stores" / "it", raw)
@@ -59,6 +60,7 @@ def test_mutated_files(sample, tmp_path, leftovers):
     assert leftovers(reader.store_path()) == ["raw"]
 
 
+@pytest.mark.long
 def test_pipes_are_not_waited_for(sample, tmp_path):
     """A pipe in place of any file of any layout: a line, and never a wait for who writes to it."""
     for number, pipe in enumerate(sample.files):

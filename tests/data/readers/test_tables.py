@@ -580,6 +580,7 @@ def test_features_in_lists(tables, kind, stored):
     assert (graph.feature_dtype, graph.features.tolist()) == (stored, rows)
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(st.data())
 def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factory, data):
@@ -732,6 +733,7 @@ BAD_VERTICES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("vertices", "message"), BAD_VERTICES)
 def test_bad_vertices(tables, vertices, message):
     line = refusal(tables(vertices))
@@ -1035,6 +1037,7 @@ def test_long_names_of_classes(tables):
     assert "classes in column 'label' take over 1048576 bytes, number them" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("column", "message"),
     [

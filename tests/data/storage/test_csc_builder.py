@@ -15,6 +15,7 @@ def spool(path: Path, memory_bytes: int) -> EdgeSpool:
     return EdgeSpool(path, num_vertices=NUM_VERTICES, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("memory_bytes", "on_disk"),
     [(1 << 30, False), (6_000_000, False), (2_000_000, True), (100_000, True)],

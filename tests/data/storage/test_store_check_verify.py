@@ -103,6 +103,7 @@ def test_a_flipped_bit(store, name):
         assert len(found) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "place", "value", "message"),
     [

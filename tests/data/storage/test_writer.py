@@ -163,6 +163,7 @@ def expected_rows(options, edges, weights, num_vertices):
     ]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=60)
 @given(
     edges=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40),
@@ -294,6 +295,7 @@ OPTIONS = st.builds(
 )
 
 
+@pytest.mark.long
 @given(edges=st.lists(st.tuples(VERTEX, VERTEX), max_size=60), cuts=CUTS, options=OPTIONS)
 @settings(max_examples=80, deadline=None)
 def test_topology_equals_scipy(tmp_path_factory, edges, cuts, options):
@@ -309,6 +311,7 @@ def test_topology_equals_scipy(tmp_path_factory, edges, cuts, options):
     assert sorted(file.name for file in path.iterdir()) == ["indices.npy", "indptr.npy"]
 
 
+@pytest.mark.long
 @given(edges=st.lists(st.tuples(VERTEX, VERTEX, WEIGHT), max_size=60), cuts=CUTS, options=OPTIONS)
 @settings(max_examples=80, deadline=None)
 def test_weights_equal_a_dictionary_of_sums(tmp_path_factory, edges, cuts, options):
@@ -343,6 +346,7 @@ def skewed(num_vertices):
     return generator.integers(num_vertices, size=len(dst)), dst
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 500_000, 30_000])
 def test_each_edge_is_sorted_once(tmp_path, monkeypatch, memory_bytes):
     """In four blocks of vertices, some of them cut, and a list longer than what is allowed."""
@@ -384,6 +388,7 @@ def test_edges_leave_the_disk_as_they_are_sorted(tmp_path, monkeypatch):
     assert used[-1] < lists + (1 << 17)
 
 
+@pytest.mark.long
 def test_sorting_that_is_interrupted_leaves_no_edges(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt

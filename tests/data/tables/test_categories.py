@@ -45,6 +45,7 @@ def test_numbers_among_texts() -> None:
     assert mixed_up(["a", "b1", "nan"]) is None
 
 
+@pytest.mark.long
 @given(st.data())
 def test_one_hot_rows_mean_the_same_after_they_are_arranged(data: Any) -> None:
     known = tuple(sorted(data.draw(st.sets(st.sampled_from("abcdefgh"), min_size=1))))

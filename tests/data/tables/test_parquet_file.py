@@ -47,6 +47,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("num_bytes", [64, 16 << 20])
 def test_values_are_those_that_were_written(tmp_path: Path, writer: str, num_bytes: int) -> None:
@@ -159,6 +160,7 @@ print(rows, pyarrow.default_memory_pool().max_memory())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", BOMBS)
 def test_a_small_file_takes_little_memory(tmp_path: Path, case: str) -> None:
     make, options = BOMBS[case]

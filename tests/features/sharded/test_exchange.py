@@ -99,6 +99,7 @@ def test_rows_come_from_the_process_of_the_same_number() -> None:
     assert owners(parts, 2) == [0, 2]
 
 
+@pytest.mark.long
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5), data=st.data())
 def test_every_part_has_an_owner_that_has_it(sizes: list[int], data: st.DataObject) -> None:
     """Machines of any number of processes, whose parts are in any order."""

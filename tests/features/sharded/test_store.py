@@ -4,6 +4,7 @@ import pytest
 from free_ports import free_port
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_processes_exchange_rows_in_lockstep(together: Any) -> None:
     together("check_shared_rows", 3)

@@ -107,6 +107,7 @@ _batches = st.lists(
 )
 
 
+@pytest.mark.long
 @given(
     batches=_batches,
     num_kept=st.integers(0, NUM_ROWS),

@@ -58,6 +58,7 @@ def close(workers: Any) -> None:
 step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, max_size=8, unique=True)
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(
     steps=st.lists(st.tuples(*[st.none() | step_rows] * 3), min_size=1, max_size=10),

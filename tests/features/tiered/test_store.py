@@ -42,6 +42,7 @@ def gathered(store, vertices, dtype=torch.float32):
 step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True)
 
 
+@pytest.mark.long
 @given(
     steps=st.lists(step_rows, min_size=1, max_size=12),
     num_kept=st.integers(0, 8),

@@ -30,6 +30,7 @@ def rows() -> np.ndarray:
     return np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
+@pytest.mark.long
 def test_another_process_reads_and_writes_it_and_may_die() -> None:
     segment = SharedSegment.fill(rows())
     command = [sys.executable, "-c", _READER, str(segment.memory.descriptor)]

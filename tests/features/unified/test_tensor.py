@@ -197,6 +197,7 @@ def gathered(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return gather.gather(ids.contiguous(), torch.tensor([len(ids)])).out
 
 
+@pytest.mark.long
 @given(width=st.integers(1, 40), ids=st.lists(st.integers(-9, 8), max_size=12))
 def test_rows_are_gathered_by_kernels_if_there_are_some(width: int, ids: list[int]) -> None:
     gpu = HostSide(gather=gathered)

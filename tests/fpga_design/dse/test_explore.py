@@ -6,6 +6,7 @@ from gnnscale.fpga_design.dse import MODES, explore
 from gnnscale.planner.fpga_board import board, boards
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", boards())
 def test_every_board_gets_a_design(name: str) -> None:
     for mode in MODES:

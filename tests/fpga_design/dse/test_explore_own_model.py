@@ -46,6 +46,7 @@ def test_every_point_fits_its_dies() -> None:
 ROOM = st.tuples(st.floats(0.5, 1), st.floats(0.5, 1), st.floats(1e9, 1e11))
 
 
+@pytest.mark.long
 @settings(max_examples=10)
 @given(st.lists(ROOM, min_size=1, max_size=3))
 def test_every_point_fits_dies_that_differ(room: list[tuple[float, float, float]]) -> None:

@@ -21,6 +21,7 @@ def predicted(run: Path, out: Path, **options: Any) -> Path:
     return predict(PredictConfig(run=run, out=out, num_threads=2, **options))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
 def test_predictions_have_the_metric_of_evaluation(trained, tmp_path, inference) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -53,6 +54,7 @@ def test_some_vertices_in_their_order(trained: Trained, tmp_path: Path) -> None:
     assert score(graph.metric, default, graph.labels[ids]) == measured.test_metric
 
 
+@pytest.mark.long
 def test_embeddings_are_inputs_of_the_last_layer(trained: Trained, tmp_path: Path) -> None:
     run = trained("model=gin")
     rows = np.load(predicted(run, tmp_path / "e.npy", layer=-2))

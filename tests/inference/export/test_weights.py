@@ -55,6 +55,7 @@ def expected(run: Path) -> tuple[Graph, torch.Tensor]:
 EACH_LIBRARY = pytest.mark.parametrize("library", ["pyg", "dgl"])
 
 
+@pytest.mark.long
 @EACH_LIBRARY
 @pytest.mark.parametrize(
     "options",
@@ -100,6 +101,7 @@ def test_layers_of_your_own_have_no_counterpart() -> None:
             peer.weights(given, model)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_path: Path) -> None:
     dgl = pytest.importorskip("dgl")
     run = trained("model=gcn")
@@ -115,6 +117,7 @@ def test_dgls_own_normalisation_where_edges_go_both_ways(trained: Trained, tmp_p
     torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 @EACH_MODEL
 def test_our_own_names(trained: Trained, model: str) -> None:
     run = trained(f"model={model}", "model.norm=batch")
@@ -130,6 +133,7 @@ def test_our_own_names(trained: Trained, model: str) -> None:
     load_run(run)
 
 
+@pytest.mark.long
 def test_options_are_refused(trained: Trained, tmp_path: Path) -> None:
     run, file = trained(), tmp_path / "m.safetensors"
     file.touch()

@@ -100,6 +100,7 @@ POOL, SHARED = partial(GraphSAGE, aggregator="pool"), partial(GATv2, share_weigh
 LOOPED = (GCN, SGC, APPNP, GraphSAGE, GIN)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["pyg", "dgl"])
 @pytest.mark.parametrize(
     ("model", "loops", "weighted"),
@@ -122,6 +123,7 @@ def test_same_logits(model: Any, loops: bool, weighted: bool, library: str, tmp_
     assert not reads or "np.repeat(np.arange(g.num_vertices), np.diff(g.indptr))" in note
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"residual": True, "jumping": "cat"}])
 @pytest.mark.parametrize("model", [GAT, GATv2, GIN])
 @pytest.mark.parametrize(("weighted", "loops"), [(False, False), (False, True), (True, True)])
@@ -145,6 +147,7 @@ def test_features_of_edges(model, options, weighted, loops, tmp_path) -> None:
     assert program["model"].uses_edge_features
 
 
+@pytest.mark.long
 def test_a_run_of_an_earlier_release_reads_its_graph(tmp_path: Path) -> None:
     sizes = {"epochs": 2, "fanouts": [-1, -1], "hidden": 8, "batch_size": 32, "num_threads": 1}
     run = gnnscale.train(make_graph(), "gcn", directory=tmp_path / "run", **sizes)

@@ -225,6 +225,7 @@ def test_contents_of_files(tmp_path: Path, own: list[str] | None) -> None:
     assert np.load(tmp_path / "s.npy").tolist() == [1, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
 def test_scores_and_partners_of_a_run(trained: Trained, tmp_path: Path, decoder: str) -> None:
     run = trained("task=links", "model=sage", f"task.decoder={decoder}")

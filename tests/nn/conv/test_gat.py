@@ -40,6 +40,7 @@ def dense_v2(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torc
     return attended(layer, (pairs * layer.attention).sum(-1), z, edges)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share_weights", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 4])
 def test_the_second_version_against_a_dense_reference(

@@ -61,6 +61,7 @@ def test_the_bridge_is_cut_and_the_notes_say_by_what(
     assert config.forecast(bridge, num_parts=2, **OPTIONS).seconds > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("tool", "number"), [("dgl", "several"), ("metis", "one")])
 def test_all_three_are_balanced(tool: str, number: str, communities: Graph, only: Make) -> None:
     pytest.importorskip(PACKAGES[tool])
@@ -71,6 +72,7 @@ def test_all_three_are_balanced(tool: str, number: str, communities: Graph, only
     assert max(balances(weights, parts.owner, 4)) <= 1.051
 
 
+@pytest.mark.long
 def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(make_graph, only) -> None:
     pytest.importorskip("pymetis")
     only("metis")
@@ -123,12 +125,14 @@ def test_all_three_are_balanced_whatever_the_number_of_threads(
     assert owners[0] == owners[1]
 
 
+@pytest.mark.long
 def test_parts_may_have_sizes_of_their_own(communities: Graph) -> None:
     pytest.importorskip("mtkahypar")
     parts = cut_by_mtkahypar(communities, np.array([3.0, 1.0]), num_threads=2)
     assert (np.bincount(parts.owner) <= [630, 210]).all()
 
 
+@pytest.mark.long
 def test_missed_balance_is_noted(make_graph: Make) -> None:
     """A star: its center has half of the edges, and each of three parts may have a third."""
     pytest.importorskip("mtkahypar")

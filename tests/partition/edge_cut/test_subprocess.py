@@ -36,6 +36,7 @@ def partition(tool: str, graph: Graph, num_parts: int = 2) -> apart.PartitionRes
     return run_tool(tool, graph.indptr, graph.indices, num_parts=num_parts, **options)
 
 
+@pytest.mark.long
 def test_cliques_become_the_parts(bridge: Graph, temporary: Path, cut_edges: Make) -> None:
     pytest.importorskip("pymetis")
     found = partition("metis", bridge)
@@ -63,6 +64,7 @@ def tool_that(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     return put
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -83,6 +85,7 @@ def test_end_of_the_process_is_told_in_one_line(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("owners", ["[0] * 9", "[2] * 10", "[-1] * 10"])
 def test_owners_out_of_range_are_refused(owners: str, bridge: Graph, tool_that: Make) -> None:
     tool_that(f"class Found: vertex_part = {owners}\ndef part_graph(*a, **k): return Found")
@@ -90,6 +93,7 @@ def test_owners_out_of_range_are_refused(owners: str, bridge: Graph, tool_that: 
         partition("metis", bridge)
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_the_process_and_removes_the_folder(bridge, temporary, tool_that) -> None:
     write = "open(folder + '/pid', 'w').write(str(os.getpid()))"
     pid = tool_that(f"import os, time\n{write}\ntime.sleep(1000)") / "pid"
@@ -140,6 +144,7 @@ def test_scratch_folder_is_removed_after_an_interrupt(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.long
 def test_folders_of_killed_processes_are_removed_and_others_stay(temporary) -> None:
     program = (
         "from gnnscale.partition.edge_cut.subprocess import scratch_folder\n"

@@ -53,6 +53,7 @@ def test_larger_slices_are_larger(first: float, growth: list[float], seeds: int)
     assert small.num_edges >= 0
 
 
+@pytest.mark.long
 def test_measured_on_a_graph(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph(num_vertices=2000, num_edges=20_000)
     model = GCN(hidden=8).build(num_features=graph.num_features, num_classes=5)
@@ -71,6 +72,7 @@ def test_measured_on_a_graph(random_graph: Callable[..., Graph]) -> None:
     assert found.size(256).vertices == pytest.approx(expected.vertices, rel=0.2)
 
 
+@pytest.mark.long
 def test_sizes_depend_on_the_seed_alone(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph()
     model = GraphSAGE(hidden=4).build(num_features=graph.num_features, num_classes=5)

@@ -49,6 +49,7 @@ def speedups(scaling: ScalingCurve) -> dict[int, float]:
     return {each.num_accelerators: scaling.speedup(each) for each in scaling.results}
 
 
+@pytest.mark.long
 def test_host_memory_limits_accelerators_alone() -> None:
     scaling = simulate(config("hybrid=false"))
     found = speedups(scaling)
@@ -59,6 +60,7 @@ def test_host_memory_limits_accelerators_alone() -> None:
     assert [each.bottleneck for each in scaling.results] == ["transfer"] * 5 + ["load"]
 
 
+@pytest.mark.long
 def test_the_processor_trains_too_as_in_figure_9(figure_9: ScalingCurve) -> None:
     assert figure_9.hybrid
     one, four, twelve, sixteen = figure_9.results
@@ -72,6 +74,7 @@ def test_the_processor_trains_too_as_in_figure_9(figure_9: ScalingCurve) -> None
     assert products.speedup(products.results[1]) < figure_9.speedup(twelve)
 
 
+@pytest.mark.long
 def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: ScalingCurve) -> None:
     alone = simulate(config("accelerators=[16]", "hybrid=false")).results[0]
     *_, hybrid = figure_9.results
@@ -79,6 +82,7 @@ def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: ScalingCurve
     assert hybrid.step_s == pytest.approx(alone.step_s, rel=0.01)
 
 
+@pytest.mark.long
 def test_published_rates_are_a_stated_part_of_the_peak() -> None:
     options = config("accelerators=[1]", "hybrid=false")
     assert isinstance(options.platform, Platform)
@@ -105,6 +109,7 @@ def test_published_rates_are_a_stated_part_of_the_peak() -> None:
     assert slower == pytest.approx(1 / 0.75, rel=0.01)
 
 
+@pytest.mark.long
 def test_what_the_processor_brings_is_no_more_than_in_the_paper() -> None:
     """Section VI-F: up to 1.13x with a static split, 1.33x with a dynamic one."""
     for graph, model in (("products", "gcn"), ("papers100m", "sage")):
@@ -124,6 +129,7 @@ def test_steps_of_mag240m_are_bound_by_the_link() -> None:
     assert one.epoch_s == pytest.approx(1_112_392 / 1024 * one.step_s)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("machine", "graph"),
     [(machine, "papers100m") for machine in ("epyc7763_a5000_x4", "epyc7763_u250_x4")]
@@ -148,6 +154,7 @@ def one(*overrides: str) -> SimulatedRun:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("system", ["distdgl", "pagraph", "p3"])
 def test_figures_of_hitgnns_systems_agree(system: str) -> None:
     found = one(f"system={system}")
@@ -164,6 +171,7 @@ def test_figures_of_hitgnns_systems_agree(system: str) -> None:
     assert found.planned is None
 
 
+@pytest.mark.long
 def test_each_of_hitgnns_optimisations_makes_an_epoch_shorter() -> None:
     baseline, balanced, both = (
         one("system=distdgl", *more).epoch_s
@@ -172,6 +180,7 @@ def test_each_of_hitgnns_optimisations_makes_an_epoch_shorter() -> None:
     assert baseline > balanced > both
 
 
+@pytest.mark.long
 def test_an_epoch_is_the_systems_own_unless_it_is_given() -> None:
     trained, every = (
         one("system=distdgl", f"epoch={each}").epoch_s for each in ("training", "all")
@@ -181,6 +190,7 @@ def test_an_epoch_is_the_systems_own_unless_it_is_given() -> None:
     assert one("epoch=all").epoch_s / one().epoch_s == pytest.approx(232_965 / 153_932)
 
 
+@pytest.mark.long
 def test_degrees_that_are_here_take_the_place_of_the_skew(tmp_path: Path) -> None:
     file = tmp_path / "degrees.npy"
     # A hundred neighbours of each vertex, none of them hot: mini-batches are larger.
@@ -201,6 +211,7 @@ def test_a_model_that_the_kernels_do_not_have() -> None:
         simulate(config("system=distdgl", "model=gat"))
 
 
+@pytest.mark.long
 def test_a_graph_that_is_here(tmp_path: Path) -> None:
     sizes = ("dataset.num_vertices=2000", "dataset.num_edges=10000")
     node = composed("prepare", "dataset=rmat", f"dataset.store={tmp_path / 'store'}", *sizes)
@@ -210,6 +221,7 @@ def test_a_graph_that_is_here(tmp_path: Path) -> None:
     assert speedups(scaling)[2] > 1
 
 
+@pytest.mark.long
 def test_a_cache_has_the_hottest_vertices_of_a_graph_that_is_here(tmp_path: Path) -> None:
     node = composed(
         "prepare",
@@ -239,6 +251,7 @@ def test_hitgnns_systems_ask_for_parts_of_the_peak() -> None:
         simulate(replace(options, platform=replace(options.platform, efficiency=None)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -259,6 +272,7 @@ def test_options_that_cannot_be(override: str, message: str) -> None:
     assert message in str(error.value)
 
 
+@pytest.mark.long
 def test_a_platform_without_accelerators() -> None:
     options = replace(config(), platform=platform())
     with pytest.raises(ConfigError, match=r"accelerators=\[1, 2, .*\]: expected \[0\], since"):
@@ -273,6 +287,7 @@ def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
         simulate(options)
 
 
+@pytest.mark.long
 def test_a_published_platform_stands_beside() -> None:
     found = simulate(config("accelerators=[1,4]", "beside=epyc7763_a5000_x4"))
     assert found.beside == simulate(config("accelerators=[1,4]", "platform=epyc7763_a5000_x4"))
@@ -303,6 +318,7 @@ def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
     return load_or_measure_rates("GPU-1", "600.1", lambda: RATES)
 
 
+@pytest.mark.long
 def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates) -> None:
     found = simulate(config("accelerators=[0,1]", "platform=this_gpu", "hybrid=false"))
     assert found.platform.endswith(" + A card")
@@ -333,6 +349,7 @@ def test_the_curve_is_a_file_of_its_own(figure_9: ScalingCurve) -> None:
     assert json.loads(json.dumps(describe(figure_9)))["results"][1]["num_accelerators"] == 4
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gnnscale", "simulate", "accelerators=[1,2]"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -34,6 +34,7 @@ def test_a_published_graph_has_no_degrees_of_vertices() -> None:
         )
 
 
+@pytest.mark.long
 def test_a_graph_that_is_here_has_its_degrees(tmp_path) -> None:
     source = RMat(name="r", store=str(tmp_path / "store"), num_vertices=2000, num_edges=20_000)
     given = {"batch_size": 64, "seed": 0, "cores": 1}

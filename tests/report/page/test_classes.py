@@ -89,6 +89,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1200, 400])
 @pytest.mark.parametrize("num_classes", [3, 6, 20, 50, 400])
 def test_a_browser_shows_all_rows_and_columns(

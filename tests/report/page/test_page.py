@@ -179,6 +179,7 @@ def test_names_cannot_run_code(tmp_path: Path, hybrid_run: Any, write_run: Any) 
     assert page.count("<script>") == 1
 
 
+@pytest.mark.long
 def test_a_long_run_stays_a_small_page(tmp_path: Path, make_run: Any, write_run: Any) -> None:
     page, _ = write_run(tmp_path, make_run(num_epochs=4, steps_per_epoch=1500))
     assert len(page) < 250_000
@@ -228,6 +229,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
+@pytest.mark.long
 def test_a_browser_shows_it(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
     page, _ = write_run(tmp_path, hybrid_run)
     seen, told = look_at(page, _MOVE, tmp_path)
@@ -251,6 +253,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1200, 900, 600])
 def test_memory_and_the_command_stay_inside_their_cards(
     tmp_path: Path, hybrid_run: Any, write_run: Any, width: int
@@ -262,6 +265,7 @@ def test_memory_and_the_command_stay_inside_their_cards(
     assert look_at(page, _OUTSIDE, tmp_path, width=width)[1] == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", ["hybrid_run", "cached_run", "exchange_run"])
 def test_a_browser_has_room_for_every_table(run, tmp_path, write_run, request) -> None:
     page, _ = write_run(tmp_path, request.getfixturevalue(run))

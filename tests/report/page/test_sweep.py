@@ -226,6 +226,7 @@ class Nesting(HTMLParser):
 _numbers = st.none() | st.floats(-1e15, 1e15) | st.integers(-(10**14), 10**14)
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(_numbers, _numbers, _numbers), min_size=1, max_size=6))
 def test_any_figures_stay_inside_their_plot(values: list[tuple[Any, Any, Any]]) -> None:
     found = jobs(
@@ -261,6 +262,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
+@pytest.mark.long
 def test_a_browser_has_room_for_every_column(tmp_path: Path) -> None:
     figures = ("edge_cut_fraction", "replication_factor", "step_mb", "speed_up", "link_mb")
     found = [
@@ -299,6 +301,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 900, 600])
 def test_in_a_browser_no_text_touches_a_dot(tmp_path: Path, width: int) -> None:
     found = [

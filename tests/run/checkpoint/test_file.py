@@ -104,6 +104,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.long
 def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
     file = tmp_path / "last.safetensors"
     save_checkpoint(file, CONTENT)

@@ -114,6 +114,7 @@ def trained(
 FILES = (LAST, BEST, INPUT_SCHEMA)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("file", "flips"), [(LAST, 400), (BEST, 300), (INPUT_SCHEMA, 300)], ids=str
 )

@@ -91,6 +91,7 @@ CHANGES: list[tuple[Change, str]] = [
 ]
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_something_else_is_one_line(resume: Any, tmp_path: Path) -> None:
     for change, message in CHANGES:
         with one_line(str(tmp_path / LAST), message, shorter_than=700):
@@ -98,6 +99,7 @@ def test_a_checkpoint_of_something_else_is_one_line(resume: Any, tmp_path: Path)
     resume(lambda content: None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prefetch", ["two_stage"])
 def test_resource_management_of_something_else(resume: Any, tmp_path: Path, caplog: Any) -> None:
     begins = f"{tmp_path / LAST}: not a checkpoint of this run"
@@ -111,6 +113,7 @@ def test_resource_management_of_something_else(resume: Any, tmp_path: Path, capl
     assert told in caplog.messages
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "content",
     [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],

@@ -246,6 +246,7 @@ NOT_DONE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("name", DONE)
 def test_a_run_that_has_lost_its_checkpoint_is_refused(

@@ -133,6 +133,7 @@ drawn_edges = st.integers(4, 12).flatmap(
 )
 
 
+@pytest.mark.long
 @given(drawn=drawn_edges, slice_edges=st.sampled_from([1, 5, 1 << 22]), seed=st.integers(0, 9))
 def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
     drawn: Any, slice_edges: int, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -171,6 +172,7 @@ def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
     assert found.graph.num_edges == len(kept)
 
 
+@pytest.mark.long
 @given(drawn=drawn_edges)
 def test_reverses_are_found_in_lists(drawn: Any) -> None:
     size, edges, _ = drawn
@@ -328,6 +330,7 @@ def weighted(graph: Graph) -> Graph:
     return replace(graph, edges=EdgeData(weights=np.ones(graph.num_edges, np.float32)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", LIES)
 def test_no_array_is_believed(weighted: Graph, case: str) -> None:
     path = make_split(weighted, identify_split(weighted, **SHARES))

@@ -27,6 +27,7 @@ def test_a_missing_system_is_not_compared() -> None:
     assert script.differences("graph", {"gnnscale": [80.0]}) == []
 
 
+@pytest.mark.long
 def test_every_row_names_a_shipped_experiment() -> None:
     for row in script.ROWS.values():
         config, _ = composed(f"config={row.experiment}", "seed=3")
@@ -34,6 +35,7 @@ def test_every_row_names_a_shipped_experiment() -> None:
         assert set(row.systems) <= set(script.SYSTEMS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "override",
     ["model=gcn", "model.norm=batch", "optimizer.schedule=cosine", "sampler.replace=true"],

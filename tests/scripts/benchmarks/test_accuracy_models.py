@@ -25,6 +25,7 @@ def test_limits_are_a_point_each_way() -> None:
     assert not found.allowed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", script.MODELS)
 def test_options_are_known(model: str) -> None:
     config, _ = composed(*PLANTED, *script.MODELS[model])
@@ -40,6 +41,7 @@ def test_edges_by_hand() -> None:
     assert script.edges(graph, in_rows=True).to_dense().tolist() == [[0, 1, 0], [1, 0, 1], [0] * 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model", script.MODELS)
 def test_pyg_begins_with_the_same_weights(model: str) -> None:
     pytest.importorskip("torch_geometric")

@@ -20,6 +20,7 @@ serve(worker, SimpleNamespace(worker=sys.argv[2], threads=1))
 """
 
 
+@pytest.mark.long
 def test_a_system_that_is_not_installed_is_left_out(tmp_path, capfd, monkeypatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(runner.SCRIPT.parent))
     script = tmp_path / "worker.py"
@@ -58,6 +59,7 @@ def test_pyg_samples_with_either_library(has: Any, monkeypatch: pytest.MonkeyPat
                 peers.sample_with(library)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", runner.CASES)
 def test_every_case_has_options(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -66,6 +68,7 @@ def test_every_case_has_options(case: str, capsys: pytest.CaptureFixture[str]) -
     assert f"python scripts/benchmarks {case}" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_function_runs_in_a_process_of_its_own() -> None:
     from benchmarks.cases.runtime import step_seconds
 

@@ -72,6 +72,7 @@ def found(campaign: Campaign) -> dict[int, str]:
     return {number: verdict for (verdict, _), group in groups for number in group.cases}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and folders are those of Linux")
 def test_every_misdeed_is_blamed_on_its_case(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "PEAK_BYTES", 100_000_000)

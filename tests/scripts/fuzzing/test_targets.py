@@ -99,6 +99,7 @@ def damaged_by(module: str) -> str | None:
     return next((DAMAGED_BY[name] for name in names if name in DAMAGED_BY), None)
 
 
+@pytest.mark.long
 def test_whatever_is_read_from_a_file_is_damaged_by_a_target() -> None:
     modules = [each for each in reading_modules() if each not in OWN]
     assert [each for each in modules if damaged_by(each) is None] == []
@@ -144,6 +145,7 @@ def test_samples_are_valid(layout: str, fuzzer: ProcessPoolExecutor) -> None:
         assert fuzzer.submit(run_kept, to_json("readers", case)).result().verdict == OK
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", MAKERS)
 def test_valid_calls_are_answered(function: str, tmp_path: Path) -> None:
     target = Ops(function)
@@ -153,6 +155,7 @@ def test_valid_calls_are_answered(function: str, tmp_path: Path) -> None:
         assert outcome.verdict == OK, f"{outcome.verdict}: {outcome.detail}\n{outcome.message}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in TARGETS if name not in ("ops", "commands")])
 def test_cases_repeat(name: str) -> None:
     targets: list[Target] = [target_named(name) for _ in range(2)]

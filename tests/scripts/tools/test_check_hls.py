@@ -211,11 +211,13 @@ def findings(folder: Path, text: str) -> list[check_hls.Finding]:
     return check_hls.findings(planted, [folder])
 
 
+@pytest.mark.long
 def test_the_kernels_keep_all_rules(capsys) -> None:
     assert check_hls.main([]) == 0
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rule", "text", "expected"), PLANTED.values(), ids=PLANTED.keys())
 def test_a_planted_violation_is_found(tmp_path: Path, rule: str, text: str, expected: str) -> None:
     found = findings(tmp_path, text)

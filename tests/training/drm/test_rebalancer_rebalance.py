@@ -143,6 +143,7 @@ def test_an_idle_device_is_tried_and_a_useless_one_is_given_up() -> None:
     assert set(splits[10:]) == {(1024, 0)}
 
 
+@pytest.mark.long
 @given(st.data())
 def test_decisions_keep_seeds_and_threads(data: st.DataObject) -> None:
     kinds = data.draw(st.text("ce", min_size=1, max_size=5))
@@ -245,6 +246,7 @@ def random_devices(seed: int, overhead: float, noise: float) -> tuple[Simulated,
     return Simulated(tuple(costs), noise), make_plan(kinds, split, rng.choice(PREFETCH))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("overhead", [0.0, 0.1, 0.2])
 def test_two_to_five_devices_come_within_a_twentieth_of_the_best(overhead: float) -> None:
     for seed in range(30):
@@ -255,6 +257,7 @@ def test_two_to_five_devices_come_within_a_twentieth_of_the_best(overhead: float
         assert set(plans[12:]) == {plans[12]}, seed
 
 
+@pytest.mark.long
 def test_two_to_five_devices_without_overhead_need_three_decisions() -> None:
     for seed in range(30):
         devices, plan = random_devices(seed, 0.0, 0.0)
@@ -266,6 +269,7 @@ def test_two_to_five_devices_without_overhead_need_three_decisions() -> None:
         assert devices.step(plans[8]) <= 1.04 * best, seed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("noise", "typical", "worst", "most_moves"), [(0.05, 1.03, 1.10, 6), (0.1, 1.05, 1.20, 12)]
 )

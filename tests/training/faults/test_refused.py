@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(300)
 ENDLESS = "epochs=1000000"
 
 
+@pytest.mark.long
 def test_a_worker_whose_memory_runs_out(runs: Any, tmp_path: Path) -> None:
     # Where it validates next, it needs a thread, which cannot begin.
     run = runs.until_trained(tmp_path / "run", ENDLESS)
@@ -29,6 +30,7 @@ def test_a_device_of_ones_own_whose_memory_runs_out(runs: Any, tmp_path: Path) -
     assert runs.ended(run, 1).startswith("worker copying:1: out of memory")
 
 
+@pytest.mark.long
 def test_options_that_no_run_can_start_with(runs: Any, tmp_path: Path) -> None:
     wrong = {
         "device": ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),

@@ -139,6 +139,7 @@ def line_of(observer: Any, tmp_path: Path) -> Callable[[RunConfig], str]:
 BROKEN = "RuntimeError: the sampler is broken; traceback in "
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "plan", "failure", "prefetch", "message"),
     [
@@ -306,6 +307,7 @@ def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) 
     assert len(traced) == 2 * 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "overrides",
     [

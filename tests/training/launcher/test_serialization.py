@@ -28,6 +28,7 @@ def test_there_and_back() -> None:
     assert load(dump({"a": [1, 2.5, None, len]}), {}) == {"a": [1, 2.5, None, len]}
 
 
+@pytest.mark.long
 def test_code_that_options_have_named(tmp_path: Path) -> None:
     """Another process loads it from its file, and what lies beside it."""
     (tmp_path / "beside_by_name.py").write_text("class Base: ...\n")

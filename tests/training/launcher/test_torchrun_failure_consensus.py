@@ -12,12 +12,14 @@ def free_port() -> int:
         return int(other.getsockname()[1])
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("lost", ["0", "2"])  # the first one keeps the store
 def test_a_process_that_is_gone_is_named(together: Callable[..., None], lost: str) -> None:
     together("check_roll_call", 3, free_port(), lost, "gone")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("lost", ["0", "1"])
 def test_the_error_of_a_process_is_passed_on(together: Callable[..., None], lost: str) -> None:

@@ -69,6 +69,7 @@ def server() -> Iterator[Any]:
     stop_server()
 
 
+@pytest.mark.long
 def test_exit_codes(server: Any) -> None:
     for task, code in (
         (Doing(os._exit, 3), 3),
@@ -83,6 +84,7 @@ def test_exit_codes(server: Any) -> None:
         worker.end()
 
 
+@pytest.mark.long
 def test_a_worker_takes_over_the_surroundings_of_its_run(server, tmp_path, monkeypatch) -> None:
     until(lambda: server.usable)
     monkeypatch.chdir(tmp_path)
@@ -99,6 +101,7 @@ def test_a_worker_takes_over_the_surroundings_of_its_run(server, tmp_path, monke
     worker.end()
 
 
+@pytest.mark.long
 def test_it_has_imported_torch_and_runs_no_thread_when_it_forks(server: Any) -> None:
     worker = started(server)
     until(lambda: worker.pid)
@@ -108,6 +111,7 @@ def test_it_has_imported_torch_and_runs_no_thread_when_it_forks(server: Any) -> 
     worker.end()
 
 
+@pytest.mark.long
 def test_workers_are_ended_whether_or_not_they_have_begun(server: Any) -> None:
     workers = [started(server) for _ in range(3)]
     until(lambda: workers[0].pid)
@@ -116,6 +120,7 @@ def test_workers_are_ended_whether_or_not_they_have_begun(server: Any) -> None:
     assert children(server._process.pid) == []
 
 
+@pytest.mark.long
 def test_a_killed_server_leaves_nothing_and_is_replaced(server: Any) -> None:
     worker = started(server)
     until(lambda: worker.pid)
@@ -134,6 +139,7 @@ def test_a_killed_server_leaves_nothing_and_is_replaced(server: Any) -> None:
     assert again.folder.is_dir()
 
 
+@pytest.mark.long
 def test_all_end_with_the_process_that_started_them() -> None:
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None

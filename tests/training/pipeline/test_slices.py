@@ -52,6 +52,7 @@ def test_slices_of_all_ranks_are_the_mini_batch(split, num_train, epochs) -> Non
             assert seeds or not len(work.seeds)
 
 
+@pytest.mark.long
 @given(splits, st.data())
 def test_slices_are_the_mini_batch_while_plans_change(split, data) -> None:
     total, lead_steps = sum(split), data.draw(st.integers(1, 4))

@@ -28,6 +28,7 @@ def rehearsed(run: TrainState, *, vertices: int = 360) -> PlanProfile:
     return profile_plan(order, run.layout.plan, rank=0, **parts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
 def test_it_leaves_no_trace(settings: Any, tmp_path: Path, prefetch: str) -> None:
     emulated = EMULATED.format(10**8, 2e-3)
@@ -104,6 +105,7 @@ def test_slow_steps_are_few(settings, tmp_path, monkeypatch, request, prefetch, 
         assert trained == steps
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory", [300_000, 60_000])
 def test_device_memory_is_free_afterwards(settings: Any, tmp_path: Path, memory: int) -> None:
     config = settings("runtime.prefetch=two_stage", EMULATED.format(memory, 0.0))

@@ -67,6 +67,7 @@ def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:
     return [PlanProfile(stages=each, step_s=step_s, num_steps=7) for each in stages]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, 3])
 def test_the_only_good_plan_is_taken_however_slow_the_machine(begun: Any, times: float) -> None:
     planning = begun(LONG, "num_threads=1")
@@ -83,6 +84,7 @@ def test_the_only_good_plan_is_taken_however_slow_the_machine(begun: Any, times:
     assert found.window_steps == 7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("times", "profiled"), [(1.2, True), (1.3, False)])
 def test_one_device_also_profiles_another_way_to_prefetch(
     begun: Any, monkeypatch: pytest.MonkeyPatch, times: float, profiled: bool
@@ -105,6 +107,7 @@ def test_one_device_also_profiles_another_way_to_prefetch(
     assert planning.plan == (other if profiled else first)[0]
 
 
+@pytest.mark.long
 def test_a_device_that_is_slower_than_thought_gets_less(begun: Any, clock: Any) -> None:
     # On the clock of the test sampling takes no time: other processes do not delay it.
     planning = begun(*TWO)
@@ -124,6 +127,7 @@ def test_a_device_that_is_slower_than_thought_gets_less(begun: Any, clock: Any) 
     assert planning.predicted.step_s == pytest.approx(step_s)
 
 
+@pytest.mark.long
 def test_another_plans_rehearsal_corrects_no_prediction(begun: Any) -> None:
     planning = begun(*TWO)
     first = planning.plan
@@ -137,6 +141,7 @@ def test_another_plans_rehearsal_corrects_no_prediction(begun: Any) -> None:
     assert 3 <= found.window_steps <= 32
 
 
+@pytest.mark.long
 def test_a_plan_that_is_known_stays(begun: Any, settings: Any) -> None:
     other = begun(*TWO).plan.with_split([40, 24])
     planning = begun(*TWO, known=other.to_values())
@@ -154,6 +159,7 @@ def tight(memory_bytes: int, *overrides: str) -> tuple[str, ...]:
     return f"device_plan.devices=[cpu,{{{small}}}]", *overrides
 
 
+@pytest.mark.long
 def test_a_plan_that_is_known_goes_no_further_than_devices_hold(begun: Any) -> None:
     options = tight(20_000, "device_plan.split=[60,4]")
     found = begun(*options, "runtime.prefetch_depth=1").plan.shares[1].max_seeds
@@ -169,6 +175,7 @@ def test_a_plan_that_is_known_goes_no_further_than_devices_hold(begun: Any) -> N
     assert 5 <= fewer < found
 
 
+@pytest.mark.long
 def test_the_depth_is_what_the_memory_has_room_for(begun: Any) -> None:
     def options(memory_bytes: int, depth: int = 6) -> tuple[str, ...]:
         split = "device_plan.split=[32,32]"
@@ -194,6 +201,7 @@ def test_without_prefetching_one_mini_batch_is_in_flight(begun: Any) -> None:
     assert limit is None or limit > fewer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [False, True])
 def test_a_part_that_does_not_fit_is_refused_before_anything_trains(begun, known) -> None:
     split = "device_plan.split=[4,60]"
@@ -222,6 +230,7 @@ def test_parts_of_an_order_are_held_against_the_memory(begun, settings, monkeypa
         begun(*tight(15_000))
 
 
+@pytest.mark.long
 def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(begun, monkeypatch) -> None:
     def measure() -> None:
         raise AssertionError("this machine is not asked")
@@ -237,6 +246,7 @@ def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(begun, monkeypat
     assert first.plan.host_threads == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "converged"),
     [
@@ -253,6 +263,7 @@ def test_what_is_not_rehearsed(begun: Any, overrides: tuple[str, ...], converged
     assert planning.predicted.step_s > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_steps", "step_s", "rehearsals"),
     [

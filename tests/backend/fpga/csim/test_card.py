@@ -63,6 +63,7 @@ def test_names_of_compute_units(kernels: Any) -> None:
         image.matching("other")
 
 
+@pytest.mark.long
 def test_a_card_in_use_keeps_its_bitstream(kernels: Any) -> None:
     class User:
         pass

@@ -30,6 +30,7 @@ def test_the_map_is_the_hosts_copy() -> None:
     assert (found.map().nbytes, found.size()) == (8, 8)
 
 
+@pytest.mark.long
 @given(st.data())
 def test_a_buffer_is_two_arrays(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 64))

@@ -15,6 +15,7 @@ def buffers(count: int) -> tuple[list[np.ndarray], list[Buffer]]:
     return arrays, [Buffer(each.ctypes.data, each.nbytes) for each in arrays]
 
 
+@pytest.mark.long
 def test_a_library_says_what_it_is(bitstream: Path) -> None:
     library = Library(bitstream)
     assert library.kernel == "gnnscale_step"
@@ -91,6 +92,7 @@ def test_a_damaged_library_is_not_loaded(bitstream: Path, tmp_path: Path) -> Non
             Library(tmp_path / "damaged.so")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("macros", "message"),
     [

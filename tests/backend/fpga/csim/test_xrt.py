@@ -34,6 +34,7 @@ def arguments(device: xrt.device, bank: int) -> list[xrt.bo]:
     return [xrt.bo(device, 16, xrt.bo.normal, bank) for _ in range(7)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opened", [legacy, modern])
 def test_a_run_by_hand(bitstream: Path, opened: Callable[..., Any]) -> None:
     device, kernel = opened(bitstream, "gnnscale_step:{gnnscale_step_2}")
@@ -90,6 +91,7 @@ def bitstream_kernel(built: Callable[..., Path]) -> Any:
     return modern(built())[1]
 
 
+@pytest.mark.long
 @given(st.one_of(st.integers(2**31), st.integers(max_value=-(2**31) - 1), st.floats()))
 def test_scalars_have_32_bits(bitstream_kernel: Any, value: Any) -> None:
     with pytest.raises(TypeError):
@@ -175,6 +177,7 @@ def test_a_bitstream_that_is_not_registered(bitstream: Path) -> None:
         xrt.hw_context(xrt.device(0), xrt.xclbin(str(bitstream)).get_uuid())
 
 
+@pytest.mark.long
 def test_another_bitstream_replaces_one_that_nobody_uses(built: Callable[..., Path]) -> None:
     first, other = built(), built(GNNSCALE_COMPUTE_UNITS=1)
     device, kernel = modern(first, index=5)
