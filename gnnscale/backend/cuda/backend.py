@@ -55,7 +55,7 @@ class CudaBackend:
     """
 
     def __init__(self, device: Cuda, host: base.BackendInputs, engine: Engine) -> None:
-        """Copy model and graph to the device; with peers, ``open_peers`` does so."""
+        """Open the cache, and copy the model and place the graph; with peers, by ``open_peers``."""
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
             raise ConfigError(f"{device.label}: no kernels for features of {dtype}")
@@ -73,7 +73,10 @@ class CudaBackend:
                 self._open()
 
     def _open(self) -> None:
-        """Copy model and graph to the device, once the caches of peers are open."""
+        """Copy the model to the device, and place the graph in device or host memory as configured.
+
+        Call this once the caches of peers, if any, are open.
+        """
         host, engine, cache = self._host, self._engine, self._cache
         weights = BYTES_PER_PARAMETER * sum(p.numel() for p in host.model.parameters())
         placed = place_graph(host.graph, self.device, engine, kept_bytes=weights, cache=cache)

@@ -134,7 +134,7 @@ class StepSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
-    """Role of a mini-batch in its update."""
+    """Position of a mini-batch among the mini-batches of one update."""
 
     num_seeds: int  #: seeds of the mini-batch over all devices
     pending: DeviceGradientAccumulator  #: earlier mini-batches of the same update

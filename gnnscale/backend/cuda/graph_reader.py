@@ -184,7 +184,7 @@ class GraphPipeline:
         following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
-        """Return the first layer's input, whose reads into ``slot`` are queued."""
+        """Queue the reads of the first layer's input, rows into ``slot``, and return the input."""
         graph, vertices, degrees = self.placed, batch.vertices, None
         if self._uses_degrees:
             degrees = graph.degrees_of(self._kernels, vertices, batch.num_sources)

@@ -54,7 +54,7 @@ def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> No
 
 
 class Recording(TorchDispatchMode):
-    """Operations and kernel launches in order."""
+    """Recorded operations and kernel launches, run again by ``repeat`` like a CUDA graph."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ class Recording(TorchDispatchMode):
 
     @torch.no_grad()
     def repeat(self) -> None:
-        """Overwrite all intermediate results, and repeat all calls."""
+        """Overwrite all intermediate results with bad values, and run all calls again in order."""
         for tensor in self._intermediates:
             _spoil(tensor)
         for call in self._calls:

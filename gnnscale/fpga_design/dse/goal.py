@@ -40,9 +40,9 @@ class Goal:
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[hitgnn.Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on one of ``units`` units, which share the link.
+        """Return each mini-batch's passes, with modeled times, on one of ``units`` units.
 
-        ``bandwidth`` is that of the unit's memory in bytes per second.
+        The units share the link; ``bandwidth`` of a unit's memory is in bytes per second.
         """
         passes = []
         for batch in batches:

@@ -197,7 +197,7 @@ class kernel:
 
 
 class run:
-    """Execution of a kernel."""
+    """Simulated ``pyxrt.run``: a kernel with arguments, started again after each end."""
 
     def __init__(self, kernel_: kernel) -> None:
         self._kernel = kernel_
