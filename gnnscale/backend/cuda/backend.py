@@ -177,13 +177,16 @@ class CudaBackend:
         )
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of the shared parameters into the tensors ``into``, and reset them."""
+        """Wait for the device, copy shared parameters' gradients to ``into``, and reset them."""
         self._wait()
         for target, grad in zip(into, self._learner.take_gradients(), strict=True):
             target.copy_(grad)
 
     def load_state(self) -> None:
-        """Copy the host's parameters, buffers and, for device-driven steps, optimizer state."""
+        """Copy the host's parameters, buffers and, for device-driven steps, optimizer state.
+
+        Recordings of steps are dropped, and a high use of device memory is logged.
+        """
         if self._queue is not None:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
@@ -191,11 +194,11 @@ class CudaBackend:
         _check_use(self.device, self._engine)
 
     def update_weights(self) -> None:
-        """Copy the parameters that the host's optimizer has updated."""
+        """Queue a copy of the host's parameters, updated by its optimizer, to the device."""
         self._streams.training.run(self._learner.load_weights)
 
     def copy_buffers(self) -> None:
-        """Copy the buffers to the host's model."""
+        """Wait for the device, and copy the buffers to the host's model."""
         self._wait()
         self._learner.copy_buffers()
 

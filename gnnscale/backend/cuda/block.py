@@ -85,7 +85,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         )
 
     def with_self_edges(self) -> CudaBlock:
-        """Return the block with a self-edge as the first edge of every destination."""
+        """Return the block, less edge weights, with a self-edge first for every destination."""
         capacity, device = self.num_edges + self.num_dst, self.indptr.device
         importance = self.importance
         result = replace(

@@ -169,7 +169,7 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the capacity observed in host samples of ``first_slices``, by default the maximum."""
+    """Return the capacity observed in host samples of ``first_slices``; all empty: the maximum."""
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [

@@ -85,7 +85,7 @@ class StepSlot:
         self._kernels.read()
 
     def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
-        """Queue propagation, weight update and report, on the current stream.
+        """Queue exchange of columns, propagation, any weight update and report, on the stream.
 
         ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
         """
@@ -240,7 +240,7 @@ class HostDrivenSteps:
         return results[0], ReadCounts(lists=batch.list_reads, rows=rows)
 
     def propagate(self, batch: CudaBatch, inputs: Inputs, weight: float) -> None:
-        """Start forward and backward propagation."""
+        """Start forward and backward propagation of the mean loss times ``weight``."""
         training = self._streams.training
         loss: list[torch.Tensor] = []
         first = training.mark()
@@ -260,5 +260,5 @@ class HostDrivenSteps:
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return counts of the device as integers, after a wait for their mark."""
+    """Return counts of the device, whose stream was waited for, as integers; none for None."""
     return () if counts is None else tuple(counts.tolist())

@@ -208,7 +208,7 @@ class CudaEngine:
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory outside torch's allocator, whose budget shrinks by ``num_bytes``."""
+        """Allocate memory outside torch's allocator, whose budget shrinks by ``num_bytes``."""
         if num_bytes > self.free_bytes():
             raise DeviceMemoryError(
                 f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "

@@ -106,7 +106,7 @@ class GraphPipeline:
     def _open_exchange(
         self, host: BackendInputs, engine: Engine, columns: ColumnExchange
     ) -> CudaColumnExchange:
-        """Return the exchange of blocks with devices of other columns (P3)."""
+        """Return the exchange of blocks in P3; DeviceMemoryError: rows are not in device memory."""
         rule = _rule_on_load(host.model)
         assert rule is not None, "checked with the options"
         if not self.placed.rows_on_device:
@@ -136,7 +136,7 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Return the sample of ``[n]`` int64 ``seeds``, queued on the current stream.
+        """Queue sampling of ``[n]`` int64 ``seeds`` on the current stream; return the sample.
 
         ``step`` is ``[1]`` int64 on the device if only the device knows it.
         """

@@ -196,10 +196,10 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def library() -> Path:
-    """Return the library of all kernels, stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
+    """Return the library of all kernels, compiled on first use by one of concurrent processes.
 
-    It is safe for concurrent processes. Raises ConfigError if no compiler is installed, or it
-    refuses the sources; or other users can write the stored library.
+    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. Raises ConfigError if no compiler
+    is installed, or it refuses the sources; or other users can write the stored library.
     """
     root = kernels.sources()
     compiler = jit.Compiler.find("running CUDA kernels on the host", "a GPU needs none")

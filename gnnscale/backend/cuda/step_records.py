@@ -104,7 +104,7 @@ class StepRecords:
             words[1 + capacity : 1 + capacity + count] = replaced.slots
 
     def reported(self, index: int) -> DeviceReport:
-        """Return the report of the step with record ``index``, after a wait for its last mark."""
+        """Return the report of the step with record ``index``, whose last mark has been awaited."""
         words: list[int] = self._reported_words[index].tolist()
         (loss,) = struct.unpack("<f", words[_LOSS].to_bytes(4, "little"))
         return DeviceReport(

@@ -219,7 +219,7 @@ class run:
         self._values[index] = value
 
     def start(self) -> None:
-        """Queue the run at a compute unit with access to its buffers' bank."""
+        """Queue the run at the least busy compute unit with access to its buffers' bank."""
         if self._command is not None and self._command.outcome is None:
             raise RuntimeError("bad command state, can't launch: the run is under way")
         arguments = enumerate(self._kernel._arguments)
