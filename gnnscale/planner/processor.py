@@ -213,11 +213,9 @@ class Processor:
     def rate(self, name: str, threads: int, active: float) -> float:
         """Return the rate ``name`` of ``threads`` threads while ``active`` threads work in total.
 
-        A rate of None, which takes no extra time, is infinite.
-
-        Threads share cores and memory: t of T threads get at least rate(T)·t/T. Threads of
-        different workers do not wait for each other. They lose at most the contention measured
-        between processes.
+        A rate of None, which takes no extra time, is infinite. Threads share cores and memory: t of
+        T threads get at least rate(T)·t/T. Threads of different workers do not wait for each other.
+        They lose at most the contention measured between processes.
         """
         rates = self.rates.values(name)
         if rates is None:

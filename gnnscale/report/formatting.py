@@ -106,7 +106,7 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind farthest from real hardware, unknown kinds last; ``MEASURED`` if empty."""
+    """Return the kind farthest from real hardware, an unknown kind first; empty: ``MEASURED``."""
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES
@@ -162,7 +162,7 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
     """Return the network traffic of sharded rows in a step, summed over devices: mean of all steps.
 
     ``expected`` is the bytes of the missed rows and their ids; ``bytes`` is the bytes of the
-    messages sent for them, both ways. None: rows are not sharded among machines.
+    messages sent for them, both ways. None: rows are not sharded among machines, or no epoch ended.
     """
     layout = run.layout.network
     if layout is None or not run.history or not run.steps_per_epoch:

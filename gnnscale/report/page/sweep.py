@@ -122,7 +122,7 @@ def _order(value: Any) -> tuple[int, float]:
 
 
 def _tiles(jobs: Jobs) -> str:
-    """Return the best choice by validation, with its validation and test metric."""
+    """Return the best choice by validation, with both metrics; empty: no common metric."""
     metric = _metric_name(jobs)
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, "valid_metric", names)
