@@ -320,6 +320,7 @@ class DeviceDrivenBackend(Backend, Protocol):
         seeds.
 
         Args:
+            num_seeds: seeds of the mini-batch over all devices.
             rate: learning rate of the update.
             updates: whether the step updates the weights. Otherwise gradients accumulate for the
                 next update, weighted by the number of seeds.

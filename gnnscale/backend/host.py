@@ -130,7 +130,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Resident(base.DeviceBatch):
-    """Mini-batch on the device."""
+    """Mini-batch on the emulated device, to be trained whole or in parts."""
 
     #: size of each part trained separately; one part if the mini-batch fits into memory
     sizes: tuple[equations.BatchSize, ...]

@@ -73,10 +73,7 @@ class CudaBackend:
                 self._open()
 
     def _open(self) -> None:
-        """Copy the model to the device, and place the graph in device or host memory as configured.
-
-        Call this once the caches of peers, if any, are open.
-        """
+        """Copy the model, and place the graph as configured, once any caches of peers are open."""
         host, engine, cache = self._host, self._engine, self._cache
         weights = BYTES_PER_PARAMETER * sum(p.numel() for p in host.model.parameters())
         placed = place_graph(host.graph, self.device, engine, kept_bytes=weights, cache=cache)
@@ -98,7 +95,7 @@ class CudaBackend:
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the caches of peers; see ``DeviceCacheBackend.open_peers``."""
+        """Open the caches of peers, if there are any; then copy the model, and place the graph."""
         assert self._cache is not None
         if not self._cache.has_no_peers:
             with self._naming("while it was opened"):
@@ -183,10 +180,7 @@ class CudaBackend:
             target.copy_(grad)
 
     def load_state(self) -> None:
-        """Copy the host's parameters, buffers and, for device-driven steps, optimizer state.
-
-        Recordings of steps are dropped, and a high use of device memory is logged.
-        """
+        """Copy the host's weights, buffers and any device-driven optimizer; drop recordings."""
         if self._queue is not None:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
@@ -265,7 +259,7 @@ def _check_use(device: Cuda, engine: Engine) -> None:
 
 
 class CudaErrorContext:
-    """Context manager that raises CUDA errors as ``DeviceError`` with device and step."""
+    """Context that raises CUDA errors as ``DeviceError``, out of memory ``DeviceMemoryError``."""
 
     def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
         """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""

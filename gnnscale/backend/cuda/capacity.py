@@ -37,7 +37,7 @@ class DeviceGraph:
     name: str  #: name in errors
     indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
     indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
-    edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
+    edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32. None: no weights
     #: adjacency lists that are read from device memory instead of ``indices``
     cached: DeviceAdjacencyCache | None = None
 

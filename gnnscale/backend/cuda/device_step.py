@@ -142,7 +142,7 @@ class StepPart:
 
 
 class Outcomes(Protocol):
-    """Source of step outcomes."""
+    """Object that waits for device-driven steps and returns their outcomes: the backend."""
 
     def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
@@ -150,7 +150,7 @@ class Outcomes(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class DeviceStepHandle:
-    """Handle of a step, whose outcome arrives later."""
+    """Handle of a device-driven step, whose outcome arrives later."""
 
     outcomes: Outcomes  #: returns the step's outcome
     seeds: DeviceSeeds

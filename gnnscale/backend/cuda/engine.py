@@ -171,10 +171,10 @@ class CudaEngine:
     """GPU of this machine with a memory budget."""
 
     def __init__(self, device: Cuda, *, limits: bool = True) -> None:
-        """Open the GPU, as checked by ``check_gpu``.
+        """Open the GPU, and set TF32 for the process.
 
-        ``limits``: torch's allocator, for the full process, is limited to the budget. False:
-        another engine has set the limit.
+        ``limits``: ``check_gpu`` checks the GPU, and torch's allocator, for the full process, is
+        limited to the budget. False: another engine has done so.
         """
         if limits:  # otherwise this process may itself be the one that occupies the GPU
             check_gpu(device.index, memory_bytes=device.memory_bytes)

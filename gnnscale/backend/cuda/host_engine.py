@@ -122,7 +122,7 @@ class HostEvent:
 
 @dataclass(frozen=True)
 class HostCaptured:
-    """Recording that a thread repeats."""
+    """Recording of a stream's work, which the stream's thread repeats."""
 
     _recording: Recording
     _queue: Callable[[Callable[[], object]], object]  #: queue of the thread

@@ -30,11 +30,11 @@ _NOTHING = BatchSize(vertices=(), edges=())
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent(base.DeviceBatch):
-    """Mini-batch on the card."""
+    """Mini-batch in the card's memory, with a part for each compute unit."""
 
     slot: int  #: slot of every compute unit
     parts: tuple[PackedBatch | None, ...]  #: part of each compute unit. None: no seeds
-    seconds: dict[str, float]  #: modelled seconds of the transfer to a simulated card, or empty
+    seconds: dict[str, float]  #: modeled seconds of the transfer to a simulated card, or empty
     arranging_s: float  #: measured seconds in which the host arranged it
 
 

@@ -55,7 +55,7 @@ def nominal_platform(cores: int) -> Platform:
 
 
 class WorkCounter:
-    """Stage times of one device's mini-batches by vertices, edges and bytes (eq. 7 to 13).
+    """Model of one device's stage times by counted vertices, edges and bytes (eq. 7 to 13).
 
     The device has its own rates and the host nominal rates. Cache hits are the plan's expectation:
     counted hits would depend on when a run was resumed.

@@ -30,7 +30,7 @@ _NOT_IN_HEADER = ('"', "\\", "\n")
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDesign:
-    """Sizes of a compute unit, and the number of compute units."""
+    """Design to simulate: sizes, number and clock of compute units, and a header of layers."""
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
     m: int = 256  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
