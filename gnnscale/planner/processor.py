@@ -147,7 +147,7 @@ class Sharing:
         )
 
     def straggler_seconds(self, step_s: float, num_workers: int) -> float:
-        """Return the mean seconds that a worker waits for the slowest of ``num_workers``.
+        """Return the mean seconds that a worker, in ``step_s``, waits for all ``num_workers``.
 
         Step times are modeled as normal variables, whose expected maximum grows with the number of
         workers (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
@@ -229,7 +229,7 @@ class Processor:
         return max(shared_rate(self.threads, rates, threads, active), unshared / slower)
 
     def layer_seconds(self, threads: int, active: float) -> float:
-        """Return the minimum seconds of a layer; more threads than cores take turns."""
+        """Return the minimum seconds of a layer; ``active`` threads over ``cores`` take turns."""
         position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
         return self.layer_s[position] * max(1.0, active / self.cores)
 

@@ -56,7 +56,7 @@ def gib(num_bytes: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Return seconds in milliseconds, without the unit, to about three digits."""
+    """Return seconds in milliseconds, without unit, to about three digits; None: ``ABSENT``."""
     if seconds is None:
         return ABSENT
     value = seconds * 1e3
@@ -73,12 +73,12 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share, where 1 is all, in whole percent."""
+    """Return a share, where 1 is all, in whole percent; None: ``ABSENT``."""
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """Return a number with ``decimals`` decimals."""
+    """Return a number with ``decimals`` decimals; None: ``ABSENT``."""
     return ABSENT if value is None else f"{value:.{decimals}f}"
 
 

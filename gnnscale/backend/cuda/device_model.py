@@ -90,6 +90,7 @@ class DeviceModel:
 
         Args:
             pending: earlier mini-batches of the same update, weighted by their seeds.
+            num_seeds: seeds of this mini-batch over all devices, its weight.
             rate: learning rate of an optimizer that is not fused. A fused one reads the step's
                 record.
         """

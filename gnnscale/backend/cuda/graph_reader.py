@@ -138,7 +138,8 @@ class GraphPipeline:
     ) -> DeviceSample:
         """Queue sampling of ``[n]`` int64 ``seeds`` on the current stream; return the sample.
 
-        ``step`` is ``[1]`` int64 on the device if only the device knows it.
+        ``step`` is ``[1]`` int64 on the device if only the device knows it. ``host_seeds`` have the
+        edges to exclude.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
@@ -176,7 +177,7 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Update a dynamic cache with rows of ``slot``; ``previous`` is in the other slot."""
+        """Update a dynamic cache with the rows in ``slot``; see ``DynamicCache.replace``."""
         following = self.placed.following
         assert following is not None
         assert self._gather is not None

@@ -106,7 +106,7 @@ class CudaInference:
     def _compute(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> Iterator[tuple[Array, torch.Tensor]]:
-        """Yield chunks of ``vertices`` with their computed rows of layer ``index``."""
+        """Yield chunks of ``vertices`` with rows of layer ``index``, computed from ``tables``."""
         layer, source = model.layer(index), tables[-1]
         encoder = model.encoder or nn.Identity()
         fused = source.on_device and isinstance(layer, LinearAggregationLayer)

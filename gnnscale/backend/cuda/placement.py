@@ -70,9 +70,10 @@ class ResidentGraph:
         return self._access(num_rows, counts, self.row_bytes, self.row_bytes, requests_per_row)
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading neighbors and offsets, none if all are in device memory.
+        """Return the traffic of ``num_reads`` reads of neighbors and offsets.
 
-        A read from the host takes ``request_bytes`` on the link; ``counts`` as for ``row_access``.
+        It is none if lists are in device memory. A read from the host takes ``request_bytes`` on
+        the link; ``counts`` as for ``row_access``.
         """
         if self.lists_on_device:
             return NO_ACCESS
@@ -114,7 +115,7 @@ class ResidentGraph:
         link_bytes: int,
         requests: float,
     ) -> Access:
-        """Return the traffic of reads of ``num_bytes`` each, of ``link_bytes`` over the link."""
+        """Return the traffic of reads of ``num_bytes``; a miss has ``link_bytes``, ``requests``."""
         hits, peer_hits, misses = 0, 0, num_reads
         if counts and self.member is not None:
             hits, misses = counts[self.member], counts[-1]

@@ -85,7 +85,10 @@ class StepRecords:
     def give(
         self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
-        """Write the next record, and return its index; ``replaced`` of None: no cache update."""
+        """Write the next record, and return its index.
+
+        ``vertices`` are the seeds. ``replaced`` of None: no cache update.
+        """
         index = self._num_records % NUM_RECORDS
         self._num_records += 1
         record = self._record_words[index]

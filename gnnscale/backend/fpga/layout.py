@@ -124,7 +124,10 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Return the sub-batch of ``seeds``, positions in ``batch``, arranged for one compute unit."""
+    """Return the sub-batch of ``seeds``, positions in ``batch``, arranged for one compute unit.
+
+    DeviceMemoryError: input rows exceed ``max_row_bytes``, or those of one seed exceed the chip.
+    """
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
     buffer, edges = _Buffer(len(groups)), _Buffer()

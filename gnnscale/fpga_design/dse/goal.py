@@ -69,7 +69,10 @@ def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
 def make_goal(
     tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
 ) -> Goal:
-    """Return the goal for pairs of a task and β of eq. 7, the fraction of input rows on a card."""
+    """Return the goal for pairs of a task and β of eq. 7, the fraction of input rows on a card.
+
+    ``batch_size`` are the seeds of a card, ``link_bandwidth`` its bytes per second from the host.
+    """
 
     @cache
     def slices(parts: int) -> tuple[BatchWorkload, ...]:

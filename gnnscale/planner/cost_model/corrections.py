@@ -104,7 +104,10 @@ def correct(
     measured: Sequence[StageTimes],
     step_s: float,
 ) -> predict.Correction:
-    """Return the correction with which the prediction of ``plan`` equals its measured times."""
+    """Return the correction with which the prediction of ``plan`` equals its measured times.
+
+    ``measured`` are stage times of each device, ``step_s`` the seconds of a step.
+    """
     correction = predict.Correction(host=({},) * len(plan.shares), step=1.0)
     predicted = predict.predict(plan, workloads, platform)
     for _ in range(_ROUNDS):

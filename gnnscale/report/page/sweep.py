@@ -197,7 +197,10 @@ def _kinds(jobs: Jobs) -> str:
 def _option_cards(
     jobs: Jobs, figure: str, heading: str, quantity: Quantity, *, lower: bool
 ) -> list[str]:
-    """Return plots of a result by all options and by each option, and a heat map of two options."""
+    """Return plots of a result by all options and by each option, and a heat map of two options.
+
+    ``figure`` is the key of the result in a job; ``lower``: lower results are better.
+    """
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, figure, names)
     if not rows:
