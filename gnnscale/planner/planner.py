@@ -137,7 +137,7 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
 def with_depths(
     plan: device_plan.DevicePlan, workloads: Sequence[Workload], in_flight: int
 ) -> device_plan.DevicePlan:
-    """Return ``plan`` with prefetch depths that fit into memory; None: ``in_flight`` fit."""
+    """Return ``plan`` with prefetch depths that fit into memory; a depth of None: ``in_flight``."""
 
     def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
         depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)

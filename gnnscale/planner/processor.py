@@ -147,7 +147,7 @@ class Sharing:
         )
 
     def straggler_seconds(self, step_s: float, num_workers: int) -> float:
-        """Return the mean seconds that a worker, in ``step_s``, waits for all ``num_workers``.
+        """Return a worker's mean wait in steps of ``step_s`` for the slowest of ``num_workers``.
 
         Step times are modeled as normal variables, whose expected maximum grows with the number of
         workers (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).

@@ -260,5 +260,5 @@ class HostDrivenSteps:
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return counts of the device, whose stream was waited for, as integers; none for None."""
+    """Return the device's counts, whose stream has been awaited, as integers; () for None."""
     return () if counts is None else tuple(counts.tolist())

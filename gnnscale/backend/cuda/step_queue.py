@@ -116,7 +116,10 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step, waiting at most for its sample; its handle reads ``outcomes``."""
+        """Start a step, without waiting unless sizes or user code need it; return its handle.
+
+        The handle reads its outcome from ``outcomes``.
+        """
         step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
         part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
         started = DeviceStepHandle(

@@ -189,7 +189,7 @@ def part_batches(num_batches: int, num_cards: int, imbalance: float = IMBALANCE)
 
 
 def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
-    """Return an epoch's steps, if partitions have ``counts`` of mini-batches (Algorithm 3).
+    """Return an epoch's length in steps; ``counts``: each partition's mini-batches (Algorithm 3).
 
     A step has a mini-batch per card. While every partition has mini-batches, each card trains one
     of its own partition. The surplus mini-batches then fill further steps. With workload balancing
