@@ -314,7 +314,7 @@ class DeviceDrivenBackend(Backend, Protocol):
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> PendingOutcome:
-        """Start a step without waiting: sample, load, propagate, update the weights.
+        """Start a step, without waiting for its end: sample, load, propagate, update the weights.
 
         Several devices all-reduce their gradients. Each weights its loss by its fraction of the
         seeds.

@@ -48,7 +48,7 @@ def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
 class CudaBackend:
     """GPU backend with device-driven steps, or host-driven steps next to other kinds of devices.
 
-    One stream reads the next mini-batch while another trains. Device-driven steps return at once:
+    One stream reads the next mini-batch while another trains. ``train`` does not wait for the end:
 
         pending = backend.train(seeds, step, num_seeds=1024, rate=0.003, updates=True)
         outcome = pending.read()  # waits for the step
