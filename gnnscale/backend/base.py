@@ -314,12 +314,13 @@ class DeviceDrivenBackend(Backend, Protocol):
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> PendingOutcome:
-        """Start a step without waiting: sample, load, propagate, update the weights.
+        """Start a step, without waiting for its end: sample, load, propagate, update the weights.
 
         Several devices all-reduce their gradients. Each weights its loss by its fraction of the
         seeds.
 
         Args:
+            num_seeds: seeds of the mini-batch over all devices.
             rate: learning rate of the update.
             updates: whether the step updates the weights. Otherwise gradients accumulate for the
                 next update, weighted by the number of seeds.

@@ -111,7 +111,7 @@ class ChunkLoader:
 
 
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
-    """Yield chunks of ``vertices``, of about ``num_edges`` in-edges or ``num_vertices`` at most."""
+    """Yield chunks of ``vertices``, each of about ``num_edges`` in-edges or ``num_vertices``."""
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
     least = max(num_edges // num_vertices, 1)
     first = cost_sum = 0
@@ -200,7 +200,7 @@ class FeatureLoader:
         self._aggregates = aggregates
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch``."""
+        """Return the model's input for ``batch``, with the traffic of rows and adjacency lists."""
         inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
         if self._graph.lists is None:
             return inputs

@@ -50,7 +50,7 @@ class CpuBackend:
         return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Run forward and backward propagation in torch."""
+        """Run forward and backward propagation of the mean loss times ``weight`` in torch."""
         inputs = batch.inputs
         if self._model.vertex_rows is not None:
             inputs = self._loader.read(batch.batch, inputs.degrees)
@@ -130,7 +130,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Resident(base.DeviceBatch):
-    """Mini-batch on the device."""
+    """Mini-batch on the emulated device, to be trained whole or in parts."""
 
     #: size of each part trained separately; one part if the mini-batch fits into memory
     sizes: tuple[equations.BatchSize, ...]
@@ -209,7 +209,7 @@ class EmulatedBackend(CpuBackend):
         return inputs
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Reserve device memory, and take the link's time for the mini-batch (eq. 8)."""
+        """Reserve device memory, and take the link's time for the batch or its parts (eq. 8)."""
         start = time.perf_counter()
         device = self._accelerator
         row_bytes, list_bytes = link_bytes(batch, inputs)
@@ -259,7 +259,7 @@ class EmulatedBackend(CpuBackend):
         self._wait(start, seconds)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Free the batch's memory, and report the host's lateness since the previous call."""
+        """Free the batch's memory; return its outcome, with lateness since the previous call."""
         self._memory.free(batch.num_bytes)
         with self._lock:
             counters = {
@@ -288,7 +288,10 @@ class EmulatedBackend(CpuBackend):
         self._sync_late = False
 
     def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[equations.BatchSize, ...]:
-        """Return the sizes of a mini-batch's parts that fit into memory; warn the first time."""
+        """Return the sizes of a mini-batch's parts that fit into memory; warn the first time.
+
+        DeviceMemoryError: a single seed does not fit.
+        """
         capacity, label = self._memory.room, self._accelerator.label
         sizes = passes(
             batch,

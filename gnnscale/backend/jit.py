@@ -75,7 +75,7 @@ def compile_into(command: list[str], log: Path) -> None:
 
 
 def stored(path: Path, title: str, build: Callable[[], None]) -> Path:
-    """Return ``path``, which ``build`` writes if it is missing; see ``check_ours``."""
+    """Return ``path``, which ``build`` writes if it is missing, checked by ``check_ours``."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     check_ours(path.parent)
     if not path.is_file():

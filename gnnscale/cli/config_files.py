@@ -126,7 +126,7 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
 
 
 def _changeable() -> str:
-    """Return the options that may change when a run is resumed."""
+    """Return a comma-separated text of the options that may change when a run is resumed."""
     from gnnscale.run.checkpoint.file import FREE_OPTIONS
 
     groups = {name: f"{name}.*" for name in (*_train_options()[0], "device_plan")}

@@ -181,7 +181,10 @@ def torchrun_rank() -> int | None:
 
 
 def restarting_run() -> str | None:
-    """Return torchrun's ``--rdzv-id``, a folder name, if it restarts processes, else None."""
+    """Return torchrun's ``--rdzv-id`` if it restarts processes, else None.
+
+    ConfigError: the id is missing, or cannot be a folder's name.
+    """
     if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
         return None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")

@@ -59,7 +59,7 @@ def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Release a lock and close its descriptor."""
+    """Release a lock, unless this process has lost it by a fork, and close its descriptor."""
     if descriptor in _locked:
         _locked.discard(descriptor)
         # Unlock explicitly: a process forked by a library may hold the descriptor, too.

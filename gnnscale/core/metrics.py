@@ -236,7 +236,7 @@ _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """Peak memory of this process, and of a child process, since construction."""
+    """Peak memory since construction: of this process, or of it together with a child process."""
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc = proc

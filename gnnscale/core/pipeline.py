@@ -128,7 +128,7 @@ class Pipeline(Generic[_T]):
         return self
 
     def __next__(self) -> _T:
-        """Return the next finished item; wait until it is finished."""
+        """Wait for the next item, or raise its exception; run ``inline`` stages and return it."""
         item = self._next_finished() if self._groups else next(self._source)
         for stage in self._inline:
             stage(item)
@@ -235,7 +235,7 @@ class Pipeline(Generic[_T]):
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
-        """Return the next item of the source and its number. None: the pipeline is closed."""
+        """Wait for room; return the next number with its item or exception. None: closed."""
         with self._taking:
             with self._changed:
                 self._changed.wait_for(
@@ -253,7 +253,7 @@ class Pipeline(Generic[_T]):
                 return number, error
 
     def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
-        """Return the previous group's next item and its number. None: the pipeline is closed."""
+        """Wait for the previous group's next item; return number and item. None: closed."""
         finished = self._finished[group - 1]
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._next[group] in finished)

@@ -58,7 +58,7 @@ class Structure(Dataset):
         """Push the number of vertices and the edges into ``writer``."""
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the edges, labels that are smooth over the edges, and features by label."""
+        """Push the layout's edges, labels made from the edges, and features made from labels."""
         writer.notes["made"] = ["features", "labels"] if self.num_features else ["labels"]
         if not self.generated:
             _LOG.warning(

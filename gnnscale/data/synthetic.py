@@ -287,7 +287,7 @@ class RMat(SyntheticGraph, structure_only.Structure):
             )
 
     def read(self, writer: StoreWriter) -> None:
-        """Push edges, features and labels, and the split by degree."""
+        """Push edges, features and labels and, for ``split=published``, a split by degree."""
         super().read(writer)
         if self.split == "published":
             indptr, _ = writer.build_topology()

@@ -213,7 +213,7 @@ class Group:
         return work
 
     def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
-        """Start to receive a tensor from rank ``peer``, of the shape and dtype of ``into``."""
+        """Start to receive a tensor from rank ``peer`` into ``into``; wait by ``finish``."""
         with waiting_for_peers():
             work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group

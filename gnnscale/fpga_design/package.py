@@ -216,7 +216,7 @@ def make_vectors(
 
 
 def random_graph(num_vertices: int, num_edges: int, num_features: int, num_classes: int) -> Graph:
-    """Return a graph of skewed degrees with every edge in both directions."""
+    """Return a graph of skewed degrees, every edge in both directions, with random rows, labels."""
     generator = np.random.default_rng(0)
     ends = (generator.random((2, num_edges // 2)) ** 2 * num_vertices).astype(np.int64)
     both = (np.concatenate([ends[0], ends[1]]), np.concatenate([ends[1], ends[0]]))

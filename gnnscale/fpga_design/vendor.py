@@ -160,7 +160,7 @@ _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Return the worst negative slack, in nanoseconds, of a routed timing report."""
+    """Return the worst negative slack in ns of a routed timing report; ConfigError: it has none."""
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
@@ -188,7 +188,7 @@ _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")
 
 
 def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
-    """Return the routed resources of each compute unit of ``kernel``, by the unit's name."""
+    """Return the routed resources of ``kernel``'s compute units by name; ConfigError: no unit."""
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
     heads = next(
         (row for row in _rows(text) if row[0] == "Name" and set(_COLUMNS) <= set(row)), None

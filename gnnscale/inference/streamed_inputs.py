@@ -87,9 +87,9 @@ def make_rows(
     workers: Workers,
     advance: Callable[[int], None],
 ) -> None:
-    """Read the rows of ascending ``vertices``, transform them with ``make``, and ``write`` them.
+    """Read rows of ascending ``vertices`` by range, apply ``make``, and ``write`` them.
 
-    ``write`` gets the number of the first row, ``advance`` the number of written rows.
+    ``write`` gets a range's first row number and its rows; ``advance`` each range's number of rows.
     """
 
     def ranges() -> Iterator[tuple[int, Reading]]:

@@ -34,7 +34,7 @@ class Degrees:
 
     @classmethod
     def from_arrays(cls, inward: IntArray, outward: IntArray) -> Degrees:
-        """Return the classes of vertices with these degrees, ``[num_vertices]`` integers each."""
+        """Return the classes of vertices, given ``[num_vertices]`` in-degrees and out-degrees."""
         # Sorting packed numbers takes a tenth of the time of sorting pairs.
         base = int(outward.max(initial=0)) + 1
         pairs, counts = np.unique(inward.astype(np.int64) * base + outward, return_counts=True)

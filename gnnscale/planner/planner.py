@@ -35,8 +35,8 @@ def max_seeds(
 ) -> int | None:
     """Return the maximum seeds of a slice of which ``in_flight`` mini-batches fit into a device.
 
-    ``spare`` is the fraction of the memory to leave free. None: no limit, for a device in host
-    memory or if a whole mini-batch fits.
+    ``spare`` is the fraction of the memory to leave free. None: no limit, since the device is no
+    accelerator, or the largest slice fits.
     """
     if not isinstance(device, Accelerator):
         return None
@@ -137,7 +137,7 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
 def with_depths(
     plan: device_plan.DevicePlan, workloads: Sequence[Workload], in_flight: int
 ) -> device_plan.DevicePlan:
-    """Return ``plan`` with prefetch depths that fit into each device's memory."""
+    """Return ``plan`` with prefetch depths that fit into memory; a depth of None: ``in_flight``."""
 
     def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
         depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)
@@ -259,7 +259,10 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Return a worker's threads by stage, for every prefetch mode with enough threads."""
+    """Return a worker's threads by stage for ``prefetch``; ``auto``: for modes with enough threads.
+
+    ``computes``: the worker's threads also propagate.
+    """
     num_computing = 1 if computes else 0
     threads_by_mode: dict[str, tuple[int, int, int]] = {}
     if prefetch == "none" or (prefetch == "auto" and computes):

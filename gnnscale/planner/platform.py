@@ -179,7 +179,7 @@ def estimate_file() -> Path:
 
 
 def read_platform(file: Path) -> Platform:
-    """Return a platform that ``write`` has stored; ConfigError, FileNotFoundError: no such file."""
+    """Return a platform stored by ``write``; ConfigError: invalid; FileNotFoundError: no file."""
     content = read_yaml(file)
     check_references(file, content, allowed=False)
     try:

@@ -147,7 +147,7 @@ class Sharing:
         )
 
     def straggler_seconds(self, step_s: float, num_workers: int) -> float:
-        """Return the mean seconds that a worker waits for the slowest of ``num_workers``.
+        """Return a worker's mean wait in steps of ``step_s`` for the slowest of ``num_workers``.
 
         Step times are modeled as normal variables, whose expected maximum grows with the number of
         workers (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
@@ -213,9 +213,9 @@ class Processor:
     def rate(self, name: str, threads: int, active: float) -> float:
         """Return the rate ``name`` of ``threads`` threads while ``active`` threads work in total.
 
-        Threads share cores and memory: t of T threads get at least rate(T)·t/T. Threads of
-        different workers do not wait for each other. They lose at most the contention measured
-        between processes.
+        A rate of None, which takes no extra time, is infinite. Threads share cores and memory: t of
+        T threads get at least rate(T)·t/T. Threads of different workers do not wait for each other.
+        They lose at most the contention measured between processes.
         """
         rates = self.rates.values(name)
         if rates is None:
@@ -229,7 +229,7 @@ class Processor:
         return max(shared_rate(self.threads, rates, threads, active), unshared / slower)
 
     def layer_seconds(self, threads: int, active: float) -> float:
-        """Return the minimum seconds of a layer; more threads than cores take turns."""
+        """Return the minimum seconds of a layer; ``active`` threads over ``cores`` take turns."""
         position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
         return self.layer_s[position] * max(1.0, active / self.cores)
 

@@ -56,7 +56,7 @@ def gib(num_bytes: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Return seconds in milliseconds, without the unit, to about three digits."""
+    """Return seconds in milliseconds, without unit, to about three digits; None: ``ABSENT``."""
     if seconds is None:
         return ABSENT
     value = seconds * 1e3
@@ -73,12 +73,12 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share, where 1 is all, in whole percent."""
+    """Return a share, where 1 is all, in whole percent; None: ``ABSENT``."""
     return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """Return a number with ``decimals`` decimals."""
+    """Return a number with ``decimals`` decimals; None: ``ABSENT``."""
     return ABSENT if value is None else f"{value:.{decimals}f}"
 
 
@@ -106,7 +106,7 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind farthest from real hardware, unknown kinds last; ``MEASURED`` if empty."""
+    """Return the kind farthest from real hardware, an unknown kind first; empty: ``MEASURED``."""
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES
@@ -162,7 +162,7 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
     """Return the network traffic of sharded rows in a step, summed over devices: mean of all steps.
 
     ``expected`` is the bytes of the missed rows and their ids; ``bytes`` is the bytes of the
-    messages sent for them, both ways. None: rows are not sharded among machines.
+    messages sent for them, both ways. None: rows are not sharded among machines, or no epoch ended.
     """
     layout = run.layout.network
     if layout is None or not run.history or not run.steps_per_epoch:

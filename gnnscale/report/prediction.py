@@ -24,7 +24,7 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
-    """Return the mean error, absolute and signed, of a window's median step time as the next's.
+    """Return the mean errors of a window's median step time as a forecast of the next window's.
 
     ``step_s`` are ``[n]`` seconds of consecutive steps. Windows of ``window_steps`` steps do not
     overlap; an error is ``window / next window - 1``. None: fewer than two windows.

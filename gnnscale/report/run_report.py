@@ -155,7 +155,10 @@ def early_stop(result: TrainResult, patience: int | None, observer: str | None =
 def _end_failed_run(
     report: terminal.RunReport, observers: Observers, cause: BaseException, *, is_new: bool
 ) -> None:
-    """Write the files of a run that ``cause`` ended; a refused new run leaves no options."""
+    """Write the files of a run that ``cause`` ended, and close the observers.
+
+    A new run that was refused leaves no ``config.yaml``. Further failures are printed.
+    """
     _write_stopped(report, cause)
     # A new run that was refused before it started leaves no options.
     if is_new and report.run is None and isinstance(cause, UserError):

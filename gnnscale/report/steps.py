@@ -69,7 +69,7 @@ class _DeviceLine(msgspec.Struct):
 
 
 class _StepLine(msgspec.Struct):
-    """Fields of a line that ``read_steps`` reads."""
+    """Fields of a line of ``steps.jsonl`` that ``read_steps`` reads."""
 
     global_step: Count
     epoch: Count

@@ -117,7 +117,7 @@ def _cells(
 
 
 def _stage_times(steps: list[records.DeviceStep], stages: tuple[str, ...]) -> list[str]:
-    """Return the median of each stage in milliseconds."""
+    """Return the median of each stage in milliseconds, as text; 0 is ``ABSENT``."""
     medians = []
     for name in stages:
         median = statistics.median(getattr(step.stages, name) for step in steps)
@@ -225,7 +225,7 @@ class RunReport(records.Observer):
         untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
-        """Write options and the epochs before a resumed run; remove the steps of an earlier run."""
+        """Write options and the epochs before a resumed run; a new run removes earlier steps."""
         self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()

@@ -104,7 +104,7 @@ class MiniBatch:
 
     @property
     def first_seed(self) -> int:
-        """Global id of the first seed; a mini-batch has one at least."""
+        """Global id of the first seed; IndexError: the mini-batch is empty."""
         return int(self.seeds[0])
 
     @property

@@ -170,7 +170,10 @@ def start_training(
 def _check_groups(
     model: object, graph: object, platform: object, partition: object, features: object
 ) -> None:
-    """Raise ConfigError unless each argument is of its function, ``gnn_model`` for ``model``."""
+    """Raise ConfigError unless arguments are results of their functions, as ``gnn_model``.
+
+    ``platform``, ``partition`` and ``features`` may be None, ``partition`` an ``OwnerFunction``.
+    """
     check_option_group("model", model, "model")
     check_option_group("graph", graph, "dataset")
     if platform is not None:

@@ -123,7 +123,10 @@ class DeviceCoefficients:
 def coefficients(
     block: BlockArrays, rule: Rule, degrees: torch.Tensor | None
 ) -> DeviceCoefficients:
-    """Return the coefficients of ``rule`` for all edges; NaN if a sum of weights is unknown."""
+    """Return the coefficients of ``rule`` for all edges; NaN if a sum of weights is unknown.
+
+    ``degrees`` are ``[num_src]`` float32 in the full graph, if ``rule`` uses them.
+    """
 
     def make(is_used: bool, size: int) -> torch.Tensor | None:
         return torch.empty(size, device=block.indptr.device) if is_used else None

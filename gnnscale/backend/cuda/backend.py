@@ -48,14 +48,14 @@ def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
 class CudaBackend:
     """GPU backend with device-driven steps, or host-driven steps next to other kinds of devices.
 
-    One stream reads the next mini-batch while another trains. Device-driven steps return at once:
+    One stream reads the next mini-batch while another trains. ``train`` does not wait for the end:
 
         pending = backend.train(seeds, step, num_seeds=1024, rate=0.003, updates=True)
         outcome = pending.read()  # waits for the step
     """
 
     def __init__(self, device: Cuda, host: base.BackendInputs, engine: Engine) -> None:
-        """Copy model and graph to the device; with peers, ``open_peers`` does so."""
+        """Open the cache, and copy the model and place the graph; with peers, by ``open_peers``."""
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
             raise ConfigError(f"{device.label}: no kernels for features of {dtype}")
@@ -73,7 +73,7 @@ class CudaBackend:
                 self._open()
 
     def _open(self) -> None:
-        """Copy model and graph to the device, once the caches of peers are open."""
+        """Copy the model, and place the graph as configured, once any caches of peers are open."""
         host, engine, cache = self._host, self._engine, self._cache
         weights = BYTES_PER_PARAMETER * sum(p.numel() for p in host.model.parameters())
         placed = place_graph(host.graph, self.device, engine, kept_bytes=weights, cache=cache)
@@ -95,7 +95,7 @@ class CudaBackend:
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the caches of peers; see ``DeviceCacheBackend.open_peers``."""
+        """Open the caches of peers, if there are any; then copy the model, and place the graph."""
         assert self._cache is not None
         if not self._cache.has_no_peers:
             with self._naming("while it was opened"):
@@ -174,13 +174,13 @@ class CudaBackend:
         )
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of the shared parameters into the tensors ``into``, and reset them."""
+        """Wait for the device, copy shared parameters' gradients to ``into``, and reset them."""
         self._wait()
         for target, grad in zip(into, self._learner.take_gradients(), strict=True):
             target.copy_(grad)
 
     def load_state(self) -> None:
-        """Copy the host's parameters, buffers and, for device-driven steps, optimizer state."""
+        """Copy the host's weights, buffers and any device-driven optimizer; drop recordings."""
         if self._queue is not None:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
@@ -188,11 +188,11 @@ class CudaBackend:
         _check_use(self.device, self._engine)
 
     def update_weights(self) -> None:
-        """Copy the parameters that the host's optimizer has updated."""
+        """Queue a copy of the host's parameters, updated by its optimizer, to the device."""
         self._streams.training.run(self._learner.load_weights)
 
     def copy_buffers(self) -> None:
-        """Copy the buffers to the host's model."""
+        """Wait for the device, and copy the buffers to the host's model."""
         self._wait()
         self._learner.copy_buffers()
 
@@ -259,7 +259,7 @@ def _check_use(device: Cuda, engine: Engine) -> None:
 
 
 class CudaErrorContext:
-    """Context manager that raises CUDA errors as ``DeviceError`` with device and step."""
+    """Context that raises CUDA errors as ``DeviceError``, out of memory ``DeviceMemoryError``."""
 
     def __init__(self, label: str, when: str, numbers: tuple[int, ...]) -> None:
         """Set the device's name, and ``when``: a text with a ``%d`` for each of ``numbers``."""

@@ -30,7 +30,7 @@ class CudaBatch(MiniBatch):
 
     @property
     def first_seed(self) -> int:
-        """First seed vertex, as a number on the host."""
+        """First seed vertex, read on the host; IndexError: the mini-batch is empty."""
         return int(self.host_seeds[0])
 
     @property

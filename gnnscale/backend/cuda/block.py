@@ -42,7 +42,7 @@ class DeviceActivation(Activation):
         return scale
 
     def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
-        """Return the input's gradient, from activated rows ``y`` and their gradient ``grad``."""
+        """Return the input's gradient, from ``apply_``'s ``y`` and ``scale``, and from ``grad``."""
         out = torch.empty_like(grad)
         sizes = (np.int32(row_type(grad)), np.int64(grad.numel()))
         name = f"relu_dropout_backward_{columns_at_once(y, grad, out)}"
@@ -85,7 +85,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         )
 
     def with_self_edges(self) -> CudaBlock:
-        """Return the block with a self-edge as the first edge of every destination."""
+        """Return the block, less edge weights, with a self-edge first for every destination."""
         capacity, device = self.num_edges + self.num_dst, self.indptr.device
         importance = self.importance
         result = replace(
@@ -115,7 +115,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return out
 
     def sums(self, degrees: torch.Tensor | None) -> DeviceMessageSums:
-        """Return the reductions of messages by destination: sum, mean and maximum."""
+        """Return sum, mean and maximum of messages by destination; see ``DeviceMessageSums``."""
         return DeviceMessageSums(self, degrees)
 
 

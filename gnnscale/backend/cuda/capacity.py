@@ -37,7 +37,7 @@ class DeviceGraph:
     name: str  #: name in errors
     indptr: torch.Tensor  #: ``[num_vertices + 1]`` int64
     indices: torch.Tensor  #: ``[num_edges]`` int32 or int64
-    edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32
+    edge_weights: torch.Tensor | None = None  #: ``[num_edges]`` float32. None: no weights
     #: adjacency lists that are read from device memory instead of ``indices``
     cached: DeviceAdjacencyCache | None = None
 
@@ -169,7 +169,7 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the capacity observed in host samples of ``first_slices``, by default the maximum."""
+    """Return the capacity observed in host samples of ``first_slices``; all empty: the maximum."""
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [

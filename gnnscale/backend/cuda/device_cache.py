@@ -246,7 +246,7 @@ def _concat_lists(graph: Graph, vertices: Array) -> Array:
 
 
 def _chunks(vertices: Array, num_bytes: Int64Array) -> Iterator[Array]:
-    """Yield chunks of ``vertices``, of ``num_bytes`` each, of about ``_PIECE_BYTES``."""
+    """Yield ``vertices`` in chunks of about ``_PIECE_BYTES``; ``num_bytes`` are by vertex."""
     number = np.cumsum(num_bytes) // _PIECE_BYTES
     for chunk in np.split(vertices, np.flatnonzero(np.diff(number)) + 1):
         if len(chunk):

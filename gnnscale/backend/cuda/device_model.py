@@ -84,12 +84,13 @@ class DeviceModel:
     def finish(
         self, pending: DeviceGradientAccumulator, num_seeds: int, *, updates: bool, rate: float
     ) -> None:
-        """Accumulate the gradients of a mini-batch, and update the weights if ``updates``.
+        """All-reduce and accumulate a mini-batch's gradients; update the weights if ``updates``.
 
         With a fused optimizer nothing changes once a device has halted.
 
         Args:
             pending: earlier mini-batches of the same update, weighted by their seeds.
+            num_seeds: seeds of this mini-batch over all devices, its weight.
             rate: learning rate of an optimizer that is not fused. A fused one reads the step's
                 record.
         """
@@ -105,7 +106,7 @@ class DeviceModel:
     def _summed(
         self, gradients: list[torch.Tensor], add_up: Callable[[torch.Tensor], None]
     ) -> list[torch.Tensor]:
-        """Return all-reduced gradients; with them the halt flag: one halted device halts all."""
+        """All-reduce gradients and halt flag (one halted device halts all); return gradients."""
         halted, bucket = self._records.halted, self._bucket
         parts = [gradient.flatten() for gradient in gradients]
         torch.cat([*parts, halted.reshape(1)], out=bucket)
@@ -118,7 +119,7 @@ class DeviceModel:
     def _accumulate(
         self, gradients: list[torch.Tensor], pending: DeviceGradientAccumulator, num_seeds: int
     ) -> list[torch.Tensor]:
-        """Add gradients to the accumulated ones; return their mean weighted by seeds."""
+        """Add gradients, unless halted, to the accumulated ones; return their mean by seeds."""
         if not self._accumulated:
             self._accumulated = [torch.zeros_like(gradient) for gradient in gradients]
         total = pending.num_seeds + num_seeds
@@ -130,7 +131,7 @@ class DeviceModel:
         return [gradient / total for gradient in self._accumulated]
 
     def _update(self, gradients: list[torch.Tensor], rate: float) -> None:
-        """Update the weights with ``gradients``."""
+        """Clip ``gradients`` if the run clips, and update the weights by them."""
         step_inputs, optimizer = self._owned()
         parameters = self._parameters + self._unshared
         for parameter, grad in zip(parameters, gradients, strict=True):

@@ -85,7 +85,7 @@ class StepSlot:
         self._kernels.read()
 
     def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
-        """Queue propagation, weight update and report, on the current stream.
+        """Queue exchange of columns, propagation, any weight update and report, on the stream.
 
         ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
         """
@@ -134,7 +134,7 @@ class StepSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
-    """Role of a mini-batch in its update."""
+    """Position of a mini-batch among the mini-batches of one update."""
 
     num_seeds: int  #: seeds of the mini-batch over all devices
     pending: DeviceGradientAccumulator  #: earlier mini-batches of the same update
@@ -142,7 +142,7 @@ class StepPart:
 
 
 class Outcomes(Protocol):
-    """Source of step outcomes."""
+    """Object that waits for device-driven steps and returns their outcomes: the backend."""
 
     def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
@@ -150,7 +150,7 @@ class Outcomes(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class DeviceStepHandle:
-    """Handle of a step, whose outcome arrives later."""
+    """Handle of a device-driven step, whose outcome arrives later."""
 
     outcomes: Outcomes  #: returns the step's outcome
     seeds: DeviceSeeds
@@ -240,7 +240,7 @@ class HostDrivenSteps:
         return results[0], ReadCounts(lists=batch.list_reads, rows=rows)
 
     def propagate(self, batch: CudaBatch, inputs: Inputs, weight: float) -> None:
-        """Start forward and backward propagation."""
+        """Start forward and backward propagation of the mean loss times ``weight``."""
         training = self._streams.training
         loss: list[torch.Tensor] = []
         first = training.mark()
@@ -260,5 +260,5 @@ class HostDrivenSteps:
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return counts of the device as integers, after a wait for their mark."""
+    """Return the device's counts, whose stream has been awaited, as integers; () for None."""
     return () if counts is None else tuple(counts.tolist())

@@ -171,10 +171,10 @@ class CudaEngine:
     """GPU of this machine with a memory budget."""
 
     def __init__(self, device: Cuda, *, limits: bool = True) -> None:
-        """Open the GPU, as checked by ``check_gpu``.
+        """Open the GPU, and set TF32 for the process.
 
-        ``limits``: torch's allocator, for the full process, is limited to the budget. False:
-        another engine has set the limit.
+        ``limits``: ``check_gpu`` checks the GPU, and torch's allocator, for the full process, is
+        limited to the budget. False: another engine has done so.
         """
         if limits:  # otherwise this process may itself be the one that occupies the GPU
             check_gpu(device.index, memory_bytes=device.memory_bytes)
@@ -208,7 +208,7 @@ class CudaEngine:
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory outside torch's allocator, whose budget shrinks by ``num_bytes``."""
+        """Allocate memory outside torch's allocator, whose budget shrinks by ``num_bytes``."""
         if num_bytes > self.free_bytes():
             raise DeviceMemoryError(
                 f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "

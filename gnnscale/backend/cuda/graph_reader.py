@@ -106,7 +106,7 @@ class GraphPipeline:
     def _open_exchange(
         self, host: BackendInputs, engine: Engine, columns: ColumnExchange
     ) -> CudaColumnExchange:
-        """Return the exchange of blocks with devices of other columns (P3)."""
+        """Return the exchange of blocks in P3; DeviceMemoryError: rows are not in device memory."""
         rule = _rule_on_load(host.model)
         assert rule is not None, "checked with the options"
         if not self.placed.rows_on_device:
@@ -136,9 +136,10 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Return the sample of ``[n]`` int64 ``seeds``, queued on the current stream.
+        """Queue sampling of ``[n]`` int64 ``seeds`` on the current stream; return the sample.
 
-        ``step`` is ``[1]`` int64 on the device if only the device knows it.
+        ``step`` is ``[1]`` int64 on the device if only the device knows it. ``host_seeds`` have the
+        edges to exclude.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
@@ -176,7 +177,7 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Update a dynamic cache with rows of ``slot``; ``previous`` is in the other slot."""
+        """Update a dynamic cache with the rows in ``slot``; see ``DynamicCache.replace``."""
         following = self.placed.following
         assert following is not None
         assert self._gather is not None
@@ -184,7 +185,7 @@ class GraphPipeline:
         following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
-        """Return the first layer's input, whose reads into ``slot`` are queued."""
+        """Queue the reads of the first layer's input, rows into ``slot``, and return the input."""
         graph, vertices, degrees = self.placed, batch.vertices, None
         if self._uses_degrees:
             degrees = graph.degrees_of(self._kernels, vertices, batch.num_sources)

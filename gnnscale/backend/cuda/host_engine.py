@@ -122,7 +122,7 @@ class HostEvent:
 
 @dataclass(frozen=True)
 class HostCaptured:
-    """Recording that a thread repeats."""
+    """Recording of a stream's work, which the stream's thread repeats."""
 
     _recording: Recording
     _queue: Callable[[Callable[[], object]], object]  #: queue of the thread
@@ -227,7 +227,7 @@ class HostEngine:
         return torch.zeros(size, dtype=dtype)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` as a tensor without a copy."""
+        """Return ``array`` as a tensor, without a copy if it is contiguous."""
         array = np.ascontiguousarray(array)
         with warnings.catch_warnings():  # torch warns of arrays that must not be written
             warnings.simplefilter("ignore", UserWarning)
@@ -257,7 +257,7 @@ class HostEngine:
             ) from None
 
     def collective(self, work: Callable[[], None], keep_alive: object) -> None:
-        """Run ``work`` outside the modes that check the device's operations."""
+        """Run ``work`` outside the modes that check operations, and add it to any recording."""
         with _disable_current_modes():
             work()
         note_launch(work, (keep_alive,))

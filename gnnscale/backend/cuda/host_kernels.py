@@ -54,7 +54,7 @@ def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> No
 
 
 class Recording(TorchDispatchMode):
-    """Operations and kernel launches in order."""
+    """Recorded operations and kernel launches, run again by ``repeat`` like a CUDA graph."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ class Recording(TorchDispatchMode):
 
     @torch.no_grad()
     def repeat(self) -> None:
-        """Overwrite all intermediate results, and repeat all calls."""
+        """Overwrite all intermediate results with bad values, and run all calls again in order."""
         for tensor in self._intermediates:
             _spoil(tensor)
         for call in self._calls:
@@ -196,10 +196,10 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def library() -> Path:
-    """Return the library of all kernels, stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``.
+    """Return the library of all kernels, compiled on first use by one of concurrent processes.
 
-    It is safe for concurrent processes. Raises ConfigError if no compiler is installed, or it
-    refuses the sources; or other users can write the stored library.
+    It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. Raises ConfigError if no compiler
+    is installed, or it refuses the sources; or other users can write the stored library.
     """
     root = kernels.sources()
     compiler = jit.Compiler.find("running CUDA kernels on the host", "a GPU needs none")

@@ -80,7 +80,7 @@ class CudaInference:
     def _hidden(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> _Table:
-        """Return the rows of ``vertices`` in layer ``index``, in device memory if they fit."""
+        """Compute rows of ``vertices`` in layer ``index``, in host memory if they do not fit."""
         shape = (len(vertices), model.widths[index + 1])
         on_device = 4 * shape[0] * shape[1] <= _MAX_FRACTION * self._engine.free_bytes()
         if on_device:
@@ -106,7 +106,7 @@ class CudaInference:
     def _compute(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> Iterator[tuple[Array, torch.Tensor]]:
-        """Yield chunks of vertices with their rows of layer ``index``."""
+        """Yield chunks of ``vertices`` with rows of layer ``index``, computed from ``tables``."""
         layer, source = model.layer(index), tables[-1]
         encoder = model.encoder or nn.Identity()
         fused = source.on_device and isinstance(layer, LinearAggregationLayer)

@@ -206,7 +206,7 @@ def load_core() -> ModuleType:
 
 
 def cubin(file: Path, architecture: str) -> bytes:
-    """Return the machine code of a kernel file for ``architecture``, e.g. ``sm_90``.
+    """Return a kernel file's machine code for ``architecture``, e.g. ``sm_90``, built on first use.
 
     It is stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda``. Raises ConfigError if NVRTC is
     missing, does not support the architecture or refuses the file; or other users can write the

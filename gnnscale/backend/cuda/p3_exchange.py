@@ -83,7 +83,7 @@ class CudaColumnExchange:
         return 2 * peers * rows * width * 4, peers * self._block_buffer.nbytes
 
     def trade(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """Return ``inputs`` with this device's columns aggregated for each device's mini-batch."""
+        """All-gather input blocks; return ``inputs`` with own columns aggregated for each block."""
         self._pack(batch.input_block)
         blocks, block = self._blocks, self._block_buffer
         self._engine.collective(lambda: self._trade.all_gather_into(blocks, block), (blocks, block))
@@ -161,7 +161,7 @@ class PartialSums:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of their products for this device's mini-batch."""
+        """Multiply each device's part, exchange products, and return this mini-batch's sum."""
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
         self._engine.collective(
@@ -174,7 +174,7 @@ class PartialSums:
         return total
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the ``[num_dst, f^1]`` gradients of all devices' sums, of equal sizes."""
+        """Return the gradients ``mine`` ``[num_dst, f^1]`` of all devices; ``rows`` is unused."""
         gradients = mine.new_empty(self._trade.size, *mine.shape)
         self._engine.collective(
             lambda: self._trade.all_gather_into(gradients, mine), (gradients, mine)

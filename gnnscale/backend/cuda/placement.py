@@ -60,14 +60,21 @@ class ResidentGraph:
         return self.rows.shape[1] * self.rows.element_size()
 
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading ``num_rows`` rows, with read ``counts`` by location."""
+        """Return the traffic of reading ``num_rows`` rows, none if all are in device memory.
+
+        ``counts`` are reads by location, as in ``ReadCounts``; empty: all are from the host.
+        """
         if self.rows_on_device:
             return NO_ACCESS
         requests_per_row = self.requests_per_row
         return self._access(num_rows, counts, self.row_bytes, self.row_bytes, requests_per_row)
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of reading neighbors and offsets, with read ``counts`` by location."""
+        """Return the traffic of ``num_reads`` reads of neighbors and offsets.
+
+        It is none if lists are in device memory. A read from the host takes ``request_bytes`` on
+        the link; ``counts`` as for ``row_access``.
+        """
         if self.lists_on_device:
             return NO_ACCESS
         return self._access(num_reads, counts, _ID_BYTES, request_bytes, 1)
@@ -82,7 +89,7 @@ class ResidentGraph:
     def sums_of(
         self, kernels: Kernels, vertices: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor | None:
-        """Return ``weight_sums`` of ``vertices``, ``[n]`` float32; 0 past the first ``count``."""
+        """Return ``weight_sums`` ``[n]``, 0 past the first ``count``. None: edges lack weights."""
         sums = self.weight_sums
         return None if sums is None else aggregation.vertex_floats(kernels, sums, vertices, count)
 
@@ -108,7 +115,7 @@ class ResidentGraph:
         link_bytes: int,
         requests: float,
     ) -> Access:
-        """Return the traffic of reads of ``num_bytes`` each, of ``link_bytes`` over the link."""
+        """Return the traffic of reads of ``num_bytes``; a miss has ``link_bytes``, ``requests``."""
         hits, peer_hits, misses = 0, 0, num_reads
         if counts and self.member is not None:
             hits, misses = counts[self.member], counts[-1]
@@ -142,9 +149,10 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Return the graph as kernels read it, in device memory as far as ``device`` states.
+    """Return the graph as kernels read it, in device memory as far as ``device`` states and fits.
 
-    Other data take ``kept_bytes`` of device memory. Raises DeviceMemoryError if arrays do not fit.
+    With a ``cache`` features are in host memory, except cached rows. Other data take ``kept_bytes``
+    of device memory. Raises DeviceMemoryError if arrays that must be in device memory do not fit.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)

@@ -194,7 +194,7 @@ class RowGather:
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
-        """Return the launched gather of the rows of the first ``count`` of ``ids``.
+        """Launch the gather of the rows of the first ``count`` of ``ids``, and return it.
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
         (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, at most n counts.

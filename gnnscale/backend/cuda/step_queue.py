@@ -44,7 +44,7 @@ class _Recorder:
         self.captures = captures
 
     def do(self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
-        """Queue recorded work; if recording fails, queue operation by operation from then on."""
+        """Queue ``work`` by recording; after a failure, but of memory, operation by operation."""
         if not self.captures:
             stream.run(work)
             return
@@ -63,7 +63,7 @@ class _Recorder:
 
 
 class StepQueue:
-    """Queue that starts steps without waiting.
+    """Queue that starts steps without waiting for earlier steps.
 
     A step is two pieces of work on two streams: reading (sample, load) and training. Mini-batches
     of the usual size replay both as CUDA graphs, whose arrays have the observed capacity. A sample
@@ -116,7 +116,10 @@ class StepQueue:
         updates: bool,
         outcomes: Outcomes,
     ) -> DeviceStepHandle:
-        """Start a step without waiting; its handle reads the outcome from ``outcomes``."""
+        """Start a step, without waiting unless sizes or user code need it; return its handle.
+
+        The handle reads its outcome from ``outcomes``.
+        """
         step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
         part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
         started = DeviceStepHandle(
@@ -130,7 +133,10 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step; return its report, sample sizes and read counts, or raise its error."""
+        """Wait for a step, repeated if it exceeded its capacity; return its report and sizes.
+
+        The last result is its read counts. An invalid sample raises its error.
+        """
         report = self._wait(step)
         if report.halted:
             self._repeat()
@@ -146,7 +152,10 @@ class StepQueue:
         return self._slots[0].reader.exchange_traffic
 
     def forget(self) -> None:
-        """Drop recordings and accumulated gradients; the device is idle."""
+        """Drop recordings, accumulated gradients, unread steps and dynamic cache's rows.
+
+        The device must be idle.
+        """
         self._accumulated = DeviceGradientAccumulator()
         self._unread.clear()
         self._forget_rows()
@@ -193,7 +202,7 @@ class StepQueue:
             self._streams.reading.run(work)
 
     def _read_exactly(self, slot: StepSlot, step: DeviceStepHandle) -> None:
-        """Wait for the sample's sizes, and read exactly that many rows."""
+        """Queue sampling, wait for the sample's sizes, and queue reads of just these rows."""
         reading, seeds, number = self._streams.reading, step.seeds, step.number
         reading.run(lambda: slot.sample(seeds))
         reading.mark().wait()
@@ -217,7 +226,7 @@ class StepQueue:
         return self._records.reported(step.record_index)
 
     def _repeat(self) -> None:
-        """Repeat all unread steps with the maximum capacity, which the first one needs."""
+        """Wait for the device, resume it, and queue all unread steps again at maximum capacity."""
         _LOG.info(
             f"step {self._unread[0].number}: the mini-batch exceeds the observed capacity; "
             f"{len(self._unread)} steps are repeated with the maximum capacity"

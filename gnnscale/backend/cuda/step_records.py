@@ -85,7 +85,10 @@ class StepRecords:
     def give(
         self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
-        """Write the next record, and return its index; ``replaced`` of None: no cache update."""
+        """Write the next record, and return its index.
+
+        ``vertices`` are the seeds. ``replaced`` of None: no cache update.
+        """
         index = self._num_records % NUM_RECORDS
         self._num_records += 1
         record = self._record_words[index]
@@ -104,7 +107,7 @@ class StepRecords:
             words[1 + capacity : 1 + capacity + count] = replaced.slots
 
     def reported(self, index: int) -> DeviceReport:
-        """Return the report of the step with record ``index``, after a wait for its last mark."""
+        """Return the report of the step with record ``index``, whose last mark has been awaited."""
         words: list[int] = self._reported_words[index].tolist()
         (loss,) = struct.unpack("<f", words[_LOSS].to_bytes(4, "little"))
         return DeviceReport(

@@ -32,7 +32,7 @@ class CapturedWork(Protocol):
 
 
 class Stream(Protocol):
-    """In-order queue of work."""
+    """In-order queue of a device's work, run asynchronously."""
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
         """Queue ``work``: torch operations, and kernels on the current stream.

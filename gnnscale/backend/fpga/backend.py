@@ -30,11 +30,11 @@ _NOTHING = BatchSize(vertices=(), edges=())
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent(base.DeviceBatch):
-    """Mini-batch on the card."""
+    """Mini-batch in the card's memory, with a part for each compute unit."""
 
     slot: int  #: slot of every compute unit
     parts: tuple[PackedBatch | None, ...]  #: part of each compute unit. None: no seeds
-    seconds: dict[str, float]  #: modelled seconds of the transfer to a simulated card, or empty
+    seconds: dict[str, float]  #: modeled seconds of the transfer to a simulated card, or empty
     arranging_s: float  #: measured seconds in which the host arranged it
 
 
@@ -45,7 +45,7 @@ class FpgaBackend:
     """
 
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
-        """Open the card, and lay out the model's weights, if the kernels support the model."""
+        """Open the card with memory for the model; ConfigError: kernels lack model or options."""
         self.device = device
         self._host = host
         _check(device, host)
@@ -163,7 +163,7 @@ class FpgaBackend:
         self._board.close()
 
     def _send(self, parts: Sequence[PackedBatch | None], num_bytes: int) -> int:
-        """Send the parts to the compute units, and return their slot."""
+        """Take a free slot, send the compute units their parts for it, and return the slot."""
         with self._lock:
             slot = self._slots.pop()
         try:
@@ -184,7 +184,7 @@ class FpgaBackend:
         return ((unit, part) for unit, part in enumerate(batch.parts) if part is not None)
 
     def _wait(self) -> None:
-        """Fetch loss, gradients and counters of the running batch, if there is one."""
+        """Wait for the running batch, if there is one, and store its gradients and its outcome."""
         batch, self._running = self._running, None
         if batch is None:
             return
@@ -268,7 +268,7 @@ class _Packer:
 
 
 def _check(device: Fpga, host: base.BackendInputs) -> None:
-    """Raise ConfigError for options that the kernels do not support, or a missing bitstream."""
+    """Raise ConfigError for options or labels that kernels lack, a cache, or no bitstream file."""
     if host.loader.compute_dtype != torch.float32:
         dtype = str(host.loader.compute_dtype).removeprefix("torch.")
         raise ConfigError(

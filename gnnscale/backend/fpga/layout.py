@@ -124,7 +124,10 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Return the sub-batch of ``seeds``, positions in ``batch``, arranged for one compute unit."""
+    """Return the sub-batch of ``seeds``, positions in ``batch``, arranged for one compute unit.
+
+    DeviceMemoryError: input rows exceed ``max_row_bytes``, or those of one seed exceed the chip.
+    """
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
     buffer, edges = _Buffer(len(groups)), _Buffer()
@@ -165,7 +168,10 @@ def _groups(
     inputs: Inputs,
     seeds: range,
 ) -> Iterator[tuple[list[_Stage], range]]:
-    """Yield stages and seeds of groups whose output rows fit on the chip; others are halved."""
+    """Yield stages and seeds of groups, halved until their output rows fit on the chip.
+
+    DeviceMemoryError: the rows of a single seed do not fit.
+    """
     if not seeds:
         return
     stages = _arrange(model, products, limits, batch, inputs, seeds)
@@ -286,7 +292,7 @@ def _describe(
     buffer: _Buffer,
     edges: _Buffer,
 ) -> tuple[Int32Array, int]:
-    """Return the records of a group's stages, and the words of scratch memory."""
+    """Add a group's arrays to ``buffer`` and ``edges``; return its stage records, scratch words."""
     records = []
     # Output rows are on the chip; aggregated rows use the remaining memory.
     hidden, outside = 0, 0

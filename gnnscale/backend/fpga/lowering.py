@@ -47,7 +47,10 @@ class Product:
 
 
 def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
-    """Return the stages of ``model``; ``aggregated``: the host aggregates the first if it can."""
+    """Return the stages of ``model``; ConfigError: the kernels lack a part.
+
+    ``aggregated``: the host aggregates the first layer's input if the layer permits.
+    """
     if any(not isinstance(norm, nn.Identity) for norm in model.norms):
         raise ConfigError(
             "model.norm: expected none on an fpga, whose kernels have no normalization"

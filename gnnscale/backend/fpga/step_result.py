@@ -149,8 +149,8 @@ def step_counters(
     """Return a step's counters, and its seconds by the device's clock.
 
     A step takes as long as its slowest compute unit; words and events are summed over all units.
-    ``counted`` is empty on hardware. ``kernel_seconds`` has the duration of each unit's run: of the
-    kernel on hardware, of the simulation otherwise.
+    ``counted`` has each unit's counters, none on hardware. ``kernel_seconds`` has the duration of
+    each unit's run: of the kernel on hardware, of the simulation otherwise.
     """
     if not kernel_seconds:
         return {}, {}

@@ -73,7 +73,10 @@ class XrtCard:
     def new_buffer(
         self, capacity: int, num_bytes: int, group: int, *, device_only: bool
     ) -> BoardBuffer:
-        """Return a new buffer of at least ``capacity`` bytes, full pages, in bank ``group``."""
+        """Return a buffer of ``capacity`` bytes, in full pages, in bank ``group``.
+
+        ``num_bytes`` are used, none of a ``device_only`` buffer.
+        """
         capacity = -(-capacity // _PAGE) * _PAGE
         kind = self._xrt.bo
         if device_only:

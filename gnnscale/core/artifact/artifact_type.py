@@ -120,7 +120,7 @@ class ArtifactType:
         write_atomically(folder / self.header, header_text(content))
 
     def read_header(self, path: Path) -> dict[str, Any]:
-        """Return the plain entries of a header; GraphError unless it is of this version."""
+        """Return a header's plain entries; GraphError: missing, too large, or of other version."""
         file = path / self.header
         try:
             size = file_bytes(file)

@@ -175,7 +175,7 @@ def store_directory(store: str, *, option: str = "dataset.store") -> Path:
 
 
 def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Whether ``path`` exists, is not empty, and is not to be replaced."""
+    """Whether ``path`` exists, is not empty, and is not to be replaced; GraphError: a file."""
     try:  # one system call: another process may replace the directory between two
         empty = not os.listdir(path)
     except FileNotFoundError:
@@ -186,7 +186,7 @@ def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
 
 
 def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Return ``_is_final`` without the lock, so that no write permission is needed."""
+    """Return ``_is_final`` without lock or write permission, tried again after a GraphError."""
     try:
         return _is_final(path, replace)
     except GraphError:
@@ -196,7 +196,7 @@ def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
 
 
 def _lock_empty(partial: Path) -> int:
-    """Create ``partial`` as an empty directory, lock it, and return its descriptor."""
+    """Create ``partial`` if it is missing, lock it, empty it, and return its descriptor."""
     while True:
         # exist_ok would raise if another process renames the directory at this moment.
         with suppress(FileExistsError):

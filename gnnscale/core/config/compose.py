@@ -117,7 +117,7 @@ def store(name: str, values: Mapping[str, Any], **location: str) -> None:
 
 
 def store_code(group: str, name: str) -> None:
-    """Make a user's class, ``FILE.py:NAME`` or ``MODULE:NAME``, a choice of ``group``."""
+    """Allow, import and store a user's class ``FILE.py:NAME`` or ``MODULE:NAME`` for ``group``."""
     user_code.allow([name])
     values = user_code.default_options(name, group=group)
     # Hydra treats the name as a path.

@@ -244,7 +244,7 @@ def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
 
 
 def check_unused(directory: Path, *, option: str = "output", jobs: bool = False) -> None:
-    """Raise ConfigError if ``directory``, which may be missing, holds a run (``jobs``: a sweep)."""
+    """Raise ConfigError if ``directory`` exists and holds a run, or with ``jobs`` also a sweep."""
     if any(os.path.lexists(directory / name) for name in _OF_RUN):
         raise ConfigError(
             f"{option}={directory}: holds a run; resume={directory} continues it, or name "
@@ -301,7 +301,7 @@ def resume_command() -> str | None:
 
 
 def check_run_directory(directory: Path) -> None:
-    """Raise ConfigError for a run directory with links, which writes could follow elsewhere."""
+    """Raise ConfigError if a run directory has links, which lead elsewhere, or special files."""
     for folder in (directory, directory / "checkpoints", directory / ".hydra"):
         try:
             entries = list(os.scandir(folder))

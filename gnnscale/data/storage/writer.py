@@ -134,7 +134,7 @@ class StoreWriter:
         self._labels.split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
 
     def set_edge_labels(self, labels: Array, *, source: object) -> None:
-        """Set labels of all edges in input order; ``edges.lists_edges`` is set before."""
+        """Set labels of all edges in input order; set ``edges.lists_edges`` before any edge."""
         self.edges.set_labels(labels, source)
 
     def set_edge_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:

@@ -40,7 +40,8 @@ class BufferClient:
         """Connect to the server by ``channel``, for rows in slots of the buffer ``rows``.
 
         Args:
-            source: backing store of rows that no step expects.
+            source: backing store for ``read``, for steps that were not expected, and, if ``reads``,
+                for missing rows.
             lead: steps between the expectation of a step and its reads.
             reads: whether this worker also reads the missing rows of its steps, as the server
                 directs.

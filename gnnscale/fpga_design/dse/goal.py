@@ -40,9 +40,9 @@ class Goal:
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[hitgnn.Phase, ...], ...]:
-        """Return the passes of each of ``batches`` on one of ``units`` units, which share the link.
+        """Return each mini-batch's passes, with modeled times, on one of ``units`` units.
 
-        ``bandwidth`` is that of the unit's memory in bytes per second.
+        The units share the link; ``bandwidth`` of a unit's memory is in bytes per second.
         """
         passes = []
         for batch in batches:
@@ -69,7 +69,10 @@ def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
 def make_goal(
     tasks: Sequence[tuple[SimulatedTask, float]], *, batch_size: int, link_bandwidth: float
 ) -> Goal:
-    """Return the goal for pairs of a task and β of eq. 7, the fraction of input rows on a card."""
+    """Return the goal for pairs of a task and β of eq. 7, the fraction of input rows on a card.
+
+    ``batch_size`` are the seeds of a card, ``link_bandwidth`` its bytes per second from the host.
+    """
 
     @cache
     def slices(parts: int) -> tuple[BatchWorkload, ...]:

@@ -284,7 +284,7 @@ MAX_SHARE = 0.85
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Resources that a design takes of a die."""
+    """Resources of a compute unit, and the fractions of a die in use with the unit."""
 
     resources: dict[str, Resources]  #: by process, and by shared part such as ``ports``
     shares: dict[str, float]  #: used fraction by resource, shell included

@@ -107,7 +107,7 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Return the rates of this machine's processor, measured in tens of seconds."""
+    """Return a platform with this processor's rates, measured in tens of seconds; warn if busy."""
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
@@ -127,7 +127,7 @@ def _needed_bytes(effort: _Effort) -> int:
 
 
 def estimate() -> Platform:
-    """Return rough rates of this machine, measured in half a second, for uncalibrated runs."""
+    """Return a platform with rough rates, measured in half a second, for uncalibrated runs."""
     doing = "estimating how fast this machine is"
     return _measure(_QUICK, name=ESTIMATED, doing=doing)
 

@@ -82,7 +82,7 @@ def rows_seconds(
 
 
 def mapped(num_values: int) -> Float32Array:
-    """Return ``num_values`` ones in small pages, like the pages of a mapped file."""
+    """Return ``num_values`` float32 ones in small pages, like the pages of a mapped file."""
     pages = mmap.mmap(-1, 4 * num_values)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)

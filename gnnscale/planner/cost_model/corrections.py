@@ -55,7 +55,7 @@ def nominal_platform(cores: int) -> Platform:
 
 
 class WorkCounter:
-    """Stage times of one device's mini-batches by vertices, edges and bytes (eq. 7 to 13).
+    """Model of one device's stage times by counted vertices, edges and bytes (eq. 7 to 13).
 
     The device has its own rates and the host nominal rates. Cache hits are the plan's expectation:
     counted hits would depend on when a run was resumed.
@@ -104,7 +104,10 @@ def correct(
     measured: Sequence[StageTimes],
     step_s: float,
 ) -> predict.Correction:
-    """Return the correction with which the prediction of ``plan`` equals its measured times."""
+    """Return the correction with which the prediction of ``plan`` equals its measured times.
+
+    ``measured`` are stage times of each device, ``step_s`` the seconds of a step.
+    """
     correction = predict.Correction(host=({},) * len(plan.shares), step=1.0)
     predicted = predict.predict(plan, workloads, platform)
     for _ in range(_ROUNDS):

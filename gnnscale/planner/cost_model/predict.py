@@ -24,7 +24,10 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """Seconds of the stages that run on the host, for each device."""
+    """Model of the host: its methods return the seconds of a device's stages on the host.
+
+    A stage has ``threads`` of the ``active`` threads that work on the host at the time.
+    """
 
     processor: Processor  #: the host's rates
     num_workers: int  #: number of worker processes that synchronize

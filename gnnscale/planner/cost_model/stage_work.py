@@ -175,7 +175,11 @@ def step_bytes(
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:
-    """Return the bytes of a step whose devices have mini-batches of ``sizes``."""
+    """Return the bytes of a step whose devices have mini-batches of ``sizes``.
+
+    ``widths`` are f^0 to f^L, ``feature_bytes`` and ``id_bytes`` the bytes of a feature and of a
+    vertex id, and ``num_first_weights`` the elements of W¹.
+    """
     num_peers = len(sizes) - 1
     return StepBytes(
         features=sum(size.vertices[0] for size in sizes) * widths[0] * feature_bytes,

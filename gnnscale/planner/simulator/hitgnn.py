@@ -146,8 +146,8 @@ def step(
 ) -> SimulatedStep:
     """Return the time of a step in which every card trains a mini-batch of ``layers``.
 
-    ``direct``: whether missing rows come from host memory (DC, section V-B). Otherwise they come
-    from another card, over two links one after the other.
+    ``local`` is β of eq. 7. ``direct``: whether missing rows come from host memory (DC, section
+    V-B). Otherwise they come from another card, over two links one after the other.
     """
     part = machine.efficiency.accelerator
     link = machine.link_bandwidth
@@ -189,7 +189,7 @@ def part_batches(num_batches: int, num_cards: int, imbalance: float = IMBALANCE)
 
 
 def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
-    """Return the length of an epoch in steps of one mini-batch (Algorithm 3).
+    """Return an epoch's length in steps; ``counts``: each partition's mini-batches (Algorithm 3).
 
     A step has a mini-batch per card. While every partition has mini-batches, each card trains one
     of its own partition. The surplus mini-batches then fill further steps. With workload balancing

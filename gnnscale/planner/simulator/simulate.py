@@ -56,7 +56,10 @@ class SimulatedTask:
 def published_task(
     name: str, graph: PublishedGraph, model: ModelConfig, sampler: SamplerConfig, *, batch_size: int
 ) -> SimulatedTask:
-    """Return the task of training on a published graph called ``name``, for neighbor sampling."""
+    """Return the task of training on a published graph called ``name``.
+
+    ConfigError: ``sampler`` is not ``NeighborSampling``.
+    """
     if not isinstance(sampler, NeighborSampling):
         raise ConfigError("sampler: expected neighbor sampling without a dataset")
     return SimulatedTask(

@@ -120,7 +120,7 @@ def steps_axis(steps: Steps) -> Axis:
 
 
 def decision_marks(steps: Steps) -> list[VerticalMark]:
-    """Return a vertical line at the first step after each decision."""
+    """Return a vertical line at the step after each of the first ``_MAX_DECISIONS`` decisions."""
     return [
         VerticalMark(x=number + 1, label=f"step {number}: {decision}")
         for number, decision in steps.decisions[:_MAX_DECISIONS]

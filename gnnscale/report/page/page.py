@@ -298,7 +298,7 @@ def _simulating(summary: dict[str, Any]) -> str:
 
 
 def _sizes(graph: dict[str, Any] | None) -> str:
-    """Return a line with the sizes of the graph and of its split."""
+    """Return a line with the sizes of the graph and of its split; empty: they are unknown."""
     if graph is None:
         return ""
     names = ("vertices", "edges", "features", "classes")

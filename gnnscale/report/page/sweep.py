@@ -122,7 +122,7 @@ def _order(value: Any) -> tuple[int, float]:
 
 
 def _tiles(jobs: Jobs) -> str:
-    """Return the best choice by validation, with its validation and test metric."""
+    """Return the best choice by validation, with both metrics; empty: no common metric."""
     metric = _metric_name(jobs)
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, "valid_metric", names)
@@ -197,7 +197,10 @@ def _kinds(jobs: Jobs) -> str:
 def _option_cards(
     jobs: Jobs, figure: str, heading: str, quantity: Quantity, *, lower: bool
 ) -> list[str]:
-    """Return plots of a result by all options and by each option, and a heat map of two options."""
+    """Return plots of a result by all options and by each option, and a heat map of two options.
+
+    ``figure`` is the key of the result in a job; ``lower``: lower results are better.
+    """
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, figure, names)
     if not rows:

@@ -31,7 +31,7 @@ class SweepReport(Callback):
     """Callback that reports a sweep; Hydra calls it after all jobs, with any launcher."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write the report and ``results.{json,csv,svg}``; SystemExit(1) if a job failed."""
+        """Write report and ``results.{json,csv,svg}``, print jobs; SystemExit(1): a job failed."""
         directory = Path(config.hydra.sweep.dir)
         jobs = collect(directory)
         if not jobs:

@@ -116,7 +116,7 @@ def propose_work(plan: DevicePlan, damping: Damping) -> Move:
 
 
 def _gain(gain: float, last_shift: Sequence[int], target_shift: Sequence[int]) -> float:
-    """Return the next gain, which is lower if a move reverses the direction of the last move."""
+    """Return half the gain if the move reverses the last move, else a larger gain up to 1."""
     alignment = sum(a * b for a, b in zip(last_shift, target_shift, strict=False))
     return max(gain / 2, _MIN_GAIN) if alignment < 0 else min(gain * _GAIN_GROWTH, 1.0)
 

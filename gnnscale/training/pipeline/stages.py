@@ -36,7 +36,10 @@ class Stages:
                 batch.on_host = self._sample_taker.sample_on_host(batch.seeds, batch.step)
 
     def sample(self, batch: BatchSlice) -> None:
-        """Sample the neighbors of the slice's seeds, unless they are sampled already."""
+        """Sample the slice's seeds on the device, or on the host and copy the sample to the device.
+
+        Nothing is done for a slice sampled already, or without seeds if no rows are exchanged.
+        """
         if batch.batch is not None or not (len(batch.seeds) or self.exchanges):
             return
         self.sample_on_host(batch)

@@ -30,7 +30,7 @@ _NOT_IN_HEADER = ('"', "\\", "\n")
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDesign:
-    """Sizes of a compute unit, and the number of compute units."""
+    """Design to simulate: sizes, number and clock of compute units, and a header of layers."""
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
     m: int = 256  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
@@ -62,7 +62,7 @@ class SimulatedDesign:
         return self.header is None and actual == expected
 
     def definitions(self) -> tuple[str, ...]:
-        """Return the compiler options of the design; ConfigError: its header is no file."""
+        """Return the compiler options of the design; ConfigError: its header cannot be included."""
         sizes = (
             f"-DGNNSCALE_N={self.n}",
             f"-DGNNSCALE_M={self.m}",
@@ -86,7 +86,7 @@ def sources() -> Path:
 
 
 def library(design: SimulatedDesign) -> Path:
-    """Return the library of a design, a bitstream for ``csim.xrt``.
+    """Return the library of a design, installed or compiled on first use, for ``csim.xrt``.
 
     Compiled libraries are stored in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/csim``, safely for
     concurrent processes. ConfigError: no compiler is installed, or it refuses the sources or the

@@ -39,7 +39,7 @@ class BufferFlags(IntEnum):
 
 
 class Bank:
-    """Memory bank of the device, as a count of bytes."""
+    """Count of the bytes in use of a memory bank of the device."""
 
     def __init__(self, index: int, num_bytes: int) -> None:
         self.index = index  #: number of the bank

@@ -98,7 +98,7 @@ class xclbin:
 
 
 class device:
-    """Card, by its number or by its address on the PCIe bus."""
+    """Simulated ``pyxrt.device``: a card, by its number or by its address on the PCIe bus."""
 
     def __init__(self, index: int | str = 0) -> None:
         self._card = find_card(index)
@@ -141,14 +141,14 @@ class device:
 
 
 class hw_context:
-    """Loaded bitstream of a device."""
+    """Simulated ``pyxrt.hw_context``: loads a registered bitstream on a device."""
 
     def __init__(self, device_: device, uuid_: uuid) -> None:
         self._card = device_._load(uuid_)
 
 
 class kernel:
-    """Compute units of a kernel: one by ``kernel:{unit}``, or all by the kernel's name."""
+    """Compute units of a kernel: some by ``kernel:{unit,unit}``, or all by the kernel's name."""
 
     class cu_access_mode(IntEnum):
         """Sharing of compute units; simulated cards ignore it."""
@@ -197,7 +197,7 @@ class kernel:
 
 
 class run:
-    """Execution of a kernel."""
+    """Simulated ``pyxrt.run``: a kernel with arguments, started again after each end."""
 
     def __init__(self, kernel_: kernel) -> None:
         self._kernel = kernel_
@@ -219,7 +219,7 @@ class run:
         self._values[index] = value
 
     def start(self) -> None:
-        """Queue the run at a compute unit with access to its buffers' bank."""
+        """Queue the run at the least busy compute unit with access to its buffers' bank."""
         if self._command is not None and self._command.outcome is None:
             raise RuntimeError("bad command state, can't launch: the run is under way")
         arguments = enumerate(self._kernel._arguments)
