@@ -184,7 +184,8 @@ def write_store(
 ) -> None:
     """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    ``arrays`` have the types of a store; ``entries`` are those of ``write_meta``.
+    ``arrays`` have the types of a store, ``copied`` are files to add, and ``entries`` are as in
+    ``write_meta``.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:

@@ -158,7 +158,10 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return the tables without labels, and with the feature columns of the run or the user."""
+        """Return the tables with the feature columns of the user or else the run.
+
+        A prepared ``store`` keeps its columns. Labels are left out as in ``Dataset.to_predict``.
+        """
         changes: dict[str, Any] = {}
         if not self._is_prepared():
             if columns and self.features is None:
@@ -205,7 +208,7 @@ class Tables(base.Dataset):
         return Table(self._files(table, name), delimiter, self.memory_bytes)
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the vertices, then the edges."""
+        """Push vertices with labels, edges with their data, then vertex features."""
         vertices = self._table("vertices", self.vertices)
         table = self._table("edges", self.edges)
         edges = _edge_table(self, table, writer)
@@ -276,7 +279,7 @@ def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
 
 
 def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex_ids.IdMap:
-    """Set number, labels and split of the vertices; return the vertex of each id."""
+    """Set number, labels, split and ids of the vertices; return the map of ids to vertices."""
     expected = table.num_rows()
     if expected is not None:  # unknown for compressed files
         _check_memory(options, table, expected, writer.path)

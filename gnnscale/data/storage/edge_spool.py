@@ -259,7 +259,7 @@ class EdgeSpool:
                 self._flush()
 
     def _flush(self) -> None:
-        """Move the buffered edges to the blocks."""
+        """Move the buffered edges to the blocks, with reverses, and without dropped loops."""
         count, self._num_buffered = self._num_buffered, 0
         self._add(*(waiting[:count] for waiting in self._buffer))
 

@@ -174,7 +174,7 @@ class Published:
 
 
 def download(published: Published) -> Path:
-    """Download the missing files, and return the folder; an interrupted download resumes.
+    """Return the folder of the files, downloaded unless it exists; resume a partial download.
 
     The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``; its ``download.json`` records
     address, size and SHA-256 of every file. Raises GraphError without a network, if the host

@@ -150,7 +150,7 @@ class BufferClient:
             raise self._lost() from None
 
     def _receive(self) -> None:
-        """Receive the server's messages; the server never waits for a worker to receive."""
+        """Receive messages until the server ends: keep ready steps, and start delegated reads."""
         while (message := self._channel.receive()) is not None:
             match message.kind:
                 case MessageType.READY:
@@ -173,7 +173,7 @@ class BufferClient:
             self._reading.put(self.source.start(message.rows[0], self._rows, message.rows[1]))
 
     def _finish(self) -> None:
-        """Report to the server, step by step, that the rows have arrived."""
+        """Wait for this worker's reads, step by step, and report to the server when rows arrive."""
 
         def finish(ticket: int) -> None:
             self.source.finish(ticket)
