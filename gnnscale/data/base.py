@@ -199,10 +199,7 @@ class Dataset(StoreOptions, GraphSource):
         return True
 
     def _outdated(self, path: Path, force: bool) -> str:
-        """Return the reason to write the store at ``path`` again; empty if it is up to date.
-
-        GraphError: the store has other options; or, in ``store``, its raw files have changed.
-        """
+        """Return the reason to write the store again, or ""; GraphError: ``store`` is outdated."""
         if force:
             if self.store is not None:
                 store_check.check_replaceable(path)

@@ -134,7 +134,7 @@ def edge_features(
 
 
 def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
-    """Return ``[n]`` classes, integers or floats with NaN, as int64, -1 for NaN."""
+    """Return ``[n]`` classes, integers or floats, as int64, -1 for NaN; GraphError: no class."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
@@ -158,7 +158,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of columns of multi-label ``labels``, else the largest class plus one."""
+    """Return the columns of a matrix, or the largest class plus one; GraphError: too many."""
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(

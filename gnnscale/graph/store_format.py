@@ -205,7 +205,7 @@ def write_store(
 
 
 def _check_written(folder: Path) -> None:
-    """Check all arrays of a new store, including the ids of neighbors."""
+    """Raise GraphError for an invalid array of a new store, such as neighbors out of range."""
     meta = read_meta(folder)
     arrays = map_arrays(folder, meta)
     _check_range(f"{folder}: neighbor", arrays["indices"], meta.num_vertices - 1)

@@ -133,7 +133,7 @@ class LinkSampler(minibatch.WrappingSampler):
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
-        """Sample with ``sampler``."""
+        """Sample with ``sampler``; ``seed`` and step fix the negatives."""
         super().__init__(sampler)
         self._edges = edges
         self._num_vertices = num_vertices

@@ -158,10 +158,7 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return the tables with the feature columns of the user or else the run.
-
-        A prepared ``store`` keeps its columns. Labels are left out as in ``Dataset.to_predict``.
-        """
+        """Return the tables for predictions, with the user's or else the run's feature columns."""
         changes: dict[str, Any] = {}
         if not self._is_prepared():
             if columns and self.features is None:

@@ -64,7 +64,7 @@ class EdgeWriter:
         return None if self._labels is None else self._labels[0]
 
     def set_num_vertices(self, num_vertices: int, source: object) -> None:
-        """Set the number of vertices, before the first edge."""
+        """Set the number of vertices, before the first edge; NoSpaceError: memory is too small."""
         if num_vertices < 1:
             raise GraphError(f"{source}: expected at least 1 vertex, got {num_vertices}")
         # In-degrees, and the offsets during their cumulative sum.

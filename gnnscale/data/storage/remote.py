@@ -84,7 +84,7 @@ def _open_filesystem(address: str) -> tuple[Any, str]:
 def _list_files(
     system: Any, root: str, names: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield relative path and version of each existing file of ``names``."""
+    """Yield relative path and version of each file in ``names``, or in such a folder."""
     for entry in system.ls(root, detail=True):
         name = PurePosixPath(entry["name"]).name
         if name not in names:

@@ -196,7 +196,7 @@ class ShardTransport:
             step.done.set()
 
     def _fail(self, error: PeerLostError) -> None:
-        """Set ``failure`` unless it is set, wake threads that wait for rows, and end the threads."""
+        """Set ``failure`` unless it is set, wake all waiting threads, and end both threads."""
         with self._lock:
             self.failure = self.failure or error
             for step in self._started.values():
@@ -251,7 +251,7 @@ class RemoteReader:
             self.read(end)
 
     def read(self, request: RowRequest) -> torch.Tensor:
-        """Return the requested rows ``[n, row_bytes]`` uint8."""
+        """Exchange with all processes, and return the requested rows ``[n, row_bytes]`` uint8."""
         received = torch.empty(0, self._row_bytes, dtype=torch.uint8)
 
         def exchange() -> None:
