@@ -275,7 +275,7 @@ class Graph(Topology):
 
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:
-    """Whether two arrays map one region of a file or have equal elements; False for None."""
+    """Whether arrays are equal, by file region if both are mapped; False for None."""
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]

@@ -46,7 +46,7 @@ class Parts:
     notes: tuple[str, ...] = ()  #: lines of a report about the making of the parts
 
     def train_vertices(self, train_idx: IntArray) -> list[Array]:
-        """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``."""
+        """Return each part's vertices of ``train_idx`` ``[n]``, in order; ValueError: no owners."""
         if self.owner is None:
             raise ValueError("owner: expected an array, got None; parts own no training vertices")
         owners = self.owner[train_idx]

@@ -175,7 +175,7 @@ class Tables(base.Dataset):
         return super(Tables, tables).to_predict(columns, edge_columns, splits=splits)
 
     def prepare(self, force: bool = False) -> Path:
-        """Return the store's directory; warn about default columns that may not be features."""
+        """Prepare the store, return its folder; warn about columns that may not be features."""
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")

@@ -65,7 +65,7 @@ class BufferClient:
             self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
+        """Announce the rows ``[n]`` of the next step to the server, distinct. None: no rows."""
         if vertices is None:
             self._send(MessageType.NOTHING)
             return
@@ -166,7 +166,7 @@ class BufferClient:
             self._changed.notify_all()
 
     def _start(self, message: Message) -> None:
-        """Start reading the missing rows of this worker's next step."""
+        """Start reading the missing rows of this worker's next step, or skip the step."""
         if message.kind == MessageType.SKIP:
             self.source.skip()
         else:
@@ -184,7 +184,7 @@ class BufferClient:
             self._guarded(partial(finish, ticket))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Call ``work``; on an error, disconnect from the server."""
+        """Call ``work``; on an error, keep the first error, and disconnect from the server."""
         try:
             work()
         except (OSError, RuntimeError, ValueError, MemoryError) as error:

@@ -260,7 +260,7 @@ class SharedSegment:
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)
 
     def unregister(self) -> None:
-        """End the GPU's access; operations on tensors of the segment then run on the CPU."""
+        """End the GPU's access, if any; GPU operations on the segment are invalid from then on."""
         if self._unregister is not None:
             self._unregister()
             self._unregister = None
