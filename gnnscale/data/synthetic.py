@@ -122,7 +122,7 @@ _SCORES = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticGraph(base.Dataset):
-    """Base of the generated graphs, which are undirected."""
+    """Base of the generated graphs, undirected by default."""
 
     undirected: bool = True
 

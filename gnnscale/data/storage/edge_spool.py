@@ -96,7 +96,7 @@ class EdgeFile:
 
 
 class EdgeBlock:
-    """Edges with destinations in ``[first, last)``, in memory or in a file."""
+    """Edges with destinations in ``[first, last)``, in memory and, once spilled, in a file."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int, last: int) -> None:
         self.first = first

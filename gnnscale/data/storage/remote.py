@@ -48,7 +48,7 @@ def check_address(address: str) -> None:
 def copy_remote(address: str, names: Sequence[str]) -> Path:
     """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the local folder.
 
-    ``names`` are files and subfolders; missing ones are skipped. An earlier copy is reused while
+    ``names`` are files and subfolders; missing names are skipped. An earlier copy is reused while
     sizes, and tags or times, of all files are equal. Raises GraphError if fsspec or its driver is
     not installed, the address cannot be reached or has no such name, or the disk is too small.
     """
