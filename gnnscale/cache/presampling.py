@@ -106,9 +106,10 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield input frontiers of ``devices`` (None: all), ``epoch`` and first ``num_steps``.
+        """Yield the input frontiers of ``devices`` (None: all) in the first steps of ``epoch``.
 
-        Neighbor and layer-neighbor sampling finds them faster than mini-batches.
+        ``num_steps`` is the number of these steps; None: all. Neighbor and layer-neighbor sampling
+        finds frontiers faster than mini-batches.
         """
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.

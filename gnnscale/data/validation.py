@@ -158,7 +158,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the columns of a matrix, or the largest class plus one; GraphError: too many."""
+    """Return the number of columns, or the largest class plus one; GraphError: too many."""
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(

@@ -237,7 +237,7 @@ class BatchReader:
         self._planner.end()
 
     def start_all(self) -> list[BatchInFlight]:
-        """Start all batches for which slots are free, and return them."""
+        """Start batches with a full window and free slots, up to ``ahead``, and return them."""
         num_earlier = len(self.in_flight)
         while len(self.in_flight) < self._max_in_flight and self.start():
             pass

@@ -188,7 +188,7 @@ class WorkerBuffer:
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        Reads start for all steps with a full window and free slots.
+        Reads start for up to ``ahead`` steps that have a full window and free slots.
         """
         with self._planning:
             self._reader.expect(vertices)
