@@ -212,7 +212,7 @@ class LookAheadReplay:
         self._later.append(vertices)
 
     def next_read(self) -> Array | None:
-        """Drop steps without rows, and return the rows of the next step. None: no step."""
+        """Drop steps without rows, and return the next step's vertices. None: no expected step."""
         self._look_ahead()
         while self._expected and self._expected[0] is None:
             self._expected.popleft()

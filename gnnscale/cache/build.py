@@ -84,7 +84,7 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
 def _aggregated_traffic(
     task: CacheTask, priced: BatchBytes, traffic: CacheTraffic, num_epochs: int
 ) -> CacheTraffic:
-    """Return the traffic of a device with host aggregation, which reads no cache."""
+    """Return the traffic in ``num_epochs`` of a device with host aggregation, without cache."""
     num_bytes = priced.aggregated * task.draws.steps_per_epoch * num_epochs
     zeros = (0,) * len(traffic.rows)
     return CacheTraffic(rows=zeros, lists=zeros, transactions=0, link_bytes=num_bytes)

@@ -64,7 +64,7 @@ class StaticCache(base.CachePlannerConfig):
         return self.shared
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return a plan with the hottest rows that fit on each device, or in each clique."""
+        """Return a plan of the hottest rows that fit on each device or clique, with their hits."""
         exact = self.hotness == EXACT
         cliques = task.cliques if self.shared else tuple((device,) for device in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
@@ -181,7 +181,7 @@ class LookAheadCache(base.CachePlannerConfig):
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:
-        """Return the window; raise ConfigError if its batches exceed the memory."""
+        """Return ``window``, or up to 8 steps by memory; ConfigError: ``window`` needs too much."""
         batch_bytes = task.max_batch_bytes
         available = hardware.find_machine().memory.available / max(len(task.devices), 1)
         if self.window is None:

@@ -90,9 +90,10 @@ class Presampler:
         devices: Container[int] | None = None,
         visit: Callable[[PresampledBatch], None] | None = None,
     ) -> Iterator[PresampledBatch]:
-        """Yield the batches of ``epoch``, from 0, in the order of steps and devices with seeds.
+        """Yield the batches of ``devices`` (None: all) in ``epoch``, from 0, by step and device.
 
-        ``visit`` is called with each batch in the thread that sampled it, several at a time.
+        A device without seeds in a step has no batch. ``visit`` is called with each batch
+        in the thread that sampled it, several at a time.
         """
 
         def sample(presampled: PresampledBatch) -> None:
@@ -105,9 +106,10 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield the input frontiers of ``epoch``, or of its first ``num_steps``.
+        """Yield the input frontiers of ``devices`` (None: all) in the first steps of ``epoch``.
 
-        Neighbor and layer-neighbor sampling finds them faster than mini-batches.
+        ``num_steps`` is the number of these steps; None: all. Neighbor and layer-neighbor sampling
+        finds frontiers faster than mini-batches.
         """
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.

@@ -289,7 +289,7 @@ def _cache(entry: _DeviceEntry, arrays: dict[str, Array]) -> DeviceCache:
 
 
 def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
-    """Raise GraphError unless texts, sizes of caches and predicted reads fit ``graph``."""
+    """Raise GraphError unless texts are valid, sizes fit ``graph``, and reads fit the devices."""
     texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:

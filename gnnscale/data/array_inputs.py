@@ -120,7 +120,7 @@ def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") ->
 def split_parts(
     parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
 ) -> list[IntArray]:
-    """Return sorted ids of three parts, each ids, a mask or None; GraphError: parts overlap."""
+    """Return sorted ids of three parts, each ids, a mask or None; GraphError: an id repeats."""
     part_of = np.full(num_vertices, -1, np.int8)
     sorted_parts = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
@@ -263,7 +263,7 @@ def edge_features(
 def edge_labels(
     labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
 ) -> EdgeLabels:
-    """Return edge labels with ``split``: three parts, each ids, a mask or None."""
+    """Return edge labels with ``split`` (None: empty): three parts of ids, a mask or None."""
     what = f"{name}: labels of edges"
     classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):

@@ -180,7 +180,7 @@ class Dataset(StoreOptions, GraphSource):
     ) -> "Dataset":
         """Return this dataset without warnings for training and, for a user's graph, labels.
 
-        Labels remain in a ``store`` that was prepared with these options.
+        Labels remain with ``splits``, and in a ``store`` that was prepared with these options.
         """
         dataset = copy(self)
         object.__setattr__(dataset, "_advises", False)
@@ -199,7 +199,7 @@ class Dataset(StoreOptions, GraphSource):
         return True
 
     def _outdated(self, path: Path, force: bool) -> str:
-        """Return the reason to write the store at ``path`` again; empty if it is up to date."""
+        """Return the reason to write the store again, or ""; GraphError: ``store`` is outdated."""
         if force:
             if self.store is not None:
                 store_check.check_replaceable(path)
@@ -218,7 +218,7 @@ class Dataset(StoreOptions, GraphSource):
         return f", since {changed} has changed"
 
     def store_path(self) -> Path:
-        """Return the store's directory."""
+        """Return the directory of the store: ``store``, or a default by options and ``raw``."""
         identity = self._identity()
         if self.raw is not None and self.store is None:
             local = None if remote.is_remote(self.raw) else _expand(self.raw).absolute()
@@ -226,7 +226,7 @@ class Dataset(StoreOptions, GraphSource):
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
-        """Return the raw file or folder; download it if ``raw`` is None."""
+        """Return the raw file or folder, downloaded if ``raw`` is None; ConfigError: no address."""
         if self.raw is not None:
             return _existing_path(self.raw)
         published = self.published()
@@ -238,7 +238,7 @@ class Dataset(StoreOptions, GraphSource):
         return remote.download(published)
 
     def raw_file(self, name: str) -> Path:
-        """Return ``raw`` if it is a file, else the file ``name`` in the folder ``raw``."""
+        """Return ``raw`` if it is a file, else ``name`` in folder ``raw``; GraphError: missing."""
         path = self.raw_path()
         path = path / name if path.is_dir() else path
         if not path.exists():
@@ -265,7 +265,7 @@ class Dataset(StoreOptions, GraphSource):
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
 
     def _identity(self) -> dict[str, Any]:
-        """Return all options that determine the content of the store, without the raw files."""
+        """Return layout and options that determine the store; newer options only if changed."""
         skip = ("raw", "store", "memory_bytes")
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         labels = {} if self._has_labels else {"labels": "unread"}

@@ -50,7 +50,7 @@ def from_arrays(
     number_edges: bool = False,
     advises: bool = True,
 ) -> Graph:
-    """Return a Graph of an edge list and arrays. Features are shared, not copied.
+    """Return a Graph of an edge list and arrays. Contiguous features are shared, except float64.
 
     Args:
         edges: ``(src, dst)``, integers; ``src[i]`` sends messages to ``dst[i]``.
@@ -166,7 +166,7 @@ def from_dgl(
     metric: str | None = None,
     advises: bool = True,
 ) -> Graph:
-    """Return a Graph of a homogeneous DGL graph. Features are shared, not copied.
+    """Return a Graph of a homogeneous DGL graph. Features are shared as in ``from_arrays``.
 
     Edges keep their direction, from source to destination. The split consists of the fields
     ``train_mask``, ``val_mask`` and ``test_mask`` if present.
@@ -215,7 +215,7 @@ def from_pyg(
     metric: str | None = None,
     advises: bool = True,
 ) -> Graph:
-    """Return a Graph of a homogeneous PyG ``Data``. Features are shared, not copied.
+    """Return a Graph of a homogeneous PyG ``Data``. Features are shared as in ``from_arrays``.
 
     Edges keep their direction: ``edge_index[0]`` sends messages to ``edge_index[1]``. Fields ``x``
     (with ``num_nodes``), ``y``, ``train_mask``, ``val_mask`` and ``test_mask`` are optional.

@@ -110,7 +110,7 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return a matrix of one column as a vector, except multi-label with ``num_classes`` of 1."""
+    """Return checked labels; one column is a vector, unless multi-label of one class."""
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
             f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "

@@ -18,7 +18,7 @@ _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit:
-    """Random split of labeled vertices and edges; ConfigError unless fractions are in (0, 1)."""
+    """Random split of labels; ConfigError unless fractions are above 0 with a sum below 1."""
 
     #: shares of training and validation in (0, 1); test has the remainder
     fractions: tuple[float, float]

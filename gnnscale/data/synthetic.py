@@ -36,6 +36,7 @@ class RmatDraws:
         """Yield all ``num_edges`` edges in slices ``(src, dst)`` with ``src < dst``.
 
         Takes ``memory_bytes`` plus 20 bytes per vertex, and up to 16 bytes per edge of disk.
+        ConfigError: samples hardly give new edges before ``num_edges`` are distinct.
         """
         distinct = edge_spool.EdgeFile(folder / "distinct", vertex_dtype(self.num_vertices))
         try:
@@ -121,7 +122,7 @@ _SCORES = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticGraph(base.Dataset):
-    """Base of the generated graphs, which are undirected."""
+    """Base of the generated graphs, undirected by default."""
 
     undirected: bool = True
 
@@ -183,7 +184,7 @@ class PlantedPartition(SyntheticGraph):
             )
 
     def read(self, writer: StoreWriter) -> None:
-        """Sample and push communities, edges and features."""
+        """Sample and push edges, communities as labels, features, and note attainable accuracy."""
         # Edges, their copies, and a slice of scores.
         rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
         memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)

@@ -21,7 +21,7 @@ _KEY = re.compile(r"[0-9]{1,18}")
 
 
 def check_num_vertices(num_vertices: int, num_bytes: int, source: object) -> None:
-    """Raise GraphError if files of ``num_bytes`` cannot hold that many vertices.
+    """Raise GraphError unless there are 1 to ``num_bytes`` (of the files) plus 2^20 vertices.
 
     Memory and disk are allocated per vertex before the data are read. All published files have more
     than one byte per vertex, even if they are compressed.
@@ -134,7 +134,7 @@ def edge_features(
 
 
 def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
-    """Return ``[n]`` classes, integers or floats with NaN, as int64, -1 for NaN."""
+    """Return ``[n]`` classes, integers or floats, as int64, -1 for NaN; GraphError: no class."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
@@ -158,7 +158,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of columns of multi-label ``labels``, else the largest class plus one."""
+    """Return the number of columns, or the largest class plus one; GraphError: too many."""
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(
@@ -216,7 +216,7 @@ def is_regression(labels: Array, metric: str | None) -> bool:
 def checked_targets(
     labels: Array, *, count: int, source: object, of: str = "vertex"
 ) -> Float32Array:
-    """Return targets ``[count]`` or ``[count, k]`` as float32, NaN if unknown; not all are."""
+    """Return targets ``[count]`` or ``[count, k]`` as float32; GraphError: all are NaN."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != count:
         raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
@@ -290,7 +290,7 @@ def whole_numbers(values: object, source: object, what: str) -> Int64Array:
 
 
 def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
-    """Return the keys of a JSON object as vertex ids; "7" and "07" are the same vertex."""
+    """Return the keys of a JSON object as ids; GraphError: a repetition, as of "7" and "07"."""
     names = list(keys)
     for name in names:
         if not _KEY.fullmatch(name):

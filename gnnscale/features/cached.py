@@ -40,7 +40,7 @@ class CachedFeatures(_DeviceCache):
 
     The values equal the host's, bit for bit. Example::
 
-        slots = slots_of(num_vertices, [np.array([3, 7]), np.array([5])])
+        slots = rank_slots(num_vertices, [np.array([3, 7]), np.array([5])])
         store = CachedFeatures(host, [rows_3_and_7, row_5], slots, own=0)
         store.gather(np.array([3, 5, 6]), ...)  # 1 hit, 1 peer hit, 1 miss
     """
@@ -170,7 +170,7 @@ class LookAheadFeatures(_DeviceCache):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, and update the cache."""
+        """Return the rows of ``vertices``, ``[n, width]``; an expected step updates the cache."""
         if self._replay.next_read() is not vertices:
             return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)

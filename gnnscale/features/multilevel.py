@@ -83,7 +83,8 @@ class MultiLevelStore(WrappedStore):
     def expect(self, vertices: Array | None) -> None:
         """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        ``gather`` recognizes the step by the identity of the array.
+        Steps with a full look-ahead window are planned, and their missing rows expected in host
+        memory. ``gather`` recognizes the step by the identity of the array.
         """
         with self._planning:
             self._expected.append(vertices)
@@ -102,7 +103,7 @@ class MultiLevelStore(WrappedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, each from one of the levels."""
+        """Return the rows of ``vertices``, ``[n, width]``; an expected step updates the cache."""
         step = self._next(vertices)
         if step is None:
             return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
@@ -168,7 +169,7 @@ class MultiLevelStore(WrappedStore):
         self.tier.expect(missing_vertices)
 
     def _next(self, vertices: Array) -> _PlannedStep | None:
-        """Return the plan of the next step if the step reads ``vertices``."""
+        """Return the next step's plan, made now if needed. None: the step reads other vertices."""
         with self._planning:
             planned = (step.vertices for step in self._planned if step is not None)
             expected = (vertices for vertices in self._expected if vertices is not None)
@@ -189,7 +190,7 @@ class MultiLevelStore(WrappedStore):
     def _update_cache(
         self, step: _PlannedStep, matrices: Sequence[Array], slots: Int32Array, num_threads: int
     ) -> None:
-        """Copy the rows of a step that enter the cache of the device."""
+        """Copy rows that enter the device's cache and, with Match, rows of the next step."""
         if self._rows.match:
             self._keep_matching(matrices, slots, num_threads)
         update, cache = step.update, step.members[self._rows.own]
@@ -234,7 +235,7 @@ class MultiLevelStore(WrappedStore):
             first += len(rows)
 
     def _count(self, ready: ReadyRows, counts: list[int]) -> Traffic:
-        """Return a step's traffic, from the rows read at members, previous batch, host memory."""
+        """Add ``counts`` of rows by memory, free the step's slots, and return its traffic."""
         *members, previous, missed, _ = counts
         members[self._rows.own] += previous
         with self._counting:

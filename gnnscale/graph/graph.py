@@ -30,7 +30,7 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Check ``rows`` of the part's vertices against ``owner``, the part of every vertex."""
+        """Hold ``rows`` of ``part``; GraphError unless ``owner``, each vertex's part, agrees."""
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
         self.shape = (len(owner), *rows.shape[1:])
@@ -183,7 +183,7 @@ class Graph(Topology):
         return replace(self, split=replace(self.split, **parts))
 
     def with_quantized_features(self, dtype: str) -> Graph:
-        """Return the graph with finite features quantized to int8 or int4 (docs/data.md)."""
+        """Return the graph with features quantized to int8 or int4; GraphError: not finite."""
         if dtype not in MAX_QUANTIZED:
             raise GraphError(f"{self.name}: features as {dtype}, allowed are int8 and int4")
         width = self.num_features
@@ -275,7 +275,7 @@ class Graph(Topology):
 
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:
-    """Whether two arrays map one region of a file or have equal elements; False for None."""
+    """Whether arrays are equal, by file region if both are mapped; False for None."""
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]

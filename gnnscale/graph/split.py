@@ -65,9 +65,10 @@ def check_splits(
     labels: str,
     of: str,
 ) -> None:
-    """Raise GraphError for a split with an empty part, overlaps, or unlabeled vertices or edges.
+    """Raise GraphError for a split with an empty part, overlaps, or invalid or unlabeled ids.
 
-    A split with three empty parts is valid. Each worker runs this check, in bounded memory.
+    The ids of a part must ascend. The last part may lack labels; three empty parts are valid. Each
+    worker runs this check, in bounded memory.
     """
     if not any(len(arrays[name]) for name in names):
         return

@@ -184,7 +184,8 @@ def write_store(
 ) -> None:
     """Write a graph in memory to a new store at ``path``, checked and atomically.
 
-    ``arrays`` have the types of a store; ``entries`` are those of ``write_meta``.
+    ``arrays`` have the types of a store, ``copied`` are files to add, and ``entries`` are as in
+    ``write_meta``.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -204,7 +205,7 @@ def write_store(
 
 
 def _check_written(folder: Path) -> None:
-    """Check all arrays of a new store, including the ids of neighbors."""
+    """Raise GraphError for an invalid array of a new store, such as neighbors out of range."""
     meta = read_meta(folder)
     arrays = map_arrays(folder, meta)
     _check_range(f"{folder}: neighbor", arrays["indices"], meta.num_vertices - 1)

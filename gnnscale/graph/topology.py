@@ -48,7 +48,7 @@ class EdgeLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeData:
-    """Data of edges, in the order of ``Graph.indices``."""
+    """Data of edges, in the order of ``Graph.indices``, or by row for features and labels."""
 
     #: ``[num_edges]`` float32, finite and not negative. None: all edges weigh 1
     weights: Float32Array | None = None

@@ -46,7 +46,7 @@ class Parts:
     notes: tuple[str, ...] = ()  #: lines of a report about the making of the parts
 
     def train_vertices(self, train_idx: IntArray) -> list[Array]:
-        """Return the training vertices of each part, in the order of ``train_idx`` ``[n]``."""
+        """Return each part's vertices of ``train_idx`` ``[n]``, in order; ValueError: no owners."""
         if self.owner is None:
             raise ValueError("owner: expected an array, got None; parts own no training vertices")
         owners = self.owner[train_idx]
@@ -107,7 +107,7 @@ class PartitionerConfig(ABC):
             check_store_directory(self.store, option="partitioner.store")
 
     def check_run(self, *, num_devices: int, num_hops: int) -> None:
-        """Raise ConfigError unless there is one part for each of ``num_devices``."""
+        """Raise ConfigError unless the configured number of parts is None or ``num_devices``."""
         if self.num_parts not in (None, num_devices):
             raise ConfigError(
                 f"partitioner.num_parts={self.num_parts}: expected {num_devices}, a part for each "

@@ -64,7 +64,10 @@ def partition_path(
 
 
 def write_parts(partition: store.Partition, graph: Graph) -> Path:
-    """Write each part that has no store yet as a graph store, and return the stores' folder."""
+    """Write each part that has no store yet as a graph store, and return the stores' folder.
+
+    ConfigError: the parts have no halo.
+    """
     if partition.parts.hops is None:
         raise ConfigError(
             "part_stores=true: expected parts with a halo, which sampling does not leave, got "

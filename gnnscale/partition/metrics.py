@@ -156,7 +156,7 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Return the statistics of ``parts`` of ``graph``, in at least two passes over its edges."""
+    """Return the sizes, balances and cut of ``parts`` of ``graph``, with cost and ``notes``."""
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)
@@ -198,7 +198,7 @@ def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
 
 
 def examine_bytes(graph: Graph, num_parts: int) -> int:
-    """Return the peak bytes of memory of ``examine``, mapped topology included."""
+    """Return an upper bound of the memory of ``examine`` in bytes, mapped topology included."""
     halo_bytes = min(MAX_SEEN_BYTES, num_parts * graph.num_vertices)
     return graph.topology_bytes + halo_bytes + graph.num_vertices + 8 * num_parts**2 + (64 << 20)
 

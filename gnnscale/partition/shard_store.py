@@ -44,7 +44,8 @@ def write_part(graph: Graph, parts: Parts, index: int, path: Path) -> None:
     - features: only of vertices up to ``num_hops`` hops away; the file has holes in place of other
       rows,
     - training vertices: only those that the part owns,
-    - ``degrees``: in-degrees in the full graph of the part's vertices.
+    - ``degrees``: in-degrees in the full graph of the part's vertices,
+    - labels and ends of edges, vertex ids, and names of columns and classes: none.
     """
     if parts.hops is None:
         raise ValueError("parts: expected parts with hops, got parts without a halo")

@@ -57,7 +57,7 @@ class _ById(PartitionerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Hash(_ById):
-    """Hash partitioning: the hash of a vertex's id is its part."""
+    """Hash partitioning: the part of a vertex is the hash of its id, modulo the parts."""
 
     algorithm: ClassVar[str] = "hash"
     _vertex_bytes: ClassVar[int] = 2

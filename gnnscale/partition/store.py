@@ -191,7 +191,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
 
 
 def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Graph) -> None:
-    """Raise GraphError unless the artifact at ``path`` has the identity of ``graph``."""
+    """Raise GraphError unless ``stored``, the graph of the artifact at ``path``, is ``graph``."""
     expected = describe(graph)
     if stored != expected:
         old, new = (

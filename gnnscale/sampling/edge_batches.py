@@ -94,7 +94,7 @@ class LinkSeeds:
 
 
 class StepEdges:
-    """Callable that returns the edges of a step, of all devices together, on any device."""
+    """Callable that returns the numbers of a step's edges, all devices' together."""
 
     def __init__(self, order: seed_order.SeedOrder) -> None:
         """Read ``order``, whose seeds are numbers of edges."""
@@ -133,7 +133,7 @@ class LinkSampler(minibatch.WrappingSampler):
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
-        """Sample with ``sampler``."""
+        """Sample with ``sampler``; ``seed`` and step fix the negatives."""
         super().__init__(sampler)
         self._edges = edges
         self._num_vertices = num_vertices
@@ -144,14 +144,14 @@ class LinkSampler(minibatch.WrappingSampler):
         self._step_edges = step_edges
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        """Return the mini-batch of edges ``seeds`` ``[n]``, without messages along step edges."""
         link_seeds = self.draw(seeds, step)
         batch = self._sampler.sample(link_seeds.vertices, step)
         batch = without_edges(batch, link_seeds.sources, link_seeds.destinations)
         return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return the vertex sampler's seeds, and links, of edges ``seeds`` ``[n]`` at ``step``."""
+        """Return vertex seeds, links and edges to leave out, for edges ``seeds`` ``[n]``."""
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
             self._candidates,

@@ -200,7 +200,7 @@ class SamplerConfig(ABC):
         """Build the sampler for ``graph``; ``num_threads`` changes its speed only."""
 
     def check_layers(self, num_layers: int) -> None:
-        """Raise ConfigError unless there is a hop for each of a model's ``num_layers``."""
+        """Raise ConfigError unless the number of hops is ``num_layers``, the model's layers."""
         hops = self.num_layers
         if hops == num_layers:
             return

@@ -28,7 +28,10 @@ class _FanoutSampler:
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        """Sample up to ``fanouts`` neighbors; -1 takes all, but none of weight 0 by weight."""
+        """Sample up to ``fanouts`` neighbors; -1 takes all, but none of weight 0 by weight.
+
+        To draw by weight, all weights are read here; ConfigError: the graph has none.
+        """
         self._graph = graph
         self._native = NativeSampler(graph)
         if self._by_weight and graph.edge_weights is None:
@@ -190,7 +193,7 @@ class TruncatedSampler(minibatch.WrappingSampler):
     """Sampler of all hops but the last, whose block is empty: its aggregates are precomputed."""
 
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
-        """Return the mini-batch of ``seeds`` (distinct vertex ids) at ``step``."""
+        """Return the mini-batch of distinct ``seeds`` at ``step``, with an empty first block."""
         batch = self._sampler.sample(seeds, step)
         num_vertices = len(batch.input_vertices)
         first = minibatch.Block(

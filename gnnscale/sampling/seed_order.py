@@ -152,7 +152,7 @@ class CheckedOrder:
         self._name = f"seed_order={type(order).__name__}"
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of each step of ``epoch``; ConfigError for a wrong vertex or count."""
+        """Yield the seeds of each step of ``epoch``; ConfigError: wrong seeds, counts or steps."""
         trained = np.zeros(len(self._train_idx), np.bool_)
         num_steps = 0
         for num_steps, step in enumerate(self._order.epoch(epoch), 1):
@@ -190,7 +190,7 @@ class FullBatches:
     """Full mini-batches of a seed order, in its order; incomplete mini-batches are dropped."""
 
     def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
-        """Drop incomplete mini-batches of ``order``; ``trains``: all epochs need equal numbers."""
+        """Count the first epoch's full mini-batches; ``trains``: each epoch must have as many."""
         self._order = order
         self._trains = trains
         self.batch_size = order.batch_size
@@ -239,7 +239,8 @@ def _check_counts(location: str, step: StepSeeds, order: SeedOrder, num_devices:
 def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
     """Return the vertices of ``split`` (train, valid, test) with a label; GraphError without any.
 
-    ``graph`` may be the labels of edges, whose rows are then returned. Errors name ``what``.
+    ``graph`` may be the labels of edges, whose rows are then returned. Errors name ``what``. A
+    multilabel split is returned as it is, even if empty.
     """
     vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
@@ -308,7 +309,7 @@ class TwoStageOrder:
     movable = False
 
     def __init__(self, parts: Sequence[Array], *, batch_sizes: Sequence[int], seed: int) -> None:
-        """Order the training vertices of ``parts``, of which part i is device i's."""
+        """Order the training vertices of ``parts``; part and batch size i are device i's."""
         if len(parts) != len(batch_sizes) or min(batch_sizes) < 1:
             raise ValueError(f"batch_sizes: {list(batch_sizes)} for {len(parts)} parts")
         self.batch_size = sum(batch_sizes)

@@ -27,6 +27,7 @@ class LaterEpochs:
         """Prepare to estimate from ``counts`` by device, and a model's ``expected`` reads.
 
         ``first_half`` are reads of ``compared_vertices`` in the first batches, a ``share`` of all.
+        ``max_count`` is the largest possible count of a vertex; None: unlimited.
         """
         self._max_count = max_count
         self._counts, self._expected = counts, expected

@@ -238,7 +238,7 @@ class Presampled:
 
 
 def add_counts(rows: Sequence[Int32Array], *, num_threads: int = 1) -> Int32Array:
-    """Return the elementwise sum of ``rows``, saturating at 2^31 - 1."""
+    """Return the elementwise sum of ``rows``, up to 2^31 - 1; of one row, the row itself."""
     if len(rows) == 1:
         return rows[0]
     total = np.empty_like(rows[0])
@@ -265,8 +265,8 @@ def presample(
 ) -> Presampled:
     """Return the reads of ``devices`` in the first ``num_steps`` (None: all) of each of ``epochs``.
 
-    Several batches are sampled at a time; their order is irrelevant. Takes about 16 bytes per
-    device and vertex.
+    Several batches are sampled at a time; their order is irrelevant. ``advance`` is called with 1
+    for each batch. Takes about 16 bytes per device and vertex.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     reads_by_device = {

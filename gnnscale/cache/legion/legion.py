@@ -71,7 +71,7 @@ class HotVertices:
 def _share(
     task: CacheTask, order: Array, local: Sequence[Int32Array], capacities: Int64Array, **sizes: Any
 ) -> CliqueContent:
-    """Return each device's vertices of ``order``, by ``local`` reads (Algorithm 1, step 3)."""
+    """Return each device's vertices of ``order``, bytes and reads, by ``local`` reads (step 3)."""
     threads = task.num_threads
     shared = ops.share_out(order, local, capacities=capacities, num_threads=threads, **sizes)
     assert shared.reads is not None

@@ -50,7 +50,7 @@ class DtypeRecord:
         self.dtype: np.dtype[Any] | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set the state: version, byte order, no subarray, no names, no fields, sizes, flags."""
+        """Set ``dtype`` by a state: version, byte order, no subarray, names, fields or flags."""
         if not (isinstance(state, tuple) and len(state) in (8, 9)):
             raise PickleError("a dtype with a state of another form")
         version, order, *details = state
@@ -72,7 +72,7 @@ class ArrayRecord:
         self.array: Array | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set the state: version, shape, type, whether in Fortran order, bytes."""
+        """Fill ``array`` by a state: version, shape, type, whether in Fortran order, bytes."""
         if not (isinstance(state, tuple) and len(state) == 5):
             raise PickleError("an array with a state of another form")
         version, shape, dtype, fortran, content = state

@@ -71,6 +71,7 @@ def sparse_matrix(
     """Return a checked CSR matrix of features; repeated entries are added up.
 
     ``num_columns`` is from the file, of any type. ``num_bytes`` of the file limit the dense form.
+    Values become uint8 if all are integers up to 255, else float32 or float64.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -99,7 +100,7 @@ def sparse_matrix(
 
 
 def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
-    """Raise GraphError if the dense form exceeds 1 GiB plus 1,024 times the stored bytes."""
+    """Raise GraphError for a dense form beyond 1 GiB plus 1,024 ``num_bytes`` or 4 KiB a value."""
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
     allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)

@@ -148,7 +148,7 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of full lines of about ``block_bytes``, each after its first line's number."""
+    """Yield first line number and bytes of blocks of full lines, after ``skip_lines`` lines."""
     line, partial_line = 1, b""
     while True:
         with readable(source):

@@ -158,7 +158,7 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return the tables without labels, and with the feature columns of the run or the user."""
+        """Return the tables for predictions, with the user's or else the run's feature columns."""
         changes: dict[str, Any] = {}
         if not self._is_prepared():
             if columns and self.features is None:
@@ -175,7 +175,7 @@ class Tables(base.Dataset):
         return super(Tables, tables).to_predict(columns, edge_columns, splits=splits)
 
     def prepare(self, force: bool = False) -> Path:
-        """Return the store's directory; warn about default columns that may not be features."""
+        """Prepare the store, return its folder; warn about columns that may not be features."""
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
@@ -205,7 +205,7 @@ class Tables(base.Dataset):
         return Table(self._files(table, name), delimiter, self.memory_bytes)
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the vertices, then the edges."""
+        """Push vertices with labels, edges with their data, then vertex features."""
         vertices = self._table("vertices", self.vertices)
         table = self._table("edges", self.edges)
         edges = _edge_table(self, table, writer)
@@ -276,7 +276,7 @@ def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
 
 
 def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex_ids.IdMap:
-    """Set number, labels and split of the vertices; return the vertex of each id."""
+    """Set number, labels, split and ids of the vertices; return the map of ids to vertices."""
     expected = table.num_rows()
     if expected is not None:  # unknown for compressed files
         _check_memory(options, table, expected, writer.path)

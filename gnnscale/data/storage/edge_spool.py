@@ -96,7 +96,7 @@ class EdgeFile:
 
 
 class EdgeBlock:
-    """Edges with destinations in ``[first, last)``, in memory or in a file."""
+    """Edges with destinations in ``[first, last)``, in memory and, once spilled, in a file."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int, last: int) -> None:
         self.first = first
@@ -187,7 +187,7 @@ _SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return bytes of disk for spooled edges of two words: of all if they may spill, else 0."""
+    """Return the bytes of disk for spooled edges of two words; 0: they surely fit in memory."""
     num_bytes = 2 * word_bytes * num_edges
     # Slabs are filled to three quarters at least.
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
@@ -259,7 +259,7 @@ class EdgeSpool:
                 self._flush()
 
     def _flush(self) -> None:
-        """Move the buffered edges to the blocks."""
+        """Move the buffered edges to the blocks, with reverses, and without dropped loops."""
         count, self._num_buffered = self._num_buffered, 0
         self._add(*(waiting[:count] for waiting in self._buffer))
 
@@ -293,7 +293,7 @@ class EdgeSpool:
         return np.dtype(np.int64) if self.packs else self._dtype
 
     def loop_words(self, vertices: Array) -> Array:
-        """Return the words of added loops ``[num_vertices]``: weight 1, the row after the last."""
+        """Return the words of loops added to ``vertices``: weight 1, the row after the last."""
         if not self.packs:
             return vertices
         one = weight_bits(np.ones(1, np.float32))
@@ -356,7 +356,7 @@ class EdgeSpool:
         return ends
 
     def _spill(self) -> None:
-        """Write all edges in memory to disk; later edges follow in ``finish``."""
+        """Write all edges in memory to disk; later edges follow with a full slab and ``finish``."""
         for block in self._blocks:
             block.spill()
         self.held_bytes = 0

@@ -64,7 +64,7 @@ class EdgeWriter:
         return None if self._labels is None else self._labels[0]
 
     def set_num_vertices(self, num_vertices: int, source: object) -> None:
-        """Set the number of vertices, before the first edge."""
+        """Set the number of vertices, before the first edge; NoSpaceError: memory is too small."""
         if num_vertices < 1:
             raise GraphError(f"{source}: expected at least 1 vertex, got {num_vertices}")
         # In-degrees, and the offsets during their cumulative sum.
@@ -97,7 +97,7 @@ class EdgeWriter:
         spool.add(src, dst, weights, features is not None)
 
     def write_topology(self) -> None:
-        """Sort the edges into in-neighbor lists and write the lists, once."""
+        """Write in-neighbor lists, ends and features of edges, once; remove temporary files."""
         if "indptr" in self.arrays:
             return
         spool = self._require_spool("the graph")
@@ -138,7 +138,7 @@ class EdgeWriter:
         self._split = split, source
 
     def ends(self) -> IntArray:
-        """Return the ends ``[num_edges, 2]`` of the edges in input order, mapped."""
+        """Return the ends ``[num_edges, 2]`` in input order, mapped; no edge may follow."""
         self.write_topology()
         return map_npy(self._path / f"{store_format.EDGE_ENDS}.npy")
 

@@ -119,7 +119,10 @@ class FeatureWriter:
 def warn_of_columns(
     spread: Spread, source: object, columns: Sequence[Mapping[str, Any]], *, of_edges: bool = False
 ) -> None:
-    """Warn about a feature column of far larger numbers; ``columns`` have name and width."""
+    """Warn about a feature column of far larger numbers; ``columns`` have name and width.
+
+    With ``of_edges``, also warn about numbers whose squares overflow float32.
+    """
     if of_edges:  # of vertices, all rows are checked when they are written
         warn_of_large(spread.largest, source)
 

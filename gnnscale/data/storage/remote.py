@@ -48,7 +48,7 @@ def check_address(address: str) -> None:
 def copy_remote(address: str, names: Sequence[str]) -> Path:
     """Copy files of a remote folder into ``${GNNSCALE_HOME}/raw``, and return the local folder.
 
-    ``names`` are files and subfolders; missing ones are skipped. An earlier copy is reused while
+    ``names`` are files and subfolders; missing names are skipped. An earlier copy is reused while
     sizes, and tags or times, of all files are equal. Raises GraphError if fsspec or its driver is
     not installed, the address cannot be reached or has no such name, or the disk is too small.
     """
@@ -84,7 +84,7 @@ def _open_filesystem(address: str) -> tuple[Any, str]:
 def _list_files(
     system: Any, root: str, names: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield relative path and version of each existing file of ``names``."""
+    """Yield relative path and version of each file in ``names``, or in such a folder."""
     for entry in system.ls(root, detail=True):
         name = PurePosixPath(entry["name"]).name
         if name not in names:
@@ -174,7 +174,7 @@ class Published:
 
 
 def download(published: Published) -> Path:
-    """Download the missing files, and return the folder; an interrupted download resumes.
+    """Return the folder of the files, downloaded unless it exists; resume a partial download.
 
     The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``; its ``download.json`` records
     address, size and SHA-256 of every file. Raises GraphError without a network, if the host

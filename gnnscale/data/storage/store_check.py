@@ -149,7 +149,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
 
     The first check is ``Graph.open``; if it fails, no other follows. Then arrays are read for their
     checksums, sorted neighbors in range, finite features, finite and non-negative edge weights, and
-    edge rows in range.
+    edge rows and ends in range; and the file of vertex ids for its checksum.
 
     Args:
         path: directory of the graph store.

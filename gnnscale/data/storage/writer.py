@@ -218,7 +218,7 @@ class LabelWriter:
         self.num_classes, self.metric = num_classes, metric
 
     def check_split(self) -> None:
-        """Raise GraphError unless the split's parts are disjoint, non-empty and labeled."""
+        """Raise GraphError, if vertices have labels, unless the split passes ``check_split``."""
         if self.num_classes and self.split is not None and self.labels is not None:
             split, source = self.split
             validation.check_split(split, self.labels, len(self.labels), source)

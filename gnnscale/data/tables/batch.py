@@ -61,7 +61,7 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of ``table``, ``vertices`` or ``edges``: all Parquet or all CSV."""
+    """Return the files of ``vertices`` or ``edges``, by ``name`` or, if None, a usual name."""
     if name is not None:
         path = folder / name
         if not path.exists():

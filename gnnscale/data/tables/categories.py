@@ -195,7 +195,8 @@ def _category_mapping(graph: str, column: Column, expected: Column, first: int) 
 def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
     """Return ``graph`` with remapped vertex features in a temporary file.
 
-    ``mapping`` ``[num_features]`` is the source feature of each result feature, -1 for zeros.
+    ``mapping`` ``[num_features]`` is the source feature of each result feature, -1 for zeros. int8
+    and int4 become float32.
     """
     dtype, width = graph.feature_dtype, graph.num_features
     if dtype not in MAX_QUANTIZED:

@@ -93,7 +93,7 @@ class FeatureColumns:
         return sum(self._widths)
 
     def described(self) -> list[dict[str, Any]]:
-        """Return name, width and categories of each column, for ``meta.json``, up to 1 MiB."""
+        """Return name, width, categories of columns for ``meta.json``; GraphError beyond 1 MiB."""
         pairs = zip(self._columns, self._widths, strict=True)
         columns = (
             Column(name=name, width=width, categories=self._categories.get(name))

@@ -42,7 +42,7 @@ class RowOrder(Protocol):
 
 
 def csv_label_type(guessed: Any) -> Any:
-    """Return the Arrow type that labels of CSV are parsed as: float64 or string."""
+    """Return the Arrow type to parse CSV labels as, by the ``guessed``: float64 or string."""
     from pyarrow import float64, string, types
 
     numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)

@@ -144,7 +144,7 @@ class ParquetFile:
         return chunks
 
     def _check_sizes(self, group: int, chunks: Sequence[ColumnChunk]) -> None:
-        """Raise GraphError if a row group takes much more memory than bytes in the file."""
+        """Raise GraphError for wrong counts, or far more bytes of memory than in the file."""
         source = f"{self.path}: row group {group}"
         for chunk in chunks:
             if not chunk.nested and chunk.num_values != chunk.num_rows:

@@ -65,7 +65,7 @@ def skip_reason(name: str) -> str:
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
-    """Return columns named like parts: all if several parts are named, else only booleans."""
+    """Return columns named like parts: all if training and another are, else only booleans."""
     from pyarrow import types
 
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}

@@ -167,7 +167,7 @@ def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
 def _vertex_numbers(
     ids: Any, vertex_ids: pyarrow.Array | None, graph: Graph, option: str
 ) -> IntArray:
-    """Return the vertex ``[n]`` of each id in a NumPy or Arrow array."""
+    """Return the vertex ``[n]`` of each id in an array; ConfigError: an id is unknown."""
     if vertex_ids is not None:
         return _look_up(ids, vertex_ids, graph, option)
     if not isinstance(ids, np.ndarray):
@@ -184,7 +184,7 @@ def _vertex_numbers(
 
 
 def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> IntArray:
-    """Return the vertex ``[n]`` of each of the user's ids."""
+    """Return the vertex ``[n]`` of each of the user's ids; ConfigError: an id is unknown."""
     import pyarrow
     from pyarrow import compute
 

@@ -153,7 +153,7 @@ class ShardExchange:
         self._row_bytes = int(features.rows.shape[1]) * features.itemsize
 
     def request(self, vertices: Array) -> RowRequest:
-        """Return the request of ``vertices``, which are remote; ``[0]`` requests nothing."""
+        """Return the request of remote ``vertices``, sorted by rank; an empty array is valid."""
         owner = self._owners[self._features.owner[vertices]]
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=self._group.size).astype(np.int32)

@@ -153,7 +153,7 @@ class ShardedStore:
             self._shard.close()
 
     def abandon(self) -> None:
-        """End exchanges after an error, without waiting; other processes lose this process."""
+        """End exchanges after an error, without other processes, which lose this process."""
         if not self._transport.closed:
             self._transport.abandon()
             self._shard.close()

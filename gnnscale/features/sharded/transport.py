@@ -128,7 +128,7 @@ class ShardTransport:
         self.closed = True
 
     def abandon(self) -> None:
-        """End exchanges after an error, without waiting; other processes lose this process."""
+        """Disconnect this process after an error, and wait at most 5 s for each of the threads."""
         self.closed = True
         self._fail(PeerLostError("this process has left"))
         hang_up()
@@ -137,7 +137,11 @@ class ShardTransport:
             thread.join(_JOIN_S)
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Call ``work``; on an error, set ``failure`` and wake all threads that wait for rows."""
+        """Call ``work``; on an error, set ``failure`` and wake all threads that wait for rows.
+
+        An error other than RuntimeError (a lost process) also disconnects this process. Errors
+        after the end of exchanges are ignored.
+        """
         try:
             work()
         except (RuntimeError, MemoryError, ValueError, OSError) as error:
@@ -192,7 +196,7 @@ class ShardTransport:
             step.done.set()
 
     def _fail(self, error: PeerLostError) -> None:
-        """Set ``failure`` unless it is set, and wake all threads that wait for rows."""
+        """Set ``failure`` unless it is set, wake all waiting threads, and end both threads."""
         with self._lock:
             self.failure = self.failure or error
             for step in self._started.values():
@@ -247,7 +251,7 @@ class RemoteReader:
             self.read(end)
 
     def read(self, request: RowRequest) -> torch.Tensor:
-        """Return the requested rows ``[n, row_bytes]`` uint8."""
+        """Exchange with all processes, and return the requested rows ``[n, row_bytes]`` uint8."""
         received = torch.empty(0, self._row_bytes, dtype=torch.uint8)
 
         def exchange() -> None:

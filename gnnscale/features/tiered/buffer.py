@@ -223,7 +223,7 @@ class BatchReader:
         buffer.touch(planner.num_usual_slots)
 
     def fill(self, rows: Array, source: RowSource) -> None:
-        """Read ``rows``, ``[k]`` vertices of ``source``, into the first slots, which keep them."""
+        """Read the rows of vertices ``rows`` ``[k]`` into the first slots after the fixed slots."""
         read_rows(source, rows, self.buffer.rows[self._planner.num_fixed :])
         source.take_reads()
         self._planner.fill(len(rows))
@@ -237,7 +237,7 @@ class BatchReader:
         self._planner.end()
 
     def start_all(self) -> list[BatchInFlight]:
-        """Start all batches for which slots are free, and return them."""
+        """Start batches with a full window and free slots, up to ``ahead``, and return them."""
         num_earlier = len(self.in_flight)
         while len(self.in_flight) < self._max_in_flight and self.start():
             pass
@@ -246,7 +246,8 @@ class BatchReader:
     def start(self, vertices: Array | None = None) -> bool:
         """Plan a batch and start to read its rows; False: no free slots, or no batch expected.
 
-        A batch of ``vertices`` starts even if the batches after it are unknown.
+        A batch of ``vertices`` starts even if the batches after it are unknown; False if the next
+        batch has other vertices.
         """
         batch = self._planner.plan(vertices)
         for _ in range(self._planner.take_empty()):

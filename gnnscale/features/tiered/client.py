@@ -66,7 +66,7 @@ class BufferClient:
             self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
+        """Announce the rows ``[n]`` of the next step to the server, distinct. None: no rows."""
         if vertices is None:
             self._send(MessageType.NOTHING)
             return
@@ -151,7 +151,7 @@ class BufferClient:
             raise self._lost() from None
 
     def _receive(self) -> None:
-        """Receive the server's messages; the server never waits for a worker to receive."""
+        """Receive messages until the server ends: keep ready steps, and start delegated reads."""
         while (message := self._channel.receive()) is not None:
             match message.kind:
                 case MessageType.READY:
@@ -167,14 +167,14 @@ class BufferClient:
             self._changed.notify_all()
 
     def _start(self, message: Message) -> None:
-        """Start reading the missing rows of this worker's next step."""
+        """Start reading the missing rows of this worker's next step, or skip the step."""
         if message.kind == MessageType.SKIP:
             self.source.skip()
         else:
             self._reading.put(self.source.start(message.rows[0], self._rows, message.rows[1]))
 
     def _finish(self) -> None:
-        """Report to the server, step by step, that the rows have arrived."""
+        """Wait for this worker's reads, step by step, and report to the server when rows arrive."""
 
         def finish(ticket: int) -> None:
             self.source.finish(ticket)
@@ -185,7 +185,7 @@ class BufferClient:
             self._guarded(partial(finish, ticket))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Call ``work``; on an error, disconnect from the server."""
+        """Call ``work``; on an error, keep the first error, and disconnect from the server."""
         try:
             work()
         except (OSError, RuntimeError, ValueError, MemoryError) as error:

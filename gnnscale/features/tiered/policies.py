@@ -123,7 +123,7 @@ class TierPlanner:
         return self.num_slots - self._num_overflow
 
     def fill(self, num_rows: int) -> None:
-        """Note that the policy's first ``num_rows`` cache slots are the first buffer slots."""
+        """Map the first ``num_rows`` cache slots to the first buffer slots after fixed slots."""
         self._slot_of[:num_rows] = self.num_fixed + np.arange(num_rows, dtype=np.int32)
         self._num_free -= num_rows
 

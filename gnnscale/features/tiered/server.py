@@ -86,7 +86,7 @@ class WorkerReadSource:
         return SourceReads()
 
     def close(self) -> None:
-        """Wake all threads that wait for rows."""
+        """Wake all threads that wait for rows; PeerLostError there: the rows have not arrived."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -236,7 +236,7 @@ class BufferServer:
             self._fail(error)
 
     def _release(self) -> None:
-        """Wake the thread that waits for rows."""
+        """End the thread that waits for rows, also of delegated reads."""
         self._reading.put(None)
         if self._delegated is not None:
             self._delegated.close()

@@ -112,7 +112,7 @@ def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> lis
 def _lead(
     channels: Sequence[Channel], sample: SampledBatches, open_source: OpenSource, plan: PlanPool
 ) -> BufferHandle:
-    """Return the buffer, planned from all samples; send its memory to the other workers."""
+    """Plan, fill and share the buffer, start its server, and return access to the buffer."""
     samples = [sample, *(_receive_sample(channel) for channel in channels)]
     try:
         planned = plan(samples)
@@ -161,7 +161,7 @@ def _join(
     open_source: OpenSource,
     file: MappedRows | None,
 ) -> BufferHandle:
-    """Return the buffer that the first worker opens, given this worker's ``sample``."""
+    """Send ``sample`` to the first worker, and return access to the buffer that it opens."""
     with ExitStack() as on_error:
         try:
             channel = connect(name)
@@ -213,7 +213,7 @@ def _receive(channel: Channel) -> Message:
 
 
 def merge_samples(samples: Sequence[SampledBatches]) -> SampledBatches:
-    """Return the batches of all workers, step by step in the order of local ranks."""
+    """Return all workers' batches, step by step by local rank, with the largest sizes."""
     steps = zip_longest(*(sample.vertices for sample in samples))
     return SampledBatches(
         vertices=[vertices for step in steps for vertices in step if vertices is not None],

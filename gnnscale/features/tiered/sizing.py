@@ -259,7 +259,7 @@ def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int
 
 
 def _num_staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
-    """Return the number of slots for the misses of two steps, in flight and in training."""
+    """Return the slots for two steps' misses, at most half; for a whole step if all rows fit."""
     if slots >= num_rows + sample.max_rows:
         return sample.max_rows
     return max(1, min(2 * misses.when_full * sample.num_workers, slots // 2))

@@ -172,7 +172,7 @@ class WorkerBuffer:
         return self._reader.buffer.rows
 
     def fill(self, rows: Array) -> None:
-        """Read ``rows``, ``[k]`` vertices, into the first slots, which keep them."""
+        """Read the rows of vertices ``rows`` ``[k]`` into the first slots after the fixed slots."""
         self._reader.fill(rows, self.source)
 
     def read(self, vertices: Array, rows: Array) -> None:
@@ -186,13 +186,16 @@ class WorkerBuffer:
                 self.source.take_reads()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
+        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
+
+        Reads start for up to ``ahead`` steps that have a full window and free slots.
+        """
         with self._planning:
             self._reader.expect(vertices)
             self._reader.start_all()
 
     def end(self) -> None:
-        """Announce that no step follows, so that the last steps need no full window."""
+        """Announce that no step follows, and start the last steps' reads without a full window."""
         with self._planning:
             self._reader.end()
             self._reader.start_all()
@@ -220,7 +223,7 @@ class WorkerBuffer:
         )
 
     def served(self, ready: ReadyRows) -> None:
-        """Free the slots of the step whose rows were ``ready``."""
+        """Free the slots of the step whose rows were ``ready``, and start reads of later steps."""
         if ready.num_missing is None:
             return
         with self._planning:

@@ -218,7 +218,7 @@ class SharedSegment:
 
     @classmethod
     def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
-        """Return a segment over the shared memory of ``array``, or else a new segment's copy."""
+        """Return a segment over the shared memory of ``array``, or a new segment with a copy."""
         # A slice of columns is not a segment.
         memory = shared_memory_of(array) if array.flags.c_contiguous else None
         if memory is None:
@@ -260,7 +260,7 @@ class SharedSegment:
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)
 
     def unregister(self) -> None:
-        """End the GPU's access; operations on tensors of the segment then run on the CPU."""
+        """End the GPU's access, if any; GPU operations on the segment are invalid from then on."""
         if self._unregister is not None:
             self._unregister()
             self._unregister = None

@@ -206,7 +206,7 @@ def _compute(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any
 
 
 def _on_gpu(func: Any, args: Any, kwargs: dict[str, Any], gpu: GpuSide) -> Any:
-    """Return the result of ``func`` on the GPU; unified operands are accessed in place."""
+    """Return the result of ``func`` on the GPU; CPU operands are copied, unified ones are not."""
 
     def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, UnifiedTensor):

@@ -249,7 +249,7 @@ class EdgeCut(PartitionerConfig):
 
 
 def chosen_cutter(cutter: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis`` (``auto``: whichever is installed); else ConfigError."""
+    """Return ``mtkahypar`` or ``metis`` (``auto``: the first installed); else ConfigError."""
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":

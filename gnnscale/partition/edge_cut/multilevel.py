@@ -106,7 +106,7 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Return ``owner`` balanced by moving vertices, then refined in ``num_rounds``."""
+    """Return a copy of ``owner`` balanced to ``limit_weights``, refined in ``num_rounds``."""
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,

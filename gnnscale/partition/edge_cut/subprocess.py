@@ -249,7 +249,7 @@ _CALLS = {"dgl": _dgl, "metis": _metis, "mtkahypar": _mtkahypar}
 
 
 def main(arguments: list[str]) -> None:
-    """Partition the graph in a folder; write owners and peak memory into the folder."""
+    """Partition by tool, folder, parts, threads; write owners and peak memory into the folder."""
     tool, folder_name, num_parts, num_threads = arguments
     folder = Path(folder_name)
     try:
