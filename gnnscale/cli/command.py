@@ -244,7 +244,7 @@ class CommandJob:
     code: tuple[str, ...] = ()  #: user code that the user has named, for a launcher's processes
 
     def __call__(self, options: Any) -> float | None:
-        """Run the task and return the metric for the sweeper. None: the job has no metric."""
+        """Run the task and return the metric for the sweeper. None: the job has none, or failed."""
         register_resolvers()
         user_code.allow(self.code)
         name_lost_files()

@@ -188,7 +188,7 @@ def _is_board_file(argument: str) -> bool:
 
 
 def _board(file: Path) -> str:
-    """Return the option that selects the FPGA card described by a user's file."""
+    """Register the FPGA card of a user's file, and return the option that selects it."""
     from gnnscale.planner.fpga_board import board_values
 
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]

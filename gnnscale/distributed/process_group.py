@@ -352,7 +352,10 @@ def hang_up() -> None:
 
 @contextmanager
 def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterator[Group]:
-    """Yield the group of ``size`` processes of this machine, which meet by file ``meeting``."""
+    """Yield the group of ``size`` processes of this machine, which meet by file ``meeting``.
+
+    None: one process, without connections.
+    """
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group

@@ -143,7 +143,7 @@ class LinearTransformFirst(TransformFirstLayer):
         self.reads_own = product.in_features == 2 * width_in
 
     def make(self, h: Tensor) -> Tensor:
-        """Return ``columns`` of ``h``, if ``projects`` multiplied with aggregated rows' weights."""
+        """Return ``columns`` of ``h``, if ``projects`` of its product with the weights."""
         first, end = self.columns
         if not self.projects:
             return h[:, first:end]
@@ -158,7 +158,10 @@ class LinearTransformFirst(TransformFirstLayer):
         return store.sums(vertices, block, degrees, self._layers[0])
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Add the bias and the product of the vertex's own row, and finish the layer."""
+        """Return the layer's output for sums ``x``, followed by destinations' rows if read.
+
+        Sums that ``make`` has not projected are multiplied here.
+        """
         (layer,) = self._layers
         sums, dst_rows = x[:, : self.width], x[:, self.width :]
         if not self.projects:

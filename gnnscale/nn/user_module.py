@@ -110,7 +110,10 @@ class UserModel(TrainableModel):
         )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
-        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, else ConfigError."""
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, else ConfigError.
+
+        In training, torch's generator is seeded first, by the step.
+        """
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
             return torch.zeros(0, self._num_classes, requires_grad=True)

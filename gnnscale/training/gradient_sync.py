@@ -241,7 +241,7 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> None:
-        """Fill this device's row; other rows are zeros, so that the all-reduce is exact."""
+        """Fill loss, flag and this device's row; 0 elsewhere, so that the all-reduce is exact."""
         control: Float32Array = self.values.numpy()
         control[:] = 0
         control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint

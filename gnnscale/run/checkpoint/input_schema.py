@@ -134,7 +134,10 @@ class InputSchema:
         )
 
     def _fit(self, graph: Graph, *, of: str = "") -> Graph:
-        """Return ``graph`` with features of vertices, or ``of`` edges, as in training."""
+        """Return ``graph`` with features of vertices, or ``of`` edges, arranged as in training.
+
+        Unscaled features are scaled as in training; ConfigError: the features do not fit.
+        """
         remap, scale = remap_features, scale_features
         scaling, trained = read_scaling(graph), self.scaling
         if of:

@@ -78,7 +78,7 @@ class _EdgeSplitHeader:
 def identify_split(
     graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
 ) -> SplitIdentity:
-    """Return the identity of a split of ``graph``, which is in a store."""
+    """Return the identity of a split of ``graph``; GraphError: the graph is in no store."""
     if graph.content is None:
         raise GraphError(f"{graph.name}: expected a stored graph for task=links, got one in memory")
     return SplitIdentity(

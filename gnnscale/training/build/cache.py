@@ -107,7 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return how many devices lack a requested cache, and the reason; None: 0 devices do."""
+    """Return how many devices lack a requested cache, and why; None: 0 do, or no request."""
     if plan is not None:
         return plan.uncached
     if not requested:
@@ -244,7 +244,7 @@ class _StaticRows:
 def _static_rows(
     plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
-    """Return the rows of each device of this worker's clique; None without static host rows."""
+    """Copy this worker's rows; return its clique's rows by device. None: no static host rows."""
     entry = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     if not plan.has_peers:
         if entry is None:

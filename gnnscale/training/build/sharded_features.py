@@ -208,7 +208,7 @@ def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEf
 def _plan_remote_rows(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan | None:
-    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit."""
+    """Plan a buffer for remote rows, next to this machine's shard; None: no step fits beside it."""
     free = memory_bytes - rows.num_own * rows.row_bytes
     try:
         sizes = _sizes(rows, sample, free, horizon)

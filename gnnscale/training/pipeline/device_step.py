@@ -87,7 +87,7 @@ class DeviceDrivenStep:
         self._pending.append((batch, pending))
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterator[Finished]:
-        """Yield the steps whose outcomes have arrived; wait for all of them before a checkpoint."""
+        """Yield steps whose outcomes are due; all, before a checkpoint or at an epoch's end."""
         ends_epoch = (batch.step + 1) % self._steps_per_epoch == 0
         is_single = self._group.size == 1
         self._checkpoint_due |= checkpoint

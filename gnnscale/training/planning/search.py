@@ -98,7 +98,7 @@ class PlanSearch:
         )
 
     def learn(self, profiles: Sequence[PlanProfile]) -> None:
-        """Correct the model by all workers' profiles of ``plan``, and propose the next plan."""
+        """Correct the model by all profiles of ``plan``; propose a plan, or choose the fastest."""
         step_s = max(profile.step_s for profile in profiles)
         correction = self._model.correction(self.plan, profiles, step_s)
         steps = profiles[0].num_steps
