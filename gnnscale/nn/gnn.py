@@ -239,7 +239,10 @@ class GNN(TrainableModel):
         return linear(self.output, self.connections.join(rows)).float()
 
     def normalise(self, index: int, h: Tensor) -> Tensor:
-        """Apply the normalization after layer ``index``; see ``_normalize``."""
+        """Return output ``h`` of layer ``index``, normalized if norms come between layers.
+
+        See ``_normalize``, also for batch normalization of one row.
+        """
         return _normalize(self.norms[index], h) if self.connections.activates else h
 
     def infer(

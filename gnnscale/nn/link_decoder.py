@@ -87,7 +87,7 @@ class PairGNN(GNN):
     """
 
     def __init__(self, gnn: GNN) -> None:
-        """Take the layers of ``gnn``."""
+        """Take the layers, norms, encoder and last product of ``gnn``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
         super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)

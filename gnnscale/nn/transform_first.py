@@ -286,7 +286,7 @@ class ProjectedLayer(LinearAggregationLayer):
 
     @torch.no_grad()
     def project(self, h: Tensor) -> Tensor:
-        """Return products of rows ``h`` ``[n, width_in]``: row to aggregate, then a self row."""
+        """Return products of rows ``h`` ``[n, width_in]``: row to aggregate, then any self row."""
         weights = _split(self._layers[1], h.shape[1])
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
 

@@ -77,7 +77,7 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan the caches again if their hit rates differ from the prediction.
+        """Plan and fill the caches again if their hit rates differ from the prediction.
 
         Every worker calls this after the same epoch, with equal ``traffic``.
         """

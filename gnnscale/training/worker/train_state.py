@@ -139,7 +139,7 @@ class TrainState:
             yield batch
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
-        """Count a finished step; return the line of a resource management move, or None."""
+        """Count a finished step, and rebalance after it; return a move's line, or None."""
         self.progress.steps_done = batch.step + 1
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
