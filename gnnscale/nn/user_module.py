@@ -86,7 +86,7 @@ class UserModel(TrainableModel):
 
     @property
     def infers_by_layer(self) -> bool:
-        """Whether the module has ``inference_per_layer``."""
+        """Whether the module has an ``inference_per_layer`` that suits the model."""
         return len(self.layers) > 0
 
     def load(

@@ -46,7 +46,7 @@ class SharedFeatures(FeatureStore):
     """Store of all rows for evaluation by rank 0, which reads each row from its machine."""
 
     def __init__(self, rows: ShardedStore) -> None:
-        """Read ``rows``."""
+        """Read from ``rows``, which are sharded over the machines."""
         self._rows = rows
 
     @property

@@ -264,7 +264,7 @@ class FailureConsensus:
             raise
 
     def _report_end(self, reason: str) -> None:
-        """Store the reason why this process ends; with the store in it, hang up and stay a while."""
+        """Store the reason why this process ends; if it holds the store, hang up and wait."""
         _in_time(lambda: self._calling.set(self._key(self._rank), reason))
         if self._keeps_store:
             hang_up()

@@ -138,7 +138,7 @@ class _ProfiledSteps:
 
     @property
     def done(self) -> bool:
-        """Whether enough steps are measured."""
+        """Whether enough steps are measured after the warm-up, by number and total seconds."""
         counted = self._seconds[self._warm_up :]
         if self._simulated:
             return len(counted) >= _SIMULATED_STEPS
