@@ -295,7 +295,7 @@ class Observer:
         """Receive a finished training step."""
 
     def traced(self, spans: StructArray) -> None:
-        """Receive stages of the last steps of all devices, ``[num_spans]`` of ``SPAN``."""
+        """Receive spans of all devices' stages since the last call, ``[num_spans]`` of ``SPAN``."""
 
     def trained(self) -> None:
         """Note the last step of an epoch; a checkpoint and validation may follow."""

@@ -121,7 +121,7 @@ class CacheReplanner:
     def _clique_hotness(self, uses: Int32Array | None) -> dict[int, Int32Array]:
         """Exchange ``uses``; return each row's reads by each device of this worker's clique.
 
-        ``uses`` None: this worker's device has no static cache.
+        ``uses`` None: this worker's device has no cache.
         """
         rank = self._group.rank
         if not self.plan.has_peers:

@@ -71,7 +71,7 @@ def profile_plan(
     stages: Stages,
     step: WorkerStep,
 ) -> PlanProfile:
-    """Train for half a second or a few steps, measure the times, and restore the weights.
+    """Train for 0.7 s, but 3 to 32 steps, measure the times, and restore the weights.
 
     Every worker calls this at the same time, and stops after an equal number of steps.
     ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
