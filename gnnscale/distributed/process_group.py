@@ -70,7 +70,7 @@ class Group:
     #: torch's process group. None: the default group. A weak reference, since the last strong one
     #: waits for threads (``_destroy``)
     torch_group: ReferenceType[Any] | None = field(default=None, repr=False, compare=False)
-    #: all-reduce in shared memory. None: the processes are on several machines
+    #: all-reduce in shared memory. None: there are several machines, or a process cannot map it
     sums: SharedSums | None = field(default=None, repr=False, compare=False)
 
     @property

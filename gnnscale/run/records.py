@@ -150,7 +150,7 @@ class RunLayout:
     """Device plan of a run with its predictions, partition and caches."""
 
     plan: DevicePlan  #: the device plan that the run begins with
-    #: predictions of the performance model, on rank 0; None if not requested
+    #: predictions of the performance model, on rank 0; None on other ranks
     predicted: equations.PlanPredictions | None = None
     planning_s: float | None = None  #: seconds of planning, profiling runs included
     #: bytes that a step is expected to move, data-parallel and with P3; None if the model cannot be
@@ -158,7 +158,7 @@ class RunLayout:
     step_bytes: stage_work.StepBytes | None = None
     partition: PartitionStats | None = None  #: None if the graph is not partitioned
     cache: CacheStats | None = None  #: None without caches
-    #: devices without a cache although the options request caches; None if all have one
+    #: number of devices without a requested cache, and the reason; None if no device lacks one
     uncached: Uncached | None = None
     #: NVLinks between each pair of GPUs, in plan order; None without GPUs or if NVML does not say
     nvlink: tuple[tuple[int, ...], ...] | None = None

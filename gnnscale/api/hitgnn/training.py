@@ -78,7 +78,7 @@ class Training:
 
     @property
     def metrics(self) -> list[float | None]:
-        """Validation metric of every epoch. None: the epoch was not validated."""
+        """Validation metric of every epoch. None: undefined, or the epoch was not validated."""
         return [epoch.valid_metric for epoch in self.result.history]
 
     @property

@@ -107,7 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return how many devices lack a requested cache, and why; None: 0 do, or no request."""
+    """Return how many devices lack a requested cache, and why; None: all have it, or no request."""
     if plan is not None:
         return plan.uncached
     if not requested:

@@ -144,7 +144,7 @@ class Failure:
     """Reason why a worker ends early."""
 
     #: ``user``: the user can fix it, ``peer``: another worker failed, ``memory``: out of memory,
-    #: ``error``: any other error
+    #: ``killed``: the process has ended without a report, ``error``: any other error
     kind: str
     message: str  #: one line
     trace: str = ""  #: the traceback

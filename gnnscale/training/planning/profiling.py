@@ -71,9 +71,10 @@ def profile_plan(
     stages: Stages,
     step: WorkerStep,
 ) -> PlanProfile:
-    """Train for 0.7 s, but 3 to 32 steps, measure the times, and restore the weights.
+    """Train after a warm-up for 0.7 s, but 3 to 32 steps; restore weights, and return the times.
 
-    Every worker calls this at the same time, and stops after an equal number of steps.
+    With simulated devices one step is measured. Every worker calls this at the same time, and stops
+    after an equal number of steps.
     ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)

@@ -30,7 +30,7 @@ class Progress:
 
     steps_per_epoch: int  #: steps of an epoch
     steps_done: int = 0  #: over all epochs; determines samples and dropout
-    #: first validation metric of each finished epoch; None: the epoch was not validated
+    #: first validation metric of each finished epoch; None: not validated, or not defined
     metrics: list[float | None] = field(default_factory=list)
     history: History = field(default_factory=History)  #: records of the finished epochs, on rank 0
     #: record of an epoch that is trained but not yet finished, on rank 0; None otherwise
