@@ -74,7 +74,7 @@ gnnscale --version
 
 
 def main() -> int:
-    """Run ``gnnscale`` with the arguments of the process and return its exit status."""
+    """Run the process's arguments: help, version, completion or a command; return exit status."""
     arguments = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Otherwise torch logs a C++ stack trace for each lost connection.

@@ -222,7 +222,7 @@ class LayerwiseInference:
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Return hidden layer ``index``'s rows of ``vertices``, computed from earlier layers."""
+        """Return a store of hidden layer ``index``'s rows; keep small inputs of the first layer."""
         cached = self._inputs.chunks
         if index == 0 and cached is not None and not passes.makes_rows:
             groups: Iterable[Iterable[Chunk]] = [as_chunks(cached)]

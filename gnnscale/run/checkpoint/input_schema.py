@@ -150,7 +150,10 @@ class InputSchema:
         return scale(graph, trained) if scaling is None and trained is not None else graph
 
     def _positions(self, graph: Graph, *, of: str) -> Int64Array | None:
-        """Return the index in the graph of each feature of the model; None: in equal order."""
+        """Return the index in the graph of each feature of the model (None: in order).
+
+        ConfigError: the features differ; unless both graphs have names, only numbers are checked.
+        """
         columns, trained = read_columns(graph), self.columns
         num_features, num_trained, hint = graph.num_features, self.num_features, ""
         if of:

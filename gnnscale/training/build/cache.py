@@ -117,7 +117,7 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
-    """Return the bytes and the predicted fractions of misses of each device's cache."""
+    """Return bytes and predicted miss fractions of each device's cache of raw rows and lists."""
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
         return effects

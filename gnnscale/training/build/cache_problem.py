@@ -148,7 +148,7 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 def _devices(
     config: BatchConfig, graph: Graph, workload: Workload, task: cache.CacheTask
 ) -> tuple[cache.CacheDevice, ...]:
-    """Return the devices with their own memory behind a link."""
+    """Return the devices that can have a cache, each with its budget and costs of requests."""
     runtime = config.runtime
     first_batches = task.first_batches if config.cache_planner.uses_free_memory else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1

@@ -294,7 +294,7 @@ class FailureConsensus:
         return verdicts[0]
 
     def _decide(self, reason: str) -> str:
-        """Return the conclusion of the first process that has one; equal in all processes."""
+        """Ask all processes if they live; return the first conclusion, equal in all processes."""
         key, store = f"{self._prefix}/decided", self._calling
         self._answer_alive(store)
         store.set(f"{self._prefix}/call", "")
