@@ -101,7 +101,7 @@ class MemoryRows(HostFeatures):
     """Rows of a layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Allocate rows; with ``num_parts`` of 2, destinations have rows for themselves."""
+        """Allocate rows; with ``num_parts`` of 2, also an array of destinations' own rows."""
         # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)

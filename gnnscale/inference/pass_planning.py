@@ -268,7 +268,7 @@ def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: Featur
 def _encoding_s(
     passes: LayerPass, work: InferenceWork, graph: Graph, features: FeatureStore
 ) -> tuple[float, SubsetStore]:
-    """Return the seconds of encoding all rows, from a trial, and its rows, which represent all."""
+    """Return the seconds of encoding all rows, from a trial, and a store of its rows for any id."""
     count = max(min(graph.num_vertices, _TRIAL_BYTES // features.row_bytes), 1)
     close(passes.encode(features, lambda _: None, count // _NUM_RANGES))
     begin = time.perf_counter()

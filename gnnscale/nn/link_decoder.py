@@ -99,7 +99,7 @@ class PairGNN(GNN):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> Tensor:
-        """Return outputs of edges, or rows of vertices, float32."""
+        """Return float32 outputs of the edges ``batch.links``; without links, rows of vertices."""
         rows = super().forward(batch, inputs, edge_weight, edge_attr)
         links = None if isinstance(batch, Tensor) else batch.links
         return rows if links is None else self.outputs(rows, links)

@@ -307,7 +307,8 @@ class ProjectedLayer(LinearAggregationLayer):
 def transform_first_layer(layer: GraphLayer, width_in: int) -> TransformFirstLayer | None:
     """Return the transform-first form of ``layer``; None: it has no transformation of single rows.
 
-    A layer with a linear aggregation multiplies first only if that makes rows narrower.
+    A layer with a linear aggregation multiplies first only if that makes rows narrower. None also
+    if the layer reads edge features.
     """
     if layer.uses_edge_features:
         return None

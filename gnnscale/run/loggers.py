@@ -217,7 +217,7 @@ class TensorBoardLogger(Observer):
         self._add(final_values(run), run.best_epoch or 0)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file if it is open."""
         if self._writer is not None:
             self._writer.close()
 

@@ -248,7 +248,7 @@ def save_model(training: Training, path: str | Path) -> None:
 def _save_owners(
     owners: OwnerFunction, dataset: GraphSource, num_parts: int
 ) -> OptionGroup[PartitionerConfig]:
-    """Store the owners that a user's function returns; return the partitioner of the file."""
+    """Store each vertex's owner from a user's function; return the partitioner of the file."""
     graph = dataset.open()
     owner_ids = owners.function(graph, num_parts)
     source = f"graph_partition: {getattr(owners.function, '__name__', 'the function')}"

@@ -209,7 +209,7 @@ def _cliques(
 
 
 def _check_peers(option: str, members: list[Any]) -> None:
-    """Raise if a device of a clique cannot read the memory of its peers."""
+    """Raise ConfigError if a device of a clique has no bandwidth to read the memory of peers."""
     for device in members:
         if device.peer_bandwidth is None:
             names = ", ".join(member.label for member in members)

@@ -112,7 +112,7 @@ class DeviceDrivenStep:
         return last_of_updates(step, self._accumulate, self._steps_per_epoch)
 
     def combine_statistics(self) -> None:
-        """Copy the device's state to the host, and combine running statistics of all devices."""
+        """Copy the device's state to the host, and combine running statistics, also on devices."""
         self.copy_state()
         if combine_statistics(self._model, self.rows, self._group):
             self._backend.load_state()
