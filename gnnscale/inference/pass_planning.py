@@ -117,7 +117,7 @@ def _with_encoding(
     store: HostFeatures,
     limits: MemoryLimits,
 ) -> InferenceWork:
-    """Return ``work`` with rows that are encoded once, if all rows are read."""
+    """Return ``work`` that encodes all rows once, or ``work`` itself if only some are read."""
     if not isinstance(work.needed[0], range):
         return work
     num_rows, width = graph.num_vertices, model.widths[1]
@@ -142,7 +142,7 @@ def _memory_for_rows(
 def _plan_passes(
     layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
-    """Return the fewest passes over ``vertices`` that fit into ``memory``; outputs: ``first``."""
+    """Return the fewest passes over ``vertices`` that fit into ``memory``; ``first``: outputs."""
     steps = -(-layer.width // layer.step)
     steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
     num_blocks = -(-steps // steps_per_pass)

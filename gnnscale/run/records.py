@@ -26,7 +26,7 @@ class DeviceTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSums:
-    """Sums over all devices of an epoch with a finished step, for the record of a resumed run."""
+    """Sums over all devices of an unfinished epoch, from which a resumed run continues."""
 
     num_batches: Positive
     num_seeds: Positive
@@ -212,7 +212,7 @@ class TrainResult:
 
     @property
     def test_metric(self) -> float | None:
-        """Test metric under the weights of ``best_epoch``; None before the test."""
+        """Test metric under the weights of ``best_epoch``; None before the test, or not defined."""
         return self.test_metrics.get(self.metric)
 
     @property

@@ -100,7 +100,7 @@ _PSS_EVERY_S = 1.0
 
 
 class WorkerStats:
-    """Memory, GPU use, counters and spans of all workers, gathered at rank 0 after long epochs."""
+    """Memory, GPU use, counters and spans of all workers, gathered at rank 0 after some epochs."""
 
     def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
         """Start; spans count seconds from ``start``, a time of the performance counter."""

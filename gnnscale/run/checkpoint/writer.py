@@ -57,7 +57,7 @@ class BackgroundWriter:
             last.result()
 
     def begin(self, job: Job) -> None:
-        """Start ``job``; no job may be running."""
+        """Start ``job``, or raise the exception of the last job; no job may be running."""
         assert self.idle, "one write at a time"
         self.check()
         self._last = self._pool.submit(self._run, job)

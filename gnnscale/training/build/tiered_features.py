@@ -189,7 +189,7 @@ def _plan_buffer(
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows."""
+    """Plan the buffer of a machine's workers for ``sample``: its size, policy, rows and cost."""
     file = features_file(graph)
     source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
