@@ -11,7 +11,7 @@ from gnnscale.training.launcher.worker_handles import start_server, stop_server
 
 
 def main() -> int:
-    """Run ``gnnscale`` with the arguments of the process and return its exit status."""
+    """Run ``gnnscale`` with streams, signals and worker server set up; return its exit status."""
     problem = address_space_problem()
     if problem is not None:
         print(problem, file=sys.stderr)

@@ -36,7 +36,7 @@ _PACKAGES = {
 
 
 def check_hydra_option(argument: str, key: str) -> None:
-    """Raise ConfigError if an option of Hydra called ``key`` names files or code."""
+    """Raise ConfigError unless Hydra's option ``key`` is allowed; plugins' values must be plain."""
     if key == "hydra" or key.startswith("hydra.searchpath"):
         raise ConfigError(f"{brief(argument)}: not allowed, files of your own are config=FILE.yaml")
     is_plugin_option = key.startswith(_OF_PLUGINS)
@@ -166,7 +166,7 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Raise ConfigError for options that Hydra cannot parse, name files, or make too many jobs."""
+    """Raise ConfigError for options that Hydra cannot parse or must not get, or too many jobs."""
     num_jobs = 1
     for argument in arguments:
         override = _parsed(argument)

@@ -74,7 +74,7 @@ gnnscale --version
 
 
 def main() -> int:
-    """Run ``gnnscale`` with the arguments of the process and return its exit status."""
+    """Run the process's arguments: help, version, completion or a command; return exit status."""
     arguments = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Otherwise torch logs a C++ stack trace for each lost connection.
@@ -244,7 +244,7 @@ class CommandJob:
     code: tuple[str, ...] = ()  #: user code that the user has named, for a launcher's processes
 
     def __call__(self, options: Any) -> float | None:
-        """Run the task and return the metric for the sweeper. None: the job has no metric."""
+        """Run the task and return the metric for the sweeper. None: the job has none, or failed."""
         register_resolvers()
         user_code.allow(self.code)
         name_lost_files()

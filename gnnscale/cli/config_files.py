@@ -47,7 +47,7 @@ class TranslatedArguments:
 
 
 def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
-    """Translate the typed arguments of a command to arguments of Hydra."""
+    """Check and translate a command's typed arguments to Hydra's, and allow typed user code."""
     cli_arguments.check_text(arguments)
     for argument in arguments:
         if not (command == "doctor" and argument == "--calibrate"):
@@ -101,7 +101,7 @@ def _take_code(typed: Sequence[str], *, stored: bool) -> None:
 
 
 def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
-    """Return the arguments of Hydra for one typed argument."""
+    """Return Hydra's arguments for a typed one; ConfigError: a resumed run cannot change it."""
     name, _, value = argument.partition("=")
     if argument == "--calibrate":
         return ["calibrate=true"]
@@ -188,7 +188,7 @@ def _is_board_file(argument: str) -> bool:
 
 
 def _board(file: Path) -> str:
-    """Return the option that selects the FPGA card described by a user's file."""
+    """Register the FPGA card of a user's file, and return the option that selects it."""
     from gnnscale.planner.fpga_board import board_values
 
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]

@@ -65,7 +65,10 @@ class _Interruption:
             raise KeyboardInterrupt
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt, unless an import or a ``held_back`` block delays it."""
+        """Raise KeyboardInterrupt, unless an import or a ``held_back`` block delays it.
+
+        Further signals within 5 s are ignored.
+        """
         now = time.monotonic()
         if self._heard.is_set() and now - self._heard_at < _TOGETHER_S:
             return

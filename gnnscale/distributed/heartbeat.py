@@ -55,7 +55,7 @@ class Heartbeat:
 
     @classmethod
     def unpacked(cls, content: bytes) -> Heartbeat | None:
-        """Return the heartbeat in ``content``. None: ``content`` is zeros, never written."""
+        """Return the heartbeat in ``content``. None: zeros (never written), or another length."""
         if len(content) != HEARTBEAT_BYTES or not any(content):
             return None
         names = (field.name for field in fields(cls))

@@ -70,7 +70,7 @@ class Group:
     #: torch's process group. None: the default group. A weak reference, since the last strong one
     #: waits for threads (``_destroy``)
     torch_group: ReferenceType[Any] | None = field(default=None, repr=False, compare=False)
-    #: all-reduce in shared memory. None: the processes are on several machines
+    #: all-reduce in shared memory. None: there are several machines, or a process cannot map it
     sums: SharedSums | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -352,7 +352,10 @@ def hang_up() -> None:
 
 @contextmanager
 def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterator[Group]:
-    """Yield the group of ``size`` processes of this machine, which meet by file ``meeting``."""
+    """Yield the group of ``size`` processes of this machine, which meet by file ``meeting``.
+
+    None: one process, without connections.
+    """
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:
         yield group

@@ -95,7 +95,7 @@ def _enable_keepalive(connection: socket.socket) -> None:
 
 
 def shut_down() -> None:
-    """Shut down the recorded connections, so that processes waiting on them fail."""
+    """Shut down the recorded connections and NCCL, so that processes waiting on them fail."""
     for name, descriptor in _sockets():
         if name in _links:
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -145,7 +145,7 @@ def _abort_on_devices() -> None:
 
 @contextmanager
 def waiting_for_peers() -> Iterator[None]:
-    """Mark this thread as waiting, and turn a lost connection into PeerLostError."""
+    """Mark this thread as waiting, and turn a RuntimeError (a lost peer) into PeerLostError."""
     try:
         with STATUS.waits():
             yield

@@ -101,7 +101,7 @@ class MemoryRows(HostFeatures):
     """Rows of a layer's output in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Allocate rows; with ``num_parts`` of 2, destinations have rows for themselves."""
+        """Allocate rows; with ``num_parts`` of 2, also an array of destinations' own rows."""
         # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
@@ -126,7 +126,7 @@ class MemoryRows(HostFeatures):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return destinations' rows, ``aggregation.width(width)`` wide, and no traffic."""
+        """Return aggregated rows, ``aggregation.width(width)`` wide, and no traffic."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         self_rows = None if self.self_rows is None else (self.self_rows, "float32")
         store.write_aggregated(
@@ -171,7 +171,7 @@ class FileRows(FeatureStore):
     """
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1, range_bytes: int) -> None:
-        """Create a file for ``num_rows`` rows of ``width``, read in ranges of ``range_bytes``."""
+        """Allocate a file for ``num_rows`` rows of ``width``, read in ranges of ``range_bytes``."""
         self._num_rows = num_rows
         self._width = width
         self._num_parts = num_parts
@@ -281,7 +281,7 @@ class FileRows(FeatureStore):
         return [partial(self._finish, sums, threads) for sums in all_sums]
 
     def _finish(self, sums: RangeSums, num_threads: int) -> LoadedChunk:
-        """Return the block, and its sums, scaled and joined with the destinations' own rows."""
+        """Return the block, and its scaled sums, added to or joined with destinations' rows."""
         aggregation, width = sums.aggregation, self._width
         part = sums.out[:, :width]
         if aggregation.dst_scale is not None:

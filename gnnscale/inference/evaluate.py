@@ -49,7 +49,7 @@ class _LabelExaminer(ABC):
         return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split`` and the counts of each class; None for regression."""
+        """Return metrics of ``split`` and counts of each class; None: regression, or no rows."""
         ((outputs, labels),) = self._outputs([split])
         counted = len(outputs) > 0 and labels.dtype.kind != "f"
         counts = count_classes(outputs, labels) if counted else None

@@ -120,7 +120,7 @@ class FirstLayer:
         target: tuple[FileRows, int],
         advance: Advance,
     ) -> None:
-        """Write the neighbor sums of ``layer``, a part of the columns, to a part of a file."""
+        """Transform rows in a pass, and write neighbor sums to ``target``, a file and its part."""
         transformed = self._transform(layer, reader, advance)
         sums, number = target
 
@@ -136,7 +136,7 @@ class FirstLayer:
     def _sum_loads(
         self, reader: FeatureReader, vertices: Vertices, sums: FileRows
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices`` with functions that read the sums of all columns."""
+        """Yield chunks of ``vertices`` with functions that read all sums, and own rows if used."""
         layer, first = self.plan.layer, 0
         for chunk in cut(self.graph, vertices, self._chunk_edges, self.limits.chunk_vertices):
             features = reader.start(chunk) if layer.reads_own else None

@@ -65,7 +65,7 @@ class LayerPass:
     def encode(
         self, store: FeatureStore, advance: Callable[[int], None], count: int | None = None
     ) -> MemoryRows | FileRows:
-        """Return the encoder's rows of the first ``count`` (None: all) features, from one pass."""
+        """Return a store of the encoder's rows of the first ``count`` vertices (None: all)."""
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
         assert encoder is not None

@@ -96,7 +96,10 @@ class LayerwiseInference:
         self._last: InferenceWork | None = None
 
     def work(self, vertices: Array | None) -> InferenceWork:
-        """Return the work of ``logits(vertices)``; the last result is cached."""
+        """Return the work of ``logits(vertices)``, kept for the next call.
+
+        Other work may drop the cached inputs of the first layer.
+        """
         outputs: Vertices = range(self._graph.num_vertices)
         if vertices is not None:
             outputs = np.asarray(vertices, dtype=self._graph.indices.dtype)
@@ -115,7 +118,7 @@ class LayerwiseInference:
         return work
 
     def prepare(self, vertices: Array | None) -> None:
-        """Log the cost of ``logits(vertices)`` if it is high; ConfigError: the disk is too full."""
+        """Log a high cost of ``logits(vertices)`` on the host; ConfigError: the disk is full."""
         work = self.work(vertices)
         if self._device is not None:
             return
@@ -219,7 +222,7 @@ class LayerwiseInference:
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Return hidden layer ``index``'s rows of ``vertices``, computed from earlier layers."""
+        """Return a store of hidden layer ``index``'s rows; keep small inputs of the first layer."""
         cached = self._inputs.chunks
         if index == 0 and cached is not None and not passes.makes_rows:
             groups: Iterable[Iterable[Chunk]] = [as_chunks(cached)]

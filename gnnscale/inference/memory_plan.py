@@ -297,7 +297,7 @@ class InferenceWork:
 
     @property
     def num_advanced(self) -> int:
-        """Vertices of all layers and passes, the total of the progress bar."""
+        """Number of vertices of all layers and passes: the total of the progress bar."""
         layers = sum(layer.num_vertices for layer in self.sizes)
         if self.inputs is None:
             return layers + (0 if self.encoded is None else len(self.needed[0]))

@@ -117,7 +117,7 @@ def _with_encoding(
     store: HostFeatures,
     limits: MemoryLimits,
 ) -> InferenceWork:
-    """Return ``work`` with rows that are encoded once, if all rows are read."""
+    """Return ``work`` that encodes all rows once, or ``work`` itself if only some are read."""
     if not isinstance(work.needed[0], range):
         return work
     num_rows, width = graph.num_vertices, model.widths[1]
@@ -142,7 +142,7 @@ def _memory_for_rows(
 def _plan_passes(
     layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
-    """Return the fewest passes over ``vertices`` that fit into ``memory``; outputs: ``first``."""
+    """Return the fewest passes over ``vertices`` that fit into ``memory``; ``first``: outputs."""
     steps = -(-layer.width // layer.step)
     steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
     num_blocks = -(-steps // steps_per_pass)
@@ -254,7 +254,7 @@ def estimated_s(
 
 
 def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: FeatureStore) -> float:
-    """Return the seconds of a transform-first layer with its passes over the features."""
+    """Return the seconds of a transform-first layer with its passes, estimated from a trial."""
     trial = _trial_vertices(work.needed[0], graph, None)
     out = passes.output(0, len(trial))
     try:
@@ -268,7 +268,7 @@ def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: Featur
 def _encoding_s(
     passes: LayerPass, work: InferenceWork, graph: Graph, features: FeatureStore
 ) -> tuple[float, SubsetStore]:
-    """Return the seconds of encoding all rows, and encoded rows that represent all."""
+    """Return the seconds of encoding all rows, from a trial, and a store of its rows for any id."""
     count = max(min(graph.num_vertices, _TRIAL_BYTES // features.row_bytes), 1)
     close(passes.encode(features, lambda _: None, count // _NUM_RANGES))
     begin = time.perf_counter()
@@ -309,7 +309,7 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) 
 
 
 def _zeros(work: InferenceWork, hidden: int, num_vertices: int) -> SubsetStore:
-    """Return a store of zeros for the rows of a hidden layer."""
+    """Return a small store of zeros that stands in for the rows of a hidden layer."""
     num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
     count = max(min(num_rows, _TRIAL_BYTES // file_bytes(1, width)), 1)
     rows: MemoryRows | FileRows

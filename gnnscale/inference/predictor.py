@@ -228,7 +228,7 @@ class PairScorer:
 def _output_rows(
     predictor: Predictor, vertices: IntArray | None, count: int, width: int
 ) -> Iterator[Float32Array]:
-    """Compute rows ``[count, width]`` of ``vertices`` (None: all) in memory or in a file."""
+    """Yield rows ``[count, width]`` of ``vertices`` (None: all), computed in memory or a file."""
     shape, num_bytes = (count, width), 4 * count * width
     with tempfile.TemporaryDirectory() as folder:
         if num_bytes <= _MEMORY_BYTES:

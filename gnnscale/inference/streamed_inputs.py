@@ -153,7 +153,7 @@ class TransformedRows(TransformedStore):
         return self.inner.gather(rows, dtype=dtype, num_threads=num_threads)
 
     def own(self, vertices: Array) -> torch.Tensor:
-        """Return the features of ``vertices``, ``[n, num_features]``, prefetched if possible."""
+        """Return the features ``[n, num_features]`` of ``vertices``, prefetched if possible."""
         return self._reading() if self._reading is not None else self._reader.start(vertices)()
 
     def sums(

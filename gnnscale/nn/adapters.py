@@ -100,7 +100,7 @@ def to_edge_indices(batch: MiniBatch) -> list[Tensor]:
 
 
 def block_to_edge_index(block: Block) -> Tensor:
-    """Return the ``edge_index`` of one block, like ``to_edge_indices``."""
+    """Return the ``edge_index`` ``[2, num_edges]`` of a block; ValueError: layer-wise sampling."""
     if block.importance is not None:
         raise ValueError(
             "edge_index: expected edges of neighbor sampling, got layer-wise sampling, whose "

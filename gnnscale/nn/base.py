@@ -184,7 +184,7 @@ class VertexObjective:
         return self._loss(outputs, _targets(self._graph, batch.seeds))
 
     def on(self, device: torch.device) -> Objective:
-        """Return the loss of mini-batches whose seeds are on ``device``, with all labels there."""
+        """Copy all labels to ``device``; return the loss of mini-batches with seeds there."""
         labels = torch.tensor(np.asarray(self._graph.labels), device=device)
 
         def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:

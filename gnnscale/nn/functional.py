@@ -29,7 +29,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return the activation of ``layer``'s output in the step of ``batch``."""
+    """Return ReLU and dropout ``p`` of ``layer``'s output, for the step of ``batch``."""
     block = batch.blocks[layer]
     if isinstance(block, DeviceBlock):
         return block.activation(p, seed=batch.seed, step=batch.step, layer=layer)
@@ -49,12 +49,12 @@ _INPUT_ROWS = _ENCODER + 1
 
 
 def input_activation(p: float, batch: MiniBatch) -> Activation:
-    """Return the activation of an encoder's hidden rows, one for each input vertex."""
+    """Return ReLU and dropout ``p`` of an encoder's hidden rows, one for each input vertex."""
     return _source_activation(p, batch, _ENCODER)
 
 
 def _source_activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return an activation of the first block's source rows, of stream ``layer``."""
+    """Return ReLU and dropout ``p`` of the first block's source rows, of stream ``layer``."""
     block = batch.blocks[0]
     if isinstance(block, DeviceBlock):
         return block.activation(p, seed=batch.seed, step=batch.step, layer=layer, sources=True)

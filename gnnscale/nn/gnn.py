@@ -44,7 +44,10 @@ class Connections:
         return self.residual or self.jumping != "none" or self.teleport > 0
 
     def reads(self, index: int, last: int) -> tuple[int, ...]:
-        """Return numbers of rows that layer ``index`` of 0 .. ``last`` reads beside its input."""
+        """Return numbers of the layers whose input rows layer ``index`` of 0 .. ``last`` reads too.
+
+        The layer adds or joins them to its output.
+        """
         if self.teleport:
             return (0,)
         if index == last and self.jumping != "none":
@@ -236,7 +239,10 @@ class GNN(TrainableModel):
         return linear(self.output, self.connections.join(rows)).float()
 
     def normalise(self, index: int, h: Tensor) -> Tensor:
-        """Apply the normalization after layer ``index``; see ``_normalize``."""
+        """Return output ``h`` of layer ``index``, normalized if norms come between layers.
+
+        See ``_normalize``, also for batch normalization of one row.
+        """
         return _normalize(self.norms[index], h) if self.connections.activates else h
 
     def infer(
@@ -269,7 +275,7 @@ def _encode(model: GNN, batch: MiniBatch, x: Tensor) -> Tensor:
 def _full_graph_batch(
     model: GNN, x: Tensor, edge_index: Any, edge_weight: Tensor | None, edge_attr: Tensor | None
 ) -> tuple[MiniBatch, Inputs]:
-    """Return the arguments of ``GNN.forward`` for a full graph in plain tensors."""
+    """Return the arguments of ``GNN.forward`` for a full graph in plain tensors, checked."""
     if not isinstance(edge_index, Tensor) or x.shape[1:] != model.widths[:1]:
         raise ConfigError(
             f"x: expected shape [vertices, {model.widths[0]}], got {list(x.shape)}; "

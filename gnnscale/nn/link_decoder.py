@@ -87,7 +87,7 @@ class PairGNN(GNN):
     """
 
     def __init__(self, gnn: GNN) -> None:
-        """Take the layers of ``gnn``."""
+        """Take the layers, norms, encoder and last product of ``gnn``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
         super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
@@ -99,7 +99,7 @@ class PairGNN(GNN):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> Tensor:
-        """Return outputs of edges, or rows of vertices, float32."""
+        """Return float32 outputs of the edges ``batch.links``; without links, rows of vertices."""
         rows = super().forward(batch, inputs, edge_weight, edge_attr)
         links = None if isinstance(batch, Tensor) else batch.links
         return rows if links is None else self.outputs(rows, links)

@@ -258,7 +258,7 @@ class _WrittenBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.num_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, and count its results."""
+        """Run an operation, and count the bytes of results that are no views of its arguments."""
         result = func(*args, **(kwargs or {}))
         arguments = {tensor.untyped_storage().data_ptr() for tensor in _tensors(args)}
         for tensor in _tensors(result):

@@ -111,7 +111,10 @@ class CustomLayer(GraphLayer):
     def _gather(
         self, rows: Tensor, messages: Tensor | None, block: Block, first: int, degrees: Degrees
     ) -> Tensor:
-        """Return the gathered rows of the destinations of ``block``, numbered from ``first``."""
+        """Return the gathered rows of the destinations of ``block``, numbered from ``first``.
+
+        ``messages`` has one for each source; None: they are computed here, for each edge.
+        """
         if messages is None:
             dst = _destinations(block, first)
             on_edges = self.functions.scatter(take(rows, _sources(block)), take(rows, dst))

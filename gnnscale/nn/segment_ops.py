@@ -225,7 +225,7 @@ def _unweighted(block: Block) -> Block:
 
 
 def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
-    """Yield blocks of about ``num_edges`` edges each, with the number of the first destination."""
+    """Yield parts of ``block`` with about ``num_edges`` edges, each after its first destination."""
     if block.num_edges <= num_edges:
         yield 0, block
         return

@@ -143,7 +143,7 @@ class LinearTransformFirst(TransformFirstLayer):
         self.reads_own = product.in_features == 2 * width_in
 
     def make(self, h: Tensor) -> Tensor:
-        """Return ``columns`` of ``h``, if ``projects`` multiplied with aggregated rows' weights."""
+        """Return ``columns`` of ``h``, if ``projects`` of its product with the weights."""
         first, end = self.columns
         if not self.projects:
             return h[:, first:end]
@@ -158,7 +158,10 @@ class LinearTransformFirst(TransformFirstLayer):
         return store.sums(vertices, block, degrees, self._layers[0])
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Add the bias and the product of the vertex's own row, and finish the layer."""
+        """Return the layer's output for sums ``x``, followed by destinations' rows if read.
+
+        Sums that ``make`` has not projected are multiplied here.
+        """
         (layer,) = self._layers
         sums, dst_rows = x[:, : self.width], x[:, self.width :]
         if not self.projects:
@@ -283,7 +286,7 @@ class ProjectedLayer(LinearAggregationLayer):
 
     @torch.no_grad()
     def project(self, h: Tensor) -> Tensor:
-        """Return products of rows ``h`` ``[n, width_in]``: row to aggregate, then a self row."""
+        """Return products of rows ``h`` ``[n, width_in]``: row to aggregate, then any self row."""
         weights = _split(self._layers[1], h.shape[1])
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
 
@@ -304,7 +307,8 @@ class ProjectedLayer(LinearAggregationLayer):
 def transform_first_layer(layer: GraphLayer, width_in: int) -> TransformFirstLayer | None:
     """Return the transform-first form of ``layer``; None: it has no transformation of single rows.
 
-    A layer with a linear aggregation multiplies first only if that makes rows narrower.
+    A layer with a linear aggregation multiplies first only if that makes rows narrower. None also
+    if the layer reads edge features.
     """
     if layer.uses_edge_features:
         return None

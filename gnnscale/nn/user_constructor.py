@@ -96,7 +96,10 @@ def _parameters(code: Any) -> Mapping[str, inspect.Parameter] | None:
 def _arguments_from_run(
     code: Any, arguments: Mapping[str, Any], settings: Mapping[str, Any], option: str
 ) -> dict[str, Any]:
-    """Return the constructor's arguments that the run's ``settings`` fill."""
+    """Return the constructor's arguments that the run's ``settings`` fill.
+
+    ConfigError: a required argument has no value, or ``hidden`` or ``dropout`` no argument.
+    """
     parameters = _parameters(code) or {}
     filled = {}
     for meaning, value in settings.items():

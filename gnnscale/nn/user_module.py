@@ -86,7 +86,7 @@ class UserModel(TrainableModel):
 
     @property
     def infers_by_layer(self) -> bool:
-        """Whether the module has ``inference_per_layer``."""
+        """Whether the module has an ``inference_per_layer`` that suits the model."""
         return len(self.layers) > 0
 
     def load(
@@ -110,7 +110,10 @@ class UserModel(TrainableModel):
         )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
-        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, else ConfigError."""
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, else ConfigError.
+
+        In training, torch's generator is seeded first, by the step.
+        """
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
             return torch.zeros(0, self._num_classes, requires_grad=True)
@@ -208,7 +211,7 @@ def _warn_once(message: str) -> None:
 def _find_form(
     module: nn.Module, form: str, batch: MiniBatch, x: Tensor, widths: tuple[int, int], option: str
 ) -> UserModel:
-    """Return the module in ``form``; for ``auto``, in the first form in which it can be called."""
+    """Return the module in ``form``, ``auto`` in the first that works; ConfigError: it fails."""
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{option}: expected a forward that takes a graph")
     failures = []
@@ -281,7 +284,7 @@ def _has_inference(model: UserModel) -> bool:
 
 
 def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: Tensor) -> None:
-    """Give ``model`` its layers for inference, after comparing them with ``forward``."""
+    """Give ``model`` its layers for inference; ConfigError: logits differ from ``forward``."""
     layers = [UserLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]
     with torch.no_grad():

@@ -48,7 +48,7 @@ def open_observers(
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Return loggers and custom observers by their labels in errors; ConfigError if one fails."""
+    """Return loggers and observers by label in errors; ConfigError: one fails or lacks a method."""
     by_label: dict[str, Observer] = {}
     for name, enabled in requested.loggers.items():
         if enabled:

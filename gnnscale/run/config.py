@@ -153,7 +153,7 @@ class RunConfig(BatchConfig):
 
 
 def _check_names(config: RunConfig) -> None:
-    """Refuse unknown metrics and loggers, and duplicate names."""
+    """Refuse unknown loggers and metrics, and duplicate metrics or observers."""
     for name in config.logger:
         check_choice("logger", name, LOGGERS)
     for option, allowed in (("metrics", QUALITY), ("observers", None)):

@@ -217,7 +217,7 @@ class TensorBoardLogger(Observer):
         self._add(final_values(run), run.best_epoch or 0)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file if it is open."""
         if self._writer is not None:
             self._writer.close()
 
@@ -288,7 +288,7 @@ class WandbLogger(Observer):
         self._run.log({**values, "epoch": record.epoch})
 
     def finished(self, run: TrainResult) -> None:
-        """Add test metrics and the best epoch to the summary, and end the run.
+        """Add test metrics and the best epoch to the summary, and end the logger's own run.
 
         Steps of W&B only increase, so that test metrics cannot be logged at the best epoch.
         """

@@ -26,7 +26,7 @@ class DeviceTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochSums:
-    """Sums over all devices of an epoch with a finished step, for the record of a resumed run."""
+    """Sums over all devices of an unfinished epoch, from which a resumed run continues."""
 
     num_batches: Positive
     num_seeds: Positive
@@ -150,7 +150,7 @@ class RunLayout:
     """Device plan of a run with its predictions, partition and caches."""
 
     plan: DevicePlan  #: the device plan that the run begins with
-    #: predictions of the performance model, on rank 0; None if not requested
+    #: predictions of the performance model, on rank 0; None on other ranks
     predicted: equations.PlanPredictions | None = None
     planning_s: float | None = None  #: seconds of planning, profiling runs included
     #: bytes that a step is expected to move, data-parallel and with P3; None if the model cannot be
@@ -158,7 +158,7 @@ class RunLayout:
     step_bytes: stage_work.StepBytes | None = None
     partition: PartitionStats | None = None  #: None if the graph is not partitioned
     cache: CacheStats | None = None  #: None without caches
-    #: devices without a cache although the options request caches; None if all have one
+    #: number of devices without a requested cache, and the reason; None if no device lacks one
     uncached: Uncached | None = None
     #: NVLinks between each pair of GPUs, in plan order; None without GPUs or if NVML does not say
     nvlink: tuple[tuple[int, ...], ...] | None = None
@@ -212,7 +212,7 @@ class TrainResult:
 
     @property
     def test_metric(self) -> float | None:
-        """Test metric under the weights of ``best_epoch``; None before the test."""
+        """Test metric under the weights of ``best_epoch``; None before the test, or not defined."""
         return self.test_metrics.get(self.metric)
 
     @property
@@ -295,7 +295,7 @@ class Observer:
         """Receive a finished training step."""
 
     def traced(self, spans: StructArray) -> None:
-        """Receive stages of the last steps of all devices, ``[num_spans]`` of ``SPAN``."""
+        """Receive spans of all devices' stages since the last call, ``[num_spans]`` of ``SPAN``."""
 
     def trained(self) -> None:
         """Note the last step of an epoch; a checkpoint and validation may follow."""

@@ -141,7 +141,7 @@ def _save(
     *,
     validated: bool = False,
 ) -> None:
-    """Start to write a checkpoint: after ``trained``, validated or not, or inside an epoch."""
+    """Start to write a checkpoint, if enabled: after ``trained``, or inside an epoch."""
     if state.checkpoint.runtime.checkpoint:
         progress, step = state.progress, state.progress.steps_done
         state.checkpoint.save(

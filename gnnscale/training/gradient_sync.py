@@ -61,7 +61,7 @@ def sum_by_vertex(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
 
 
 def _all_gather_rows(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
-    """Return the rows of all processes, whose numbers may differ, for each tensor of ``parts``."""
+    """Exchange the rows of ``parts``; return for each tensor all processes' rows, by rank."""
     counts = torch.empty(group.size, 1, dtype=torch.int64)
     group.all_gather_into(counts, torch.tensor([len(parts[0])]))
     lengths = counts.flatten().tolist()
@@ -241,7 +241,7 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> None:
-        """Fill this device's row; other rows are zeros, so that the all-reduce is exact."""
+        """Fill loss, flag and this device's row; 0 elsewhere, so that the all-reduce is exact."""
         control: Float32Array = self.values.numpy()
         control[:] = 0
         control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint

@@ -100,7 +100,7 @@ _PSS_EVERY_S = 1.0
 
 
 class WorkerStats:
-    """Memory, GPU use, counters and spans of all workers, gathered at rank 0 after long epochs."""
+    """Memory, GPU use, counters and spans of all workers, gathered at rank 0 after some epochs."""
 
     def __init__(self, group: Group, start: float, meter: GpuMeter | None) -> None:
         """Start; spans count seconds from ``start``, a time of the performance counter."""
@@ -117,7 +117,7 @@ class WorkerStats:
         self._own_spans: list[tuple[int, int, int, float, float]] = []
 
     def add(self, batch: BatchSlice) -> None:
-        """Add the counters and spans of this worker's slice of a step."""
+        """Add the counters of this worker's slice of a step, and spans in the first 2,000 steps."""
         self._steps_since_gathered += 1
         if batch.outcome is not None and batch.outcome.counters:
             self.counters.update(batch.outcome.counters)
@@ -134,7 +134,7 @@ class WorkerStats:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather at rank 0 if due, or report the memory of the last gathering again."""
+        """Gather at rank 0 if ``due`` or after many steps; else repeat the last gathered memory."""
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
             self._gather()

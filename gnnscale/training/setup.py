@@ -202,7 +202,7 @@ def open_inputs(
 
 
 def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:
-    """Return ``open_input()``, called first by the process of each machine that makes artifacts."""
+    """Return ``open_input()``, called by local rank 0 of each machine, then by other processes."""
     if group.local_rank == 0:
         result = open_input()
     group.barrier()

@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def _set(node: DictConfig, option: str, value: Any) -> None:
-    """Set a dotted option; ``typed`` later refuses unknown names."""
+    """Set a dotted option of ``node`` to plain ``value``; ``typed`` later refuses unknown names."""
     try:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
     except OmegaConfBaseException as error:

@@ -99,7 +99,7 @@ def _array_names(*graphs: Graph) -> list[str]:
 
 
 def _save(graph: Graph) -> Path:
-    """Write ``graph`` to a store named after its content, unless the store exists."""
+    """Write ``graph`` to a store named after its content, unless it exists; return its path."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())

@@ -78,7 +78,7 @@ class Training:
 
     @property
     def metrics(self) -> list[float | None]:
-        """Validation metric of every epoch. None: the epoch was not validated."""
+        """Validation metric of every epoch. None: undefined, or the epoch was not validated."""
         return [epoch.valid_metric for epoch in self.result.history]
 
     @property
@@ -251,7 +251,7 @@ def save_model(training: Training, path: str | Path) -> None:
 def _save_owners(
     owners: OwnerFunction, dataset: GraphSource, num_parts: int
 ) -> OptionGroup[PartitionerConfig]:
-    """Call a user's function for the owner of every vertex, and store its result in a file."""
+    """Store each vertex's owner from a user's function; return the partitioner of the file."""
     graph = dataset.open()
     owner_ids = owners.function(graph, num_parts)
     source = f"graph_partition: {getattr(owners.function, '__name__', 'the function')}"

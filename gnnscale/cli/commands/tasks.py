@@ -91,7 +91,7 @@ def prepare(options: DictConfig) -> None:
 
 
 def partition(options: DictConfig) -> None:
-    """Partition a graph, print the partition, and draw ``partition.svg`` into its directory."""
+    """Partition a graph; print it, draw ``partition.svg``, and write part stores if asked."""
     from rich.console import Console
 
     from gnnscale import partition as parts
@@ -239,7 +239,7 @@ def doctor(options: DictConfig) -> None:
 
 
 def _calibrate(console: Console) -> Path:
-    """Measure this machine, print its rates and return the platform file."""
+    """Measure this machine, print its rates, and write the platform file; return its path."""
     from gnnscale.planner.calibration.calibrate import calibrate
     from gnnscale.planner.platform import platform_file
     from gnnscale.report.doctor import print_rates

@@ -107,7 +107,7 @@ def reads_weights(config: ModelConfig) -> bool:
 
 
 def renamed(name: str, columns: str = "all") -> Weight:
-    """Return the conversion that takes weight ``name``, or its ``first`` or ``second`` columns."""
+    """Return the conversion that takes weight ``name``, or one half of its columns."""
 
     def make(layer: Mapping[str, Tensor], _: int) -> Tensor:
         weight = layer[name]

@@ -197,7 +197,7 @@ def _predict_vertices(
     *,
     links: bool,
 ) -> None:
-    """Write the outputs of the selected vertices to ``config.out``."""
+    """Check options and disk, and write the outputs of the selected vertices to ``config.out``."""
     model, signature = trained.model, trained.signature
     num_layers = check_layer(
         config.layer, num_layers_of(model), inference=config.inference, what=config.what
@@ -226,7 +226,7 @@ def _predict_vertices(
 def _predict_edges(
     config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
 ) -> None:
-    """Write the outputs of the selected edges or pairs to ``config.out``."""
+    """Check options and disk, and write the outputs of edges or pairs to ``config.out``."""
     model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
     assert isinstance(model, EdgeGNN)
     if config.top is not None:
@@ -285,7 +285,7 @@ def find_edges(
 def _compare(
     config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
 ) -> None:
-    """Write the scores of pairs, or the best partners of vertices."""
+    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``."""
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")

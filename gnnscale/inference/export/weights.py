@@ -129,7 +129,7 @@ def _check_file(config: ExportConfig) -> None:
 def _convert(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, weighted: bool
 ) -> tuple[Mapping[str, Tensor], str, str]:
-    """Return the renamed weights, the program that loads them, and a note."""
+    """Return renamed weights, program that loads them, and a note; ConfigError: no counterpart."""
     peer, file = _PEERS.get(config.format), config.file
     if peer is not None:
         if not isinstance(model, GNN):

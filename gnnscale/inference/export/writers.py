@@ -218,7 +218,7 @@ def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) 
 
 
 def _class_lists(pa: Any, is_class: UInt8Array, classes: Any) -> Any:
-    """Return the list of each row's classes, from ``is_class`` ``[n, num_classes]``."""
+    """Return Arrow lists of ``classes``, which has the true columns of ``is_class`` row by row."""
     ends = np.append(0, is_class.sum(axis=1).cumsum()).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), classes)
 

@@ -309,7 +309,7 @@ class GATLayer(AttentionLayer):
         attr: Tensor | None = None,
         heads: slice = _ALL,
     ) -> Tensor:
-        """Return the LeakyReLU of the sum of both ends' and the edge's terms."""
+        """Return ``[num_edges, heads]``: LeakyReLU of summed terms of both ends and the edge."""
         src = (z * self.attention_src[heads]).sum(-1)
         dst = (dst_rows * self.attention_dst[heads]).sum(-1)
         scores = edge_scores(src, dst, block)
@@ -366,7 +366,7 @@ class GATv2Layer(AttentionLayer):
         attr: Tensor | None = None,
         heads: slice = _ALL,
     ) -> Tensor:
-        """Return the attention vector's product with the LeakyReLU of the summed terms."""
+        """Return ``[num_edges, heads]``: attention vector times LeakyReLU of the summed terms."""
         attention = self.attention[heads]
         if attr is None and not isinstance(block, DeviceBlock):
             return pair_scores(dst_rows, z, attention, block, self.slope)

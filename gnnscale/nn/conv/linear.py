@@ -117,7 +117,7 @@ class LinearAggregationLayer(GraphLayer):
         return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
     def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
-        """Return ``h`` ``[num_src, f]`` aggregated over ``block``, after activation by ``act``."""
+        """Overwrite ``h`` ``[num_src, f]`` by ``act``, and return it aggregated over ``block``."""
         if isinstance(block, DeviceBlock):
             return block.aggregate(h, self.rule, degrees, act)  # type: ignore[arg-type]
         return aggregate(h, block, self.aggregation(block, degrees), act)

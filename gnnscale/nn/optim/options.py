@@ -112,7 +112,7 @@ class OptimizerConfig(ABC):
 
 
 def _first_layer(model: nn.Module) -> nn.Module:
-    """Return the first module of the model's first ``nn.ModuleList``."""
+    """Return the first module of the model's first filled ``nn.ModuleList``, else ConfigError."""
     from torch import nn
 
     for module in model.children():

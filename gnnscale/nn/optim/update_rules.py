@@ -50,7 +50,7 @@ class RowSums:
         )
 
     def total(self, dtype: torch.dtype, *, gate: Tensor | None = None, num_threads: int) -> Tensor:
-        """Compute the sums ``[n, f]``; 0 where ``gate`` ``[n, f]`` is not above 0."""
+        """Return the sums ``[n, f]`` as ``dtype``; 0 where ``gate`` ``[n, f]`` is not above 0."""
         out = ops.empty((len(self.indptr) - 1, self.rows.shape[1]), dtype)
         edges, options = self.edges, self.options
         return ops.aggregate(*edges, **options, gate=gate, out=out, num_threads=num_threads)

@@ -50,7 +50,7 @@ _DTYPES = {
 
 
 class TensorFileError(ValueError):
-    """Bytes that ``pack`` has not written, with a message of one line."""
+    """Error for bytes that ``pack`` has not written, with a message of one line."""
 
 
 def pack(content: Any) -> bytes:

@@ -134,7 +134,10 @@ class InputSchema:
         )
 
     def _fit(self, graph: Graph, *, of: str = "") -> Graph:
-        """Return ``graph`` with features of vertices, or ``of`` edges, as in training."""
+        """Return ``graph`` with features of vertices, or ``of`` edges, arranged as in training.
+
+        Unscaled features are scaled as in training; ConfigError: the features do not fit.
+        """
         remap, scale = remap_features, scale_features
         scaling, trained = read_scaling(graph), self.scaling
         if of:
@@ -147,7 +150,10 @@ class InputSchema:
         return scale(graph, trained) if scaling is None and trained is not None else graph
 
     def _positions(self, graph: Graph, *, of: str) -> Int64Array | None:
-        """Return the index in the graph of each feature of the model; None: in equal order."""
+        """Return the index in the graph of each feature of the model (None: in order).
+
+        ConfigError: the features differ; unless both graphs have names, only numbers are checked.
+        """
         columns, trained = read_columns(graph), self.columns
         num_features, num_trained, hint = graph.num_features, self.num_features, ""
         if of:

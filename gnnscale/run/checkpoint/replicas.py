@@ -84,7 +84,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
 
 
 def _read_intact(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
-    """Return bytes and description of an intact checkpoint; no bytes and None if missing."""
+    """Return a checkpoint's bytes and description; empty, None: no file; ConfigError: damaged."""
     if not os.path.lexists(file):
         return b"", None
     content = read_checkpoint(file, limit=limit)
@@ -220,7 +220,7 @@ class CheckpointReplicas:
 
 
 def _ranks_with_other_disks(directory: Path, group: Group) -> tuple[int, ...]:
-    """Return local rank 0 of each machine that does not see the run directory of rank 0."""
+    """Return the rank of local rank 0 of each machine that does not see rank 0's run directory."""
     file, token = directory / _DISK_FILE, secrets.token_hex(16)
     if group.is_rank0:
         write_atomically(file, token)

@@ -57,7 +57,7 @@ class BackgroundWriter:
             last.result()
 
     def begin(self, job: Job) -> None:
-        """Start ``job``; no job may be running."""
+        """Start ``job``, or raise the exception of the last job; no job may be running."""
         assert self.idle, "one write at a time"
         self.check()
         self._last = self._pool.submit(self._run, job)
@@ -129,7 +129,7 @@ class RunCheckpoint:
 
     @property
     def is_due(self) -> bool:
-        """Whether a checkpoint after an epoch is due: the last is on the disk and old enough."""
+        """Whether a checkpoint, if enabled, is due after an epoch: the last is written and old."""
         passed_s = time.perf_counter() - self.saved_at
         every_s = self.runtime.checkpoint_every_s
         if every_s is not None:

@@ -78,7 +78,7 @@ class _EdgeSplitHeader:
 def identify_split(
     graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
 ) -> SplitIdentity:
-    """Return the identity of a split of ``graph``, which is in a store."""
+    """Return the identity of a split of ``graph``; GraphError: the graph is in no store."""
     if graph.content is None:
         raise GraphError(f"{graph.name}: expected a stored graph for task=links, got one in memory")
     return SplitIdentity(
@@ -179,7 +179,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
 ) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
-    """Write all arrays; return their entries, and the counts of mutual and repeated edges."""
+    """Write all arrays; return their entries and edge counts. ConfigError: a part is empty."""
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     edge_bytes += 4 * (graph.edge_rows is not None)
@@ -223,7 +223,7 @@ def _fill(
     undirected: bool,
     action: str,
 ) -> structure.MutualCounts:
-    """Append every edge to the arrays of its part; return the counts of its edges."""
+    """Append message edges, and each predicted edge once to its part; return edge counts."""
     indptr = np.zeros(graph.num_vertices + 1, np.int64)
     bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
     last, counts = structure.NO_EDGE, structure.MutualCounts()

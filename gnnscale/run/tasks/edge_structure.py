@@ -95,7 +95,7 @@ def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
 
 
 def _two_colorable(graph: Graph) -> bool:
-    """Whether the graph has a cycle, and two copies of each component in its double cover."""
+    """Whether the graph has a cycle and is bipartite: its double cover has each component twice."""
     num = graph.num_vertices
     src = np.asarray(graph.indices, np.int64)
     dst = np.repeat(np.arange(num), np.diff(graph.indptr))
@@ -110,7 +110,10 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components, with ``mirrored`` of a double cover."""
+    """Return the number of weakly connected components.
+
+    ``mirrored`` adds edges from ``src + mirrored`` to ``dst - mirrored``, of a double cover.
+    """
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
 

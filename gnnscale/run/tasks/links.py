@@ -169,7 +169,7 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
 
 
 def _orient(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArray:
-    """Return ``edges`` of an undirected graph with candidates as destinations."""
+    """Return ``edges``; if ``undirected``, reversed where only the source is a candidate."""
     is_candidate = candidates.kinds[edges] >= 0
     wrong = undirected & is_candidate[:, 0] & ~is_candidate[:, 1]
     return np.where(wrong[:, None], edges[:, ::-1], edges) if wrong.any() else edges

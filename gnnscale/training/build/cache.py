@@ -107,7 +107,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return how many devices lack a requested cache, and the reason; None: 0 devices do."""
+    """Return how many devices lack a requested cache, and why; None: all have it, or no request."""
     if plan is not None:
         return plan.uncached
     if not requested:
@@ -117,7 +117,7 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
-    """Return the bytes and the predicted fractions of misses of each device's cache."""
+    """Return bytes and predicted miss fractions of each device's cache of raw rows and lists."""
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
         return effects
@@ -244,7 +244,7 @@ class _StaticRows:
 def _static_rows(
     plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
-    """Return the rows of each device of this worker's clique; None without static host rows."""
+    """Copy this worker's rows; return its clique's rows by device. None: no static host rows."""
     entry = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     if not plan.has_peers:
         if entry is None:

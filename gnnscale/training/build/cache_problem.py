@@ -148,7 +148,7 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 def _devices(
     config: BatchConfig, graph: Graph, workload: Workload, task: cache.CacheTask
 ) -> tuple[cache.CacheDevice, ...]:
-    """Return the devices with their own memory behind a link."""
+    """Return the devices that can have a cache, each with its budget and costs of requests."""
     runtime = config.runtime
     first_batches = task.first_batches if config.cache_planner.uses_free_memory else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
@@ -209,7 +209,7 @@ def _cliques(
 
 
 def _check_peers(option: str, members: list[Any]) -> None:
-    """Raise if a device of a clique cannot read the memory of its peers."""
+    """Raise ConfigError if a device of a clique has no bandwidth to read the memory of peers."""
     for device in members:
         if device.peer_bandwidth is None:
             names = ", ".join(member.label for member in members)

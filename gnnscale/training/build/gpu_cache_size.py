@@ -57,6 +57,7 @@ def with_cache_budget(
     """Return ``planner`` with the budget of a cache: ``memory_left`` minus the reserve.
 
     All GPUs get the same budget, determined by the GPU with the least unused memory.
+    ConfigError if it is 0 or less.
     """
     reserve = planner.reserve
     budgets = {

@@ -77,7 +77,7 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan the caches again if their hit rates differ from the prediction.
+        """Plan and fill the caches again if their hit rates differ from the prediction.
 
         Every worker calls this after the same epoch, with equal ``traffic``.
         """
@@ -119,7 +119,10 @@ class CacheReplanner:
         refill(self._cache, self.plan, self._graph, self._group)
 
     def _clique_hotness(self, uses: Int32Array | None) -> dict[int, Int32Array]:
-        """Return the number of reads of each row, for each device of this worker's clique."""
+        """Exchange ``uses``; return each row's reads by each device of this worker's clique.
+
+        ``uses`` None: this worker's device has no cache.
+        """
         rank = self._group.rank
         if not self.plan.has_peers:
             return {} if uses is None else {rank: uses}

@@ -46,7 +46,7 @@ class SharedFeatures(FeatureStore):
     """Store of all rows for evaluation by rank 0, which reads each row from its machine."""
 
     def __init__(self, rows: ShardedStore) -> None:
-        """Read ``rows``."""
+        """Read from ``rows``, which are sharded over the machines."""
         self._rows = rows
 
     @property
@@ -208,7 +208,7 @@ def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEf
 def _plan_remote_rows(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan | None:
-    """Plan a buffer for remote rows, next to this machine's shard; None: a step does not fit."""
+    """Plan a buffer for remote rows, next to this machine's shard; None: no step fits beside it."""
     free = memory_bytes - rows.num_own * rows.row_bytes
     try:
         sizes = _sizes(rows, sample, free, horizon)

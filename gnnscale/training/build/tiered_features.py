@@ -189,7 +189,7 @@ def _plan_buffer(
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Size the buffer of a machine's workers for ``sample``, and choose its policy and rows."""
+    """Plan the buffer of a machine's workers for ``sample``: its size, policy, rows and cost."""
     file = features_file(graph)
     source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
@@ -240,7 +240,10 @@ def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32
 
 
 def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
-    """Return the cost of rows from disk, whose bandwidth the workers of a machine share."""
+    """Return the cost of rows from disk, whose bandwidth a machine's workers share.
+
+    ``rates`` None: unknown, no cost.
+    """
     if rates is None:
         return SourceEffect()
     requests, num_bytes = misses.requests(row_bytes=row_bytes, max_gap_bytes=rates.max_gap_bytes)

@@ -149,7 +149,7 @@ def _linear_times(
 
 
 def _equal_seconds(models: Mapping[int, tuple[float, float]], total: int) -> float:
-    """Return the time in which the devices do ``total`` seeds; the slowest may do none."""
+    """Return the time in which devices do ``total`` seeds; devices with more fixed time do none."""
     end = weights = done = 0.0
     for intercept, slope in sorted(models.values()):
         if weights and end <= intercept:

@@ -69,7 +69,7 @@ class Damping:
         return replace(self, sampled=tuple(old.updated(new) for old, new in pairs))
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
-        """Return the memory with each device's time; times under the same plan are averaged."""
+        """Return the memory with each device's ``seconds``, averaged if the split is similar."""
         number = self.decisions + 1
         tabu_trades = tuple((trade, until) for trade, until in self.tabu_trades if until >= number)
         updated = replace(self, decisions=number, plan=plan, tabu_trades=tabu_trades)

@@ -220,7 +220,7 @@ def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
 
 
 def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
-    """Raise if a thread move could not be reversed under ``plan``."""
+    """Raise ValueError if a thread move could not be reversed under ``plan``."""
     for end in (trade.giver, trade.receiver):
         device, tasks = end.device, dict[str, float]()
         if 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS:
@@ -288,7 +288,7 @@ class Rebalancer:
         )
 
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
-        """Observe a ``full`` step, and return the line of a move that is made after it, or None."""
+        """Observe a step if ``full``, commit a later plan, and return a move's line or None."""
         if full and step >= self._applies_from:
             self._window.append(balance.BalanceInput(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None

@@ -109,7 +109,7 @@ class TaskTimes:
         return cls(load=stages.load, transfer=stages.transfer, **times)
 
     def tasks(self) -> dict[str, float]:
-        """Return existing tasks' seconds by the paper's names; line 1: max(T_Tran, T_TA)."""
+        """Return the run's tasks' seconds by the paper's names; T_Accel is max(T_Tran, T_TA)."""
         times = {
             T_SC: self.sample_cpu,
             T_SA: self.sample_accel,
@@ -131,7 +131,7 @@ def _longest(times: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """CPU task of one worker."""
+    """Task that host threads run for one worker."""
 
     device: int  #: the worker's position in the plan
     task: str  #: one of ``CPU_TASKS``

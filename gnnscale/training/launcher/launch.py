@@ -97,7 +97,7 @@ def launch(
 
 
 def _with_sized_caches(config: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """Return ``config`` with caches sized by profiled memory; unchanged if their size is set."""
+    """Return ``config`` with caches sized by a profiling run, unless deterministic or set."""
     devices = config.device_plan.parsed()
     # Measured memory decides nothing in a deterministic run.
     if config.runtime.deterministic or not gpu_cache_size.is_profiled(
@@ -214,7 +214,7 @@ def _listen(
 def _handle_message(
     worker: _RunningWorker, message: tuple[str, Any], observer: Observer
 ) -> Outcome | None:
-    """Handle a worker's message, and return the result of the run if the message has it."""
+    """Pass a worker's message on, and answer an epoch's end; return the result if it is done."""
     event, content = message
     if event == "done":
         worker.done = True
@@ -266,7 +266,7 @@ def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str 
 
 
 def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
-    """Return an exception with the cause in one line; write tracebacks to files."""
+    """Return an exception with the causing failure in one line; write its traceback to a file."""
     name, failure = min(failed, key=lambda pair: _CAUSES.index(pair[1].kind))
     if failure.kind == "user":
         return ConfigError(failure.message)

@@ -52,7 +52,7 @@ def dump(options: Any) -> bytes:
 
 
 def load(content: bytes, program: Mapping[str, Any]) -> Any:
-    """Return the object in ``content`` of ``dump``; ``program``: the sender's program data."""
+    """Return the object in ``content`` of ``dump``; import the sender's ``program`` if needed."""
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
     # Settings of torch by the program's import must not affect the worker.
@@ -144,7 +144,7 @@ class Failure:
     """Reason why a worker ends early."""
 
     #: ``user``: the user can fix it, ``peer``: another worker failed, ``memory``: out of memory,
-    #: ``error``: any other error
+    #: ``killed``: the process has ended without a report, ``error``: any other error
     kind: str
     message: str  #: one line
     trace: str = ""  #: the traceback

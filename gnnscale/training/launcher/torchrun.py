@@ -264,7 +264,7 @@ class FailureConsensus:
             raise
 
     def _report_end(self, reason: str) -> None:
-        """Store the reason why this process ends."""
+        """Store the reason why this process ends; if it holds the store, hang up and wait."""
         _in_time(lambda: self._calling.set(self._key(self._rank), reason))
         if self._keeps_store:
             hang_up()
@@ -294,7 +294,7 @@ class FailureConsensus:
         return verdicts[0]
 
     def _decide(self, reason: str) -> str:
-        """Return the conclusion of the first process that has one; equal in all processes."""
+        """Ask all processes if they live; return the first conclusion, equal in all processes."""
         key, store = f"{self._prefix}/decided", self._calling
         self._answer_alive(store)
         store.set(f"{self._prefix}/call", "")

@@ -109,7 +109,7 @@ class WorkerProcess:
         os.close(self._status)
 
     def _hang_up(self) -> None:
-        """Close the sending direction, which ends even a worker without a known number."""
+        """Close the sending direction, which ends a worker of unknown pid, and await its end."""
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
         with suppress(EOFError, OSError):

@@ -68,7 +68,7 @@ class HostPartialSumExchange:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Return the sum over all devices of the products for this device's mini-batch."""
+        """Send peers products of their parts; return all devices' summed products for own part."""
         group, rank = self.group, self.group.rank
         sent = []
         for peer in self._peers():
@@ -88,7 +88,7 @@ class HostPartialSumExchange:
         return total
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums, by rank."""
+        """Send ``mine``; return the gradients of all devices' sums: ``rows[r]`` rows of rank r."""
         group, rank = self.group, self.group.rank
         gradients = [
             mine if peer == rank else mine.new_empty(count, mine.shape[1])

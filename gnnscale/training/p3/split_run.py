@@ -84,7 +84,7 @@ class InputBlockExchange:
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Return ``inputs`` with ``parts``: all devices' aggregated rows over own columns."""
+        """Exchange blocks; return ``inputs`` with ``parts``: all devices' rows over own columns."""
         size, rank = self._group.size, self._group.rank
         packed = self._group.trade([pack(batch)] * size)
         parts, received = [inputs.x] * size, 0
@@ -158,7 +158,10 @@ class SplitWeights:
 
     @torch.no_grad()
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
-        """Copy this device's columns of the full model, and restore the state of ``optimizer``."""
+        """Copy this device's columns of W¹ and, into its own optimizer, the state of ``optimizer``.
+
+        ``optimizer`` is of the full model.
+        """
         self._split.own_weight.copy_(self._own_columns(self._weight))
         state = optimizer_state(optimizer)
         state[self._position] = {

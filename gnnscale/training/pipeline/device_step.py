@@ -87,7 +87,7 @@ class DeviceDrivenStep:
         self._pending.append((batch, pending))
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterator[Finished]:
-        """Yield the steps whose outcomes have arrived; wait for all of them before a checkpoint."""
+        """Yield steps whose outcomes are due; all, before a checkpoint or at an epoch's end."""
         ends_epoch = (batch.step + 1) % self._steps_per_epoch == 0
         is_single = self._group.size == 1
         self._checkpoint_due |= checkpoint
@@ -112,7 +112,7 @@ class DeviceDrivenStep:
         return last_of_updates(step, self._accumulate, self._steps_per_epoch)
 
     def combine_statistics(self) -> None:
-        """Copy the device's state to the host, and combine running statistics of all devices."""
+        """Copy the device's state to the host, and combine running statistics, also on devices."""
         self.copy_state()
         if combine_statistics(self._model, self.rows, self._group):
             self._backend.load_state()

@@ -129,7 +129,7 @@ class Schedule:
             return self._next_step
 
     def end_at(self, step: int) -> None:
-        """Yield the remaining steps below ``step``, and then end."""
+        """End ``slices`` after the steps below ``step``; ``hold`` no longer pauses it."""
         with self._changed:
             self._last = min(self._last, step)
             self._committed = max(self._committed, self._last)

@@ -67,7 +67,7 @@ class Stages:
                 batch.inputs = self._backend.load(batch.batch)
 
     def exchange(self, batch: BatchSlice) -> None:
-        """Exchange rows with the other devices."""
+        """Replace the slice's inputs by rows exchanged with other devices, if the run exchanges."""
         if self._exchange is not None:
             assert batch.batch is not None
             assert batch.inputs is not None
@@ -100,7 +100,7 @@ class Stages:
 
 @contextmanager
 def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
-    """Add the time of the ``with`` block to ``stage`` of the slice."""
+    """Add the ``with`` block's time to ``stage`` of the slice and its spans; mark the activity."""
     thread = get_ident()
     CURRENT_ACTIVITIES[thread] = stage
     STATUS.signs += 1

@@ -163,7 +163,7 @@ class TrainStep:
         return self._accumulator.ends_with(step)
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Apply the gradients to the weights, if the mini-batch is the last of an update."""
+        """Sum the gradients; after the last mini-batch of an update, apply them to the weights."""
         with measured(batch, "sync"):
             complete = self._accumulator.complete(batch)
             if complete:

@@ -71,9 +71,10 @@ def profile_plan(
     stages: Stages,
     step: WorkerStep,
 ) -> PlanProfile:
-    """Train for half a second or a few steps, measure the times, and restore the weights.
+    """Train after a warm-up for 0.7 s, but 3 to 32 steps; restore weights, and return the times.
 
-    Every worker calls this at the same time, and stops after an equal number of steps.
+    With simulated devices one step is measured. Every worker calls this at the same time, and stops
+    after an equal number of steps.
     ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)
@@ -138,7 +139,7 @@ class _ProfiledSteps:
 
     @property
     def done(self) -> bool:
-        """Whether enough steps are measured."""
+        """Whether enough steps are measured after the warm-up, by number and total seconds."""
         counted = self._seconds[self._warm_up :]
         if self._simulated:
             return len(counted) >= _SIMULATED_STEPS

@@ -45,8 +45,9 @@ class PlanSearch:
 
     The performance model proposes a plan. All workers profile it, the model is corrected by the
     measured times, and proposes again. The search ends when the model predicts no better plan, or
-    after three profiles; the fastest plan is chosen. Nothing is profiled if the run is short, has a
-    single possible plan, or reads rows from disk, since its memory fills during training.
+    after three profiles; the fastest plan is chosen. Nothing is profiled if the run is short,
+    deterministic or resumed with its plan, has a single possible plan, or has a tiered store,
+    whose memory fills during training.
 
     ``plan`` is the current proposal, and finally the choice; ``predicted`` is the prediction of it
     by the model, with all corrections so far.
@@ -98,7 +99,7 @@ class PlanSearch:
         )
 
     def learn(self, profiles: Sequence[PlanProfile]) -> None:
-        """Correct the model by all workers' profiles of ``plan``, and propose the next plan."""
+        """Correct the model by all profiles of ``plan``; propose a plan, or choose the fastest."""
         step_s = max(profile.step_s for profile in profiles)
         correction = self._model.correction(self.plan, profiles, step_s)
         steps = profiles[0].num_steps

@@ -35,7 +35,7 @@ class TrainInputs:
     cache_plan: StoredPlan | None  #: cache plan of all devices; None: no caches
     artifacts: Sequence[RunArtifact]  #: artifacts made from the graph
     sampling: SamplerConfig  #: sampler of training, as the task wraps it
-    uncached: Uncached | None  #: devices without the requested cache; None: there are none
+    uncached: Uncached | None  #: how many devices lack a requested cache; None: no device
     seed: int  #: seed of the samples
     num_threads: int  #: threads of the host that sample
 

@@ -238,7 +238,10 @@ class BatchSchedule:
         return cls(device=device, slices=slices, pipeline=pipeline, rebalancer=rebalancer)
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Return the line of a move after a step, or None; ``full``: the mini-batch was full."""
+        """Rebalance after a step, and set new threads; return the line of a move, or None.
+
+        ``full``: the mini-batch was full.
+        """
         if self.rebalancer is None:
             return None
         decision = self.rebalancer.observe(batch.step, totals.managed, full=full)
@@ -263,7 +266,7 @@ class BatchSchedule:
         return nullcontext() if exchanges or shares_pool else self.pipeline.paused()
 
     def drain(self) -> None:
-        """End at the furthest worker's step if workers exchange rows, for which others wait."""
+        """If workers exchange rows, run the stages up to the furthest worker's step; then end."""
         if not self.device.stages.exchanges:
             return
         self.device.stages.end()

@@ -30,7 +30,7 @@ class Progress:
 
     steps_per_epoch: int  #: steps of an epoch
     steps_done: int = 0  #: over all epochs; determines samples and dropout
-    #: first validation metric of each finished epoch; None: the epoch was not validated
+    #: first validation metric of each finished epoch; None: not validated, or not defined
     metrics: list[float | None] = field(default_factory=list)
     history: History = field(default_factory=History)  #: records of the finished epochs, on rank 0
     #: record of an epoch that is trained but not yet finished, on rank 0; None otherwise
@@ -139,7 +139,7 @@ class TrainState:
             yield batch
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
-        """Count a finished step; return the line of a resource management move, or None."""
+        """Count a finished step, and rebalance after it; return a move's line, or None."""
         self.progress.steps_done = batch.step + 1
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
