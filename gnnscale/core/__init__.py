@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gnnscale.core.memory import *  # noqa: F403
     from gnnscale.core.metrics import *  # noqa: F403
     from gnnscale.core.pipeline import *  # noqa: F403
-    from gnnscale.core.process import *  # noqa: F403  # noqa: F403
+    from gnnscale.core.process import *  # noqa: F403
     from gnnscale.core.progress import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
     from gnnscale.core.types import *  # noqa: F403

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 
 from gnnscale.core import ConfigError, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
-from gnnscale.core.config.typed import typed
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.nn import ModelConfig, TrainableModel
@@ -33,7 +32,12 @@ from gnnscale.run.checkpoint.file import (
 )
 from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
 from gnnscale.run.checkpoint.resume import graph_identity
-from gnnscale.run.config import RunConfig
+from gnnscale.run.config import (
+    RunConfig,
+    check_stored_options,
+    parse_run_options,
+    run_option_names,
+)
 from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
 from gnnscale.run.tasks.options import LinkPrediction
@@ -72,12 +76,10 @@ def load_run(
             names code or a path that is untrusted and that ``overrides`` does not name.
     """
     file = run / run_directory.CONFIG_FILE
-    known_fields = {item.name for item in fields(RunConfig)}
     overrides = overrides or {}
-    values = run_directory.read_run(run, known_fields, option="run")
-    untrusted.check_run_options(
+    values = run_directory.read_run(run, run_option_names(), option="run")
+    check_stored_options(
         values,
-        RunConfig,
         directory=run,
         given=overrides,
         in_program=in_program,
@@ -90,7 +92,7 @@ def load_run(
     for option, value in overrides.items():
         OmegaConf.update(options, option, value)
     try:
-        config = typed(options, RunConfig)
+        config = parse_run_options(options)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
     if sampler is None:

@@ -326,7 +326,7 @@ def _zeros(work: InferenceWork, hidden: int, num_vertices: int) -> SubsetStore:
 
 
 def _written_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes that layer ``index`` writes to a file."""
+    """Return the bytes of layer ``index``'s rows in a file; 0: the rows stay in memory."""
     if index == len(work.widths) or not work.plan.in_file[index]:
         return 0.0
     width, num_parts = work.widths[index]

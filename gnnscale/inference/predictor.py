@@ -228,7 +228,10 @@ class PairScorer:
 def _output_rows(
     predictor: Predictor, vertices: IntArray | None, count: int, width: int
 ) -> Iterator[Float32Array]:
-    """Yield rows ``[count, width]`` of ``vertices`` (None: all), computed in memory or a file."""
+    """Compute rows of ``vertices`` (None: all), and yield them as one ``[count, width]`` array.
+
+    Rows beyond the memory limit are in a temporary file, which the end of the block removes.
+    """
     shape, num_bytes = (count, width), 4 * count * width
     with tempfile.TemporaryDirectory() as folder:
         if num_bytes <= _MEMORY_BYTES:

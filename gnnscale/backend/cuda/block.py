@@ -115,7 +115,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return out
 
     def sums(self, degrees: torch.Tensor | None) -> DeviceMessageSums:
-        """Return sum, mean and maximum of messages by destination; see ``DeviceMessageSums``."""
+        """Return the object that sums, averages or maximizes messages over each destination."""
         return DeviceMessageSums(self, degrees)
 
 

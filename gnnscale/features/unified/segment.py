@@ -44,7 +44,7 @@ class GpuSide(Protocol):
         """End the access that ``register`` gave."""
 
     def map(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return registered or allocated memory as a GPU tensor, without a copy."""
+        """Return a GPU tensor that reads registered or allocated host memory in place."""
 
     def allocate(self, num_bytes: int) -> torch.Tensor:
         """Return new host memory that the GPU accesses."""

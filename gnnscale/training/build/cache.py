@@ -107,7 +107,10 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return how many devices lack a requested cache, and why; None: all have it, or no request."""
+    """Return the number of devices that cache nothing although options request it, with the reason.
+
+    None: every device that can caches something, or no cache is requested.
+    """
     if plan is not None:
         return plan.uncached
     if not requested:

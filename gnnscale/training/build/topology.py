@@ -38,7 +38,7 @@ def open_topology(
     samples_any: bool,
     may_choose: bool,
 ) -> Graph:
-    """Return ``graph`` for sampling: unchanged, or with adjacency lists on disk.
+    """Return ``graph``, or a copy whose sampled adjacency lists are read from disk.
 
     Lists are read from disk if ``sampler.memory_bytes`` is set, or if the topology exceeds the
     memory and ``may_choose`` allows it. Every worker calls this at the same time. ``samples_any``:
