@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> Any:
     found = fit(DesignSize(n=options.n, m=options.m), die)
     print("| process | " + " | ".join(NAMES) + " |")
     print("|---" * (1 + len(NAMES)) + "|")
-    for name, taken in found.taken.items():
+    for name, taken in found.resources.items():
         print(_row(name, taken))
     print(_row("shell", die.shell))
     print(_row("a die has", die.has))

@@ -262,10 +262,12 @@ class Checkpoints(Artefact):
             return
         run: TinyRun = valid.made_for
         model, optimizer = run.build()
-        learning = ModelState(model=model, trained=model, optimizer=optimizer)
+        options = run.config.optimizer
+        learning = ModelState(
+            model=model, trained=model, optimizer=optimizer, optimizer_options=options
+        )
         progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
         state: Any = SimpleNamespace(
-            config=run.config,
             group=SINGLE_PROCESS,
             learning=learning,
             progress=progress,
@@ -277,7 +279,7 @@ class Checkpoints(Artefact):
         saved = resume(state)
         if saved is None:
             return
-        if (kept := saved.plan_for(state.checkpoint.options)) is not None:
+        if (kept := saved.plan_for(state.checkpoint.run.options)) is not None:
             plan = DevicePlan.from_values(run.config.device_plan.parsed(), kept)
             state.layout = RunLayout(plan=plan)
         restore_management(state, saved)
