@@ -19,8 +19,9 @@ from gnnscale.planner import Accelerator, Device, Threads, register_device
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.sampling import MiniBatch
 
-#: What the device's clock says of every propagation.
-PROPAGATE_S = 0.004
+#: What the device's clock says of every propagation: longer than a busy processor takes for a few
+#: seeds.
+PROPAGATE_S = 0.04
 
 
 @dataclass(frozen=True, kw_only=True)
