@@ -150,10 +150,11 @@ def _help(command: str, arguments: Sequence[str]) -> str:
 
 @contextmanager
 def _rank_folder(command: str, translated: TranslatedArguments) -> Iterator[str | None]:
-    """Yield the output folder that torchrun imposes: a temporary one for ranks above 0.
+    """Yield the output folder that torchrun imposes; None: the typed folder, or the default.
 
-    If torchrun restarts failed processes, local rank 0 of each machine uses the run directory,
-    since its machine may be the only one that remains. None: the command's normal folder.
+    Ranks above 0 get a temporary folder. With ``--max-restarts``, local rank 0 of each machine
+    writes to the run directory of ``train``, since its machine may be the only one that remains.
+    Without a typed folder, the run directory is then named by torchrun's ``--rdzv-id``.
     """
     run = restarting_run() if command == "train" else None
     if run is not None and translated.sweep:
@@ -172,7 +173,10 @@ def _rank_folder(command: str, translated: TranslatedArguments) -> Iterator[str 
 
 
 def _run_single(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
-    """Compose the options of a command, and run its task."""
+    """Run the task of a command once, on options composed from the ``translated`` arguments.
+
+    ``rank_folder`` replaces the output folder. None: the typed folder, or the command's default.
+    """
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import configure_log
 

@@ -104,7 +104,10 @@ def add_counts(totals: Sequence[int], counts: Sequence[int]) -> list[int]:
 
 
 def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, float]:
-    """Return ``counts`` of rows, by member of ``names`` and then of the host, by report key."""
+    """Return ``counts`` of rows by report key.
+
+    ``counts`` has the rows read from each clique member in ``names``, then from the host.
+    """
     pairs = zip((*names, HOST), counts, strict=True)
     return {f"{ROWS_FROM}{name}": float(count) for name, count in pairs}
 

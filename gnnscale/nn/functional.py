@@ -54,7 +54,10 @@ def input_activation(p: float, batch: MiniBatch) -> Activation:
 
 
 def _source_activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return ReLU and dropout ``p`` of the first block's source rows, of stream ``layer``."""
+    """Return ReLU and dropout ``p`` of the source rows of the first block.
+
+    ``layer`` selects the random numbers of dropout, like the layer number of ``Activation``.
+    """
     block = batch.blocks[0]
     if isinstance(block, DeviceBlock):
         return block.activation(p, seed=batch.seed, step=batch.step, layer=layer, sources=True)

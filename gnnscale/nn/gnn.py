@@ -224,7 +224,11 @@ class GNN(TrainableModel):
         return functional.activation(self.dropout if self.training else 0.0, batch, index)
 
     def reads(self, index: int) -> tuple[int, ...]:
-        """Return the numbers of the rows that layer ``index`` reads in addition to its input."""
+        """Return the numbers of earlier rows that layer ``index`` adds or joins to its output.
+
+        Number 0 is the first layer's input, n the activated output of layer n - 1. The result is
+        empty without residual connections, jumping knowledge and teleport.
+        """
         return self.connections.reads(index, len(self.layers) - 1)
 
     def first(self, block: Block, inputs: Inputs) -> Tensor:

@@ -286,7 +286,11 @@ class ProjectedLayer(LinearAggregationLayer):
 
     @torch.no_grad()
     def project(self, h: Tensor) -> Tensor:
-        """Return products of rows ``h`` ``[n, width_in]``: row to aggregate, then any self row."""
+        """Return the products of rows ``h`` ``[n, width_in]``, ``[n, num_parts * width]``.
+
+        The first ``width`` columns are the row to aggregate. With two parts, the remaining columns
+        are the self term, which a destination adds to its sum.
+        """
         weights = _split(self._layers[1], h.shape[1])
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
 

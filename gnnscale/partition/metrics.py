@@ -206,7 +206,11 @@ def examine_bytes(graph: Graph, num_parts: int) -> int:
 def _sizes(
     graph: Graph, parts: Parts, inner: Sequence[int] | None
 ) -> tuple[list[int], list[int], int]:
-    """Return numbers of vertices and in-edges by part, and of vertices in any part."""
+    """Return numbers of vertices, halo included, and in-edges by part; and vertices in any part.
+
+    ``inner`` are the numbers of vertices that the parts own. None: every part has the full
+    topology.
+    """
     if parts.owner is None or inner is None:
         everything = [graph.num_vertices] * parts.num_parts, [graph.num_edges] * parts.num_parts
         return *everything, graph.num_vertices

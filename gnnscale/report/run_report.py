@@ -140,7 +140,11 @@ def train_and_report(
 
 
 def early_stop(result: TrainResult, patience: int | None, observer: str | None = None) -> str:
-    """Return a line with the reason of an early stop: ``observer``, or (None) the patience."""
+    """Return a line about a run that stopped early: its last epoch, the reason, the best epoch.
+
+    ``observer`` is the label, with the reason if it gave one, of the observer that stopped the run.
+    None: the metric was no better for ``patience`` validations.
+    """
     if observer is not None:
         return (
             f"stopped after epoch {len(result.history)}: by {observer}; best was epoch "

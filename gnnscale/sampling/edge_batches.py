@@ -302,9 +302,10 @@ def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
 
 
 def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
-    """Return ``block`` without messages along ``edges``; ``rows`` are their destinations.
+    """Return ``block`` without its messages along ``edges``.
 
-    ``vertices`` are the global ids of local ids, ``rows`` local ids.
+    ``vertices`` are the global ids by local id. ``rows`` are the local ids of the destinations of
+    ``edges``: only messages to these vertices are looked up.
     """
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]

@@ -273,9 +273,10 @@ class StepControl:
 class Synchronizer:
     """All-reduce of gradients in one flat bucket, with the control data of every device.
 
-    The loss of each slice is weighted by its fraction of the mini-batch's seeds, so that the sum of
-    gradients is the gradient of the mean loss over all seeds. Every process gets equal sums, and
-    makes equal decisions about later steps without a message.
+    Gradients are summed as the backends return them: ``Backend.propagate`` has multiplied the loss
+    of each slice by its fraction of the mini-batch's seeds. So the sum of gradients is the gradient
+    of the mean loss over all seeds. Every process gets equal sums, and makes equal decisions about
+    later steps without a message.
 
     A bucket in host memory contains the control data as well (loss, counts, stage times, traffic,
     checkpoint flag): a step takes one all-reduce. A bucket on devices, summed by their collective

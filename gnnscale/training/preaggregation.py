@@ -141,7 +141,10 @@ def _write_rows(
 
 
 def open_rows(path: Path, graph: Graph) -> AggregatedRows:
-    """Map the rows of ``graph`` at ``path``; their checksum is reported, not verified."""
+    """Map the rows of ``graph`` in the directory ``path``, without reading all rows.
+
+    The checksum of the rows is not verified; ``AggregatedRows.content`` includes it as stored.
+    """
     header = PREAGGREGATED.record(_PreaggregationHeader, PREAGGREGATED.read_header(path), path)
     identity = header.identity
     check_graph(PREAGGREGATED, path, identity.graph, graph)

@@ -98,7 +98,10 @@ _ALL_VALID = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """Ids, rows and counts of a launched gather, which its slot's next gather overwrites."""
+    """Output rows of a launched gather, with its ids, error and counts of rows by location.
+
+    The next gather of its slot overwrites ``out``, ``wrong`` and ``read_counts``.
+    """
 
     ids: torch.Tensor  #: requested ids
     out: torch.Tensor  #: ``[max_ids, width]``; rows past the number of ids are unchanged

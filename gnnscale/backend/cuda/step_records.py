@@ -163,7 +163,11 @@ class StepKernels:
         self.kernels.launch("step_take", self.records, *sizes, self.counter, *outputs, grid=1)
 
     def sampled(self, state: torch.Tensor) -> None:
-        """Note the time after sampling on the device, and empty an invalid sample."""
+        """Launch the kernel that notes the time after sampling, and empties an invalid sample.
+
+        ``state`` has the sample's sizes and first error, such as an exceeded capacity; see
+        ``State``. A sample with an error gets 0 vertices and 0 edges.
+        """
         self.kernels.launch("step_sampled", state, self.times, grid=1)
 
     def read(self) -> None:

@@ -84,7 +84,10 @@ class _Stage:
         return _padded(len(self.rows))
 
     def kept_parts(self, number: int) -> int:
-        """Return the words of an aggregated row that stage ``number`` stores for backward."""
+        """Return how many words of an aggregated row this stage keeps for backward.
+
+        A part is a word of 16 columns. Stage ``number`` 0 keeps one slot: it reads own rows again.
+        """
         slots = self.product.num_slots if number else 1
         return slots * words(self.product.width_in)
 

@@ -30,7 +30,10 @@ class EdgeCoefficients:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """Stage of the kernels: optional aggregation, matrix product, activation, dropout."""
+    """Stage of the kernels: a matrix product, with or without aggregation of its input rows.
+
+    An activation, and dropout after the activation, may follow; both are missing in the last stage.
+    """
 
     layer: int  #: layer of the model, inputs first
     linear: nn.Linear  #: matrix and bias

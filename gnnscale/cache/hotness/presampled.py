@@ -66,7 +66,11 @@ def credible(
 
 
 class _Model:
-    """Estimator that weighs a model's expectations against counts, octave by octave."""
+    """Estimator of each vertex's reads, from its count and its expected count; see ``credible``.
+
+    Factor, model error and chance are fitted for each octave of expected counts: for the vertices
+    with 2^(k - 1) to 2^k expected reads, or expected picks with ``max_count``.
+    """
 
     def __init__(self, counts: Int32Array, expected: Float32Array, max_count: float | None) -> None:
         self._max_count = max_count
@@ -139,7 +143,11 @@ class _Model:
         return mean
 
     def _at(self, picks: Array, by_octave: Float64Array) -> Float64Array:
-        """Return values at ``picks``, interpolated between fitted octaves' ``by_octave``."""
+        """Return ``by_octave`` at ``picks`` ``[n]``, interpolated over the logarithm of picks.
+
+        ``picks`` are expected counts of vertices, or picks as in ``credible``. ``by_octave`` has a
+        value for each fitted octave, at the octave's middle.
+        """
         middles = self._fitted + _FIRST_OCTAVE - 0.5
         logs = np.log2(np.maximum(picks, np.finfo(np.float32).tiny))
         values: Float64Array = np.interp(logs, middles, by_octave)

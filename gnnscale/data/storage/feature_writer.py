@@ -140,7 +140,7 @@ def warn_of_columns(
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureEncoding:
-    """Conversion of feature rows from the raw files to the stored form."""
+    """Options of the conversion of feature rows from the raw files to the stored form."""
 
     dtype: str  #: stored type, one of ``FEATURE_DTYPES``
     #: whether the user chose ``dtype``: then a value out of range is a ConfigError

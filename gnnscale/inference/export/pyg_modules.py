@@ -209,7 +209,11 @@ def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
 
 
 def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
-    """Return the prefix of a norm's weight names: ``module.`` in PyG's BatchNorm, or empty."""
+    """Return the prefix of a norm's weight names: ``module.`` in PyG's BatchNorm, or empty.
+
+    Basic models of PyG have PyG's norms; modules written for other architectures have PyTorch's.
+    ``weighted``: layers read edge weights, for which PyG may lack a basic model.
+    """
     return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
 
 

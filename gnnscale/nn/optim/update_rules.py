@@ -163,7 +163,7 @@ class RowWiseAdagrad(RowOptimizer):
     _EPSILON = 1e-8
 
     def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of ``step`` and of ``sum``, one number for each row."""
+        """Return the shapes of ``step``, a single number, and of ``sum``, a number for each row."""
         return {"step": (), "sum": (len(rows),)}
 
     def apply(

@@ -190,11 +190,14 @@ def measure_workload(
     cores: int,
     num_steps: int | None = None,
 ) -> Workload:
-    """Return a run's workload with sampled slices, and sampler times by threads (T_samp).
+    """Return the workload of a run, with ``slices`` that are measured by sampling ``graph``.
+
+    For up to four numbers of seeds, the largest a full mini-batch, ``slices`` has the mini-batch's
+    sizes, and the seconds of sampling (T_samp) with 1 thread and with ``cores`` threads.
 
     Args:
         order: order of the seeds, with the size of a full mini-batch.
-        num_steps: steps of the run, which bound the time of measuring. None: no bound.
+        num_steps: steps of the run; a short run is measured in less time. None: a long run.
     """
     budget_s, min_rounds = _BUDGET_S, _MIN_ROUNDS
     if num_steps is not None and num_steps * _BUDGET_PER_STEP_S < budget_s:

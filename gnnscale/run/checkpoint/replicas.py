@@ -84,7 +84,10 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
 
 
 def _read_intact(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
-    """Return a checkpoint's bytes and description; empty, None: no file; ConfigError: damaged."""
+    """Return the bytes and the description of a checkpoint; without a file, no bytes and None.
+
+    ConfigError: the file is damaged, or larger than ``limit`` bytes.
+    """
     if not os.path.lexists(file):
         return b"", None
     content = read_checkpoint(file, limit=limit)

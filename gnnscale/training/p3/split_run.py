@@ -148,7 +148,11 @@ class SplitWeights:
 
     @torch.no_grad()
     def join(self) -> None:
-        """Gather W¹ of the full model, and ``state``, from all devices in every process."""
+        """Gather the columns of all devices into the full model's W¹, in every process.
+
+        ``state`` becomes the optimizer state of the full model, with the tensors for W¹ gathered in
+        the same way. All workers call this at the same time.
+        """
         self._weight.copy_(self._gathered(self._split.own_weight))
         self.state = optimizer_state(self._optimizer)
         weight_state = self.state.get(self._position, {})

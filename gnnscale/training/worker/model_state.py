@@ -125,7 +125,11 @@ class ModelState:
         return self.optimizer if self.weights is None else self.optimizer_options.build(self.model)
 
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
-        """Copy own columns of ``model`` and ``optimizer`` to ``trained`` (P3); else do nothing."""
+        """Copy own columns of restored weights and state to ``trained`` and its optimizer (P3).
+
+        ``model`` and ``optimizer``, from ``full_optimizer``, have all columns. Without P3 nothing
+        is copied, since ``trained`` is ``model``.
+        """
         if self.weights is not None:
             self.weights.restore(optimizer)
 
