@@ -61,7 +61,7 @@ class Result(TrainedRun):
 
     @classmethod
     def of(cls, run: TrainedRun, result: TrainResult) -> Result:
-        """Return the result of a run that has just ended."""
+        """Return the result of a run that has just ended: ``run``, and metrics of ``result``."""
         return cls(
             directory=run.directory,
             config=run.config,
@@ -151,8 +151,9 @@ def train(
         num_threads: threads that compute on the host.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
             "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
-        directory: the run directory, without a run. None: a new directory in ``outputs/train``.
-        resume: run directory to continue.
+        directory: directory for the run, without an earlier run. None: a new one in
+            ``outputs/train``.
+        resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
         progress: whether to show notes and epochs on standard error, as the command does. Handlers
             of ``logging`` in your program receive the lines instead.
@@ -175,7 +176,10 @@ def train(
 
 
 def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords of ``train`` and other options by their names on the command line."""
+    """Return keywords of ``train`` and ``options`` in one mapping, by names on the command line.
+
+    Leaves out keywords that are None. ConfigError: an option is given in both.
+    """
     merged = {_KEYWORDS[name]: value for name, value in keywords.items() if value is not None}
     if "sampler.fanouts" in merged:
         merged["sampler.fanouts"] = listed_numbers("fanouts", merged["sampler.fanouts"], "[15, 10]")
@@ -190,7 +194,11 @@ def _choose_groups(
     arguments: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
-    """Return the option groups of ``graph`` and ``model``, and the remaining options."""
+    """Return option groups of ``graph`` and ``model``, and the remaining options.
+
+    Writes a graph in memory to a store. The name of a built-in model becomes the option ``model``,
+    not a group; a module's group takes the options that start with ``model.`` out of ``options``.
+    """
     groups: list[OptionGroup[Any]] = [as_dataset(graph)]
     if arguments is not None and isinstance(model, (str, OptionGroup)):
         raise ConfigError("arguments: expected none without a module as model")
@@ -212,7 +220,7 @@ def load(
     arguments: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Return the result of a run, started by a command or a program.
+    """Return the result of an earlier run, which a command or a program has started.
 
     Args:
         run_directory: the run directory.
@@ -315,7 +323,10 @@ def _plain(value: Any) -> Any:
 
 
 def _test_metric(folder: Path) -> tuple[str, float | None] | None:
-    """Return the test metric's name and value (None: no test). None: no ``summary.json``."""
+    """Return name and value of the test metric in ``summary.json``. None: there is no such file.
+
+    The value is None if the metric is undefined. ConfigError: the file is no summary of a run.
+    """
     file = folder / SUMMARY_FILE
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))

@@ -96,7 +96,7 @@ class TrainedRun:
     def predict_edges(
         self, edges: str = "all", *, pairs: Any = None, graph: Any = None, what: str | None = None
     ) -> Array:
-        """Return the model's predictions for labeled edges, in their published order.
+        """Return the model's predictions for labeled edges, in their published order, or for pairs.
 
         Args:
             edges: ``all``, ``train``, ``valid`` or ``test``.
@@ -248,14 +248,20 @@ class _LoadedRun:
     @cached_property
     @standard_arithmetic()
     def graph(self) -> Graph:
-        """The graph that the run samples, checked to be the one of its training."""
+        """The graph that the run samples, with any learned feature rows written into its features.
+
+        ConfigError: it is not the graph of the run's training.
+        """
         graph = open_run_task(self.config, self.directory).graph
         self.trained.check_own(graph)
         self.trained.give_rows(graph)
         return graph
 
     def kind(self, what: str | None) -> str:
-        """Return the kind of output: ``what``, or the default for the run's labels."""
+        """Return the kind of output: values in regression, otherwise ``what``, or classes for None.
+
+        ConfigError: ``what`` is given in regression.
+        """
         schema = self.trained.signature
         outputs.check_labels(what, schema)
         return outputs.VALUES if schema.regression else what or "classes"
@@ -267,7 +273,10 @@ class _LoadedRun:
         )
 
     def scorer(self, method: str, graph: Any) -> tuple[Graph, PairScorer]:
-        """Return ``graph`` opened, and the scorer of its links for a method of ``TrainedRun``."""
+        """Return ``graph``, opened, and the scorer of its vertex pairs.
+
+        ConfigError, naming ``method`` of ``TrainedRun``: the run does not predict links.
+        """
         model = self.trained.model
         if not isinstance(model, LinkGNN):
             raise ConfigError(f"{method}: expected a run with task=links")
@@ -277,7 +286,10 @@ class _LoadedRun:
         )
 
     def rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
-        """Return the outputs of a layer for ``vertices``, converted to the kind ``what``."""
+        """Return the outputs of layer ``layer`` for ``vertices``, converted to the kind ``what``.
+
+        ``layer`` counts from the end: -1 is the last layer.
+        """
         check_choice("inference", inference, INFERENCE)
         model, multilabel = self.trained.model, self.trained.signature.multilabel
         graph = self.open(graph)

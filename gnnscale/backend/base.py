@@ -68,7 +68,10 @@ class DeviceMemory:
         self._permanent += num_bytes
 
     def reserve(self, num_bytes: int, what: str) -> None:
-        """Count ``num_bytes`` for ``what`` as in use until ``free``; DeviceMemoryError: no room."""
+        """Count ``num_bytes`` of ``what`` as in use until ``free``.
+
+        DeviceMemoryError: fewer bytes of the budget are free; the message names ``what``.
+        """
         budget = self._device.budget_bytes
         with self._lock:
             if self._in_use + num_bytes > budget:
@@ -87,7 +90,7 @@ class DeviceMemory:
 
 
 class ColumnExchange(Protocol):
-    """Collectives of devices that have some columns of all features each (P3).
+    """Collective operations of the devices of P3, each with some columns of every feature row.
 
     All devices call the methods in one order, with tensors of equal shapes.
     """
@@ -112,7 +115,10 @@ class ColumnExchange(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStepInputs:
-    """Inputs of device-driven steps: the device updates its own copy of the weights."""
+    """Optimizer, first seeds and collectives of device-driven steps.
+
+    In such a step the device updates its copy of the weights, in place of the host.
+    """
 
     #: makes an optimizer of the device's copy of the model
     build_optimizer: Callable[[nn.Module], torch.optim.Optimizer]
@@ -162,7 +168,7 @@ class BackendInputs:
     step_inputs: DeviceStepInputs | None = None
 
     def set_threads(self, threads: Threads) -> None:
-        """Set the number of host threads of each stage."""
+        """Set the host threads of the sampler, of the loader, and of torch for propagation."""
         self.sampler.num_threads = threads.sample
         self.loader.num_threads = threads.load
         torch.set_num_threads(max(threads.propagate, 1))
@@ -175,7 +181,7 @@ Sample: TypeAlias = Any
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBatch:
-    """Mini-batch in the memory of the device that computes it."""
+    """Mini-batch, with its input rows, in the memory of the device that computes it."""
 
     batch: Sample  #: topology
     inputs: Inputs  #: input of the first layer
@@ -221,36 +227,42 @@ class Backend(Protocol):
         """Device of the plan that the backend drives."""
 
     def sample(self, seeds: Array, step: int) -> Sample:
-        """Return the mini-batch of ``seeds`` (``[n]`` vertices) at ``step``.
+        """Return the mini-batch of ``seeds`` at ``step``.
 
-        The result is a pure function of the run's seed, ``seeds`` and ``step``.
+        ``seeds`` are ``[n]`` vertices, or numbers of edges if the run predicts edges. The result is
+        a pure function of the run's seed, ``seeds`` and ``step``.
         """
 
     def on_host(self, batch: Sample) -> MiniBatch:
-        """Return a sample as arrays of the host; a device that samples may sample it again."""
+        """Return a sample as a mini-batch in host memory.
+
+        If the device has sampled, the host may sample the mini-batch again for this.
+        """
 
     def load(self, batch: Sample) -> Inputs:
-        """Return the first layer's input, read from feature storage."""
+        """Return the first layer's input for a sample, read from feature storage."""
 
     def transfer(self, batch: Sample, inputs: Inputs) -> DeviceBatch:
-        """Copy a mini-batch to the device.
+        """Copy a mini-batch with its input rows to the device, unless they are already there.
 
         Raises:
             DeviceMemoryError: it exceeds the memory that batches in flight leave.
         """
 
     def propagate(self, batch: DeviceBatch, weight: float) -> None:
-        """Start forward and backward propagation of the slice's mean loss times ``weight``.
+        """Start forward and backward propagation of the mini-batch's mean loss times ``weight``.
 
-        May return before the device has finished.
+        ``weight`` is the device's fraction of the step's seeds, so that the sum of all devices'
+        gradients is the gradient of the step's mean loss. May return before the device has
+        finished.
         """
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Wait for the device, and copy the gradients of the shared parameters.
+        """Wait for the device, and copy the gradients of the shared parameters to ``into``.
 
-        Gradients accumulate since the previous call; without seeds they are zeros. A backend
-        with a copy of the model resets its gradients. The optimizer resets those of the host's
-        model.
+        They are sums over all batches propagated since the previous call; zeros without seeds. A
+        backend with a copy of the model then resets the copy's gradients. Gradients of the host's
+        model are reset by its optimizer.
 
         Args:
             into: tensors shaped as the shared parameters, written. They are in device memory if
@@ -263,35 +275,38 @@ class Backend(Protocol):
     def load_state(self) -> None:
         """Copy the parameters and buffers of the host's model to the device.
 
-        Called before the first step, on resumption, after profiling, and after the devices have
-        averaged their buffers.
+        The trainer calls it before the first step, on resumption, after profiling, and after the
+        devices have averaged their buffers.
         """
 
     def update_weights(self) -> None:
         """Copy the parameters that the host's optimizer has updated to the device."""
 
     def copy_buffers(self) -> None:
-        """Copy the buffers, such as running statistics, to the host's model."""
+        """Copy the buffers, such as running statistics, from the device's to the host's model."""
 
     def set_threads(self, threads: Threads) -> None:
         """Set the number of host threads of each stage."""
 
     def close(self) -> None:
-        """Release the device's memory, and wake all threads that wait for it."""
+        """Release the device's memory, and wake all threads that wait for the device."""
 
 
 class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the result of ``sample``, sampled on the host; may run at the same time."""
+        """Return the result of ``sample``, sampled on the host.
+
+        Another thread may run ``sample`` at the same time.
+        """
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> Sample:
-        """Copy a mini-batch of ``seeds`` from the host to the device."""
+        """Copy a mini-batch, sampled by the host from ``seeds``, to the device; return the copy."""
 
 
 class PendingOutcome(Protocol):
-    """Future of a step's outcome."""
+    """Handle of a started step, from which its outcome is read once the step is done."""
 
     @property
     def ready(self) -> bool:
@@ -336,10 +351,10 @@ class InferenceCapable(Backend, Protocol):
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield the last layer's rows of ``needed[-1]`` in order, in chunks, in host memory.
+        """Yield the last layer's output rows of vertices ``needed[-1]``, in order, in chunks.
 
-        ``needed``: for each layer, inputs first, the vertices whose rows it computes over all
-        neighbors.
+        The chunks are in host memory. ``needed`` has for each layer, the first layer first, the
+        vertices whose output rows the layer computes over all neighbors.
         """
 
 
@@ -351,17 +366,17 @@ class DeviceRates(Backend, Protocol):
 
 
 class DeviceCacheBackend(Backend, Protocol):
-    """Backend with a cache in device memory that peers read (``Device.holds_rows``)."""
+    """Backend with a cache in device memory that other devices read (``Device.holds_rows``)."""
 
     @property
     def cache_address(self) -> str | None:
         """Address by which peers open the cache. None: the device has no cache."""
 
     def unused_bytes(self) -> int:
-        """Return the device memory in bytes that was free at the peak of its use."""
+        """Return the bytes of the device's memory budget that were free at the peak of its use."""
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the caches of all members of the clique for reading.
+        """Open the caches of all members of the clique, devices that read each other's memory.
 
         ``addresses``: ``cache_address`` of each member, this device included, in plan order. Raises
         DeviceError if a cache cannot be opened.
@@ -371,8 +386,8 @@ class DeviceCacheBackend(Backend, Protocol):
 def open_backend(device: Device, host: BackendInputs) -> Backend:
     """Return the backend that drives ``device`` in training.
 
-    Raises ConfigError if its opener cannot be imported; DeviceMemoryError if the model exceeds the
-    device's memory.
+    Raises ConfigError if the function that opens this kind of device cannot be imported;
+    DeviceMemoryError if the model exceeds the device's memory.
     """
     opener = registry.device_kind(device.kind).opener
     module, _, name = opener.partition(":")

@@ -36,7 +36,7 @@ _SOURCE = {
 
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup(Generic[T]):
-    """Validated options of a configuration group."""
+    """Options of one configuration group, validated and as plain values."""
 
     group: str  #: name of the group
     config: T  #: the options
@@ -44,16 +44,20 @@ class OptionGroup(Generic[T]):
 
 
 def check_option_group(argument: str, value: object, group: str) -> None:
-    """Check that ``value`` is an ``OptionGroup`` of ``group``; otherwise raise ConfigError."""
+    """Raise ConfigError unless ``value`` is an ``OptionGroup`` of the group named ``group``.
+
+    ``argument`` is the name of the value in the message.
+    """
     if not isinstance(value, OptionGroup) or value.group != group:
         raise ConfigError(f"{argument}={brief(value)}: expected the result of {_SOURCE[group]}")
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
-    """Load the file ``name`` of a group, set ``options``, and validate the result as ``base``.
+    """Load the file ``name`` of a group, set ``options``, and return both validated as ``base``.
 
-    Of group ``partitioner``, ``name`` may also be an algorithm, whose partitioner is loaded.
-    ConfigError if there is no such file or option, or a value is invalid.
+    ``options`` are values by dotted name. For group ``partitioner``, ``name`` may also be an
+    algorithm: the partitioner that it uses is loaded. ConfigError if there is no such file or
+    option, or a value is invalid.
     """
     names = config_groups()[group]
     algorithms = config_groups()["algorithm"] if group == "partitioner" else []
@@ -70,10 +74,11 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
 def compose_run(
     groups: Sequence[OptionGroup[Any]], options: Mapping[str, Any]
 ) -> tuple[DictConfig, DictConfig]:
-    """Return the options of a run, and Hydra's settings, which name a new run directory.
+    """Return the options of a run, and Hydra's settings with the path of a new run directory.
 
-    ``options`` are further options, named as on the command line; ConfigError for an option of
-    ``groups``, which are complete.
+    The run has ``groups``, which are complete, except a feature store, which ``run`` adds; and
+    further ``options``, named as on the command line, which Hydra's settings list as overrides.
+    ConfigError for an unknown choice, or an option of one of ``groups``.
     """
     for option in options:
         group = option.partition(".")[0]
@@ -112,7 +117,7 @@ def class_path(cls: type[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars and string enumerations in an option to plain Python values."""
+    """Return ``value`` with NumPy scalars, string enumerations and tuples in it made plain."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str):
@@ -125,7 +130,10 @@ def _plain(value: Any) -> Any:
 
 
 def _set(node: DictConfig, option: str, value: Any) -> None:
-    """Set a dotted option of ``node`` to plain ``value``; ``typed`` later refuses unknown names."""
+    """Set the option with the dotted name ``option`` in ``node`` to ``value`` in plain values.
+
+    Adds an unknown name, which ``typed`` refuses later. ConfigError: OmegaConf refuses the value.
+    """
     try:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
     except OmegaConfBaseException as error:
@@ -139,7 +147,7 @@ _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParameters:
-    """Result of ``gnn_parameters``: options of a model of any architecture."""
+    """Result of ``gnn_parameters``: options of a model, by name, for any architecture."""
 
     options: dict[str, Any]
 
@@ -154,7 +162,7 @@ class Computation:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerFunction:
-    """Result of ``graph_partition`` for a user's function."""
+    """Result of ``graph_partition`` for a user's function, which ``start_training`` calls."""
 
     function: Callable[[Graph, int], Any]
 
@@ -255,7 +263,7 @@ def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGr
         parameters: result of ``gnn_parameters``.
 
     Raises:
-        ConfigError: the architecture lacks an option, or the layer lacks a function.
+        ConfigError: the architecture has no such option, or the layer's class lacks a function.
     """
     if not isinstance(computation, Computation):
         raise ConfigError(
@@ -297,9 +305,9 @@ def choose_module(
 ) -> OptionGroup[ModelConfig]:
     """Choose a user's module, as ``model=custom model.module=...`` on the command line.
 
-    ``arguments`` are arguments of the class's constructor by name, ``options`` further options of
-    ``model=custom`` by dotted name. ConfigError if an option is invalid, or the class is local to a
-    function.
+    ``module`` is a class, or a module that is already built. ``arguments`` are arguments of the
+    class's constructor by name, ``options`` further options of ``model=custom`` by dotted name.
+    ConfigError if an option is invalid, or the class is local to a function.
     """
     values = {name.removeprefix("model."): value for name, value in options.items()}
     values |= {"module": importable_name(module), "arguments": dict(arguments)}

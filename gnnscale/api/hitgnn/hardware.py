@@ -32,14 +32,14 @@ _SIMULATED = ("n", "m", "row_words", "compute_units", "clock_hz")
 
 @dataclass(frozen=True, kw_only=True)
 class FpgaPlatform:
-    """Result of ``platform_metadata`` for equal FPGAs on one host."""
+    """Equal FPGA cards on one host: result of ``platform_metadata`` with ``FPGA``."""
 
     boards: tuple[Board, ...]
     host_bandwidth: float  #: bytes per second of host memory
 
     @property
     def link_share(self) -> float:
-        """Usable fraction of a link's bandwidth while all links are used."""
+        """Fraction of a link's bandwidth that the host's memory can supply to all links at once."""
         return min(1.0, self.host_bandwidth / (len(self.boards) * self.boards[0].link_bandwidth))
 
 
@@ -53,7 +53,7 @@ class Bitstream(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """Host's part of a generated design, for ``start_training``."""
+    """Model, device plan and options with which ``start_training`` trains on a generated design."""
 
     model: OptionGroup[ModelConfig]
     platform: OptionGroup[DevicePlanConfig]
@@ -77,12 +77,12 @@ def fpga_metadata(
 
     Args:
         name: name of a shipped board, such as ``u250``, without further arguments.
-        SLR: number of equal dies, 1 to 16.
-        DSP: DSP slices of a die that a design may use.
-        LUT: look-up tables of a die that a design may use.
-        URAM: URAM blocks of a die.
-        BRAM: BRAM blocks of a die.
-        BW: GB per second of a die's memory.
+        SLR: number of dies, 1 to 16. The dies are equal, with a memory each.
+        DSP: DSP slices of each die that a design may use.
+        LUT: look-up tables of each die that a design may use.
+        URAM: URAM blocks of each die.
+        BRAM: BRAM blocks of each die.
+        BW: GB per second of each die's memory.
         MHz: clock of the kernels.
 
     Raises:
@@ -193,18 +193,22 @@ def generate_design(
     bitstream: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Bitstream, Runtime]:
-    """Explore designs, and generate the best one (``Generate_Design``).
+    """Explore designs for an FPGA platform, and generate the best one (``Generate_Design``).
 
     Args:
         model: result of ``gnn_model``.
         sampler: a sampler as ``sampler=`` on the command line, or its options.
         platform: result of ``platform_metadata`` with ``FPGA``.
-        graph: result of ``load_input_graph``, whose mini-batches count. None: ``published``.
-        published: name of a published graph.
+        graph: result of ``load_input_graph``, a graph to sample for the sizes of mini-batches.
+            None: the sizes of ``published``.
+        published: name of a published graph, used without ``graph``.
         batch_size: seeds of a card's mini-batch.
-        directory: output folder. None: nothing is written.
+        directory: output folder of the design. None: nothing is written.
         bitstream: an .xclbin file built from the design. None: C simulation.
         options: ``seed``, ``mode`` and ``system`` of ``gnnscale generate``.
+
+    Returns:
+        The bitstream for ``init``, and the runtime for ``start_training``.
 
     Raises:
         ConfigError: no design fits, or the kernels do not support the model or the sampler.
@@ -244,7 +248,10 @@ def generate_design(
 
 
 def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``seed``, ``mode`` and ``system``, given or default; ConfigError for other options."""
+    """Return ``seed``, ``mode`` and ``system`` of ``gnnscale generate``, given or default.
+
+    ConfigError: ``options`` has another option.
+    """
     with separate_hydra():
         composed: Any = OmegaConf.to_container(compose("generate", [])[0])
     defaults = {key: composed[key] for key in ("seed", "mode", "system")}
@@ -274,10 +281,10 @@ def _write(generated: DesignPackage, directory: Path, model: OptionGroup[ModelCo
 
 
 def init(bitstream: Bitstream) -> None:
-    """Prepare the cards (``Init``): compile the simulation, or check the bitstream.
+    """Prepare the cards (``Init``): compile the simulation, or check that file and ``pyxrt`` exist.
 
     Raises:
-        ConfigError: the bitstream file or a compiler is missing.
+        ConfigError: the bitstream file, ``pyxrt`` or a compiler is missing.
     """
     if not isinstance(bitstream, Bitstream):
         raise ConfigError(f"bitstream={brief(bitstream)}: expected the result of generate_design")

@@ -20,12 +20,13 @@ _ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 
 
 def as_dataset(graph: Any) -> OptionGroup[GraphSource]:
-    """Return ``graph`` as options of a run.
+    """Return options of group ``dataset`` by which a run reads ``graph``.
 
     ``graph`` is a ``Graph``, a PyG ``Data``, a DGL graph, the folder of a store, or a result of
-    ``api.load_input_graph``. A graph in memory is first written to a store in
-    ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``. The store's name is a hash of its content, so
-    that an equal graph reuses the store.
+    ``api.load_input_graph``; ConfigError for another type. A graph in memory is first written to a
+    store in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``, unless it equals the store from which
+    it was opened. The store's name is a hash of its content, so that an equal graph reuses the
+    store.
     """
     if isinstance(graph, OptionGroup):
         check_option_group("graph", graph, "dataset")
@@ -39,7 +40,10 @@ def as_dataset(graph: Any) -> OptionGroup[GraphSource]:
 
 
 def as_graph(graph: Any) -> Graph:
-    """Return ``graph``, of any type that ``as_dataset`` takes, opened; no store is written."""
+    """Return ``graph``, of any type that ``as_dataset`` takes, as an open ``Graph``.
+
+    A graph in memory is not written to a store.
+    """
     if isinstance(graph, (OptionGroup, str, Path)):
         return as_dataset(graph).config.open()
     return _convert(graph, trains=False)
@@ -64,7 +68,7 @@ def _store_options(path: Path) -> OptionGroup[GraphSource]:
 
 
 def _is_store(graph: Graph, path: Path) -> bool:
-    """Whether ``graph`` equals the store at ``path``, and is no changed copy."""
+    """Return whether ``graph`` still equals the store at ``path``, from which it was opened."""
     stored = Graph.open(path)
     if any(getattr(graph, name) != getattr(stored, name) for name in _VALUES):
         return False
@@ -99,7 +103,7 @@ def _array_names(*graphs: Graph) -> list[str]:
 
 
 def _save(graph: Graph) -> Path:
-    """Write ``graph`` to a store named after its content, unless it exists; return its path."""
+    """Write ``graph`` to a store named after its content, unless it exists; return the path."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())

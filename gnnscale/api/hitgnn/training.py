@@ -39,7 +39,10 @@ from gnnscale.training.launcher.serialization import refuse_while_imported
 
 
 def _show_log() -> Callable[[], None]:
-    """Show the package's INFO lines, on standard error without other handlers; return the undo."""
+    """Let the package log its INFO lines; return a function that ends this.
+
+    The lines go to standard error, unless the program has handlers of ``logging``, which get them.
+    """
     package, root = logging.getLogger("gnnscale"), logging.getLogger()
     level = package.level
     # Handlers of the program print the lines themselves. A daemon has no stderr.
@@ -125,7 +128,8 @@ def start_training(
     """Train as ``gnnscale train`` does (``Start_training``).
 
     Args:
-        model: result of ``gnn_model``, or the runtime of ``generate_design`` with its platform.
+        model: result of ``gnn_model``; or the runtime of ``generate_design``, with its model,
+            platform and options.
         graph: result of ``load_input_graph``.
         platform: result of ``platform_metadata``. None: one processor, or the runtime's platform.
         partition: result of ``graph_partition``. None: no partition.
@@ -133,8 +137,9 @@ def start_training(
         epochs: passes over the training vertices. None: the default.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
             "optimizer.lr": 0.1}``.
-        directory: the run directory, without a run. None: a new directory in ``outputs/train``.
-        resume: run directory to continue.
+        directory: directory for the run, without an earlier run. None: a new one in
+            ``outputs/train``.
+        resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
 
     Raises:
@@ -170,7 +175,7 @@ def start_training(
 def _check_groups(
     model: object, graph: object, platform: object, partition: object, features: object
 ) -> None:
-    """Raise ConfigError unless arguments are results of their functions, as ``gnn_model``.
+    """Raise ConfigError unless each argument is a result of its function, such as ``gnn_model``.
 
     ``platform``, ``partition`` and ``features`` may be None, ``partition`` an ``OwnerFunction``.
     """
@@ -194,7 +199,8 @@ def run(
 ) -> tuple[TrainedRun, TrainResult]:
     """Train as ``start_training`` does; return the run and its result.
 
-    ``groups`` have all their options, ``options`` are named as on the command line.
+    ``groups`` are complete option groups, ``options`` all other options by their names on the
+    command line, ``directory`` a directory without a run, ``resume`` that of a run to continue.
     """
     refuse_while_imported()
     options = dict(options)
@@ -251,7 +257,11 @@ def save_model(training: Training, path: str | Path) -> None:
 def _save_owners(
     owners: OwnerFunction, dataset: GraphSource, num_parts: int
 ) -> OptionGroup[PartitionerConfig]:
-    """Store each vertex's owner from a user's function; return the partitioner of the file."""
+    """Call ``owners`` on the opened graph, and store each vertex's owner (device) in a file.
+
+    Returns options of the partitioner that reads this file. The file's name is a hash of its
+    content.
+    """
     graph = dataset.open()
     owner_ids = owners.function(graph, num_parts)
     source = f"graph_partition: {getattr(owners.function, '__name__', 'the function')}"

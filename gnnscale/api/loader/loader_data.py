@@ -74,7 +74,10 @@ class AlignedRows:
         return cls(array=bits.numpy(), storage=storage, dtype=values.dtype)
 
     def take(self, ids: Int64Array, *, num_threads: int, pinned: bool) -> torch.Tensor:
-        """Return rows ``ids``, ``[len(ids), ...]`` of type ``dtype``."""
+        """Return a copy of rows ``ids``, ``[len(ids), ...]`` of type ``dtype``.
+
+        It is in page-locked memory if ``pinned``.
+        """
         shape = self.array.shape[1:] if self.width is None else (self.width,)
         out = allocate((len(ids), *shape), self.dtype, pinned=pinned)
         if self.storage is not None:
@@ -108,7 +111,7 @@ class LoaderData:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeUse:
-    """Edge data that a loader needs of the user's graph."""
+    """Choice of the edge data that a loader uses: sampling weights, and edge ids."""
 
     weight: str | None = None  #: edge attribute with sampling weights. None: uniform sampling
     numbered: bool = False  #: whether batches contain edge ids even without edge data
@@ -235,7 +238,7 @@ _DGL_EDGE_NAMES = {"edge_weight": "weight", "edge_attr": "feat"}
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Options of sampling and of the batches' memory."""
+    """Options of a loader: how neighbors are sampled, and the memory of its batches."""
 
     fanouts: list[int]  #: neighbors per vertex and hop, from the seeds outwards; -1 for all
     replace: bool  #: sample with replacement
@@ -257,7 +260,11 @@ class _BatchReader:
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Sample from ``seeds``; ``only_new``: hops expand only vertices new in the last hop."""
+        """Sample all hops from ``seeds``; ``step`` and the run's seed determine the neighbors.
+
+        With ``only_new`` a hop expands only vertices new in the last hop, otherwise all vertices so
+        far.
+        """
         sampling = self._sampling
         return self._sampler.sample_neighbors(
             seeds,
@@ -278,7 +285,7 @@ class _BatchReader:
         return allocate(shape, torch.int64, pinned=self._sampling.pinned)
 
     def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
-        """Return the data of vertices ``ids`` by PyG's names."""
+        """Return the rows of vertices ``ids`` of every vertex attribute, by PyG's names."""
         return {name: self._take(rows, ids) for name, rows in self.data.rows.items()}
 
     def _take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
@@ -286,7 +293,10 @@ class _BatchReader:
         return rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
 
     def edge_rows(self, hops: list[ops.SampledHop]) -> tuple[torch.Tensor | None, dict[str, Any]]:
-        """Return the ids of the edges of ``hops``, None without ids, and the edges' data."""
+        """Return ids, and the rows of every edge attribute by PyG's name, of the edges of ``hops``.
+
+        Edges are in the order of ``hops``. Ids are None if batches contain none.
+        """
         data = {}
         if self.data.hands_weights:
             weights = [hop.edge_weights for hop in hops if hop.edge_weights is not None]
@@ -308,7 +318,7 @@ class _BatchReader:
 
 
 class PyGFormat:
-    """Batches as PyG's ``Data``; a hop expands only the vertices new in the previous hop."""
+    """Maker of PyG's batches (``Data``); each hop expands only the vertices new in the last hop."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
         """Prepare to sample ``data``; raise ImportError if PyG is not installed."""
@@ -322,7 +332,10 @@ class PyGFormat:
         self._reader = _BatchReader(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch of ``seeds``, named ``input_ids`` by the caller, at ``step``."""
+        """Return the batch sampled from ``seeds`` at ``step``.
+
+        ``input_ids`` are stored as its ``input_id``.
+        """
         reader = self._reader
         vertices, hops, _ = reader.sample(seeds, step, only_new=True)
         # Number of vertices before hop 1, after hop 1, ... A hop's destinations are the vertices
@@ -350,7 +363,10 @@ class PyGFormat:
 
 
 class DGLFormat:
-    """Batches as DGL's ``(input_nodes, output_nodes, blocks)``; hops expand all vertices so far."""
+    """Maker of batches in DGL's format, ``(input_nodes, output_nodes, blocks)``.
+
+    A hop expands all vertices sampled so far.
+    """
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
         """Prepare to sample ``data``; raise ImportError if DGL is not installed."""
@@ -358,7 +374,7 @@ class DGLFormat:
         self._reader = _BatchReader(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch of ``seeds`` at ``step``; ``input_ids`` are unused."""
+        """Return the batch sampled from ``seeds`` at ``step``; ``input_ids`` are unused."""
         reader, idtype = self._reader, self._reader.data.id_dtype
         sampled = reader.sample(seeds, step, only_new=False)
         batch = to_minibatch(len(seeds), sampled, seed=0, step=step)

@@ -47,7 +47,7 @@ class _Task:
     batch: Any = None
 
     def take(self) -> Any:
-        """Return the batch and forget it, so that the caller's reference alone keeps its memory."""
+        """Return the loaded batch and drop it here, so that only the caller keeps its memory."""
         batch, self.batch = self.batch, None
         return batch
 
@@ -189,7 +189,10 @@ class NeighborLoader(IterableDataset[Any]):
         return num_seeds // self.batch_size if self._drop_last else -(-num_seeds // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches of the next epoch."""
+        """Return an iterator over the batches of the next epoch.
+
+        Raises ConfigError in a worker process of a ``DataLoader``.
+        """
         worker = get_worker_info()
         if worker is not None:
             raise ConfigError(
@@ -200,7 +203,10 @@ class NeighborLoader(IterableDataset[Any]):
         return self._batches(self._tasks(epoch))
 
     def _batches(self, tasks: Iterator[_Task]) -> Iterator[Any]:
-        """Yield the batch of each task; the threads end with this generator."""
+        """Load the tasks in background threads (without them: here), and yield each batch in order.
+
+        The threads end with this generator.
+        """
         run = [self._load]
         with Pipeline(
             tasks,
@@ -244,7 +250,10 @@ def _can_pin(pin_memory: bool) -> bool:
 
 
 def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.Int64Array]:
-    """Return the seeds, in the graph's id type, and the ``input_id`` of each."""
+    """Return the seeds of ``input_nodes``, in the graph's id type, and the ``input_id`` of each.
+
+    The latter is the seed's position in ``input_nodes``, or its vertex id for a mask or None.
+    """
     num_vertices = graph.num_vertices
     nodes = np.arange(num_vertices)
     if input_nodes is not None:
@@ -270,7 +279,11 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.In
 
 
 def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str | None:
-    """Return the edge attribute with sampling weights; remove DGL's ``prob`` from ``arguments``."""
+    """Return the name of the edge attribute with sampling weights. None: uniform sampling.
+
+    Removes ``prob``, DGL's name of ``weight_attr``, from ``arguments``. ConfigError: both are
+    given.
+    """
     prob = arguments.pop("prob", None)
     if prob is not None and weight_attr is not None:
         raise ConfigError(f"prob={prob!r}: expected None with weight_attr={weight_attr!r}")
@@ -283,7 +296,10 @@ def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str 
 def _check_options(
     fanouts: list[int], arguments: dict[str, Any], loader: Callable[..., Any]
 ) -> None:
-    """Raise ConfigError for invalid fan-outs, or an unsupported argument of other loaders."""
+    """Raise ConfigError for invalid fan-outs, or for unsupported further ``arguments``.
+
+    ``loader`` is the constructor, for suggestions of argument names.
+    """
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
             f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
@@ -311,7 +327,7 @@ def _check_minimum(minimum: int, **values: Any) -> None:
 
 
 def _choose_seed(seed: int | None, generator: torch.Generator | None) -> int:
-    """Return ``seed``, or a number drawn from ``generator``, or 0 without both."""
+    """Return ``seed``, else a number drawn from ``generator``, else 0; ConfigError for both."""
     if generator is None:
         return 0 if seed is None else seed
     if seed is not None:

@@ -38,7 +38,7 @@ class RowSegments:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockArrays(Block):
-    """Block whose numbers of edges and vertices only the device may know.
+    """Block in device memory, whose numbers of edges and vertices only the device may know.
 
     Its arrays are tensors. ``num_src``, ``num_dst`` and ``num_edges`` are capacities; entries past
     the valid ones are undefined.
@@ -58,10 +58,11 @@ class BlockArrays(Block):
 
     @cached_property
     def by_source(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Edges sorted by source, stably.
+        """Order of the edges by source: sorted edges, destinations, and each source's offset.
 
-        ``[num_edges]`` int64 edge at each sorted position; ``[num_edges]`` int32 destination of
-        each edge, unsorted; ``[num_src + 1]`` int64 offset of each source's edges in the order.
+        ``[num_edges]`` int64 edges, stably sorted by source; ``[num_edges]`` int32 destination of
+        each edge, in the block's order; ``[num_src + 1]`` int64 first position of each source in
+        the first array, then the number of valid edges.
         """
         keys, destinations = torch.empty_like(self.indices), torch.empty_like(self.indices)
         edges = (self.indptr, self.indices, self.num_vertices, self.num_used)
@@ -91,7 +92,12 @@ class BlockArrays(Block):
     def aggregate(
         self, h: torch.Tensor, rule: Rule, degrees: torch.Tensor | None, act: Activation | None
     ) -> torch.Tensor:
-        """Return ``h`` activated by ``act`` and aggregated by ``rule``, with gradient."""
+        """Return ``h`` aggregated by ``rule`` over each destination, with gradient.
+
+        ``h`` has a row per source, the result a row per destination. ``act``, if given, first
+        activates ``h`` in place. ``degrees`` are ``[num_src]`` float32 in the full graph, if
+        ``rule`` uses them.
+        """
         factors = coefficients(self, rule, degrees)
         out: torch.Tensor = _DeviceAggregate.apply(h, self, factors, act)  # type: ignore[no-untyped-call]
         return out
@@ -103,7 +109,10 @@ _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCoefficients:
-    """Weights and scales of a block's aggregation; undefined past the valid edges and rows."""
+    """Factors of a block's aggregation: per edge, per destination's sum, and per destination's row.
+
+    Entries past the valid edges and destinations are undefined.
+    """
 
     concatenates: bool  #: whether a destination's row is concatenated to its sum, or added
     weights: torch.Tensor | None = None  #: ``[num_edges]`` float32. None: ones
@@ -111,7 +120,7 @@ class DeviceCoefficients:
     self_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32. None: ones
 
     def scaled(self, factor: float) -> DeviceCoefficients:
-        """Return the coefficients of sums multiplied by ``factor``."""
+        """Return the coefficients of the aggregation's result multiplied by ``factor``."""
         if factor == 1.0:
             return self
         size = self.dst_scale
@@ -123,9 +132,10 @@ class DeviceCoefficients:
 def coefficients(
     block: BlockArrays, rule: Rule, degrees: torch.Tensor | None
 ) -> DeviceCoefficients:
-    """Return the coefficients of ``rule`` for all edges; NaN if a sum of weights is unknown.
+    """Return the coefficients of aggregation ``rule`` over ``block``.
 
-    ``degrees`` are ``[num_src]`` float32 in the full graph, if ``rule`` uses them.
+    ``degrees`` are ``[num_src]`` float32 in the full graph, if ``rule`` uses them. A coefficient is
+    NaN if it depends on an unknown weight sum, NaN in the block.
     """
 
     def make(is_used: bool, size: int) -> torch.Tensor | None:
@@ -195,11 +205,12 @@ def load_aggregated(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Return rows of a table aggregated while they are read (fused load-aggregate), no gradient.
+    """Return rows of ``table`` aggregated while they are read, without gradient.
 
-    ``table`` is ``[num_rows, f]``; row ``block.vertices[i]`` belongs to source ``i``. ``degrees``
-    are ``[num_src]`` float32 in the full graph, if ``rule`` uses them. ``dtype`` of the result is
-    float32 or bfloat16.
+    Source ``i`` has row ``block.vertices[i]`` of ``table``, ``[num_rows, f]``. ``degrees`` are
+    ``[num_src]`` float32 in the full graph, if ``rule`` uses them. The result is ``[num_dst, f]``,
+    for ``MEAN`` ``[num_dst, 2 * f]`` with the destinations' rows first, of ``dtype`` float32 or
+    bfloat16.
     """
     factors = coefficients(block, rule, degrees)
     return _forward(block, table, factors, vertices=block.vertices, dtype=dtype)
@@ -208,10 +219,10 @@ def load_aggregated(
 def transposed(
     block: BlockArrays, weights: torch.Tensor | None, dst_scale: torch.Tensor | None
 ) -> tuple[RowSegments, torch.Tensor | None]:
-    """Return the transposed block: the destinations of every source, in the order of the edges.
+    """Return the transposed block: the destinations of each source, in the order of the edges.
 
-    The second result is ``weights[e] * dst_scale[dst]``, ``[num_edges]`` float32 in the order of
-    the lists. None: both are None.
+    The second result has the weight of each edge in the transposed block's order, ``weights[e] *
+    dst_scale[dst]``, ``[num_edges]`` float32; a factor None is 1. None if both factors are.
     """
     order, destinations, indptr = block.by_source
     capacity = block.num_edges
@@ -227,7 +238,10 @@ def transposed(
 def vertex_floats(
     kernels: Kernels, table: torch.Tensor, vertices: torch.Tensor, count: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``table[vertices]``, ``[n]`` float32; 0 past the first ``count`` (``[1]`` int64)."""
+    """Return ``table[vertices]``, ``[n]`` float32, with 0 from index ``count`` on.
+
+    ``count`` is the number of valid ``vertices``, ``[1]`` int64 on the device.
+    """
     return _floats(kernels, table, NULL, NULL, vertices, count)
 
 
@@ -239,9 +253,10 @@ def degrees_of(
     *,
     full_degrees: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the in-degrees of ``vertices``, ``[n]`` float32; 0 past the first ``count`` (``[1]``).
+    """Return the in-degrees of ``vertices``, ``[n]`` float32, with 0 from index ``count`` on.
 
-    ``full_degrees`` are ``[num_vertices]`` int32 in the full graph, if ``graph`` is a partition.
+    ``count`` is the number of valid ``vertices``, ``[1]`` int64 on the device. If ``graph`` is a
+    partition, ``full_degrees`` are the in-degrees in the full graph, ``[num_vertices]`` int32.
     """
     if full_degrees is not None:
         return _floats(kernels, NULL, NULL, full_degrees, vertices, count)
@@ -309,14 +324,18 @@ def sum_rows(
 
     Args:
         x: ``[n, f]`` source rows.
+        lists: local ids of the sources of each sum.
         out: ``[m, f]``, written; rows past the last of ``lists`` become zeros.
         vertices: row of ``x`` by local id. None: local ids are rows.
-        weights, heads: ``[num_edges, heads]`` float32; each head has f / heads columns.
-        dst_scale, self_scale: ``[m]`` float32 factors of sums, and of added ``self_rows``.
-        self_rows: ``[n, f]`` rows added to sums, or copied to ``self_out``.
-        gate: ``[m, f]``; ``out`` is 0 where it is not positive.
+        weights: ``[num_edges, heads]`` float32 factors of source rows. None: ones.
+        heads: number of heads; each has f / heads columns.
+        dst_scale: ``[m]`` float32 factors of sums. None: ones.
+        self_rows: rows of the type of ``x``, found by local id as in ``x``. Row i is added to sum
+            i, or copied to row i of ``self_out``.
+        self_scale: ``[m]`` float32 factors of added ``self_rows``. None: ones.
+        gate: ``[m, f]``; ``out`` is 0 where ``gate`` is not positive.
         self_out: ``[m, f]``, written. None: ``self_rows`` are added.
-        num_self_rows: ``[1]`` int64 number of valid ``self_rows``.
+        num_self_rows: ``[1]`` int64 number of sums with a row in ``self_rows``.
     """
     columns = columns_at_once(x, out, self_rows, gate, self_out)
     if heads > 1 and out.shape[1] // heads % columns:

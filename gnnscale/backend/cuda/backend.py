@@ -39,7 +39,7 @@ _STEP = "in step %d, of %d seeds"
 
 
 def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
-    """Open a GPU, or its host emulation; ConfigError: a driver or library is missing."""
+    """Open a GPU, or its emulation on the host; ConfigError: a driver or library is missing."""
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
     return CudaBackend(device, host, engine)
@@ -55,7 +55,11 @@ class CudaBackend:
     """
 
     def __init__(self, device: Cuda, host: base.BackendInputs, engine: Engine) -> None:
-        """Open the cache, and copy the model and place the graph; with peers, by ``open_peers``."""
+        """Allocate and fill the cache, if any; then copy the model, and place the graph.
+
+        If the cache has peers, ``open_peers`` does the latter two. ConfigError: the features are
+        int8 or int4.
+        """
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
             raise ConfigError(f"{device.label}: no kernels for features of {dtype}")
@@ -73,7 +77,10 @@ class CudaBackend:
                 self._open()
 
     def _open(self) -> None:
-        """Copy the model, and place the graph as configured, once any caches of peers are open."""
+        """Copy the model, place the graph, and allocate the buffers of device-driven steps.
+
+        Caches of peers are open by then.
+        """
         host, engine, cache = self._host, self._engine, self._cache
         weights = BYTES_PER_PARAMETER * sum(p.numel() for p in host.model.parameters())
         placed = place_graph(host.graph, self.device, engine, kept_bytes=weights, cache=cache)
@@ -91,7 +98,7 @@ class CudaBackend:
         return None if self._cache is None else self._cache.address
 
     def unused_bytes(self) -> int:
-        """Return the bytes of the budget that the allocator did not use at its peak."""
+        """Return the bytes of the memory budget that torch's allocator did not use at its peak."""
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
@@ -133,7 +140,7 @@ class CudaBackend:
         return self._queue
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
-        """Return the mini-batch of ``seeds`` at ``step``; waits for the device."""
+        """Sample ``seeds`` at ``step`` on the device, and wait for the mini-batch."""
         with self._naming(_STEP, step, len(seeds)):
             return self._host_driven.sample(seeds, step)
 
@@ -142,16 +149,16 @@ class CudaBackend:
         return self._host.sampler.sample(seeds, step)
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> CudaBatch:
-        """Copy a mini-batch from the host to the device."""
+        """Copy a mini-batch that the host has sampled from ``seeds`` to the device."""
         with self._naming(_STEP, batch.step, len(seeds)):
             return self._host_driven.receive_sample(batch, seeds)
 
     def on_host(self, batch: CudaBatch) -> MiniBatch:
-        """Return the mini-batch as host arrays, sampled again by the host."""
+        """Sample the mini-batch again on the host, and return it in host memory."""
         return self._host.sampler.sample(batch.slice_seeds, batch.step)
 
     def load(self, batch: CudaBatch) -> Inputs:
-        """Return the first layer's input; waits for the device."""
+        """Read the first layer's input on the device, wait, and return it with its traffic."""
         with self._naming(_STEP, batch.step, batch.num_seeds):
             inputs, counts = self._host_driven.load(batch)
         return replace(inputs, traffic=self._traffic(BatchSize.of(batch), counts, batch.sent_bytes))
@@ -161,7 +168,7 @@ class CudaBackend:
         return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Start forward and backward propagation."""
+        """Start forward and backward propagation; see ``Backend.propagate``."""
         self._host_driven.propagate(batch.batch, batch.inputs, weight)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
@@ -180,7 +187,11 @@ class CudaBackend:
             target.copy_(grad)
 
     def load_state(self) -> None:
-        """Copy the host's weights, buffers and any device-driven optimizer; drop recordings."""
+        """Copy the host's weights, buffers and optimizer state (if device-driven) to the device.
+
+        Drops recorded CUDA graphs, accumulated gradients and unread steps. Logs a warning if less
+        than a tenth of the memory budget was free at the peak.
+        """
         if self._queue is not None:
             self._queue.forget()
         self._streams.training.run(self._learner.load_state)
@@ -234,7 +245,11 @@ class CudaBackend:
     def _traffic(
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
-        """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
+        """Return the traffic of a mini-batch of ``size``, in P3 that of its exchange with peers.
+
+        ``counts`` are its reads by location. ``sent_bytes`` of a sample came from the host; None:
+        the device has sampled.
+        """
         exchanged = None if self._queue is None else self._queue.exchange_traffic
         request = self.device.link_request_bytes
         return exchanged or self._placed.traffic(size, counts, request, sent_bytes)
@@ -243,7 +258,10 @@ class CudaBackend:
         return {} if not rows or self._cache is None else self._cache.counters(rows)
 
     def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
-        """Return a context that raises CUDA errors as ``DeviceError`` with device and ``when``."""
+        """Return a context that raises CUDA errors as ``DeviceError``, with device and ``when``.
+
+        ``when`` is a text such as ``in step %d``, with a ``%d`` for each of ``numbers``.
+        """
         return CudaErrorContext(self.device.label, when, numbers)
 
 

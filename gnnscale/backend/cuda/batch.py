@@ -46,7 +46,7 @@ class CudaBatch(MiniBatch):
         return self.input_block.vertices
 
     def again(self) -> CudaBatch:
-        """Return a copy without cached values derived from its arrays, which were overwritten."""
+        """Return a batch over the same arrays, without values cached from earlier contents."""
         return replace(self, blocks=tuple(replace(block) for block in self.blocks))
 
     def copy(self) -> CudaBatch:
@@ -72,11 +72,14 @@ def batch_of(
     step: int,
     weight_sums: torch.Tensor | None,
 ) -> CudaBatch:
-    """Return a sample as a mini-batch that shares its arrays.
+    """Return a sample as a mini-batch that shares the sample's arrays.
 
-    ``sizes`` may be upper bounds; entries past the actual size are undefined. ``step`` is that of
-    the recording: a replay reads its own from device memory. ``weight_sums`` are ``[num_vertices]``
-    by local id. None: edges have no weights.
+    Args:
+        host_seeds: seed vertices, in host memory.
+        sizes: sizes of the sample, or upper bounds; entries past the actual sizes are undefined.
+        step: step of the run. A replay of a recording reads its step from device memory.
+        weight_sums: sums of in-edge weights by local id, as long as ``sample.vertices``. None:
+            edges have no weights.
     """
     blocks = []
     for hop, arrays in enumerate(sample.hops):
@@ -114,7 +117,10 @@ def batch_of(
 def batch_from_host(
     batch: MiniBatch, slice_seeds: Array, kernels: Kernels, device: torch.device
 ) -> CudaBatch:
-    """Copy a mini-batch of ``slice_seeds`` (vertices, or numbers of edges) to a device."""
+    """Copy a mini-batch sampled on the host from ``slice_seeds`` to a device.
+
+    ``slice_seeds`` are vertices, or in link prediction numbers of edges.
+    """
 
     def copied(array: Array | None) -> torch.Tensor | None:
         return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)

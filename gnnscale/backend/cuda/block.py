@@ -22,7 +22,10 @@ _PROBABILITIES = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceActivation(Activation):
-    """ReLU and dropout of rows whose number only the device may know; rows past it become 0."""
+    """ReLU and dropout of a layer's rows in device memory.
+
+    Only the device may know the number of rows, ``count``; rows past it become 0.
+    """
 
     block: BlockArrays  #: row i belongs to its vertex i
     count: torch.Tensor  #: int64 on the device: entry 0 is the number of rows
@@ -42,7 +45,10 @@ class DeviceActivation(Activation):
         return scale
 
     def gradient(self, y: torch.Tensor, grad: torch.Tensor, scale: float) -> torch.Tensor:
-        """Return the input's gradient, from ``apply_``'s ``y`` and ``scale``, and from ``grad``."""
+        """Return the gradient of the input of ``apply_``.
+
+        ``grad`` is the gradient of its output ``y``, ``scale`` the number that it returned.
+        """
         out = torch.empty_like(grad)
         sizes = (np.int32(row_type(grad)), np.int64(grad.numel()))
         name = f"relu_dropout_backward_{columns_at_once(y, grad, out)}"
@@ -55,7 +61,10 @@ class CudaBlock(BlockArrays, DeviceBlock):
     """Block of a device with the operations that layers compute over it."""
 
     def copy(self, vertices: torch.Tensor) -> CudaBlock:
-        """Return a copy that later samples do not overwrite, over a copy of ``vertices``."""
+        """Return a copy that later samples do not overwrite.
+
+        ``vertices`` are a copy of the batch's vertices, for the copied block.
+        """
         arrays = ("indptr", "indices", "importance", "edge_weights", "weight_sums")
         copied = {
             name: array.clone() for name in arrays if (array := getattr(self, name)) is not None
@@ -73,7 +82,10 @@ class CudaBlock(BlockArrays, DeviceBlock):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the ReLU and dropout for rows of the destinations, or of the ``sources``."""
+        """Return ReLU and dropout of probability ``p`` for rows of the destinations.
+
+        With ``sources``, for rows of all sources. The other arguments are as in ``Activation``.
+        """
         return DeviceActivation(
             p=p,
             seed=seed,
@@ -85,7 +97,10 @@ class CudaBlock(BlockArrays, DeviceBlock):
         )
 
     def with_self_edges(self) -> CudaBlock:
-        """Return the block, less edge weights, with a self-edge first for every destination."""
+        """Return a copy of the block with a self-edge before the edges of each destination.
+
+        The copy has no edge weights.
+        """
         capacity, device = self.num_edges + self.num_dst, self.indptr.device
         importance = self.importance
         result = replace(
@@ -104,18 +119,29 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return result
 
     def edge_scores(self, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
-        """Return ``src[u] + dst[v]`` of each edge, with gradient."""
+        """Return ``src[u] + dst[v]`` of each edge, ``[num_edges, heads]``, with gradient.
+
+        ``src`` is ``[num_src, heads]``, ``dst`` is ``[num_dst, heads]``.
+        """
         out: torch.Tensor = _EdgeScores.apply(src, dst, self)  # type: ignore[no-untyped-call]
         return out
 
     def attend(self, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """Sum source rows weighted by the softmax of edge scores; see ``gat.attend``."""
+        """Return sums of rows ``z`` over each destination, weighted by the softmax of ``scores``.
+
+        ``scores`` are ``[num_edges, heads]``, ``z`` is ``[num_src, heads, f]``, the result
+        ``[num_dst, heads, f]``, with gradient; see ``gat.attend``.
+        """
         alpha = _DeviceEdgeSoftmax.apply(scores, self)  # type: ignore[no-untyped-call]
         out: torch.Tensor = _DeviceHeadSum.apply(alpha, z.contiguous(), self)  # type: ignore[no-untyped-call]
         return out
 
     def sums(self, degrees: torch.Tensor | None) -> DeviceMessageSums:
-        """Return the object that sums, averages or maximizes messages over each destination."""
+        """Return the object that sums, averages or maximizes messages over each destination.
+
+        ``degrees`` are ``[num_src]`` in-degrees in the full graph. None: the block has all
+        neighbors.
+        """
         return DeviceMessageSums(self, degrees)
 
 
@@ -165,7 +191,7 @@ class _DeviceEdgeSoftmax(torch.autograd.Function):
 
 
 class _DeviceHeadSum(torch.autograd.Function):
-    """``out[i, k] = sum_e alpha[e, k] z[indices[e], k]`` for each head k."""
+    """Sums of source rows for each head k: ``out[i, k] = sum_e alpha[e, k] z[indices[e], k]``."""
 
     @staticmethod
     def forward(ctx: Any, alpha: torch.Tensor, z: torch.Tensor, block: BlockArrays) -> torch.Tensor:
@@ -197,7 +223,7 @@ class _DeviceHeadSum(torch.autograd.Function):
 
 
 def _sizes(block: BlockArrays, num_heads: int) -> tuple[Any, torch.Tensor, torch.Tensor, Any]:
-    """Return the size arguments of kernels over edges and heads."""
+    """Return kernel arguments: heads, valid vertices, valid edges, and the capacity of edges."""
     return np.int64(num_heads), block.num_vertices, block.num_used, np.int64(block.num_edges)
 
 
@@ -205,7 +231,11 @@ class DeviceMessageSums:
     """Reductions of messages by destination; messages past the valid edges are ignored."""
 
     def __init__(self, block: BlockArrays, degrees: torch.Tensor | None) -> None:
-        """Prepare the reductions; ``degrees`` of None: the block has all neighbors."""
+        """Prepare the reductions over the destinations of ``block``.
+
+        ``degrees`` are ``[num_src]`` in-degrees in the full graph, to which sampled sums are
+        scaled. None: the block has all neighbors.
+        """
         self.num_dst = block.num_dst  #: capacity of destinations
         #: ``[num_edges]`` int64 destination of each edge; 0 past the valid edges
         self.dst = block.destinations().long()
@@ -231,7 +261,10 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def max(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return each destination's maximum, 0 without messages; equal maxima share gradients."""
+        """Return the elementwise maximum of each destination's messages, 0 without messages.
+
+        Messages with the maximum share its gradient equally.
+        """
         flat = messages.flatten(1).contiguous()
         out: torch.Tensor = _DeviceSegmentMax.apply(flat, self._block, self.dst)  # type: ignore[no-untyped-call]
         return out.view(self.num_dst, *messages.shape[1:])
@@ -243,7 +276,10 @@ class DeviceMessageSums:
 
 
 class _DeviceSegmentSum(torch.autograd.Function):
-    """``out[i] = scale[i] * sum_e importance[e] * messages[e]``."""
+    """Sums by destination: ``out[i] = scale[i] * sum_e importance[e] * messages[e]``.
+
+    A missing factor is 1.
+    """
 
     @staticmethod
     def forward(
@@ -267,7 +303,7 @@ class _DeviceSegmentSum(torch.autograd.Function):
 
 
 class _DeviceSegmentMax(torch.autograd.Function):
-    """``out[i] = max_e messages[e]``, 0 for a destination without edges."""
+    """Maxima by destination: ``out[i] = max_e messages[e]``, 0 for a destination without edges."""
 
     @staticmethod
     def forward(

@@ -65,7 +65,10 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """Numbers of vertices and edges of a sample, by hop from the seeds outwards."""
+    """Sizes of a sample: vertices before the first hop and after each hop, edges of each hop.
+
+    Hop 1 starts from the seeds.
+    """
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -73,7 +76,10 @@ class SampleSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCapacity:
-    """Maximum sizes of a sample by hop; layer-wise sampling counts all candidate edges."""
+    """Maximum sizes of a sample, as ``SampleSizes``.
+
+    In layer-wise sampling, edges of a hop are all candidate edges that it chooses from.
+    """
 
     num_vertices: tuple[int, ...]
     num_edges: tuple[int, ...]
@@ -82,7 +88,10 @@ class BatchCapacity:
     def of(
         cls, sampling: Sampling, graph: DeviceGraph, *, max_seeds: int, max_edges: int | None
     ) -> BatchCapacity:
-        """Return the maximum sizes of a sample of ``max_seeds``; ``max_edges`` limit each hop."""
+        """Return the maximum sizes of a sample of ``max_seeds`` seeds.
+
+        ``max_edges`` limit each hop. None: only fan-outs and the graph do.
+        """
         check_range("max_seeds", max_seeds, 1)
         if max_edges is not None:
             check_range("max_edges", max_edges, 1)
@@ -134,12 +143,15 @@ class BatchCapacity:
 
     @property
     def num_stamps(self) -> int:
-        """Number of stamps of a sample: one per vertex, and one per edge that claims a vertex."""
+        """Number of stamps (numbers by which kernels mark vertices as sampled) that a sample needs.
+
+        There is one per vertex, and one per edge of a hop that may claim a new vertex.
+        """
         return self.max_vertices + self.max_edges
 
 
 def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the capacities of ``BatchCapacity.around`` by hop."""
+    """Return each hop's capacity ``bounds`` lowered to observed ``counts``; see ``around``."""
     largest = [max(hop_counts) for hop_counts in zip(*counts, strict=True)]
     return tuple(
         bound
@@ -150,12 +162,18 @@ def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int
 
 
 def vertex_sampling(sampling: SamplerConfig) -> SamplerConfig:
-    """Return the options by which the neighborhoods of vertices, or of edges' ends, are sampled."""
+    """Return the options by which neighborhoods of vertices are sampled.
+
+    They are ``sampling``, or in link prediction its options for the ends of edges.
+    """
     return sampling.vertices if isinstance(sampling, LinkSampling) else sampling
 
 
 def fanouts_of(sampling: Sampling) -> list[int]:
-    """Return the fan-out of each hop; -1 for layers, which choose from all neighbors."""
+    """Return the fan-out of each hop; -1 in layer-wise sampling.
+
+    There a hop chooses among all neighbors.
+    """
     if isinstance(sampling, LayerSampling):
         return [-1] * len(sampling.layer_sizes)
     return list(sampling.fanouts)
@@ -169,7 +187,10 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the capacity observed in host samples of ``first_slices``; all empty: the maximum."""
+    """Return the capacity observed in mini-batches that the host samples from ``first_slices``.
+
+    If these are all empty, it is the maximum capacity.
+    """
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None
     sizes = [
@@ -181,7 +202,7 @@ def envelope(
 
 
 def _sizes(batch: MiniBatch, graph: Graph, sampling: Sampling) -> SampleSizes:
-    """Return a mini-batch's sizes by hop; layer-wise sampling counts all candidate edges."""
+    """Return a host mini-batch's sizes by hop; layer-wise sampling counts all candidate edges."""
     blocks = batch.blocks[::-1]
     edges = tuple(block.num_edges for block in blocks)
     if isinstance(sampling, LayerSampling):
