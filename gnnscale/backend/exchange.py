@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """Row exchange between the devices of a run: a thread and process group of its own."""
+    """Exchange of feature rows between the devices of a run, in a separate thread."""
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Send rows to the other devices; return the input with the rows and traffic received.
+        """Send rows to the other devices; return ``inputs`` with the rows and traffic received.
 
-        Every device calls this once a step, in step order, without seeds with an empty mini-batch.
+        Every device calls this once a step, in step order; without seeds, with an empty mini-batch.
         """
 
 
@@ -29,4 +29,4 @@ class ExchangeConfig(ABC):
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
-        """Return a worker's exchange; ``group`` has all workers, and no other use."""
+        """Return a worker's exchange; ``group`` is a process group of all workers for it alone."""

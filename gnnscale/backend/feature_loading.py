@@ -60,7 +60,10 @@ class ChunkLoader:
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
     ) -> Iterator[LoadedChunk]:
-        """Yield the full neighborhood and the layer's ``load`` result of each chunk, in order."""
+        """Yield the full neighborhood and the layer's ``load`` result of chunks of ``vertices``.
+
+        Chunks are in order, of about ``chunk_edges`` in-edges or ``chunk_vertices``; see ``cut``.
+        """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
@@ -77,10 +80,11 @@ class ChunkLoader:
         return block, x
 
     def neighbours(self, vertices: Array, *, distinct: bool) -> Neighborhood:
-        """Return the full neighborhood of ``vertices``.
+        """Return sources, block and in-degrees of the full neighborhood of ``vertices``.
 
-        A source appears once if ``distinct``. Otherwise consecutive vertices use their adjacency
-        lists without lookup: every edge has its own source. In-degrees are None if unused.
+        With ``distinct`` each source appears once. Otherwise every edge of consecutive vertices has
+        a source of its own, so that adjacency lists are used without a lookup. In-degrees are None
+        if the model does not use them.
         """
         if distinct or not len(vertices) or (np.diff(vertices) != 1).any():
             batch = self._sampler.sample(vertices, 0)
@@ -111,7 +115,10 @@ class ChunkLoader:
 
 
 def cut(graph: Graph, vertices: Vertices, num_edges: int, num_vertices: int) -> Iterator[Array]:
-    """Yield chunks of ``vertices``, each of about ``num_edges`` in-edges or ``num_vertices``."""
+    """Yield ``vertices`` in chunks, in order, of about ``num_edges`` in-edges each.
+
+    A chunk has about ``num_vertices`` vertices at most.
+    """
     indptr, dtype = np.asarray(graph.indptr), graph.indices.dtype
     least = max(num_edges // num_vertices, 1)
     first = cost_sum = 0
@@ -135,7 +142,11 @@ def _ids(vertices: Vertices, dtype: np.dtype[Any]) -> Array:
 
 
 def in_degrees(graph: Graph, vertices: IntArray) -> Float32Array:
-    """Return ``[n]`` float32 in-degrees of ``vertices``; 0 for a vertex that a partition lacks."""
+    """Return ``[n]`` float32 in-degrees of ``vertices``.
+
+    If ``graph`` is a partition with stored degrees, they are degrees in the full graph, and 0 for a
+    vertex that the partition lacks.
+    """
     if graph.degrees is not None:
         full_degrees: UInt32Array = np.asarray(graph.degrees)[vertices]
         return full_degrees.astype(np.float32)
@@ -177,13 +188,14 @@ class FeatureLoader:
         aggregates: bool = True,
         compute_dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Prepare to load.
+        """Prepare to load the input of ``model`` for mini-batches of ``graph``.
 
         Raises GraphError if the store's rows do not match the graph.
 
         Args:
-            store: rows. None: the graph's own features.
-            aggregates: aggregate while reading, if the first layer supports it; values are equal.
+            store: source of feature rows. None: the graph's features.
+            aggregates: whether the first layer may aggregate while reading, if it supports that;
+                values are equal.
             compute_dtype: requested type of the rows; see ``dtype``.
         """
         self.store = HostFeatures.of(graph) if store is None else store
@@ -200,7 +212,11 @@ class FeatureLoader:
         self._aggregates = aggregates
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch``, with the traffic of rows and adjacency lists."""
+        """Return the model's input for ``batch``, with its traffic.
+
+        For a graph on disk the traffic includes all reads of lists since the last call, also for
+        batches sampled ahead.
+        """
         inputs = self.read(batch, self.degrees_of(batch.input_vertices, batch.blocks[0]))
         if self._graph.lists is None:
             return inputs
@@ -209,7 +225,7 @@ class FeatureLoader:
         return replace(inputs, traffic=inputs.traffic + read)
 
     def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
-        """Return the model's input for ``batch`` with the result of ``degrees_of``."""
+        """Return the model's input for ``batch``; ``degrees`` are the result of ``degrees_of``."""
         inputs = self._model.load(
             self.store,
             batch,
@@ -226,7 +242,10 @@ class FeatureLoader:
         return replace(inputs, edge_attr=tuple(attr))
 
     def without_rows(self, batch: MiniBatch) -> Inputs:
-        """Return the model's input for ``batch`` without rows, for learned embeddings."""
+        """Return an input for ``batch`` without rows, for learned rows that the model reads itself.
+
+        Its traffic is the traffic of these rows in host memory.
+        """
         return Inputs(
             x=torch.empty(0, self.store.width, dtype=self.dtype),
             aggregated=False,
@@ -239,7 +258,10 @@ class FeatureLoader:
         return len(batch.input_vertices) * self.store.row_bytes
 
     def degrees_of(self, vertices: IntArray, block: Block) -> Degrees:
-        """Return the in-degrees of ``block``'s sources. None: model and sampling need none."""
+        """Return the in-degrees of ``vertices``, the sources of ``block``.
+
+        None: neither the model nor the sampling needs in-degrees.
+        """
         if not self._model.uses_degrees and block.importance is None:
             return None
         return in_degrees(self._graph, vertices)

@@ -91,7 +91,7 @@ class Training:
 
     @property
     def figures(self) -> str:
-        """Origin of the run's times: that of its least real device, such as ``emulated``."""
+        """Origin of the run's times, by its least real device: measured, emulated or csim."""
         return least_real(share.device.figures for share in self.result.plan.shares)
 
 

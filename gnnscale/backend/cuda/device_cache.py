@@ -28,7 +28,10 @@ _ABSENT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSlots:
-    """Slot of each cached vertex, over the caches of all members, which cache disjoint vertices."""
+    """Slot (index of the cached row or list) of each cached vertex.
+
+    Slots are counted through the caches of all members, which cache disjoint vertices.
+    """
 
     of_vertex: torch.Tensor  #: ``[num_vertices]`` int32 on the device; -1 for uncached vertices
     first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, then their number
@@ -43,7 +46,11 @@ class CacheSlots:
         return cls(of_vertex=torch.from_numpy(slot_of).to(device), first=tuple(ends.tolist()))
 
     def words(self, *tables: Sequence[torch.Tensor]) -> list[int]:
-        """Return the kernels' words: slot table, members, first slots, addresses of ``tables``."""
+        """Return the integers by which kernels find cached arrays, padded to ``MAX_MEMBERS``.
+
+        They are the address of ``of_vertex``, the number of members, the first slots, and each
+        member's address of every table; a table has an array per member.
+        """
         count = len(self.first) - 1
         padded = [self.first[min(member, count)] for member in range(MAX_MEMBERS + 1)]
         words = [self.of_vertex.data_ptr(), count, *padded]
@@ -66,7 +73,7 @@ class CachedRows:
 
     @property
     def words(self) -> list[int]:
-        """Slots and addresses of the tables, as the integers that the gather kernel reads."""
+        """Integers by which the gather kernel finds cached rows; see ``CacheSlots.words``."""
         return self.slots.words(self.tables)
 
 
@@ -80,7 +87,7 @@ class DeviceAdjacencyCache:
 
     @property
     def words(self) -> list[int]:
-        """Slots and addresses of the lists, as the integers that sampling kernels read."""
+        """Integers by which sampling kernels find cached lists; see ``CacheSlots.words``."""
         return self.slots.words(self.indptr, self.indices)
 
 
@@ -156,7 +163,7 @@ class ResidentCache:
                 self._pieces[member] = self._engine.open_memory(address, size)
 
     def counters(self, rows: Sequence[int]) -> dict[str, float]:
-        """Return numbers of rows read from each member, then from the host, by counter name."""
+        """Return ``rows`` as counters by name: rows read from each member, then from the host."""
         names = (*self.contents.names, HOST)
         return {f"{ROWS_FROM}{name}": float(count) for name, count in zip(names, rows, strict=True)}
 
@@ -170,7 +177,7 @@ class ResidentCache:
 
     @property
     def own_rows(self) -> torch.Tensor:
-        """``[n, width]`` memory of the device's own rows."""
+        """``[n, width]`` rows that this device caches, in its memory."""
         return self._rows_of(self.contents.own)
 
     @property
@@ -246,7 +253,10 @@ def _concat_lists(graph: Graph, vertices: Array) -> Array:
 
 
 def _chunks(vertices: Array, num_bytes: Int64Array) -> Iterator[Array]:
-    """Yield ``vertices`` in chunks of about ``_PIECE_BYTES``; ``num_bytes`` are by vertex."""
+    """Yield ``vertices`` in chunks with about ``_PIECE_BYTES`` of cached data.
+
+    ``num_bytes`` has the bytes of each vertex.
+    """
     number = np.cumsum(num_bytes) // _PIECE_BYTES
     for chunk in np.split(vertices, np.flatnonzero(np.diff(number)) + 1):
         if len(chunk):

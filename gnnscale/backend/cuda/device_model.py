@@ -33,12 +33,15 @@ class DeviceGradientAccumulator:
 
 
 class DeviceModel:
-    """Model of a device: computes gradients and, in device-driven steps, updates its weights."""
+    """Copy of the model on a device: computes gradients, and updates weights if device-driven."""
 
     def __init__(
         self, host: BackendInputs, engine: Engine, records: StepRecords | None = None
     ) -> None:
-        """Copy the host's model; ``records`` of device-driven steps add an optimizer."""
+        """Copy the host's model to the device.
+
+        With ``records``, of device-driven steps, it also builds an optimizer.
+        """
         self._host = host
         self._engine = engine
         self._model = copy.deepcopy(host.model).to(engine.device).train()
@@ -66,13 +69,19 @@ class DeviceModel:
         self._bucket = torch.zeros(size + 1, device=engine.device)
 
     def backward(self, batch: CudaBatch, inputs: Inputs, weight: float) -> torch.Tensor:
-        """Add the gradients of a mini-batch's mean loss times ``weight``; return that loss."""
+        """Add the gradients of a mini-batch's mean loss times ``weight`` to the model's gradients.
+
+        Returns the mean loss times ``weight``, on the device.
+        """
         loss = self._objective(self._model(batch, inputs), batch) * weight
         torch.autograd.backward(loss)
         return loss.detach()
 
     def take_gradients(self) -> list[torch.Tensor]:
-        """Return the gradients of the shared parameters, and reset them."""
+        """Return the gradients of the shared parameters, zeros if missing, and reset them.
+
+        Shared parameters are on all devices; in P3 some belong to one device alone.
+        """
         return _pop_gradients(self._parameters)
 
     @property
@@ -86,11 +95,13 @@ class DeviceModel:
     ) -> None:
         """All-reduce and accumulate a mini-batch's gradients; update the weights if ``updates``.
 
-        With a fused optimizer nothing changes once a device has halted.
+        If a device has halted (``StepRecords.halted``), accumulated gradients stay as they are, and
+        a fused optimizer updates nothing.
 
         Args:
-            pending: earlier mini-batches of the same update, weighted by their seeds.
+            pending: counts of earlier mini-batches of the same update, weighted by their seeds.
             num_seeds: seeds of this mini-batch over all devices, its weight.
+            updates: whether this mini-batch is the last one before the update.
             rate: learning rate of an optimizer that is not fused. A fused one reads the step's
                 record.
         """
@@ -106,7 +117,10 @@ class DeviceModel:
     def _summed(
         self, gradients: list[torch.Tensor], add_up: Callable[[torch.Tensor], None]
     ) -> list[torch.Tensor]:
-        """All-reduce gradients and halt flag (one halted device halts all); return gradients."""
+        """All-reduce ``gradients`` and the halt flag by ``add_up``; return the summed gradients.
+
+        Sets the halt flag if it is set on any device, so that one halted device halts all.
+        """
         halted, bucket = self._records.halted, self._bucket
         parts = [gradient.flatten() for gradient in gradients]
         torch.cat([*parts, halted.reshape(1)], out=bucket)
@@ -119,7 +133,10 @@ class DeviceModel:
     def _accumulate(
         self, gradients: list[torch.Tensor], pending: DeviceGradientAccumulator, num_seeds: int
     ) -> list[torch.Tensor]:
-        """Add gradients, unless halted, to the accumulated ones; return their mean by seeds."""
+        """Add ``gradients`` times ``num_seeds`` to the accumulated sum; return the mean over seeds.
+
+        A halted step adds nothing. The first mini-batch of an update replaces the sum.
+        """
         if not self._accumulated:
             self._accumulated = [torch.zeros_like(gradient) for gradient in gradients]
         total = pending.num_seeds + num_seeds
@@ -131,7 +148,10 @@ class DeviceModel:
         return [gradient / total for gradient in self._accumulated]
 
     def _update(self, gradients: list[torch.Tensor], rate: float) -> None:
-        """Clip ``gradients`` if the run clips, and update the weights by them."""
+        """Set ``gradients``, clipped if the run clips, and let the optimizer update the weights.
+
+        The gradients are reset afterwards.
+        """
         step_inputs, optimizer = self._owned()
         parameters = self._parameters + self._unshared
         for parameter, grad in zip(parameters, gradients, strict=True):
@@ -144,7 +164,10 @@ class DeviceModel:
         optimizer.zero_grad()
 
     def _clip(self, parameters: list[torch.nn.Parameter], max_norm: float) -> None:
-        """Clip gradients to a global L2 norm, which counts unshared parameters of all devices."""
+        """Scale gradients of ``parameters`` in place to a global L2 norm of at most ``max_norm``.
+
+        The norm includes the unshared parameters of all devices (P3).
+        """
         if not self._unshared:
             torch.nn.utils.clip_grad_norm_(parameters, max_norm)
             return
@@ -195,7 +218,7 @@ class DeviceModel:
 
 
 def _pop_gradients(parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
-    """Return the gradients of ``parameters``, and reset them."""
+    """Return the gradients of ``parameters``, zeros for a missing one, and reset them."""
     gradients = []
     for parameter in parameters:
         grad = parameter.grad

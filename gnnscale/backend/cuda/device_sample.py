@@ -62,7 +62,7 @@ class DeviceSample:
         return self.sizes_in(self.state.tolist())
 
     def sizes_in(self, words: list[int]) -> SampleSizes:
-        """Return the sizes from a host copy of ``state``; errors are those of ``sizes``."""
+        """Return the sizes in a host copy ``words`` of ``state``; errors are those of ``sizes``."""
         if words[State.ERROR] != -1:
             self._refuse(words)
         num_hops, first = len(self.hops), self._first_edges
@@ -73,12 +73,12 @@ class DeviceSample:
 
     @property
     def list_reads(self) -> torch.Tensor | None:
-        """``read_counts``, numbers of list reads by location. None: no lists are cached."""
+        """Numbers of adjacency lists read, as ``read_counts``. None: the device caches no lists."""
         return None if self.graph.cached is None else self.read_counts
 
     @cached_property
     def _first_edges(self) -> int:
-        """Index of ``num_edges`` in ``state``."""
+        """Index in ``state`` of the first word of ``num_edges``."""
         return int(self.num_edges.storage_offset() - self.state.storage_offset())
 
     def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
@@ -113,7 +113,10 @@ class DeviceSample:
         )
 
     def _refuse(self, words: list[int]) -> None:
-        """Raise the error that the native sampler raises for the same input."""
+        """Raise the error recorded in a host copy ``words`` of ``state``.
+
+        It equals the native sampler's error for the same input.
+        """
         error = words[State.ERROR]
         index = error & ((1 << _INDEX_BITS) - 1)
         hop, kind = divmod(error >> _INDEX_BITS, 8)
@@ -177,7 +180,7 @@ def _optional(array: torch.Tensor | None, size: int) -> Array | None:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSeeds:
-    """Seeds of a device's step, and the vertices that they expand, on the host."""
+    """Seeds of a device's step, and the vertices to sample from for them, in host memory."""
 
     vertices: Array  #: ``[n]`` vertices whose neighborhoods are sampled
     slice_seeds: Array  #: ``[m]`` seeds of the slice: vertices, or numbers of edges
@@ -193,7 +196,10 @@ class DeviceSeeds:
         return None if self.edges is None else links_on(self.edges.links, device)
 
     def without_on(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return sources and destinations of edges that samples exclude. None: vertex seeds."""
+        """Return sources and destinations of edges that samples leave out, on ``device``.
+
+        None: seeds are vertices, and no edge is left out.
+        """
         if self.edges is None:
             return None
         sources, destinations = (
@@ -204,7 +210,7 @@ class DeviceSeeds:
 
 
 def links_on(links: Links, device: torch.device) -> Links:
-    """Return predicted edges as tensors of ``device``."""
+    """Return predicted edges, by positions of their ends among the seeds, on ``device``."""
     sources, destinations = (
         torch.from_numpy(ends).to(device, non_blocking=True)
         for ends in (links.sources, links.destinations)
@@ -213,7 +219,11 @@ def links_on(links: Links, device: torch.device) -> Links:
 
 
 def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
-    """Return ``seeds`` with the vertices that are expanded; ValueError: a seed is no vertex."""
+    """Return ``seeds`` of ``step`` with the vertices to sample from.
+
+    These are the seeds, or for predicted edges their ends and drawn negatives. ValueError: a seed
+    is no vertex.
+    """
     if isinstance(host.sampler, LinkSampler):
         edges = host.sampler.draw(seeds, step)
         return DeviceSeeds(vertices=edges.vertices, slice_seeds=np.array(seeds), edges=edges)
@@ -226,7 +236,10 @@ def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
 
 
 def max_seeds(host: BackendInputs) -> int:
-    """Return the maximum number of vertices from which a slice is sampled."""
+    """Return the maximum number of vertices from which the device samples in a step.
+
+    These are its seeds, or for predicted edges their ends and negatives.
+    """
     sampling = host.sampling
     if isinstance(sampling, LinkSampling):
         return host.batch_size * (2 + sampling.num_negatives)

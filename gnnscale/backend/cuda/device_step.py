@@ -26,7 +26,7 @@ from gnnscale.sampling import MiniBatch
 
 
 class StepSlot:
-    """Device memory of every second step, and the stages that use it.
+    """One of two sets of device buffers that steps use in turn, with the stages of a step.
 
     Sample and rows of a slot have fixed addresses. A replayed CUDA graph therefore differs from its
     recording only in the values that kernels read from the step's record.
@@ -40,7 +40,11 @@ class StepSlot:
         kernels: StepKernels,
         replaced: CacheUpdates | None,
     ) -> None:
-        """Wrap slot ``number`` of ``reader``; without updates (None) the cache is static."""
+        """Use buffer set ``number`` of ``reader``, and ``learner``, the model that all slots train.
+
+        ``kernels`` copy the slot's step records. ``replaced`` are updates of a dynamic cache. None:
+        the cache is static.
+        """
         self._number = number
         self.reader = reader  #: graph pipeline of all slots
         self._learner = learner
@@ -55,7 +59,11 @@ class StepSlot:
         self._warmed_up: set[Hashable] = set()
 
     def read_counts(self, counts: list[int]) -> ReadCounts:
-        """Split reported read counts into reads of adjacency lists and of rows, by location."""
+        """Split the read counts of a step's report into reads of adjacency lists and of rows.
+
+        Both have an entry per location; reads of rows of the previous batch (Match) count as reads
+        from the device.
+        """
         lists, rows = self.current_sample.list_reads, self.reader.row_reads(self._number)
         num_lists = 0 if lists is None else len(lists)
         num_rows = 0 if rows is None else len(rows)
@@ -66,7 +74,10 @@ class StepSlot:
         return ReadCounts(lists=tuple(counts[:num_lists]), rows=tuple(row_counts))
 
     def sample(self, seeds: DeviceSeeds) -> None:
-        """Queue the copy of the step's record and the sampling, on the current stream."""
+        """Queue the kernels that take the step's record, sample, and empty an invalid sample.
+
+        They go to the current stream.
+        """
         count = len(seeds.vertices)
         self._kernels.take(count)
         self._sample = self.reader.sample(
@@ -75,7 +86,11 @@ class StepSlot:
         self._kernels.sampled(self._sample.state)
 
     def load(self, seeds: DeviceSeeds, step: int, sizes: SampleSizes) -> None:
-        """Queue reads of the first layer's input, and a dynamic cache's update, on the stream."""
+        """Queue reads of the first layer's input, then the update of a dynamic cache, if any.
+
+        Both go to the current stream. ``sizes`` are the sample's sizes, or upper bounds, ``step``
+        the batch's step of the run.
+        """
         batch = self.reader.batch(self.current_sample, seeds, sizes, step=step)
         self._read = (batch, self.reader.load(batch, slot=self._number))
         if self._replaced is not None:
@@ -85,9 +100,11 @@ class StepSlot:
         self._kernels.read()
 
     def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
-        """Queue exchange of columns, propagation, any weight update and report, on the stream.
+        """Queue a step's training and the writing of its report on the current stream.
 
-        ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
+        Training exchanges columns (P3), propagates, accumulates gradients, and if ``part.updates``
+        updates the weights with learning rate ``rate``. ``recorded``: to train the batch stored by
+        ``keep`` instead of the last batch read.
         """
         inputs_read = self._recorded[seeds.count] if recorded else self._read
         assert inputs_read is not None
@@ -101,14 +118,18 @@ class StepSlot:
         self._kernels.report(sample.state, loss.float().reshape(1), sample.list_reads, rows)
 
     def keep(self, seeds: DeviceSeeds) -> None:
-        """Store the last batch read, for recorded training of as many seeds as ``seeds``."""
+        """Store the last batch read as the batch that ``train`` uses when recorded.
+
+        There is one for each number of ``seeds``.
+        """
         assert self._read is not None
         self._recorded[seeds.count] = self._read
 
     def do(self, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
-        """Queue ``work``, which for equal ``key`` differs only in the step's record.
+        """Queue ``work`` on ``stream``: run it at first, then record it, and later replay it.
 
-        The first call warms up libraries, the second records, later calls replay the recording.
+        Works of equal ``key`` differ only in the step's record. The first call warms up libraries,
+        the second records and runs, later calls replay the recording.
         """
         captured = self._captured.get(key)
         if captured is not None:
@@ -120,7 +141,7 @@ class StepSlot:
             stream.run(work)
 
     def forget(self) -> None:
-        """Drop all recordings, after a change of their memory."""
+        """Drop all recordings and recorded batches, after a change of the memory that they use."""
         self._captured.clear()
         self._warmed_up.clear()
         self._recorded.clear()
@@ -134,7 +155,7 @@ class StepSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
-    """Position of a mini-batch among the mini-batches of one update."""
+    """Share of a mini-batch in a weight update, which may take the gradients of several."""
 
     num_seeds: int  #: seeds of the mini-batch over all devices
     pending: DeviceGradientAccumulator  #: earlier mini-batches of the same update
@@ -163,11 +184,11 @@ class DeviceStepHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether ``read`` returns without waiting."""
+        """Whether the step is done; ``read`` then waits only if the step has to be repeated."""
         return self.done is not None and self.done.is_done
 
     def read(self) -> BatchOutcome:
-        """Wait for the step, and return its outcome."""
+        """Wait for the step, and return its outcome; steps are read in the order of their start."""
         if self._outcome is None:
             self._outcome = self.outcomes.outcome(self)
         return self._outcome
@@ -227,7 +248,7 @@ class HostDrivenSteps:
         return batches[0]
 
     def load(self, batch: CudaBatch) -> tuple[Inputs, ReadCounts]:
-        """Read the first layer's input, wait, and return it with the reads by location."""
+        """Read the first layer's input, wait, and return it with numbers of reads by location."""
         results: list[Inputs] = []
 
         def read() -> None:
@@ -250,7 +271,7 @@ class HostDrivenSteps:
         self._propagated = (first, training.mark(), loss)
 
     def finish(self, batch: CudaBatch) -> tuple[float, dict[str, float], tuple[int, ...]]:
-        """Wait for the last propagation; return its loss, seconds, and row reads by location."""
+        """Wait for the last propagation; return its loss, seconds, and rows read by location."""
         assert self._propagated is not None
         first, last, loss = self._propagated
         self._propagated = None
@@ -260,5 +281,5 @@ class HostDrivenSteps:
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return the device's counts, whose stream has been awaited, as integers; () for None."""
+    """Return device counts as integers, or () for None; the caller has waited for their stream."""
     return () if counts is None else tuple(counts.tolist())

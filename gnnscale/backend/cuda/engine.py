@@ -60,7 +60,7 @@ class IpcMemory:
         return cls(int(pointer), num_bytes, device, address="")
 
     def close(self) -> None:
-        """Free own memory, or unmap that of another process."""
+        """Free the memory if it was allocated here, or unmap the memory of another process."""
         runtime = _runtime()
         free = runtime.cudaFree if self.address else runtime.cudaIpcCloseMemHandle
         (error,) = free(self._pointer)
@@ -68,7 +68,7 @@ class IpcMemory:
 
 
 class _Span:
-    """Range of GPU memory that torch wraps as a tensor without a copy."""
+    """Range of GPU memory, in the form from which torch makes a tensor without a copy."""
 
     def __init__(self, pointer: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -137,10 +137,13 @@ class Engine(Protocol):
         """Return a new stream."""
 
     def pinned(self, size: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``[size]`` zeros in page-locked host memory, which is copied asynchronously."""
+        """Return ``[size]`` zeros in page-locked host memory, so that copies are asynchronous."""
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` as host memory that kernels read; bfloat16 is stored as uint16."""
+        """Return ``array``, or a copy, as a tensor of ``dtype`` in host memory that kernels read.
+
+        A bfloat16 ``array`` is given as uint16.
+        """
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return uninitialized host memory that kernels and the host read and write."""
@@ -152,10 +155,13 @@ class Engine(Protocol):
         """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading."""
 
     def collective(self, work: Callable[[], None], keep_alive: object) -> None:
-        """Run a collective on the current stream; a recording of it keeps ``keep_alive`` alive."""
+        """Run ``work``, a collective operation, on the current stream.
+
+        A recording of the stream keeps ``keep_alive``, the tensors of ``work``, alive.
+        """
 
     def synchronize(self) -> None:
-        """Wait for all work outside of streams, which do not wait for it themselves."""
+        """Wait for device work outside of the engine's streams, which do not wait for it."""
 
     def free_bytes(self) -> int:
         """Return the device memory in bytes that can still be allocated."""
@@ -200,15 +206,21 @@ class CudaEngine:
         return torch.zeros(size, dtype=dtype, pin_memory=True)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` in a segment that the GPU reads: its own, or a copy in a new one."""
+        """Return ``array``, or a copy, in shared memory that the GPU reads until ``close``.
+
+        It is copied unless it is in shared memory already.
+        """
         return self._register(SharedSegment.of(array, _name(dtype)))
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return uninitialized host memory that the GPU reads and writes, until ``close``."""
+        """Return host memory of zeros that the host and the GPU read and write, until ``close``."""
         return self._register(SharedSegment.empty(shape, _name(dtype)))
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Allocate memory outside torch's allocator, whose budget shrinks by ``num_bytes``."""
+        """Allocate memory outside torch's allocator, whose budget shrinks by ``num_bytes``.
+
+        DeviceMemoryError: it exceeds the free bytes of the budget.
+        """
         if num_bytes > self.free_bytes():
             raise DeviceMemoryError(
                 f"{self.device}: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
@@ -227,7 +239,10 @@ class CudaEngine:
         return self._pieces[-1].bytes
 
     def collective(self, work: Callable[[], None], keep_alive: object) -> None:
-        """Queue NCCL operations, which a CUDA graph can record."""
+        """Run ``work``, which queues NCCL operations; a CUDA graph can record them.
+
+        ``keep_alive`` is unused.
+        """
         work()
 
     def synchronize(self) -> None:
@@ -243,7 +258,10 @@ class CudaEngine:
         return torch.cuda.max_memory_allocated(self.device)
 
     def close(self) -> None:
-        """Unregister all segments, and close own and peers' device memory; failures are ignored."""
+        """Unregister shared memory, free the device's caches, and unmap those of peers.
+
+        Failures are ignored.
+        """
         for segment in self._segments:
             with suppress(RuntimeError):
                 segment.unregister()

@@ -50,7 +50,10 @@ class GraphPipeline:
         num_slots: int,
         bounded: bool,
     ) -> None:
-        """Allocate buffers of ``num_slots`` samples; ``bounded``: of the capacity ``envelope``."""
+        """Allocate the buffers of ``num_slots`` samples and their input rows.
+
+        ``bounded``: samples have the capacity observed by ``envelope``, not the maximum.
+        """
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
         self._uses_degrees = host.model.uses_degrees or isinstance(self._sampling, LayerSampling)
@@ -106,7 +109,10 @@ class GraphPipeline:
     def _open_exchange(
         self, host: BackendInputs, engine: Engine, columns: ColumnExchange
     ) -> CudaColumnExchange:
-        """Return the exchange of blocks in P3; DeviceMemoryError: rows are not in device memory."""
+        """Return P3's exchange of first-layer blocks; a collective call.
+
+        DeviceMemoryError: this device's columns of the features are not in device memory.
+        """
         rule = _rule_on_load(host.model)
         assert rule is not None, "checked with the options"
         if not self.placed.rows_on_device:
@@ -125,7 +131,10 @@ class GraphPipeline:
         )
 
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """Return ``inputs``, in P3 with the aggregated columns of every device's mini-batch."""
+        """Return ``inputs``, in P3 with aggregated columns of every device's mini-batch.
+
+        This device aggregates its columns for all devices; a collective call.
+        """
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
 
     def sample(
@@ -136,10 +145,10 @@ class GraphPipeline:
         *,
         slot: int = 0,
     ) -> DeviceSample:
-        """Queue sampling of ``[n]`` int64 ``seeds`` on the current stream; return the sample.
+        """Queue sampling from ``seeds`` on the current stream; return the sample.
 
-        ``step`` is ``[1]`` int64 on the device if only the device knows it. ``host_seeds`` have the
-        edges to exclude.
+        ``seeds`` are ``[n]`` int64 on the device. ``step`` is ``[1]`` int64 on the device if only
+        the device knows it. ``host_seeds`` name the edges to leave out.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
@@ -156,14 +165,18 @@ class GraphPipeline:
     def batch(
         self, sample: DeviceSample, seeds: DeviceSeeds, sizes: SampleSizes, *, step: int
     ) -> CudaBatch:
-        """Return a sample as a mini-batch; ``sizes`` are its own, or of ``largest_sizes``."""
+        """Return a sample as a mini-batch; ``sizes`` are the sample's, or of ``largest_sizes``."""
         sums = self.placed.sums_of(self._kernels, sample.vertices, sample.num_vertices[-1:])
         batch = batch_of(sample, seeds.vertices, sizes, self._kernels, step=step, weight_sums=sums)
         links = seeds.links_on(sample.state.device)
         return replace(batch, links=links, slice_seeds=seeds.slice_seeds)
 
     def row_reads(self, slot: int = 0) -> torch.Tensor | None:
-        """Return ``[num_members + 1]`` numbers of rows read by location. None: no cache."""
+        """Return numbers of rows read from each member of the clique, then from the host.
+
+        They are int64 on the device. With a dynamic cache, its tables take the place of members.
+        None: rows are not cached, or are aggregated while they are read.
+        """
         placed = self.placed
         if self._gather is None or (placed.cached is None and placed.following is None):
             return None
@@ -177,7 +190,7 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Update a dynamic cache with the rows in ``slot``; see ``DynamicCache.replace``."""
+        """Copy rows read into ``slot`` to a dynamic cache; see ``DynamicCache.replace``."""
         following = self.placed.following
         assert following is not None
         assert self._gather is not None
@@ -185,7 +198,10 @@ class GraphPipeline:
         following.replace(self._kernels, replaced, record_index, sample, previous, out, slot)
 
     def load(self, batch: CudaBatch, *, slot: int = 0) -> Inputs:
-        """Queue the reads of the first layer's input, rows into ``slot``, and return the input."""
+        """Queue the reads of the first layer's input, and return it as tensors of the device.
+
+        Rows are in the buffer of ``slot``, unless the first layer aggregates while reading.
+        """
         graph, vertices, degrees = self.placed, batch.vertices, None
         if self._uses_degrees:
             degrees = graph.degrees_of(self._kernels, vertices, batch.num_sources)

@@ -99,7 +99,10 @@ class HostEvent:
         self._time = 0.0
 
     def reach(self, error: BaseException | None) -> None:
-        """Complete the mark, with the error of the work before it if that failed."""
+        """Complete the mark now, and wake threads that wait for it.
+
+        ``error`` is the error of the work before the mark. None: it has succeeded.
+        """
         self._error, self._time = error, time.perf_counter()
         self._done.set()
 
@@ -148,7 +151,7 @@ class HostStream:
         self._thread.start()
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
-        """Queue ``work``, which may read values on the host only if ``waits``."""
+        """Queue ``work``; unless ``waits``, it fails if it reads computed values on the host."""
 
         def guarded() -> None:
             with no_host_reads():
@@ -157,7 +160,7 @@ class HostStream:
         self._put(work if waits else guarded)
 
     def capture(self, work: Callable[[], object]) -> HostCaptured:
-        """Queue and record ``work``, which must not wait."""
+        """Queue and record ``work``, which fails if it reads computed values on the host."""
         recording = Recording()
 
         def recorded() -> None:
@@ -238,7 +241,7 @@ class HostEngine:
         return torch.empty(shape, dtype=dtype)
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return memory of a shared file; DeviceMemoryError: it exceeds the budget."""
+        """Return memory of a shared file, zeros; DeviceMemoryError: it exceeds the budget."""
         if num_bytes > self.memory_bytes:
             raise DeviceMemoryError(
                 f"cuda on the host: a cache of {num_bytes / 1e6:,.1f} MB does not fit into "
@@ -257,7 +260,10 @@ class HostEngine:
             ) from None
 
     def collective(self, work: Callable[[], None], keep_alive: object) -> None:
-        """Run ``work`` outside the modes that check operations, and add it to any recording."""
+        """Run ``work`` outside of torch's current modes, which check and record operations.
+
+        A recording of this thread gets ``work`` as one call, and keeps ``keep_alive`` alive.
+        """
         with _disable_current_modes():
             work()
         note_launch(work, (keep_alive,))

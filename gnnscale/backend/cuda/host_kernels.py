@@ -43,11 +43,11 @@ _RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 class CaptureError(RuntimeError):
-    """Operation of a step that a CUDA graph cannot repeat."""
+    """Failure to record a step with an operation that a CUDA graph cannot repeat."""
 
 
 def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> None:
-    """Add a launch, with the objects that it needs alive, to this thread's recording, if any."""
+    """Add ``launch`` to this thread's recording, if any, which keeps ``arguments`` alive."""
     recording = _RECORDING.get()
     if recording is not None:
         recording.add(launch, arguments)
@@ -73,7 +73,7 @@ class Recording(TorchDispatchMode):
             _RECORDING.reset(token)
 
     def add(self, call: Callable[[], None], keep_alive: object) -> None:
-        """Append a call, and the objects that it needs alive."""
+        """Append ``call``, and keep the objects that it needs, ``keep_alive``, alive."""
         self._calls.append(call)
         self._keep_alive.append(keep_alive)
 
@@ -104,7 +104,10 @@ class Recording(TorchDispatchMode):
 
 
 def _copy(again: Any, out: Any, outputs: list[torch.Tensor]) -> None:
-    """Copy the outputs of a repeated operation to the memory of its first outputs."""
+    """Copy results ``again`` of a repeated operation to its first results ``out``.
+
+    Only tensors in ``outputs`` are written.
+    """
     new_outputs = {id(tensor) for tensor in outputs}
     for old, new in zip(_tensors(out), _tensors(again), strict=True):
         if id(old) in new_outputs:
@@ -156,7 +159,10 @@ class HostKernels:
         block: int = kernels.BLOCK,
         stream: Any | None = None,
     ) -> None:
-        """Run a kernel, and wait for it; see ``Kernels.launch``."""
+        """Run a kernel, wait for it, and add it to this thread's recording, if any.
+
+        See ``Kernels.launch``.
+        """
         cells = [_cell(argument) for argument in arguments]
         num_blocks = grid or kernels.BLOCKS * self.num_multiprocessors
         self._run(name, cells, num_blocks, block)
@@ -181,7 +187,7 @@ class HostKernels:
 
 
 def _cell(argument: kernels.Argument) -> np.ndarray[Any, Any]:
-    """Return memory with the bytes of an argument."""
+    """Return memory with an argument as its kernel gets it: a tensor's address, or a number."""
     if isinstance(argument, torch.Tensor):
         assert argument.device.type == "cpu", "a tensor of the host"
         return np.array([argument.data_ptr()], np.uint64)
@@ -215,7 +221,7 @@ def library() -> Path:
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Let one process compile while others wait."""
+    """Hold the lock of ``folder`` during ``with``, so that one process compiles at a time."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # without file locks every process compiles

@@ -31,14 +31,14 @@ _MAX_FRACTION = 0.4
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """Rows of a layer, and the number of each vertex's row."""
+    """Feature rows, or output rows of a layer, and the index of each vertex's row."""
 
     rows: torch.Tensor  #: ``[n, width]`` that kernels read
     on_device: bool  #: whether the rows are in device memory
     row_of: torch.Tensor | None  #: ``[num_vertices]`` int64 row of each vertex. None: its id
 
     def ids(self, vertices: torch.Tensor) -> torch.Tensor:
-        """Return the number of each vertex's row, ``[n]``."""
+        """Return the index of each vertex's row, ``[n]``."""
         return vertices if self.row_of is None else self.row_of[vertices.long()]
 
 
@@ -68,7 +68,10 @@ class CudaInference:
 
     @torch.no_grad()
     def rows(self, model: TrainableModel, needed: Sequence[Vertices]) -> Iterator[torch.Tensor]:
-        """Yield the last layer's rows of ``needed[-1]`` in order, in chunks, in host memory."""
+        """Yield the last layer's output rows of ``needed[-1]`` in order, in chunks, in host memory.
+
+        ``needed`` has the vertices whose rows each layer computes, the first layer first.
+        """
         model = copy.deepcopy(model).to(self._engine.device).eval()
         placed = self._placed
         tables = [_Table(rows=placed.rows, on_device=placed.rows_on_device, row_of=None)]
@@ -80,7 +83,11 @@ class CudaInference:
     def _hidden(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> _Table:
-        """Compute rows of ``vertices`` in layer ``index``, in host memory if they do not fit."""
+        """Compute and return output rows of ``vertices`` in hidden layer ``index``.
+
+        ``tables`` are the features, then earlier layers' rows. The result is in host memory if it
+        does not fit on the device; the next call for this layer and shape overwrites it there.
+        """
         shape = (len(vertices), model.widths[index + 1])
         on_device = 4 * shape[0] * shape[1] <= _MAX_FRACTION * self._engine.free_bytes()
         if on_device:
@@ -106,7 +113,10 @@ class CudaInference:
     def _compute(
         self, model: TrainableModel, index: int, tables: Sequence[_Table], vertices: Vertices
     ) -> Iterator[tuple[Array, torch.Tensor]]:
-        """Yield chunks of ``vertices`` with rows of layer ``index``, computed from ``tables``."""
+        """Yield chunks of ``vertices`` with their output rows of layer ``index``, on the device.
+
+        ``tables`` are the features, then earlier layers' rows; the layer reads the last one.
+        """
         layer, source = model.layer(index), tables[-1]
         encoder = model.encoder or nn.Identity()
         fused = source.on_device and isinstance(layer, LinearAggregationLayer)
@@ -141,7 +151,7 @@ class CudaInference:
             yield chunk, model.infer(index, x, block, None, skip_rows).float()
 
     def _batch(self, chunk: Array) -> CudaBatch:
-        """Return the mini-batch of a chunk of vertices with all their neighbors, one hop."""
+        """Return vertices ``chunk`` and all their neighbors, one hop, as a device mini-batch."""
         seeds = torch.from_numpy(np.asarray(chunk, np.int64)).to(self._engine.device)
         sample, kernels = self._sampler.sample(seeds, 0), self._engine.kernels
         sums = self._placed.sums_of(kernels, sample.vertices, sample.num_vertices[-1:])

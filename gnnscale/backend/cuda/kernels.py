@@ -47,7 +47,8 @@ class Kernels(Protocol):
 
         Args:
             arguments: in the order of its parameters. Tensors must live until the kernel is done.
-            grid: number of blocks. None: as many as all multiprocessors hold.
+            grid: number of thread blocks. None: as many as all multiprocessors hold.
+            block: threads of a thread block.
             stream: stream of the launch. None: the current stream.
         """
 
@@ -105,7 +106,10 @@ def row_bytes(x: torch.Tensor) -> int:
 
 
 def columns_at_once(*matrices: torch.Tensor | None) -> int:
-    """Return 4 if all rows of all matrices are aligned to four columns, 1 otherwise."""
+    """Return the columns that a thread can process at a time: 4 if all rows are aligned, or 1.
+
+    Aligned rows have addresses, strides and widths of a multiple of 4 columns. None is ignored.
+    """
     for matrix in matrices:
         if matrix is None:
             continue
@@ -168,7 +172,10 @@ class CompiledKernels:
         self._core.launch(queue, config, kernel, *cells)
 
     def _find(self, name: str) -> Any:
-        """Return a kernel of any module; DeviceError: none has it, or a module cannot be loaded."""
+        """Find a kernel by name in any module, and keep it for later launches.
+
+        DeviceError: no module has it, or the driver cannot load a module.
+        """
         refused = ""
         for module in self._modules:
             try:
@@ -223,7 +230,10 @@ def cubin(file: Path, architecture: str) -> bytes:
 
 
 def compile_file(file: Path, architecture: str) -> CompiledFile:
-    """Return machine code and log of a kernel file; a GPU is not needed. ConfigError: refused."""
+    """Compile a kernel file by NVRTC, without a GPU; return its machine code and log.
+
+    ConfigError: NVRTC refuses the code or the architecture.
+    """
     core = load_core()
     root = sources()
     folders = (root / "include", root / "include" / "nvrtc", native_headers(root))
@@ -247,7 +257,10 @@ def compile_file(file: Path, architecture: str) -> CompiledFile:
 
 
 def _refused(file: Path, architecture: str, printed: str) -> str:
-    """Return a one-line message about code that NVRTC refuses."""
+    """Return a one-line message about code that NVRTC refuses.
+
+    ``printed`` is NVRTC's output.
+    """
     if "gpu-architecture" in printed:
         return (
             f"device_plan: this NVRTC does not know {architecture}, the GPU's architecture; that "

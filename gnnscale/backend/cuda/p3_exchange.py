@@ -34,7 +34,7 @@ _EDGE_ARRAYS = ("importance", "edge_weights")
 
 @dataclass(frozen=True, kw_only=True)
 class _PackedArray:
-    """Place of a block's array in a buffer: first byte, type and number of elements."""
+    """Position of a block's array in a buffer: its first byte, type and number of elements."""
 
     first: int
     dtype: torch.dtype
@@ -46,9 +46,10 @@ class _PackedArray:
 
 
 class CudaColumnExchange:
-    """Exchange of input blocks with all devices, whose sources' columns this device aggregates.
+    """Exchange of first-layer blocks between P3's devices; each aggregates its columns over all.
 
-    ``placed.rows`` are this device's columns; ``capacity`` is that of all devices' samples.
+    ``placed.rows`` are this device's columns of the features; ``capacity`` is the capacity of all
+    devices' samples.
     """
 
     def __init__(
@@ -77,13 +78,19 @@ class CudaColumnExchange:
         self._block_buffer = torch.zeros(num_bytes, dtype=torch.uint8, device=engine.device)
 
     def traded_bytes(self, width: int) -> tuple[int, int]:
-        """Return the bytes of rows and blocks that a step receives for products of ``width``."""
+        """Return the bytes of rows and of blocks that this device receives in a step.
+
+        Rows are partial products and gradients with ``width`` columns.
+        """
         peers, rows = self._trade.size - 1, self._capacity.num_vertices[-2]
         # Partial products of this device's rows and gradients of every peer's sums, float32.
         return 2 * peers * rows * width * 4, peers * self._block_buffer.nbytes
 
     def trade(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """All-gather input blocks; return ``inputs`` with own columns aggregated for each block."""
+        """All-gather the first-layer blocks, and aggregate this device's columns over each of them.
+
+        Returns ``inputs`` with the aggregated columns of each block as ``parts``, by rank.
+        """
         self._pack(batch.input_block)
         blocks, block = self._blocks, self._block_buffer
         self._engine.collective(lambda: self._trade.all_gather_into(blocks, block), (blocks, block))
@@ -101,7 +108,7 @@ class CudaColumnExchange:
 
     @cached_property
     def _arrays(self) -> dict[str, _PackedArray]:
-        """Place of each array of a block in its packed buffer, by name."""
+        """Position of each array in the buffer of a packed block, by name."""
         topology, capacity = self._placed.topology, self._capacity
         num_edges = capacity.num_edges[-1]
         sizes: dict[str, tuple[torch.dtype, int]] = {
@@ -126,7 +133,10 @@ class CudaColumnExchange:
                 part.view(self._block_buffer)[: len(array)].copy_(array)
 
     def _block(self, block: CudaBlock, peer: int) -> CudaBlock:
-        """Return a peer's block, with the same optional arrays as this device's ``block``."""
+        """Return the block received from device ``peer``.
+
+        It has the optional arrays that ``block``, this device's, has.
+        """
         arrays: dict[str, Any] = {
             name: part.view(self._blocks[peer])
             for name, part in self._arrays.items()
@@ -153,7 +163,7 @@ class CudaColumnExchange:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Exchange of partial products and their gradients; see ``PartialTrade`` of the host."""
+    """Exchange between P3's devices of partial products and gradients; see ``PartialTrade``."""
 
     _engine: Engine
     _trade: ColumnExchange
@@ -161,7 +171,11 @@ class PartialSums:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Multiply each device's part, exchange products, and return this mini-batch's sum."""
+        """Apply ``multiply`` to each device's part, and exchange the products.
+
+        Returns the sum of all devices' products for this device's mini-batch. ``parts`` are the
+        aggregated columns of each device's mini-batch.
+        """
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
         self._engine.collective(
@@ -174,7 +188,10 @@ class PartialSums:
         return total
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients ``mine`` ``[num_dst, f^1]`` of all devices; ``rows`` is unused."""
+        """Return the tensors that all devices pass as ``mine``, by rank; ``rows`` is unused.
+
+        ``mine`` are gradients ``[num_dst, f^1]`` of this device's sum of products.
+        """
         gradients = mine.new_empty(self._trade.size, *mine.shape)
         self._engine.collective(
             lambda: self._trade.all_gather_into(gradients, mine), (gradients, mine)
@@ -187,7 +204,7 @@ class PartialSums:
 
 
 def shared_capacity(capacity: BatchCapacity, trade: ColumnExchange) -> BatchCapacity:
-    """Return the elementwise maximum of ``capacity`` over all devices; a collective call."""
+    """Return the elementwise maximum of all devices' ``capacity``; a collective call."""
     count = len(capacity.num_vertices)
     largest = trade.largest((*capacity.num_vertices, *capacity.num_edges))
     return BatchCapacity(num_vertices=tuple(largest[:count]), num_edges=tuple(largest[count:]))

@@ -32,7 +32,10 @@ _ID_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ReadCounts:
-    """Number of reads by location: each member of the clique, then the host. Empty: no cache."""
+    """Numbers of adjacency lists and of rows read: from each clique member, then from the host.
+
+    Both are empty without a cache.
+    """
 
     lists: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
@@ -62,7 +65,7 @@ class ResidentGraph:
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
         """Return the traffic of reading ``num_rows`` rows, none if all are in device memory.
 
-        ``counts`` are reads by location, as in ``ReadCounts``; empty: all are from the host.
+        ``counts`` are rows read by location, as in ``ReadCounts``; empty: all are from the host.
         """
         if self.rows_on_device:
             return NO_ACCESS
@@ -70,10 +73,10 @@ class ResidentGraph:
         return self._access(num_rows, counts, self.row_bytes, self.row_bytes, requests_per_row)
 
     def list_access(self, num_reads: int, request_bytes: int, counts: Sequence[int] = ()) -> Access:
-        """Return the traffic of ``num_reads`` reads of neighbors and offsets.
+        """Return the traffic of ``num_reads`` reads of a neighbor or an offset of a list.
 
-        It is none if lists are in device memory. A read from the host takes ``request_bytes`` on
-        the link; ``counts`` as for ``row_access``.
+        It is none if all lists are in device memory. A read from the host takes ``request_bytes``
+        on the link. ``counts`` are reads by location; empty: all are from the host.
         """
         if self.lists_on_device:
             return NO_ACCESS
@@ -89,14 +92,21 @@ class ResidentGraph:
     def sums_of(
         self, kernels: Kernels, vertices: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor | None:
-        """Return ``weight_sums`` ``[n]``, 0 past the first ``count``. None: edges lack weights."""
+        """Return in-edge weight sums of ``vertices``, ``[n]``, 0 from index ``count`` on.
+
+        None: edges have no weights.
+        """
         sums = self.weight_sums
         return None if sums is None else aggregation.vertex_floats(kernels, sums, vertices, count)
 
     def traffic(
         self, size: BatchSize, counts: ReadCounts, request_bytes: int, sent_bytes: int | None
     ) -> Traffic:
-        """Return the traffic of a mini-batch; ``sent_bytes`` of None: the device has sampled."""
+        """Return the traffic of a mini-batch of ``size``, with reads by location ``counts``.
+
+        ``request_bytes`` are the bytes of a request on the link, ``sent_bytes`` those of a sample
+        copied from the host. None: the device has sampled.
+        """
         if sent_bytes is None and self.rows_on_device and self.lists_on_device:
             return NO_TRAFFIC
         traffic = Traffic(rows=self.row_access(int(size.vertices[0]), counts.rows))
@@ -115,7 +125,11 @@ class ResidentGraph:
         link_bytes: int,
         requests: float,
     ) -> Access:
-        """Return the traffic of reads of ``num_bytes``; a miss has ``link_bytes``, ``requests``."""
+        """Return the traffic of ``num_reads`` reads of ``num_bytes`` each.
+
+        A read from the host, a miss, takes ``link_bytes`` and ``requests`` on the link. ``counts``
+        are reads by location; empty: all are from the host.
+        """
         hits, peer_hits, misses = 0, 0, num_reads
         if counts and self.member is not None:
             hits, misses = counts[self.member], counts[-1]
@@ -149,10 +163,12 @@ def place_graph(
     kept_bytes: int,
     cache: ResidentCache | None = None,
 ) -> ResidentGraph:
-    """Return the graph as kernels read it, in device memory as far as ``device`` states and fits.
+    """Return the graph as kernels read it: arrays in device memory, or in host memory.
 
-    With a ``cache`` features are in host memory, except cached rows. Other data take ``kept_bytes``
-    of device memory. Raises DeviceMemoryError if arrays that must be in device memory do not fit.
+    ``device`` states where, or leaves it to the memory that is free. With a ``cache``, features are
+    in host memory, except cached rows, and ``auto`` leaves the topology there. ``kept_bytes`` of
+    device memory are for other data. Raises DeviceMemoryError if arrays that must be in device
+    memory do not fit.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
@@ -187,7 +203,10 @@ def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
 
 
 def _placed(graph: Graph, engine: Engine, *, topology: bool, features: bool) -> ResidentGraph:
-    """Return a graph with topology and features in device memory, or else in host memory."""
+    """Return the graph with its topology in device memory if ``topology``, else in host memory.
+
+    The same holds for its features. Kernels read both kinds of memory.
+    """
 
     def put(array: Array, on_device: bool, dtype: torch.dtype | None = None) -> torch.Tensor:
         kind = dtype or getattr(torch, array.dtype.name)

@@ -32,7 +32,7 @@ _FANOUTS = [25, 10]
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes and rounds of the measurements of a GPU."""
+    """Sizes of the measured work, and number of runs, by which a GPU's rates are measured."""
 
     table_bytes: int = 1 << 28  #: bytes of the feature table, more than any hardware cache
     ids: int = 1 << 16  #: rows of a gather
@@ -44,7 +44,7 @@ class Effort:
 
 
 def measure(engine: Engine, effort: Effort | None = None) -> CardRates:
-    """Return the rates of a card, measured by its own clock in a few seconds."""
+    """Return the rates of a GPU, measured by its clock in a few seconds."""
     how = effort or Effort()
     clock = _Clock(engine, how.rounds)
     with track(f"measuring {engine.device}"):
@@ -180,7 +180,7 @@ def _sampling(clock: _Clock, how: Effort) -> float:
 
 
 def _launches(clock: _Clock) -> float:
-    """Return the seconds of a replay of as many empty operations as a step has."""
+    """Return the seconds of replaying as many empty kernel launches as a training step has."""
     times = torch.zeros(6, dtype=torch.int64, device=clock.engine.device)
 
     def work() -> None:

@@ -21,23 +21,26 @@ _ABSENT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class CacheUpdates:
-    """Cache updates of steps, in records that the host writes and kernels read."""
+    """Records of a dynamic cache's updates, by step, which the host writes and kernels read."""
 
     records: torch.Tensor  #: ``[num_records, 1 + 2 * capacity]`` int32: count, positions, slots
     capacity: int  #: maximum rows that a step replaces
 
 
 class DynamicCache:
-    """Cache of rows, extended by the rows of the previous mini-batch (Match).
+    """Cache of rows in device memory that every step updates.
 
-    A vertex has a slot of the cache, or a slot past the cache for its row of the previous batch,
-    still in device memory. The host selects the rows of a mini-batch and the slots that they enter;
-    the device finds the vertices that they evict. A row that is missing, because batches differ
-    from the host's plan, is read from host memory.
+    The host determines which rows of a mini-batch enter which slots; the device finds the vertices
+    that they evict. With ``match``, uncached rows of the previous mini-batch, still in its output,
+    have slots past the cache's and are read there (FastGL's Match). A row without a slot, as
+    batches may differ from the host's plan, is read from host memory.
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
-        """Create an empty cache; ``match``: rows of the previous mini-batch are reused."""
+        """Wrap ``rows``, ``[n, width]`` of device memory, as an empty cache.
+
+        ``match``: whether rows of the previous mini-batch are reused.
+        """
         self.rows = rows
         self.match = match
         size, device = len(rows), rows.device
@@ -45,7 +48,10 @@ class DynamicCache:
         self._vertex_in = torch.full((size,), _ABSENT, dtype=torch.int64, device=device)
 
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
-        """Return the cache as gathers read it; with ``match`` also rows of the outputs ``outs``."""
+        """Return the cache as gathers read it.
+
+        With ``match`` it includes ``outs``, the output rows of all slots.
+        """
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
         return CachedRows(
@@ -69,8 +75,15 @@ class DynamicCache:
     ) -> None:
         """Copy rows of a gathered mini-batch into the cache, on the current stream.
 
-        ``record_index`` is the ``[1]`` int64 record of the step, ``out`` the rows of slot
-        ``number``. Rows of the ``previous`` step can no longer be reused. None: no such step.
+        Args:
+            replaced: records of the rows to copy, and of their slots, whose earlier rows are
+                evicted.
+            record_index: ``[1]`` int64 index of the step's record.
+            sample: sample of the mini-batch.
+            previous: sample of the previous step, whose rows can no longer be reused. None: no such
+                step.
+            out: gathered rows of the mini-batch.
+            number: index of ``out`` among the outputs of the gather.
         """
         wide, num_rows = np.int32(sample.vertices.dtype == torch.int64), len(self.rows)
         if self.match and previous is not None:
@@ -98,7 +111,7 @@ _ALL_VALID = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Gathering:
-    """Output rows of a launched gather, with its ids, error and counts of rows by location.
+    """Output of a launched gather: rows, index of a wrong id, and numbers of rows by location.
 
     The next gather of its slot overwrites ``out``, ``wrong`` and ``read_counts``.
     """
@@ -152,8 +165,9 @@ class RowGather:
             max_multiprocessors: multiprocessors to use. None: all.
             shifts: whether requests start at lines of 128 bytes.
             num_slots: number of outputs, each overwritten by its own next gather.
-            cache: rows of a static cache to read instead.
-            following: dynamic cache (with several slots, the previous output, too) to read instead.
+            cache: static cache; its rows are read instead of the table's.
+            following: dynamic cache; its rows, and with several slots the rows of the previous
+                output, are read instead of the table's.
         """
         check_choice("dtype", str(table.dtype), [str(allowed) for allowed in ROW_TYPES])
         out_dtype = table.dtype if dtype is None else dtype
@@ -197,10 +211,10 @@ class RowGather:
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
-        """Launch the gather of the rows of the first ``count`` of ``ids``, and return it.
+        """Launch the gather of the rows of the first ``count`` of ``ids``, and return its output.
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
-        (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, at most n counts.
+        (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, and counts as n if larger.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)
@@ -226,7 +240,10 @@ class RowGather:
         )
 
     def _slot(self, out: torch.Tensor, shifts: bool) -> _GatherSlot:
-        """Return the device memory of one gather, with the words of ``GatherTask``."""
+        """Allocate the device memory of gathers to ``out``, with the integers of ``GatherTask``.
+
+        ``shifts``: whether requests start at lines of 128 bytes.
+        """
         table, device, cache = self._table, self._kernels.device, self._cache
         wrong = torch.full((1,), _ALL_VALID, dtype=torch.int64, device=device)
         num_places = 1 if cache is None else len(cache.tables) + 1
@@ -244,7 +261,7 @@ class RowGather:
 
 @dataclass(frozen=True, kw_only=True)
 class _GatherSlot:
-    """Outputs of one gather, and the words of its ``GatherTask``, in device memory."""
+    """Outputs of one gather, and the integers of its ``GatherTask``, in device memory."""
 
     out: torch.Tensor
     wrong: torch.Tensor
@@ -253,7 +270,10 @@ class _GatherSlot:
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
-    """Return the bytes that a thread reads at a time, which divide row sizes and addresses."""
+    """Return the bytes that a thread reads from ``table`` at a time.
+
+    They divide its address and row size, and without conversion those of ``out``.
+    """
     sizes = [table.data_ptr(), _row_bytes(table)]
     if table.dtype == out.dtype:
         sizes += [out.data_ptr(), _row_bytes(out)]

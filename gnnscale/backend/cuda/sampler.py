@@ -35,7 +35,7 @@ _WEIGHT_BLOCK, _SLOT_WORDS = 16, 4
 
 @dataclass(kw_only=True)
 class _SampleSlot:
-    """Arrays and state of a sample, and the plan with their addresses."""
+    """Buffers of a sample: output arrays, state, and the plan with their addresses."""
 
     outputs: Outputs
     state: torch.Tensor
@@ -74,12 +74,18 @@ class CudaSampler:
         leaves_out: bool = False,
         num_slots: int = 1,
     ) -> None:
-        """Allocate arrays for samples of up to ``max_seeds`` seeds.
+        """Allocate arrays for ``num_slots`` samples of up to ``max_seeds`` seeds each.
 
-        A sample that exceeds ``capacity`` reports an error. ``edge_positions``: to report the index
-        of each edge in the graph's ``indices``. ``leaves_out``: whether samples may exclude edges.
-        ``num_slots``: number of samples that exist at a time. Raises ConfigError if the sampler is
-        weighted, and edges have no weights; or ``max_seeds`` or ``max_edges`` is not positive.
+        Raises ConfigError if the sampler is weighted, and edges have no weights; or ``max_seeds``
+        or ``max_edges`` is not positive.
+
+        Args:
+            max_edges: maximum number of a hop's edges. None: no such limit.
+            capacity: sizes of the arrays, such as observed ones. A larger sample records an error.
+                None: the maximum sizes.
+            edge_positions: whether samples have the index of each edge in the graph's ``indices``.
+            leaves_out: whether ``sample`` may get edges to leave out.
+            num_slots: number of samples that exist at a time.
         """
         check_weights(graph, sampling)
         bound = BatchCapacity.of(sampling, graph, max_seeds=max_seeds, max_edges=max_edges)
@@ -115,7 +121,8 @@ class CudaSampler:
 
         ``seeds`` are distinct vertices on the device, alive until kernels are done. ``step`` is
         ``[1]`` int64 on the device if only the device knows it. ``without`` are ``[m]`` sources and
-        destinations of edges to exclude, on the device.
+        destinations of edges to leave out, on the device. ``slot`` is the number of the sample
+        whose arrays are overwritten. ValueError: too many seeds, or edges without ``leaves_out``.
         """
         if without is not None and not self._leaves_out:
             raise ValueError("without: expected None with leaves_out=False, got edges")
@@ -132,7 +139,7 @@ class CudaSampler:
         return self._sample_of(arrays, seeds)
 
     def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
-        """Launch the kernels that start a sample: its seeds are the first vertices."""
+        """Launch the kernels that start a sample at ``step``; ``seeds`` are its first vertices."""
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
             step = torch.full((1,), signed, dtype=torch.int64, device=self._device)
@@ -144,7 +151,10 @@ class CudaSampler:
     def _exclude(
         self, slot: _SampleSlot, without: tuple[torch.Tensor, torch.Tensor] | None
     ) -> None:
-        """Pass the excluded edges to kernels, sorted by destination and source."""
+        """Sort the edges to leave out by destination and source, and pass them to the kernels.
+
+        ``without`` are their sources and destinations. None: no edges.
+        """
         slot.excluded = _no_edges(self._device)
         if without is not None:
             sources, destinations = (ends.to(torch.int64) for ends in without)
@@ -173,7 +183,10 @@ class CudaSampler:
         )
 
     def _optional_arrays(self, edge_positions: bool) -> list[str]:
-        """Return the names of the optional arrays of a sample."""
+        """Return the names of the optional arrays of ``HopArrays`` that samples have.
+
+        ``edge_positions``: whether ``positions`` is one of these.
+        """
         by_weight = isinstance(self._sampling, WeightedSampling)
         used_arrays = {
             "positions": edge_positions,
@@ -212,7 +225,10 @@ class CudaSampler:
         )
 
     def _fill_slots(self) -> torch.Tensor | None:
-        """Return the native sampler's table for weighted draws. None: sampling has no weights."""
+        """Compute the native sampler's table for weighted draws on the device.
+
+        None: sampling is not weighted.
+        """
         graph, weights = self._graph, self._graph.edge_weights
         if weights is None or not isinstance(self._sampling, WeightedSampling):
             return None
@@ -231,7 +247,10 @@ def _no_edges(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
 def _kernels_of(
     sampling: Sampling, hop: int, fanout: int, *, leaves_out: bool, counts_reads: bool
 ) -> list[tuple[str, int]]:
-    """Return the names of a hop's kernels, with the number that each receives."""
+    """Return the kernels of a hop, in the order of launch: name, and its integer argument.
+
+    ``leaves_out``: edges may be left out; ``counts_reads``: cached lists are counted.
+    """
     counted = ("found",) if counts_reads else ()
     left_out = ("leave_out", "place_left") if leaves_out else ()
     if isinstance(sampling, LayerSampling):

@@ -34,7 +34,10 @@ MAX_LANES = 32
 
 
 class State:
-    """Word offsets in a batch's state: single words, then arrays with an entry for each hop."""
+    """Offsets, in int64 words, of the fields of a sample's state (``DeviceSample.state``).
+
+    First come single words, then arrays with an entry for each hop.
+    """
 
     STEP, BASE, ERROR, LOWEST, GREATEST = range(5)
     NUM_VERTICES = 7  #: one entry more than hops
@@ -47,7 +50,7 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class HopArrays:
-    """Block of a sample on the device; entries past its sizes are undefined."""
+    """Arrays of a hop's block on the device; entries past its actual sizes are undefined."""
 
     indptr: torch.Tensor  #: int64 offsets
     indices: torch.Tensor  #: int32 local ids of sources
@@ -78,7 +81,10 @@ class HopArrays:
         )
 
     def words(self, fanout: int) -> list[int]:
-        """Return the words of the hop in the sampling plan: sizes and addresses."""
+        """Return this hop's integers in the sampling plan: fan-out, capacities, array addresses.
+
+        In layer-wise sampling ``fanout`` is the layer's size.
+        """
         arrays = (self.indptr, self.indices, self.positions, self.edge_weights, self.importance)
         return [fanout, len(self.indices), self.max_vertices, *map(_address, arrays)]
 
@@ -119,7 +125,10 @@ class Scratch:
         self._slots = make(_SLOTS * edges if many else 1, torch.int32)
 
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
-        """Return the plan's words of these buffers and a sample's ``vertices`` and ``picked``."""
+        """Return the plan's integers for the scratch buffers and two outputs of a sample.
+
+        These outputs are ``vertices`` and ``picked`` of ``Outputs``.
+        """
         first = (vertices, self._stamps, *self._lists, picked, self._slots, self._candidates)
         arrays = (self._last_base, *first, *self._buffers)
         return [self._num_stamps, *map(_address, arrays)]
@@ -127,7 +136,7 @@ class Scratch:
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Output arrays of a sample, by local id of a vertex or by edge."""
+    """Output arrays of a sample with capacity for any sample, by local id or by edge."""
 
     vertices: torch.Tensor
     picked: torch.Tensor  #: sources of the last hop's edges as vertices of the graph
@@ -145,7 +154,11 @@ class Outputs:
         names: Sequence[str],
         leaves_out: bool,
     ) -> Outputs:
-        """Return uninitialized arrays of ``capacity``, with vertices of ``dtype``."""
+        """Return uninitialized arrays of ``capacity``.
+
+        Vertices have ``dtype``; ``names`` are optional arrays of hops. With ``leaves_out`` there
+        are arrays for the sample without some edges, too.
+        """
 
         def hops() -> tuple[HopArrays, ...]:
             numbers = range(len(capacity.num_edges))
@@ -174,7 +187,11 @@ def plan_words(
     weight_slots: torch.Tensor | None,
     read_counts: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the words of the sampling plan that kernels read, int64, in host memory."""
+    """Return the sampling plan that kernels read: options, capacities, and addresses of arrays.
+
+    It is a tensor of int64 words in host memory, in the order of ``SamplePlan`` in sample.hpp. The
+    arrays must stay alive with it.
+    """
     has_positions = any(hop.positions is not None for hop in outputs.hops)
     weights = graph.edge_weights is not None
     sizes = sampling.layer_sizes if isinstance(sampling, LayerSampling) else sampling.fanouts

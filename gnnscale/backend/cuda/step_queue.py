@@ -29,7 +29,10 @@ NUM_SLOTS = 2
 
 
 def _is_bounded(host: BackendInputs) -> bool:
-    """Return whether fan-outs or layer sizes bound a mini-batch, so that sizes may stay unknown."""
+    """Return whether fan-outs or layer sizes bound a mini-batch, so that it may have padding.
+
+    Otherwise the host waits for the sizes of each sample.
+    """
     sampling = vertex_sampling(host.sampling)
     return isinstance(sampling, Sampling) and (
         isinstance(sampling, LayerSampling) or -1 not in sampling.fanouts
@@ -37,14 +40,19 @@ def _is_bounded(host: BackendInputs) -> bool:
 
 
 class _Recorder:
-    """Recorder of steps as CUDA graphs; after a failure steps are queued piece by piece."""
+    """Recorder of steps as CUDA graphs, until a recording fails."""
 
     def __init__(self, learner: DeviceModel, *, captures: bool) -> None:
         self._learner = learner
         self.captures = captures
 
     def do(self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
-        """Queue ``work`` by recording; after a failure, but of memory, operation by operation."""
+        """Queue ``work`` on ``stream``, recorded or replayed by ``slot.do``.
+
+        Once a recording has failed, except for lack of memory, this and all later work is queued
+        operation by operation; a warning is logged, and gradients of the failed recording are
+        dropped.
+        """
         if not self.captures:
             stream.run(work)
             return
@@ -83,7 +91,10 @@ class StepQueue:
         streams: DeviceStreams,
         captures: bool,
     ) -> None:
-        """Allocate two slots; ``captures``: steps are recorded as CUDA graphs."""
+        """Allocate two slots of buffers, step records, and the device's model with its optimizer.
+
+        ``captures``: whether steps are recorded as CUDA graphs.
+        """
         self._host = host
         self._placed = placed
         self._engine = engine
@@ -118,7 +129,9 @@ class StepQueue:
     ) -> DeviceStepHandle:
         """Start a step, without waiting unless sizes or user code need it; return its handle.
 
-        The handle reads its outcome from ``outcomes``.
+        ``num_seeds`` are the seeds over all devices, ``rate`` is the learning rate, and ``updates``
+        tells whether the step updates the weights or only accumulates gradients. The handle reads
+        its outcome from ``outcomes``.
         """
         step_seeds, pending = seeds_of(self._host, seeds, step), self._accumulated
         part = StepPart(num_seeds=num_seeds, pending=pending, updates=updates)
@@ -133,9 +146,10 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for a step, repeated if it exceeded its capacity; return its report and sizes.
+        """Wait for the oldest unread step; return its report, sample sizes and read counts.
 
-        The last result is its read counts. An invalid sample raises its error.
+        If it exceeded its capacity, it is first repeated with all later steps. An invalid sample
+        raises its error.
         """
         report = self._wait(step)
         if report.halted:
@@ -148,11 +162,11 @@ class StepQueue:
 
     @property
     def exchange_traffic(self) -> Traffic | None:
-        """Traffic of a step with peers (P3). None: the run does not use P3."""
+        """Traffic of a step's exchange with peers (P3). None: the run does not use P3."""
         return self._slots[0].reader.exchange_traffic
 
     def forget(self) -> None:
-        """Drop recordings, accumulated gradients, unread steps and dynamic cache's rows.
+        """Drop recordings, accumulated gradients, unread steps, and the rows of a dynamic cache.
 
         The device must be idle.
         """
@@ -163,7 +177,11 @@ class StepQueue:
             slot.forget()
 
     def _queue(self, step: DeviceStepHandle, *, exact: bool, again: bool) -> None:
-        """Queue a step, for the first time or again."""
+        """Queue a step's reading and training, and set its record and the mark after it.
+
+        ``exact``: the host waits for the sample's sizes. ``again``: the step is repeated, with
+        maximum capacity and without a cache update.
+        """
         reading, training = self._streams.reading, self._streams.training
         slot = (self._slots_again if again else self._slots)[self._num_started % NUM_SLOTS]
         self._num_started += 1
@@ -226,7 +244,10 @@ class StepQueue:
         return self._records.reported(step.record_index)
 
     def _repeat(self) -> None:
-        """Wait for the device, resume it, and queue all unread steps again at maximum capacity."""
+        """Wait for the device, resume it, and queue all unread steps again at maximum capacity.
+
+        Empties a dynamic cache.
+        """
         _LOG.info(
             f"step {self._unread[0].number}: the mini-batch exceeds the observed capacity; "
             f"{len(self._unread)} steps are repeated with the maximum capacity"

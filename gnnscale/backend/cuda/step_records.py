@@ -31,7 +31,7 @@ _NUM_STEP_WORDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceReport:
-    """Report of the device about a step that is done."""
+    """Report that the device has written about a finished step."""
 
     halted: bool  #: whether the step changed nothing: it or an earlier one exceeded its capacity
     loss: float
@@ -48,7 +48,10 @@ class DeviceReport:
 
 
 class StepRecords:
-    """Records of the steps in flight, counted by the device, and the state that steps share."""
+    """Ring of step records in host memory, written by the host and counted by the device.
+
+    It also has the device's reports, and the halt flag and learning rate that all steps share.
+    """
 
     def __init__(self, engine: Engine, max_seeds: int) -> None:
         self._engine = engine
@@ -64,7 +67,10 @@ class StepRecords:
 
     @property
     def halted(self) -> torch.Tensor:
-        """1 on the device once a sample was unusable: that step and later ones change nothing."""
+        """Halt flag on the device: 1 from a step with an invalid sample on, until ``resume``.
+
+        A sample that exceeds its capacity is invalid. Halted steps do not change the weights.
+        """
         return self._control[0]
 
     @property
@@ -77,7 +83,7 @@ class StepRecords:
         self.halted.zero_()
 
     def follow(self, capacity: int) -> None:
-        """Add cache updates of up to ``capacity`` rows to the records."""
+        """Allocate records of a dynamic cache's updates, of up to ``capacity`` rows per step."""
         records = self._engine.shared((NUM_RECORDS, 1 + 2 * capacity), torch.int32)
         self.replaced = CacheUpdates(records=records, capacity=capacity)
         self._replaced_words = records.numpy()
@@ -85,9 +91,10 @@ class StepRecords:
     def give(
         self, vertices: Array, step: int, rate: float, replaced: CacheUpdate | None = None
     ) -> int:
-        """Write the next record, and return its index.
+        """Write a step's record for the device, and return its index in the ring.
 
-        ``vertices`` are the seeds. ``replaced`` of None: no cache update.
+        ``vertices`` are the vertices to sample from, ``rate`` is the learning rate, ``replaced``
+        the update of a dynamic cache. None: no update.
         """
         index = self._num_records % NUM_RECORDS
         self._num_records += 1
@@ -107,7 +114,10 @@ class StepRecords:
             words[1 + capacity : 1 + capacity + count] = replaced.slots
 
     def reported(self, index: int) -> DeviceReport:
-        """Return the report of the step with record ``index``, whose last mark has been awaited."""
+        """Return the device's report on the step with record ``index``.
+
+        The caller has waited for the end of this step.
+        """
         words: list[int] = self._reported_words[index].tolist()
         (loss,) = struct.unpack("<f", words[_LOSS].to_bytes(4, "little"))
         return DeviceReport(
@@ -119,7 +129,7 @@ class StepRecords:
         )
 
     def kernels_of(self, max_seeds: int) -> StepKernels:
-        """Return the record kernels of a slot of up to ``max_seeds`` seeds."""
+        """Return the record kernels of a slot, with memory for a record of ``max_seeds`` seeds."""
         device = self._counter.device
         return StepKernels(
             seeds=torch.empty(max_seeds, dtype=torch.int64, device=device),
@@ -135,7 +145,7 @@ class StepRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class StepKernels:
-    """Kernels at the stage boundaries of a step, and the slot's copy of its record."""
+    """Launcher of the kernels between a step's stages, with the slot's copy of its record."""
 
     seeds: torch.Tensor  #: ``[max_seeds]`` int64
     words: torch.Tensor  #: int64 step of the run, bits of the learning rate, index of the record
@@ -157,13 +167,16 @@ class StepKernels:
         return self.words[_NUM_STEP_WORDS - 1 :]
 
     def take(self, num_seeds: int) -> None:
-        """Launch the kernel that copies the next record to the slot, and notes the start time."""
+        """Launch the kernel that copies the next record, with ``num_seeds`` seeds, to the slot.
+
+        It also stores the start time.
+        """
         sizes = (np.int64(self.records.shape[1]), np.int64(NUM_RECORDS))
         outputs = (np.int64(num_seeds), self.words, self.seeds, self.times)
         self.kernels.launch("step_take", self.records, *sizes, self.counter, *outputs, grid=1)
 
     def sampled(self, state: torch.Tensor) -> None:
-        """Launch the kernel that notes the time after sampling, and empties an invalid sample.
+        """Launch the kernel that stores the time after sampling, and empties an invalid sample.
 
         ``state`` has the sample's sizes and first error, such as an exceeded capacity; see
         ``State``. A sample with an error gets 0 vertices and 0 edges.
@@ -171,15 +184,18 @@ class StepKernels:
         self.kernels.launch("step_sampled", state, self.times, grid=1)
 
     def read(self) -> None:
-        """Note the time after the input rows are read."""
+        """Launch the kernel that stores the time after the input rows are read."""
         self._note(2)
 
     def begin(self, state: torch.Tensor) -> None:
-        """Set the learning rate, note the time, and halt the device if the sample is invalid."""
+        """Launch the kernel that begins training: it sets the learning rate and stores the time.
+
+        It also halts the device if ``state`` has an error; see ``StepRecords.halted``.
+        """
         self.kernels.launch("step_begin", state, self.words, self.control, self.times, grid=1)
 
     def propagated(self) -> None:
-        """Note the time after gradients are computed."""
+        """Launch the kernel that stores the time after gradients are computed."""
         self._note(4)
 
     def report(
@@ -189,7 +205,10 @@ class StepKernels:
         lists: torch.Tensor | None,
         rows: torch.Tensor | None,
     ) -> None:
-        """Write the step's report; ``lists`` and ``rows`` are int64 reads by location, or None."""
+        """Launch the kernel that writes the step's report: halt flag, loss, times, state and reads.
+
+        ``lists`` and ``rows`` are int64 numbers of reads by location. None: without a cache.
+        """
         counts = (np.int64(0 if reads is None else len(reads)) for reads in (lists, rows))
         self.kernels.launch(
             "step_report",

@@ -37,8 +37,8 @@ class Stream(Protocol):
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
         """Queue ``work``: torch operations, and kernels on the current stream.
 
-        ``work`` may have returned before, while or after the device executes its operations. If
-        ``waits``, it may read on the host values computed by the device.
+        ``work`` may have returned before, while or after the device executes its operations. Only
+        with ``waits`` may it read on the host values computed by the device.
         """
 
     def capture(self, work: Callable[[], object]) -> CapturedWork:
@@ -111,7 +111,10 @@ class CudaStream:
         self._pool: Any = None
 
     def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
-        """Run ``work`` with this stream as the current one."""
+        """Call ``work`` at once with this stream as the current one, which queues its kernels.
+
+        ``waits`` is unused.
+        """
         torch.cuda.set_device(self._device)  # kernels use the thread's context
         with torch.cuda.stream(self._stream):
             work()

@@ -30,7 +30,7 @@ _NOTHING = BatchSize(vertices=(), edges=())
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent(base.DeviceBatch):
-    """Mini-batch in the card's memory, with a part for each compute unit."""
+    """Mini-batch in the card's memory, arranged in a part for each compute unit."""
 
     slot: int  #: slot of every compute unit
     parts: tuple[PackedBatch | None, ...]  #: part of each compute unit. None: no seeds
@@ -39,13 +39,18 @@ class _Sent(base.DeviceBatch):
 
 
 class FpgaBackend:
-    """Backend that trains on the compute units of a card, with a slice of the mini-batch each.
+    """Backend that trains on a card's compute units, each with a slice of the mini-batch.
 
-    The card has a copy of the weights. Transfers fill one slot while the card computes another.
+    The card has a copy of the weights. Transfers fill one slot of its buffers while the card
+    computes another.
     """
 
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
-        """Open the card with memory for the model; ConfigError: kernels lack model or options."""
+        """Open the card, and allocate its memory for gradients; ConfigError: see ``_check``.
+
+        A model without kernels is a ConfigError too, a model that exceeds memory a
+        DeviceMemoryError.
+        """
         self.device = device
         self._host = host
         _check(device, host)
@@ -79,7 +84,10 @@ class FpgaBackend:
         return batch
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Arrange the mini-batch for the compute units, and send each its part."""
+        """Arrange the mini-batch and its input rows for the compute units, and send each its part.
+
+        Waits until all parts are sent. DeviceMemoryError: the card's memory is too small.
+        """
         begin = time.perf_counter()
         parts = self._packer.pack(batch, inputs)
         arranging_s = time.perf_counter() - begin
@@ -108,7 +116,7 @@ class FpgaBackend:
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Start the compute units on their parts, without waiting."""
+        """Start the compute units on their parts, without waiting; see ``Backend.propagate``."""
         assert isinstance(batch, _Sent)
         assert self._running is None
         graph = self._host.graph
@@ -123,7 +131,10 @@ class FpgaBackend:
         self._running = batch
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Wait for the compute units, and copy the sums of their gradients."""
+        """Wait for the compute units, and copy the sums of their gradients to ``into``.
+
+        A parameter without gradients gets zeros.
+        """
         self._wait()
         for target, parameter in zip(into, self._host.model.shared_parameters, strict=True):
             if parameter in self._gradients:
@@ -159,11 +170,14 @@ class FpgaBackend:
         self._packer.num_threads = max(threads.load, 1)
 
     def close(self) -> None:
-        """Close the card."""
+        """Close the card, after at most a second for runs in flight, and free its buffers."""
         self._board.close()
 
     def _send(self, parts: Sequence[PackedBatch | None], num_bytes: int) -> int:
-        """Take a free slot, send the compute units their parts for it, and return the slot."""
+        """Take a free slot, send the compute units their parts for it, and return the slot.
+
+        If memory is too small, the slot and ``num_bytes``, reserved for the mini-batch, are freed.
+        """
         with self._lock:
             slot = self._slots.pop()
         try:
@@ -184,7 +198,10 @@ class FpgaBackend:
         return ((unit, part) for unit, part in enumerate(batch.parts) if part is not None)
 
     def _wait(self) -> None:
-        """Wait for the running batch, if there is one, and store its gradients and its outcome."""
+        """Wait for the running batch, if any; keep its gradients and outcome in this object.
+
+        Gradients are summed over the compute units. Afterwards no batch is running.
+        """
         batch, self._running = self._running, None
         if batch is None:
             return
@@ -238,7 +255,11 @@ class _Packer:
         self.num_threads = 1
 
     def pack(self, batch: MiniBatch, inputs: Inputs) -> tuple[PackedBatch | None, ...]:
-        """Return each compute unit's part, an equal slice of the seeds. None: a unit has none."""
+        """Return each compute unit's part, an equal slice of the seeds with its input rows.
+
+        None: a unit has no seeds. DeviceMemoryError: the rows exceed the card's or the host's
+        memory.
+        """
         # The host has two copies of the rows, by group and as one array for the transfer. A
         # simulated card's memory is a third one.
         available = read_memory().available // (3 if self._device.simulated else 2)
@@ -268,7 +289,10 @@ class _Packer:
 
 
 def _check(device: Fpga, host: base.BackendInputs) -> None:
-    """Raise ConfigError for options or labels that kernels lack, a cache, or no bitstream file."""
+    """Raise ConfigError for options or labels that kernels lack, a cache, or no bitstream file.
+
+    ``device`` without a bitstream is simulated, and needs no file.
+    """
     if host.loader.compute_dtype != torch.float32:
         dtype = str(host.loader.compute_dtype).removeprefix("torch.")
         raise ConfigError(
@@ -301,7 +325,10 @@ def _layered(model: TrainableModel) -> GNN:
 
 
 def _open(device: Fpga, header: Path | None) -> board.OpenBoard:
-    """Return the opened card with its bitstream; without a bitstream: a simulated card."""
+    """Open the card, and load its bitstream; without a bitstream, open a simulated card.
+
+    ``header`` has a user's layers in C++ for the simulation. None: built-in layers.
+    """
     design = SimulatedDesign(
         n=device.n,
         m=device.m,

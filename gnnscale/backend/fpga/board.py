@@ -31,7 +31,7 @@ _RESET = "`xrt-smi examine` shows the state of the card, and `xrt-smi reset` res
 
 @dataclass
 class _Flight:
-    """Started run, and its buffers, which must not be replaced before it ends."""
+    """Started run of the kernel, with its buffers, which must not be replaced before it ends."""
 
     run: Any
     slot: int
@@ -42,7 +42,10 @@ class _Flight:
 
 @dataclass
 class _Unit:
-    """Compute unit. ``lock`` guards the other fields, and is not held during transfers."""
+    """Compute unit: its kernel, memory banks, buffers and runs.
+
+    ``lock`` guards the other fields, and is not held during transfers.
+    """
 
     kernel: Any
     groups: Mapping[str, int]
@@ -53,7 +56,7 @@ class _Unit:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def end_oldest(self) -> None:
-        """Move the oldest run in flight, which has ended, to ``last``."""
+        """Move the oldest run in flight, which has ended, to ``last``, and set its duration."""
         with self.lock:
             flight, now = self.flights[0], time.perf_counter()
             observed = now - max(flight.started, self.last_ended)
@@ -106,6 +109,7 @@ class OpenBoard:
 
         A smaller buffer is replaced by one of at least 1.25 times its capacity, and its content
         lost. Started runs keep their buffers. BoardMemoryError: the memory is too small.
+        BoardError: the buffer belongs to a slot in flight.
         """
         unit_state = self._unit(unit)
         key = self._key(name, slot)
@@ -147,10 +151,11 @@ class OpenBoard:
         return batch.nbytes + edges.nbytes + features.nbytes
 
     def start(self, unit: int, slot: int, scalars: Sequence[int]) -> None:
-        """Start the kernel on a slot, after earlier runs of the compute unit.
+        """Start the kernel on the buffers of a slot, after earlier runs of the compute unit.
 
-        The slot is in flight until ``wait`` returns its result. ``scalars`` are signed 32-bit
-        integers; the caller encodes floats by their bits, and 64-bit integers by their halves.
+        The slot is in flight until ``wait`` returns its result. ``scalars`` are the kernel's
+        further arguments, signed 32-bit integers; the caller encodes floats by their bits, and
+        64-bit integers by their halves.
         """
         unit_state = self._unit(unit)
         takes = self._card.num_arguments - len(_BUFFERS)
@@ -179,10 +184,10 @@ class OpenBoard:
                 unit_state.flights.append(_Flight(run, slot, memories, started))
 
     def wait(self, unit: int, timeout_s: float) -> UInt32Array:
-        """Wait for the oldest run in flight; return a copy of the 32-bit words of its ``result``.
+        """Wait for the unit's oldest run in flight; return a copy of the words of its ``result``.
 
-        It polls, since pyxrt's own wait blocks all other Python threads. A run that takes longer
-        than ``timeout_s`` stays in flight.
+        Words have 32 bits. Polls, since pyxrt's own wait blocks all other Python threads.
+        BoardError: the run failed, or it takes longer than ``timeout_s`` and stays in flight.
         """
         unit_state = self._unit(unit)
         if not unit_state.flights:
@@ -203,16 +208,16 @@ class OpenBoard:
         return self._fetch(unit, flight.memories["result"], "the result")
 
     def gradients(self, unit: int) -> Float32Array:
-        """Return a copy of the gradients of the last run waited for."""
+        """Return a copy of the gradients of the unit's last run that ``wait`` has ended."""
         memory = self._last(unit).memories["gradients"]
         return self._fetch(unit, memory, "gradients").view(np.float32)
 
     def counters(self, unit: int) -> dict[str, int]:
-        """Return the counters of the last run by name; empty on a real card."""
+        """Return the counters of the unit's last ended run by name; empty on a real card."""
         return dict(getattr(self._last(unit).run, "csim_counters", {}))
 
     def kernel_seconds(self, unit: int) -> float:
-        """Return the seconds of the last run waited for; of a simulated card, of its simulation.
+        """Return the seconds of the unit's last ended run; on a simulated card, of its simulation.
 
         On hardware it is the wall time from the run's start, or from the end of the previous run,
         until ``wait`` noticed its end: up to 5 % or a millisecond too long.
@@ -238,7 +243,10 @@ class OpenBoard:
         return self._units[unit]
 
     def _key(self, name: str, slot: int) -> tuple[str, int]:
-        """Return the key of a buffer; buffers shared by all slots have slot 0."""
+        """Return the key of a buffer among a unit's; buffers shared by all slots have slot 0.
+
+        BoardError: there is no such buffer or slot.
+        """
         if name not in _BUFFERS or not 0 <= slot < self.slots:
             raise BoardError(
                 f"{self.label}: no buffer {name} of slot {slot}: there are {', '.join(_BUFFERS)} "

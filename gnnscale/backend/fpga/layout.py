@@ -43,7 +43,7 @@ class ChipLimits:
         return _BANKS_OF_PE * self.n
 
     def check(self, products: Sequence[Product]) -> None:
-        """Raise ConfigError if ``products`` are too many, or an output row is too wide."""
+        """Raise ConfigError if a model has too many ``products``, or too wide output rows."""
         if len(products) > self.max_stages:
             raise ConfigError(
                 f"model.num_layers: expected at most {self.max_stages} products on an fpga, "
@@ -59,7 +59,7 @@ class ChipLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBatch:
-    """Part of a mini-batch for one compute unit."""
+    """Part of a mini-batch for one compute unit, in the layout that the kernel reads."""
 
     batch: UInt8Array  #: bytes of groups, stages, tiles, labels and ids
     edges: UInt8Array  #: bytes of edges
@@ -73,7 +73,7 @@ class PackedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stage:
-    """Rows and edges of a product in one group."""
+    """Product in one group of seeds: its output rows, and the arranged edges to them."""
 
     product: Product
     arranged: ArrangedBlock
@@ -84,23 +84,24 @@ class _Stage:
         return _padded(len(self.rows))
 
     def kept_parts(self, number: int) -> int:
-        """Return how many words of an aggregated row this stage keeps for backward.
+        """Return how many words of an aggregated row are kept on the card for backward propagation.
 
-        A part is a word of 16 columns. Stage ``number`` 0 keeps one slot: it reads own rows again.
+        A word has 16 columns. If own rows and neighbors' sums are concatenated, stage ``number`` 0
+        keeps only the sums, since it reads its rows again.
         """
         slots = self.product.num_slots if number else 1
         return slots * words(self.product.width_in)
 
 
 class _Buffer:
-    """Concatenated arrays, each aligned to a word."""
+    """Concatenated arrays, each padded to words of 64 bytes."""
 
     def __init__(self, num_words: int = 0) -> None:
         self._parts: list[UInt8Array] = []
         self.num_words = num_words
 
     def add(self, array: Array) -> int:
-        """Append ``array``, and return the offset of its first word."""
+        """Append ``array``, and return the index of its first word."""
         first = self.num_words
         raw = np.ascontiguousarray(array).view(np.uint8).ravel()
         self._parts.append(raw)
@@ -110,7 +111,10 @@ class _Buffer:
         return first
 
     def join(self, head: Sequence[Int32Array] = ()) -> UInt8Array:
-        """Return the bytes of ``head`` and of all arrays, each padded to words, as one array."""
+        """Return the bytes of ``head`` and all added arrays, in this order, as one array.
+
+        ``head`` fills the words that the buffer was created with.
+        """
         return np.concatenate([*(array.view(np.uint8) for array in head), *self._parts])
 
 
@@ -127,9 +131,10 @@ def pack_batch(
     max_row_bytes: int,
     num_threads: int,
 ) -> PackedBatch:
-    """Return the sub-batch of ``seeds``, positions in ``batch``, arranged for one compute unit.
+    """Return the part of ``batch`` that trains ``seeds``, arranged for one compute unit.
 
-    DeviceMemoryError: input rows exceed ``max_row_bytes``, or those of one seed exceed the chip.
+    ``seeds`` are positions among the mini-batch's seeds. DeviceMemoryError: the input rows exceed
+    ``max_row_bytes``, or the output rows of a single seed exceed the chip's memory.
     """
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
@@ -171,9 +176,10 @@ def _groups(
     inputs: Inputs,
     seeds: range,
 ) -> Iterator[tuple[list[_Stage], range]]:
-    """Yield stages and seeds of groups, halved until their output rows fit on the chip.
+    """Divide ``seeds`` into halves until the output rows of each group fit on the chip.
 
-    DeviceMemoryError: the rows of a single seed do not fit.
+    Yields the stages of each group, and its seeds. DeviceMemoryError: the rows of a single seed do
+    not fit.
     """
     if not seeds:
         return
@@ -195,7 +201,10 @@ def _groups(
 def _checked(
     groups: Iterator[tuple[list[_Stage], range]], row_bytes: int, limit: int, seeds: range
 ) -> list[tuple[list[_Stage], range]]:
-    """Return ``groups`` as a list; DeviceMemoryError: their input rows exceed ``limit`` bytes."""
+    """Return ``groups`` as a list; DeviceMemoryError: their input rows exceed ``limit`` bytes.
+
+    ``row_bytes`` are the bytes of an input row, ``seeds`` all seeds, for the message.
+    """
     accepted: list[tuple[list[_Stage], range]] = []
     num_bytes = 0
     for stages, part in groups:
@@ -224,7 +233,7 @@ def _arrange(
     inputs: Inputs,
     seeds: range,
 ) -> list[_Stage]:
-    """Return the stages that compute ``seeds``, inputs first, with their arranged blocks."""
+    """Return the stages that compute ``seeds``, the first product's first, with arranged blocks."""
     rows: Int32Array = np.arange(seeds.start, seeds.stop, dtype=np.int32)
     stages: list[_Stage] = []
     for number in range(len(products) - 1, -1, -1):
@@ -256,7 +265,11 @@ def _arrange(
 
 
 def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock:
-    """Return an arranged block with a self-edge for every row, and no other edges."""
+    """Return an arranged block with a self-edge for every row, and no other edges.
+
+    ``tile`` is the maximum number of rows of a tile, ``back`` of a tile for backward propagation.
+    None: no backward propagation.
+    """
     return ops.arrange_block(
         np.zeros(num_rows + 1, np.int64),
         np.zeros(0, np.int32),
@@ -295,7 +308,11 @@ def _describe(
     buffer: _Buffer,
     edges: _Buffer,
 ) -> tuple[Int32Array, int]:
-    """Add a group's arrays to ``buffer`` and ``edges``; return its stage records, scratch words."""
+    """Add a group's arrays to ``buffer``, and its edges to ``edges``.
+
+    Returns the group's records ``[num_stages, 16]``, and the words of scratch memory that its
+    aggregated rows need beyond the chip.
+    """
     records = []
     # Output rows are on the chip; aggregated rows use the remaining memory.
     hidden, outside = 0, 0
@@ -337,7 +354,7 @@ def _describe(
 
 
 def _tiles(tiles: EdgeTiles, edges: _Buffer) -> list[list[int]]:
-    """Add the edges of a stage's tiles to ``edges``, and return the tiles' records."""
+    """Add the edges of all tiles of a stage to ``edges``; return a record of 16 words per tile."""
     first_word = edges.add(tiles.edges)
     records, first_row = [], 0
     for word, num_words, num_rows in tiles.tiles.tolist():
@@ -352,7 +369,10 @@ def _drop(p: float) -> int:
 
 
 def _labels(graph: Graph, seeds: IntArray) -> Array:
-    """Return the labels of seeds: ``[n]`` classes, or ``[n, words * 16]`` zeros and ones."""
+    """Return the labels of vertices ``seeds``, ``[n]`` int32 classes.
+
+    In a multilabel task they are ``[n, words * 16]`` float32 zeros and ones, padded with zeros.
+    """
     labels: Array = graph.labels[seeds]
     if not graph.multilabel:
         return labels.astype(np.int32)

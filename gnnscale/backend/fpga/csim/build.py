@@ -42,7 +42,7 @@ class SimulatedDesign:
     header: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for sizes that no kernel has."""
+        """Raise ConfigError for sizes, a number of compute units or a clock that no design has."""
         for name, value, powers in (("n", self.n, range(5)), ("m", self.m, range(4, 12))):
             allowed = [2**power for power in powers]
             if value not in allowed:
@@ -55,7 +55,7 @@ class SimulatedDesign:
         check_range("clock_hz", self.clock_hz, 1, _MAX_CLOCK_HZ)
 
     def matches(self, built: Library) -> bool:
-        """Return whether library ``built`` has these sizes; False for a design with a header."""
+        """Return whether library ``built`` has this design's values; False if it has a header."""
         names = ("n", "m", "row_words", "compute_units", "clock_hz")
         expected = {name: getattr(self, name) for name in names}
         actual = {name: built.design.get(name) for name in expected}
@@ -102,7 +102,10 @@ def library(design: SimulatedDesign) -> Path:
 
 
 def prebuilt(design: SimulatedDesign) -> Path | None:
-    """Return the installed library if it matches ``design``, None otherwise."""
+    """Return the installed library if it has this design and the current kernel sources.
+
+    None: it is missing, or has another design or other sources.
+    """
     folders = (Path(folder) / _PREBUILT for folder in gnnscale.__path__)
     return next((folder for folder in folders if _fits(design, folder)), None)
 

@@ -28,7 +28,7 @@ class SyncDirection(IntEnum):
 
 
 class BufferFlags(IntEnum):
-    """Location of a buffer; pyxrt's ``bo.flags``."""
+    """Kind of a buffer's memory; pyxrt's ``bo.flags``."""
 
     normal = 0
     cacheable = 1 << 24
@@ -49,7 +49,7 @@ class Bank:
         self._lock = threading.RLock()
 
     def take(self, num_bytes: int) -> None:
-        """Count ``num_bytes`` as in use; RuntimeError: the bank has fewer free bytes."""
+        """Count further ``num_bytes`` as in use; RuntimeError: the bank has fewer free bytes."""
         with self._lock:
             if self.in_use + num_bytes > self.num_bytes:
                 raise RuntimeError(
@@ -65,13 +65,18 @@ class Bank:
 
 
 class BufferObject:
-    """Buffer in a bank with a copy on the host; only ``sync`` copies between both.
+    """Buffer in a memory bank of the device, with a copy in host memory.
 
-    An access out of range, or to the host copy of a ``device_only`` buffer, is a ``RuntimeError``.
+    Only ``sync`` copies between both. An access out of range, or to the host copy of a
+    ``device_only`` buffer, which has none, is a ``RuntimeError``.
     """
 
     def __init__(self, bank: Bank, num_bytes: int, flags: BufferFlags) -> None:
-        """Allocate ``num_bytes`` of ``bank``: 0xFF on the device, zeros on the host."""
+        """Allocate ``num_bytes`` of ``bank``: 0xFF on the device, zeros on the host.
+
+        Python's garbage collection of the buffer frees them. RuntimeError: the bank is full, or the
+        card has no buffers of kind ``flags``.
+        """
         if num_bytes < 1:
             raise RuntimeError(f"a buffer of {num_bytes} bytes")
         if flags == BufferFlags.host_only:
@@ -105,7 +110,10 @@ class BufferObject:
     def sync(
         self, direction: SyncDirection, size: int | None = None, offset: int | None = None
     ) -> None:
-        """Copy ``size`` bytes from byte ``offset`` on between host and device; default: all."""
+        """Copy ``size`` bytes from byte ``offset`` on to or from the device.
+
+        Both None: copy all bytes.
+        """
         if (size is None) != (offset is None):
             raise TypeError("sync: takes a size with an offset, or neither")
         if size is None or offset is None:
@@ -143,12 +151,12 @@ class BufferObject:
 
 
 def on_device(buffer: BufferObject) -> tuple[int, Buffer]:
-    """Return the bank index of a buffer, and the kernel argument for it."""
+    """Return the index of a buffer's memory bank, and the kernel argument for the buffer."""
     return buffer._bank.index, Buffer(buffer.address(), buffer.size())
 
 
 def _aligned(num_bytes: int) -> UInt8Array:
-    """Return zeros aligned to ``ALIGNMENT``."""
+    """Return ``[num_bytes]`` zeros at an address that is a multiple of ``ALIGNMENT``."""
     raw = np.zeros(num_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + num_bytes]
@@ -193,18 +201,18 @@ class Command:
         return CommandState.ERT_CMD_STATE_COMPLETED
 
     def finish(self, outcome: Outcome) -> None:
-        """Set the outcome, and wake waiting threads."""
+        """Set the outcome, wake waiting threads, and drop the objects kept alive for the call."""
         self.outcome = outcome
         self.keep_alive = None
         self._done.set()
 
     def wait(self, seconds: float | None) -> bool:
-        """Return whether the call is done within ``seconds``. None: wait without limit."""
+        """Wait up to ``seconds`` (None: without limit), and return whether the call is done."""
         return self._done.wait(seconds)
 
 
 class ComputeUnit:
-    """Instance of the kernel, which runs commands in order, in parallel to other units."""
+    """Instance of the kernel, which runs its commands in order, parallel to other instances."""
 
     def __init__(self, library: Library, name: str, bank: Bank) -> None:
         self.name = name  #: such as ``gnnscale_step_1``
@@ -228,7 +236,7 @@ class ComputeUnit:
                 threading.Thread(target=self._work, name=self.name, daemon=True).start()
 
     def _work(self) -> None:
-        """Run queued commands, and end after the last one."""
+        """Run queued commands in order in this thread, until no command is queued."""
         while True:
             command = self._waiting[0]
             outcome = self._library.call(command.values)
@@ -242,7 +250,7 @@ class ComputeUnit:
 
 
 class Image:
-    """Bitstream on a card: its compute units, with a bank each."""
+    """Bitstream loaded on a card: its compute units, and a memory bank for each of them."""
 
     def __init__(self, library: Library, uuid: str) -> None:
         self.library = library  #: library of the kernels
@@ -285,7 +293,10 @@ class SimulatedCard:
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
 
     def load(self, library: Library, uuid: str) -> None:
-        """Load a bitstream, unless it is loaded already, or (RuntimeError) another is in use."""
+        """Load bitstream ``library`` with id ``uuid``, unless it is loaded already.
+
+        RuntimeError: another bitstream is in use.
+        """
         with self._lock:
             if self._image is not None and self._image.uuid == uuid:
                 return
@@ -299,7 +310,10 @@ class SimulatedCard:
             self._image = Image(library, uuid)
 
     def image(self, user: object) -> Image:
-        """Return the loaded bitstream, which stays loaded while ``user`` lives."""
+        """Return the loaded bitstream; no other bitstream can be loaded while ``user`` lives.
+
+        RuntimeError: no bitstream is loaded.
+        """
         with self._lock:
             if self._image is None:
                 raise RuntimeError("no bitstream is loaded on the card")
@@ -312,7 +326,10 @@ _LOCK = threading.Lock()
 
 
 def find_card(which: int | str) -> SimulatedCard:
-    """Return a card by its number, or by its address ``SimulatedCard.bdf``."""
+    """Return a card by its number, or by its address ``SimulatedCard.bdf``.
+
+    All callers in a process share a card. RuntimeError: there is no such card.
+    """
     index = which
     if isinstance(which, str):
         index = next((number for number in range(NUM_CARDS) if _bdf(number) == which), -1)

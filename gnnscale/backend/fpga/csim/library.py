@@ -119,7 +119,10 @@ class Library:
         self._counters = tuple(name.strip() for name in names.split(",") if name.strip())
 
     def call(self, values: Sequence[Buffer | int]) -> Outcome:
-        """Return the outcome of a kernel call with ``values``; other Python threads may run."""
+        """Call the kernel with ``values``, wait, and return its outcome.
+
+        Other Python threads may run meanwhile.
+        """
         named = zip(self.arguments, values, strict=True)
         buffers = [(name.name, value) for name, value in named if isinstance(value, Buffer)]
         regions = (_Region * len(buffers))(
@@ -135,7 +138,7 @@ class Library:
         return Outcome(self._text("gnnscale_csim_error"), counters, seconds)
 
     def _text(self, function: str) -> str:
-        """Return the text that the library's ``function`` returns, as one line."""
+        """Call the library's ``function`` without arguments, and return its text as one line."""
         symbol = getattr(self._library, function)
         symbol.restype = ctypes.c_char_p
         return " ".join((symbol() or b"").decode(errors="replace").split())

@@ -85,7 +85,7 @@ class xclbin:
         self._uuid = str(UUID(bytes=digest[:16]))
 
     def get_kernels(self) -> list[xclbinkernel]:
-        """Return the only kernel, as a list."""
+        """Return a list with the only kernel of the bitstream."""
         return [xclbin.xclbinkernel(self._library)]
 
     def get_uuid(self) -> uuid:
@@ -93,7 +93,7 @@ class xclbin:
         return uuid(self._uuid)
 
     def get_xsa_name(self) -> str:
-        """Return the platform of the bitstream."""
+        """Return the name of the bitstream's platform, ``csim`` for every bitstream."""
         return "csim"
 
 
@@ -106,13 +106,13 @@ class device:
         self._loaded: uuid | None = None
 
     def load_xclbin(self, xclbin_: str | xclbin) -> uuid:
-        """Load a bitstream, or the one at a path; return its id."""
+        """Load a bitstream, given as an object or as a path, on the card; return its id."""
         loaded = self.register_xclbin(xclbin_ if isinstance(xclbin_, xclbin) else xclbin(xclbin_))
         self._load(loaded)
         return loaded
 
     def register_xclbin(self, xclbin_: xclbin) -> uuid:
-        """Register a bitstream for a ``hw_context``; return its id."""
+        """Register a bitstream, so that a ``hw_context`` or kernel can load it; return its id."""
         self._registered[xclbin_._uuid] = xclbin_._library
         return xclbin_.get_uuid()
 
@@ -141,7 +141,7 @@ class device:
 
 
 class hw_context:
-    """Simulated ``pyxrt.hw_context``: loads a registered bitstream on a device."""
+    """Simulated ``pyxrt.hw_context``: its construction loads a registered bitstream on a device."""
 
     def __init__(self, device_: device, uuid_: uuid) -> None:
         self._card = device_._load(uuid_)
@@ -168,7 +168,10 @@ class kernel:
         name: str | None = None,
         mode: cu_access_mode = cu_access_mode.shared,
     ) -> None:
-        """Open ``(hw_context, name)``, or the older ``(device, uuid, name[, mode])``."""
+        """Open compute units by ``(hw_context, name)``, or by ``(device, uuid, name[, mode])``.
+
+        The bitstream stays on the card while this object lives.
+        """
         if isinstance(where, hw_context) and isinstance(what, str) and name is None:
             card, full_name = where._card, what
         elif isinstance(where, device) and isinstance(what, uuid) and isinstance(name, str):
@@ -182,7 +185,7 @@ class kernel:
         self._units: list[ComputeUnit] = image.matching(full_name)
 
     def __call__(self, *args: bo | int) -> run:
-        """Start a run with arguments, and return it."""
+        """Start a run of the kernel with ``args``, without waiting, and return it."""
         started = run(self)
         for index, value in enumerate(args):
             started.set_arg(index, value)
@@ -197,7 +200,7 @@ class kernel:
 
 
 class run:
-    """Simulated ``pyxrt.run``: a kernel with arguments, started again after each end."""
+    """Simulated ``pyxrt.run``: a kernel call, which may be started again once it has ended."""
 
     def __init__(self, kernel_: kernel) -> None:
         self._kernel = kernel_
@@ -219,7 +222,10 @@ class run:
         self._values[index] = value
 
     def start(self) -> None:
-        """Queue the run at the least busy compute unit with access to its buffers' bank."""
+        """Queue the run at the least busy compute unit with access to its buffers' bank.
+
+        RuntimeError: the run has not ended, or an argument is missing, wrong or in another bank.
+        """
         if self._command is not None and self._command.outcome is None:
             raise RuntimeError("bad command state, can't launch: the run is under way")
         arguments = enumerate(self._kernel._arguments)
@@ -234,7 +240,7 @@ class run:
         unit.submit(self._command)
 
     def wait(self, timeout_ms: int = 0) -> CommandState:
-        """Wait up to ``timeout_ms``, 0 for no limit; return the state, TIMEOUT if not done."""
+        """Wait up to ``timeout_ms``, 0 for no limit; return the state, TIMEOUT before the end."""
         if self._command is None:
             raise RuntimeError("wait: the run was not started")
         if not self._command.wait(timeout_ms / 1000 if timeout_ms else None):
@@ -286,7 +292,7 @@ class run:
 
 
 class bo(BufferObject):
-    """Buffer of a device: ``bo(device, size, flags, group)`` with a kernel's ``group_id``."""
+    """Buffer of a device, in the bank with index ``group``, a result of ``kernel.group_id``."""
 
     flags = BufferFlags
     normal = BufferFlags.normal
