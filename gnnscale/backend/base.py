@@ -59,11 +59,11 @@ class DeviceMemory:
 
     @property
     def room(self) -> int:
-        """Bytes for mini-batches: the budget less all permanent reservations."""
+        """Bytes of the budget for mini-batches: all except those reserved by ``keep``."""
         return self._device.budget_bytes - self._permanent
 
     def keep(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` for the whole run; see ``reserve``."""
+        """Reserve ``num_bytes`` for the whole run, so that ``room`` shrinks; see ``reserve``."""
         self.reserve(num_bytes, what)
         self._permanent += num_bytes
 
@@ -229,7 +229,7 @@ class Backend(Protocol):
     def sample(self, seeds: Array, step: int) -> Sample:
         """Return the mini-batch of ``seeds`` at ``step``.
 
-        ``seeds`` are ``[n]`` vertices, or numbers of edges if the run predicts edges. The result is
+        ``seeds`` are ``[n]`` vertices, or indices of edges if the run predicts edges. The result is
         a pure function of the run's seed, ``seeds`` and ``step``.
         """
 

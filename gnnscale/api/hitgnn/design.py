@@ -76,8 +76,8 @@ def compose_run(
 ) -> tuple[DictConfig, DictConfig]:
     """Return the options of a run, and Hydra's settings with the path of a new run directory.
 
-    The run has ``groups``, which are complete, except a feature store, which ``run`` adds; and
-    further ``options``, named as on the command line, which Hydra's settings list as overrides.
+    The run has complete ``groups`` (``run`` adds a feature store among them) and further
+    ``options``, named as on the command line and listed as overrides in Hydra's settings.
     ConfigError for an unknown choice, or an option of one of ``groups``.
     """
     for option in options:

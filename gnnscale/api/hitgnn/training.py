@@ -39,7 +39,7 @@ from gnnscale.training.launcher.serialization import refuse_while_imported
 
 
 def _show_log() -> Callable[[], None]:
-    """Let the package log its INFO lines; return a function that ends this.
+    """Let the package log its INFO lines; return a function that restores the previous state.
 
     The lines go to standard error, unless the program has handlers of ``logging``, which get them.
     """
@@ -86,7 +86,7 @@ class Training:
 
     @property
     def test_metric(self) -> float | None:
-        """Test metric of ``model``. None: undefined."""
+        """Test metric of ``model``. None: undefined, or not measured."""
         return self.result.test_metric
 
     @property

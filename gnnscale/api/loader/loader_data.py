@@ -35,7 +35,7 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> tor
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedRows:
-    """Data with a row for every vertex, or for every edge."""
+    """Attribute of a user's graph, with a row for every vertex or for every edge."""
 
     array: Array  #: ``[num_rows, ...]``; bfloat16 as int16 bits
     #: element type in ``array`` if the native gather can read it. None: NumPy reads it

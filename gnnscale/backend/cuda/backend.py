@@ -102,7 +102,10 @@ class CudaBackend:
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the caches of peers, if there are any; then copy the model, and place the graph."""
+        """Open the caches of the peers; then copy the model, and place the graph.
+
+        Without peers it does nothing, as the constructor has copied and placed both.
+        """
         assert self._cache is not None
         if not self._cache.has_no_peers:
             with self._naming("while it was opened"):
@@ -233,7 +236,7 @@ class CudaBackend:
         self._host.set_threads(threads)
 
     def close(self) -> None:
-        """Wait for the streams, unregister host memory, and close the caches' device memory."""
+        """Wait for the streams, release registered host memory, and free or unmap all caches."""
         for stream in (self._streams.reading, self._streams.training):
             stream.close()
         self._engine.close()

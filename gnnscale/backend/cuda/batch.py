@@ -119,7 +119,7 @@ def batch_from_host(
 ) -> CudaBatch:
     """Copy a mini-batch sampled on the host from ``slice_seeds`` to a device.
 
-    ``slice_seeds`` are vertices, or in link prediction numbers of edges.
+    ``slice_seeds`` are vertices, or indices of edges if the run predicts edges.
     """
 
     def copied(array: Array | None) -> torch.Tensor | None:

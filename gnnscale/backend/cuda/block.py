@@ -243,9 +243,10 @@ class DeviceMessageSums:
         self._degrees = degrees
 
     def sum(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the sum of each destination's messages ``[num_edges, ...]``, ``[num_dst, ...]``.
+        """Return the sum of each destination's ``messages``, ``[num_dst, ...]``.
 
-        Sums of sampled messages estimate those over all neighbors, as on the host.
+        ``messages`` are ``[num_edges, ...]``. Sums of sampled messages are scaled to estimate sums
+        over all neighbors, as on the host.
         """
         scale = None
         if self._degrees is not None and self._block.importance is None:

@@ -65,7 +65,7 @@ class DeviceGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSizes:
-    """Sizes of a sample: vertices before the first hop and after each hop, edges of each hop.
+    """Sizes of a sample: seeds and all vertices after each hop; and edges of each hop.
 
     Hop 1 starts from the seeds.
     """
@@ -151,7 +151,7 @@ class BatchCapacity:
 
 
 def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return each hop's capacity ``bounds`` lowered to observed ``counts``; see ``around``."""
+    """Return ``bounds`` of each hop, lowered to ``counts`` as in ``BatchCapacity.around``."""
     largest = [max(hop_counts) for hop_counts in zip(*counts, strict=True)]
     return tuple(
         bound

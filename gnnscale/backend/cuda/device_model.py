@@ -232,7 +232,10 @@ def _is_fused(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _make_capturable(optimizer: torch.optim.Optimizer, halted: torch.Tensor) -> None:
-    """Make a fused optimizer capturable, and skip its updates while ``halted`` is not 0."""
+    """Let CUDA graphs record a fused optimizer's updates, without effect if ``halted`` is not 0.
+
+    Other optimizers stay as they are.
+    """
     if not _is_fused(optimizer):
         return
     for group in optimizer.param_groups:

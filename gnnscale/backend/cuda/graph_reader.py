@@ -154,7 +154,7 @@ class GraphPipeline:
         return self._sampler.sample(seeds, step, without=without, slot=slot)
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
-        """Return the maximum sizes of a sample of ``num_seeds`` seeds."""
+        """Return the maximum sizes of a sample of ``num_seeds`` seeds, as far as buffers allow."""
         if num_seeds not in self._largest:
             bound = BatchCapacity.of(
                 self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None

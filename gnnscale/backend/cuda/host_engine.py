@@ -230,7 +230,7 @@ class HostEngine:
         return torch.zeros(size, dtype=dtype)
 
     def reached(self, array: Array, dtype: torch.dtype) -> torch.Tensor:
-        """Return ``array`` as a tensor, without a copy if it is contiguous."""
+        """Return ``array`` as a tensor viewed as ``dtype``, without a copy if it is contiguous."""
         array = np.ascontiguousarray(array)
         with warnings.catch_warnings():  # torch warns of arrays that must not be written
             warnings.simplefilter("ignore", UserWarning)
@@ -276,7 +276,7 @@ class HostEngine:
         return self.memory_bytes
 
     def peak_bytes(self) -> int:
-        """Return the growth in bytes of the process at its peak."""
+        """Return the growth of this process's peak memory in bytes since the engine was opened."""
         return max(peak_rss_bytes() - self._rss_bytes, 0)
 
     def close(self) -> None:

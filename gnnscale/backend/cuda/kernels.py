@@ -75,7 +75,7 @@ def native_sources(root: Path) -> list[bytes]:
 
 
 def kernel_files(root: Path) -> tuple[Path, ...]:
-    """Return the kernel files; each is a separate compilation unit."""
+    """Return the paths of the kernel files in ``root``; each is a separate compilation unit."""
     return tuple(sorted((root / "kernels").glob("*.cu")))
 
 

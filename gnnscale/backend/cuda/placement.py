@@ -245,6 +245,6 @@ def _copied(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def topology_bytes(graph: Graph) -> int:
-    """Return the bytes of all arrays that sampling reads."""
+    """Return the bytes of the topology, edge weights, weight sums and degrees of ``graph``."""
     optional = (graph.edge_weights, graph.weight_sums, graph.degrees)
     return graph.topology_bytes + sum(array.nbytes for array in optional if array is not None)

@@ -30,10 +30,11 @@ class CacheUpdates:
 class DynamicCache:
     """Cache of rows in device memory that every step updates.
 
-    The host determines which rows of a mini-batch enter which slots; the device finds the vertices
-    that they evict. With ``match``, uncached rows of the previous mini-batch, still in its output,
-    have slots past the cache's and are read there (FastGL's Match). A row without a slot, as
-    batches may differ from the host's plan, is read from host memory.
+    The host selects the rows of a mini-batch to copy into the cache, and the slots for them; the
+    device finds the vertices that they evict. With ``match``, uncached rows of the previous
+    mini-batch, still in its output, have slots past the cache's and are read there (FastGL's
+    Match). A row without a slot, as batches may differ from the host's plan, is read from host
+    memory.
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:

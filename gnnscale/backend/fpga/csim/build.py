@@ -30,7 +30,7 @@ _NOT_IN_HEADER = ('"', "\\", "\n")
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedDesign:
-    """Design to simulate: sizes, number and clock of compute units, and a header of layers."""
+    """Design to simulate: sizes, number and clock of compute units, and a user's layers in C++."""
 
     n: int = 2  #: scatter-gather processing elements of a compute unit: 1, 2, 4, 8 or 16
     m: int = 256  #: multiply-accumulate units of a compute unit: a power of two from 16 to 2048
@@ -111,7 +111,7 @@ def prebuilt(design: SimulatedDesign) -> Path | None:
 
 
 def compiler() -> str:
-    """Return the command of the C++ compiler that compiles simulation libraries."""
+    """Return the command of the C++ compiler for simulation libraries; ConfigError: none found."""
     return shlex.join(_compiler().command)
 
 

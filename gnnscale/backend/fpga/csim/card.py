@@ -228,7 +228,10 @@ class ComputeUnit:
         return len(self._waiting)
 
     def submit(self, command: Command) -> None:
-        """Queue ``command`` after all earlier ones, without waiting."""
+        """Queue ``command`` after all earlier ones, without waiting.
+
+        Starts the unit's thread if it is idle.
+        """
         with self._lock:
             self._waiting.append(command)
             if not self._works:
