@@ -254,7 +254,7 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean of each destination's messages; zeros without messages."""
+        """Return the mean ``[num_dst, ...]`` of each destination's messages; 0 without messages."""
         block = self._block
         if self._degrees is None:
             block = replace(block, importance=None)

@@ -260,7 +260,7 @@ class StepQueue:
             self._queue(step, exact=True, again=True)
 
     def _forget_rows(self) -> None:
-        """Empty a dynamic cache, since the batches read differ from the planned ones."""
+        """Queue the emptying of a dynamic cache, if any, as batches will differ from its plan."""
         following = self._placed.following
         if following is not None:
             self._streams.reading.run(following.forget)
