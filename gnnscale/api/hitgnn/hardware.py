@@ -69,9 +69,9 @@ def fpga_metadata(
     DSP: int | None = None,
     LUT: int | None = None,
     URAM: int | None = None,
-    BRAM: int = _BRAM,
+    BRAM: int | None = None,
     BW: float | None = None,
-    MHz: int = 300,
+    MHz: int | None = None,
 ) -> Board:
     """Describe an FPGA card (``FPGA_Metadata``).
 
@@ -81,16 +81,16 @@ def fpga_metadata(
         DSP: DSP slices of each die that a design may use.
         LUT: look-up tables of each die that a design may use.
         URAM: URAM blocks of each die.
-        BRAM: BRAM blocks of each die.
+        BRAM: BRAM blocks of each die. None: those of a die of the U250.
         BW: GB per second of each die's memory.
-        MHz: clock of the kernels.
+        MHz: clock of the kernels. None: 300.
 
     Raises:
         ConfigError: an argument is missing or out of range.
     """
     required = {"SLR": SLR, "DSP": DSP, "LUT": LUT, "URAM": URAM, "BW": BW}
     if name is not None:
-        for argument, value in required.items():
+        for argument, value in (required | {"BRAM": BRAM, "MHz": MHz}).items():
             if value is not None:
                 raise ConfigError(
                     f"fpga_metadata={brief(name)}: expected no {argument}, which the board defines"
@@ -106,7 +106,7 @@ def fpga_metadata(
         luts=float(LUT or 0),
         registers=float(_REGISTERS_OF_LUT * (LUT or 0)),
         dsps=float(DSP or 0),
-        brams=float(BRAM),
+        brams=float(_BRAM if BRAM is None else BRAM),
         urams=float(URAM or 0),
     )
     u250, speed = board("u250"), float(BW or 0) * _GB
@@ -117,7 +117,7 @@ def fpga_metadata(
             Die(name=f"SLR{i}", has=resources, shell=Resources(), bank=f"DDR[{i}]", bandwidth=speed)
             for i in range(SLR)
         ],
-        clock_hz=MHz * _MHZ,
+        clock_hz=(300 if MHz is None else MHz) * _MHZ,
         sources=dict.fromkeys(u250.sources, _ARGUMENT) | {"power_w": "that of the U250"},
     )
 

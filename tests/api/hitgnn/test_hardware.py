@@ -56,6 +56,7 @@ def test_links_share_the_hosts_memory() -> None:
         (lambda: api.fpga_metadata(**LISTING, MHz=0), "board.clock_hz=0"),
         (lambda: api.fpga_metadata("u99"), "board=u99: allowed are"),
         (lambda: api.fpga_metadata("u250", DSP=1), "expected no DSP"),
+        (lambda: api.fpga_metadata("u250", MHz=200), "expected no MHz"),
         (lambda: api.platform_metadata(BW=1, FPGA=[], FPGA_connect=1), "FPGA=[]: expected a list"),
         (lambda: api.platform_metadata("cpu", BW=1), "expected either devices"),
         (
