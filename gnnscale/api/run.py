@@ -1,7 +1,5 @@
 """Training in one call, and the results of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -60,7 +58,7 @@ class Result(TrainedRun):
     metric: str  #: name of ``valid_metric`` and ``test_metric``
 
     @classmethod
-    def of(cls, run: TrainedRun, result: TrainResult) -> Result:
+    def of(cls, run: TrainedRun, result: TrainResult) -> "Result":
         """Return the result of a run that has just ended."""
         return cls(
             directory=run.directory,

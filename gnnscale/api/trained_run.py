@@ -1,7 +1,5 @@
 """Predictions, embeddings and weights of a trained run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -224,7 +222,7 @@ class TrainedRun:
         return weights.export_model(config, self.config.model, trained.model, weighted=weighted)
 
     @cached_property
-    def _loaded(self) -> _LoadedRun:
+    def _loaded(self) -> "_LoadedRun":
         return _LoadedRun(directory=self.directory, config=self.config)
 
 

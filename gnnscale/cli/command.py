@@ -3,8 +3,6 @@
 Errors of Hydra, and SIGBUS on mapped files, get a message of one line.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

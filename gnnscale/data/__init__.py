@@ -3,8 +3,6 @@
 ``from_arrays``, ``from_dgl`` and ``from_pyg`` need torch, which is imported at their first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names

@@ -1,7 +1,5 @@
 """Process group of a run: collectives over gloo, NCCL or shared memory, and torchrun."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -225,7 +223,7 @@ class Group:
             for work in works:
                 work.wait()
 
-    def new_group(self) -> Group:
+    def new_group(self) -> "Group":
         """Return a new group of these processes with connections of its own."""
         if self.size == 1:
             return self

@@ -3,8 +3,6 @@
 Modules that need torch are imported on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names

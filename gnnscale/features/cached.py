@@ -1,7 +1,5 @@
 """Stores that cache rows of host memory on devices, and the counter of adjacency list reads."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import threading
@@ -282,7 +280,7 @@ class CachedAdjacency:
             self._starts = slots.starts
 
     @classmethod
-    def none(cls, request_bytes: int) -> CachedAdjacency:
+    def none(cls, request_bytes: int) -> "CachedAdjacency":
         """Return the counter of a device without a list cache: all lists are read from the host."""
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 

@@ -3,8 +3,6 @@
 Before any build its cycles, resources, bytes and bottleneck are estimated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Options, task and best weights of a run, read from its directory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -146,7 +144,7 @@ def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | No
     return sampler
 
 
-def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
+def open_other(run: RunConfig, trained: "TrainedModel", graph: Graph) -> Graph:
     """Return a graph that the run was not trained on, with features as in training.
 
     Args:

@@ -1,7 +1,5 @@
 """Memory plan of exact inference: required hidden rows, and their stores in memory or files."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -96,7 +94,7 @@ class SubsetStore(WrappedStore):
     @classmethod
     def from_vertices(
         cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int
-    ) -> SubsetStore:
+    ) -> "SubsetStore":
         """Return a store in which row ``i`` of ``rows`` belongs to ascending ``vertices[i]``."""
         return cls(rows, RankBitmap(vertices, num_vertices).ranks, num_vertices)
 
@@ -251,7 +249,7 @@ class LayerSize:
     num_edges: int
 
     @classmethod
-    def from_vertices(cls, graph: Graph, vertices: loading.Vertices) -> LayerSize:
+    def from_vertices(cls, graph: Graph, vertices: loading.Vertices) -> "LayerSize":
         """Return the size of a layer that is computed for ``vertices``."""
         if isinstance(vertices, range):
             return cls(num_vertices=graph.num_vertices, num_edges=graph.num_edges)

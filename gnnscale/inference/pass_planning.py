@@ -4,8 +4,6 @@ Features are read in sequential passes, or rows are gathered for each chunk. The
 from a trial of each layer on sampled vertices.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

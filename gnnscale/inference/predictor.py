@@ -3,8 +3,6 @@
 Scores of pairs of vertices give best partners of a vertex, and outputs of labeled edges.
 """
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Rows of the first layer that sequential passes over the features transform."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
@@ -139,7 +137,7 @@ class TransformedRows(TransformedStore):
         """Whether sums read rows in the order of the edges: always."""
         return True
 
-    def prefetch(self, vertices: Array) -> TransformedRows:
+    def prefetch(self, vertices: Array) -> "TransformedRows":
         """Start to read the features of ``vertices``; return a store whose ``own`` has them."""
         store = copy(self)
         store._reading = self._reader.start(vertices)

@@ -1,7 +1,5 @@
 """Graph neural networks over mini-batch blocks. Modules that need torch are imported on use."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names

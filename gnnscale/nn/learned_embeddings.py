@@ -1,7 +1,5 @@
 """Learned embeddings: a trained row for each vertex, instead of features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Graph stores of a single part: full stores of a part with its halo, and stores of its rows."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Options of a run that decide its mini-batches, and checks of their combinations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Inputs of a run: feature rows that the model reads, edge features, and the order of seeds."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

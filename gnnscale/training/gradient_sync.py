@@ -1,7 +1,5 @@
 """Synchronizer (HyScale-GNN, section III-A): all-reduce of the gradients of all trainers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -189,7 +187,7 @@ class StepTotals:
         counted: StageTimes | None,
         *,
         checkpoint: bool,
-    ) -> StepTotals:
+    ) -> "StepTotals":
         """Return the totals of a step of a single device; ``outcome`` is None without seeds."""
         return cls(
             loss=outcome.loss if outcome else 0.0,

@@ -1,7 +1,5 @@
 """Artifacts of a run, made by the launching process in sight of the user, before workers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gnnscale.cache import read_plan

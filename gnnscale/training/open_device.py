@@ -1,7 +1,5 @@
 """Opening of a worker's device: caches, tiered stores, backend and training step."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict

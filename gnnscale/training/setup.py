@@ -1,7 +1,5 @@
 """Composition root of a training process, with ``open_device``: each part gets its own options."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Data of a loader: the input graph, and sampled mini-batches in the formats of PyG and DGL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,7 +44,7 @@ class AlignedRows:
     width: int | None = None
 
     @classmethod
-    def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> AlignedRows:
+    def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> "AlignedRows":
         """Wrap a user's tensor or array ``[count, ...]``, without a copy if it is contiguous.
 
         ``kind`` is ``vertex`` or ``edge``. GraphError, naming the attribute, if ``values`` is no

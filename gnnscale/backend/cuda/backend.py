@@ -1,7 +1,5 @@
 """GPU as a training device that samples, reads host memory and trains without the host."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,7 +36,7 @@ _WARN_FRACTION = 0.9
 _STEP = "in step %d, of %d seeds"
 
 
-def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
+def open_cuda(device: Device, host: base.BackendInputs) -> "CudaBackend":
     """Open a GPU, or its host emulation; ConfigError: a driver or library is missing."""
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
@@ -242,7 +240,7 @@ class CudaBackend:
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
         return {} if not rows or self._cache is None else self._cache.counters(rows)
 
-    def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
+    def _naming(self, when: str, *numbers: int) -> "CudaErrorContext":
         """Return a context that raises CUDA errors as ``DeviceError`` with device and ``when``."""
         return CudaErrorContext(self.device.label, when, numbers)
 

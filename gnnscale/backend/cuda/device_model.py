@@ -1,7 +1,5 @@
 """Device copy of the model, with its gradients and its optimizer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ class DeviceGradientAccumulator:
     num_batches: int = 0
     num_seeds: int = 0
 
-    def __add__(self, num_seeds: int) -> DeviceGradientAccumulator:
+    def __add__(self, num_seeds: int) -> "DeviceGradientAccumulator":
         return DeviceGradientAccumulator(
             num_batches=self.num_batches + 1, num_seeds=self.num_seeds + num_seeds
         )

@@ -1,7 +1,5 @@
 """Sample in device memory, and its conversion to the host's mini-batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

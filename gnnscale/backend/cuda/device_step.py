@@ -1,7 +1,5 @@
 """Steps of a device: stages and handle of device-driven steps, stages of host-driven steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -84,7 +82,7 @@ class StepSlot:
             self.reader.replace(self._replaced, record_index, *samples, self._number)
         self._kernels.read()
 
-    def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
+    def train(self, seeds: DeviceSeeds, part: "StepPart", *, rate: float, recorded: bool) -> None:
         """Queue exchange of columns, propagation, any weight update and report, on the stream.
 
         ``recorded``: to train the batch stored by ``keep`` instead of the last batch read.
@@ -144,7 +142,7 @@ class StepPart:
 class Outcomes(Protocol):
     """Object that waits for device-driven steps and returns their outcomes: the backend."""
 
-    def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
+    def outcome(self, step: "DeviceStepHandle") -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
 
 

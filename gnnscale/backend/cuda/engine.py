@@ -1,7 +1,5 @@
 """Kernels, streams and memory of a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,7 +32,7 @@ class IpcMemory:
         self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8
 
     @classmethod
-    def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
+    def new(cls, num_bytes: int, device: torch.device) -> "IpcMemory":
         """Allocate memory of ``device`` without torch's allocator: IPC shares whole allocations."""
         runtime = _runtime()
         error, pointer = runtime.cudaMalloc(num_bytes)
@@ -49,7 +47,7 @@ class IpcMemory:
         return cls(int(pointer), num_bytes, device, address=words.hex())
 
     @classmethod
-    def open(cls, address: str, num_bytes: int, device: torch.device) -> IpcMemory:
+    def open(cls, address: str, num_bytes: int, device: torch.device) -> "IpcMemory":
         """Map memory of another process; DeviceError: ``device`` has no access to it."""
         runtime = _runtime()
         handle = runtime.cudaIpcMemHandle_t()

@@ -1,7 +1,5 @@
 """Graph pipeline of a device: samples, and the input rows, degrees and weights of each sample."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import cast
 

@@ -3,8 +3,6 @@
 Work of a stream that reads computed values on the host, which would wait for a GPU, is an error.
 """
 
-from __future__ import annotations
-
 import queue
 import random
 import threading

@@ -6,8 +6,6 @@ size, the capacity of a block, so that CUDA graphs can replay them. A step excha
 the training stream of every device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

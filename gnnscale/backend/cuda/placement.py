@@ -1,7 +1,5 @@
 """Placement of a graph's arrays in device memory or in host memory that the GPU reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Micro-benchmarks of a GPU: short runs of the kernels of a training step."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A dynamic cache in device memory is updated with each batch (Belady; FastGL's Match).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -222,7 +220,7 @@ class RowGather:
             num_rows=len(self._table),
         )
 
-    def _slot(self, out: torch.Tensor, shifts: bool) -> _GatherSlot:
+    def _slot(self, out: torch.Tensor, shifts: bool) -> "_GatherSlot":
         """Return the device memory of one gather, with the words of ``GatherTask``."""
         table, device, cache = self._table, self._kernels.device, self._cache
         wrong = torch.full((1,), _ALL_VALID, dtype=torch.int64, device=device)

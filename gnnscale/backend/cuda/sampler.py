@@ -1,7 +1,5 @@
 """Sampling kernels, with the native sampler's results for every seed and step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sampling plan that kernels read: words in the order of ``gnnscale_cuda/sample.hpp``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -59,7 +57,7 @@ class HopArrays:
     @classmethod
     def empty(
         cls, capacity: BatchCapacity, hop: int, device: torch.device, *, names: Sequence[str]
-    ) -> HopArrays:
+    ) -> "HopArrays":
         """Return uninitialized arrays of ``hop``, with the optional arrays in ``names``."""
         num_dst, max_vertices = capacity.num_vertices[hop : hop + 2]
         num_edges = capacity.num_edges[hop]
@@ -144,7 +142,7 @@ class Outputs:
         *,
         names: Sequence[str],
         leaves_out: bool,
-    ) -> Outputs:
+    ) -> "Outputs":
         """Return uninitialized arrays of ``capacity``, with vertices of ``dtype``."""
 
         def hops() -> tuple[HopArrays, ...]:

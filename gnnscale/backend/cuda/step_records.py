@@ -1,7 +1,5 @@
 """Step records: memory by which the host and a device exchange a step's data asynchronously."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 
@@ -118,7 +116,7 @@ class StepRecords:
             read_counts=words[_FIRST_COUNT:],
         )
 
-    def kernels_of(self, max_seeds: int) -> StepKernels:
+    def kernels_of(self, max_seeds: int) -> "StepKernels":
         """Return the record kernels of a slot of up to ``max_seeds`` seeds."""
         device = self._counter.device
         return StepKernels(

@@ -1,7 +1,5 @@
 """Arrays of a .npz archive or a folder of .npy files, read in slices."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Generator, Iterator
@@ -31,7 +29,7 @@ class NpzReader:
         self._archive = Archive(path)
         self._slice_bytes = slice_bytes
 
-    def __enter__(self) -> NpzReader:
+    def __enter__(self) -> "NpzReader":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -159,7 +157,7 @@ class ArrayFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __enter__(self) -> ArrayFolder:
+    def __enter__(self) -> "ArrayFolder":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Edges of a graph store: topology, edge features, edge labels and their split."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Vertex features of a graph store: encoded, perhaps standardized, in bounded memory."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -97,7 +95,7 @@ class FeatureWriter:
         name: str,
         chunks: Iterable[Array],
         shape: tuple[int, ...],
-        encoding: FeatureEncoding,
+        encoding: "FeatureEncoding",
         source: object,
     ) -> ArrayEntry:
         num_vertices, num_features = shape

@@ -1,7 +1,5 @@
 """Standardization of feature columns to mean 0 and deviation 1, and warnings on magnitudes."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,7 +43,7 @@ class ColumnScaling:
     @classmethod
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
-    ) -> ColumnScaling:
+    ) -> "ColumnScaling":
         """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``."""
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:

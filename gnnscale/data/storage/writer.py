@@ -1,7 +1,5 @@
 """Writer of a graph store, filled by a reader in chunks and in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -173,7 +171,7 @@ class StoreWriter:
             **self.notes,
         )
 
-    def __enter__(self) -> StoreWriter:
+    def __enter__(self) -> "StoreWriter":
         return self
 
     def __exit__(self, *reason: object) -> None:

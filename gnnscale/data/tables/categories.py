@@ -1,7 +1,5 @@
 """Columns of categories, one-hot encoded: one feature of 0 or 1 per category."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -55,7 +53,7 @@ def holds_texts(kind: Any) -> bool:
 
 
 def find_categories(
-    table: Table, columns: Sequence[str], *, option: str = "features"
+    table: "Table", columns: Sequence[str], *, option: str = "features"
 ) -> dict[str, tuple[str, ...]]:
     """Return the sorted distinct values, as texts, of each of ``columns``, texts or integers.
 
@@ -84,7 +82,7 @@ def find_categories(
     return {column: tuple(sorted(values)) for column, values in values_by_column.items()}
 
 
-def _refuse_text(table: Table, column: str, values: Collection[str]) -> None:
+def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
     """Raise GraphError for the first text in a column if most of its ``values`` are numbers."""
     import pyarrow
 

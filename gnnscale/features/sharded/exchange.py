@@ -4,8 +4,6 @@ An exchange is three all-to-alls: the number of rows that each process requests 
 process, the requested vertices, and the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass

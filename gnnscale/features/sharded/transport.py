@@ -1,7 +1,5 @@
 """Exchanges of sharded rows: in the background, one for each step, and in between for readers."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading
@@ -46,7 +44,7 @@ class _ExchangeStep:
     done: threading.Event = field(default_factory=threading.Event)  #: arrived or failed
 
     @classmethod
-    def without_rows(cls) -> _ExchangeStep:
+    def without_rows(cls) -> "_ExchangeStep":
         """Return a step that requests nothing."""
         empty = np.empty(0, np.int32)
         return cls(vertices=empty, buffer=empty, slots=empty)

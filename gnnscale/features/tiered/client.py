@@ -1,7 +1,5 @@
 """Worker's view of a row buffer that the workers of a machine share."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

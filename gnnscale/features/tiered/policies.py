@@ -3,8 +3,6 @@
 Rows that a device cache has are filtered out.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -265,7 +263,7 @@ class DeviceCacheFilter:
     priority: Int32Array | None  #: ``[num_vertices]`` tie-break order of a dynamic cache
 
     @classmethod
-    def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> DeviceCacheFilter | None:
+    def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> "DeviceCacheFilter | None":
         """Return the cache of the device at ``position``. None: the device has no cache."""
         if plan is None or not plan.has(position) or plan.of(position).host_aggregates:
             return None

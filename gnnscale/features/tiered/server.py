@@ -1,7 +1,5 @@
 """Server of a machine's row buffer: threads of the first worker read the rows of all workers."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import selectors

@@ -1,7 +1,5 @@
 """Opens the row buffer of a machine's workers: the first worker sizes it by the samples of all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

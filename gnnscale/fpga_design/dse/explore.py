@@ -5,8 +5,6 @@ simulation. Throughput follows equations 5 to 9 with rows of whole words and the
 simulation. ``scripts/benchmarks fpga_cycles`` measures the rest, above all pipeline fill and drain.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +42,7 @@ class Exploration:
     best: Point
     pareto: tuple[Point, ...]  #: Pareto front of throughput and fullest resource
     points: tuple[Point, ...]  #: all designs that fit
-    refused: tuple[RejectedDesign, ...]  #: designs that do not fit, in mode ``ours``
+    refused: "tuple[RejectedDesign, ...]"  #: designs that do not fit, in mode ``ours``
     #: n, m and NVTPS of Algorithm 4 by die, with sizes that need no template, in mode ``hitgnn``
     sweeps: dict[str, tuple[int, int, float]]
     seconds: float  #: seconds of the exploration

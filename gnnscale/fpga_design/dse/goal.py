@@ -1,7 +1,5 @@
 """Goal of an exploration: mini-batches to train fast, and candidate designs ranked by it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Outputs of a model per row: classes, probabilities, logits, values or embeddings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -95,7 +93,7 @@ class RowIds:
 
     vertices: IntArray | None  #: ``[n]`` vertices; None: all vertices of the graph
     #: ``[num_vertices]`` user ids, numbers or texts; None: ids are vertices
-    own: pyarrow.Array | None = None
+    own: "pyarrow.Array | None" = None
 
     @property
     def are_rows(self) -> bool:

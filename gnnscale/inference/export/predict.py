@@ -1,7 +1,5 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

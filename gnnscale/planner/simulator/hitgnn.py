@@ -5,8 +5,6 @@ many feature rows as a partition has. Further rows come from host memory, whose 
 share.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

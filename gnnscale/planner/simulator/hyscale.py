@@ -1,7 +1,5 @@
 """HyScale-GNN's simulator (section VI-D): a processor and accelerators that train together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gnnscale.core import STAGES, mteps
@@ -50,7 +48,7 @@ class ScalingCurve:
     hybrid: bool  #: whether the processor trains next to the accelerators
     results: tuple[SimulatedRun, ...]  #: runs in the order of the option ``accelerators``
     #: results of a published platform for comparison. None: no comparison
-    beside: ScalingCurve | None = None
+    beside: "ScalingCurve | None" = None
     measured: bool = False  #: whether the platform's rates were measured on a machine
 
     def speedup(self, result: SimulatedRun) -> float:

@@ -3,8 +3,6 @@
 Its tasks are of a graph store, or of a published graph's sizes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ which a marked name stands for a tensor. The last tensor is the CRC-32 of all pr
 header included: it detects every flipped bit and damage of up to 32 consecutive bits.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

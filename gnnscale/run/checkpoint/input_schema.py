@@ -1,7 +1,5 @@
 """Input schema of a trained model: sizes, names and scaling of its features and classes."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -78,7 +76,7 @@ class InputSchema:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @classmethod
-    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> InputSchema:
+    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> "InputSchema":
         """Return the schema of a model trained on ``graph``, by default for its vertex labels."""
         labels = labels or graph
         return cls(

@@ -1,7 +1,5 @@
 """Content of a run's checkpoint with its checks, and the epochs in ``metrics.jsonl``."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -256,7 +254,7 @@ class SavedRun:
             raise ValueError("no plain options") from None
 
     @classmethod
-    def load(cls, file: Path, content: bytes) -> SavedRun:
+    def load(cls, file: Path, content: bytes) -> "SavedRun":
         """Read the checkpoint in ``content``, the bytes of ``file``; ConfigError if it is none."""
         saved = load_checkpoint(file, content)
         try:

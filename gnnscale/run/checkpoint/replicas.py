@@ -4,8 +4,6 @@ After the loss of a machine, torchrun may restart rank 0 on another one. Without
 system, local rank 0 of each machine stores the checkpoints of rank 0 in its own run directory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -132,7 +130,7 @@ class CheckpointReplicas:
     @classmethod
     def open(
         cls, directory: Path, group: Group, options: Mapping[str, Any]
-    ) -> CheckpointReplicas | None:
+    ) -> "CheckpointReplicas | None":
         """Return the replication of a run, in every process; None if no machine needs replicas.
 
         ConfigError if another command writes into the run directory of a machine, OSError if that

@@ -3,8 +3,6 @@
 Labels are of vertices or of edges.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +30,7 @@ class Task(Protocol):
     def graph(self) -> Graph:
         """Graph whose edges carry messages in training."""
 
-    def over(self, graph: Graph) -> Task:
+    def over(self, graph: Graph) -> "Task":
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
 
     @property

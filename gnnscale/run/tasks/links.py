@@ -1,7 +1,5 @@
 """Link prediction with its candidates, evaluated by mean reciprocal rank and Hits@k, as in OGB."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 
@@ -81,7 +79,7 @@ class LinkTask:
         """Graph without validation and test edges."""
         return self.split.graph
 
-    def over(self, graph: Graph) -> LinkTask:
+    def over(self, graph: Graph) -> "LinkTask":
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
         return replace(self, split=replace(self.split, graph=graph))
 

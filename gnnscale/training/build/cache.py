@@ -1,7 +1,5 @@
 """Caches of one worker: cached rows and adjacency lists, its own and its peers'."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -222,7 +220,7 @@ class CachedRowSource:
     read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
 
     @classmethod
-    def from_tier(cls, graph: Graph, tier: TieredReader | None) -> CachedRowSource:
+    def from_tier(cls, graph: Graph, tier: TieredReader | None) -> "CachedRowSource":
         """Return a source of the rows of ``tier``; None: of the rows of ``graph`` in memory."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)

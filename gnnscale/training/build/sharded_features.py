@@ -1,7 +1,5 @@
 """Tiered store in host memory above other machines, over which feature rows are sharded."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tiered store in host memory above a disk: chosen, sized and opened for one worker."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

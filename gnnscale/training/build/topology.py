@@ -1,7 +1,5 @@
 """Adjacency lists that exceed memory: chosen, sized and opened for one worker."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """``balance_work`` moves seeds, ``balance_thread`` host threads (HyScale-GNN, section IV-A)."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Dynamic resource management: decisions, pure functions of equal stage times, and their state."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -143,7 +141,7 @@ class RebalancerState:
         return values
 
     @classmethod
-    def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> RebalancerState:
+    def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> "RebalancerState":
         """Rebuild a state from ``to_values``; ValueError if they describe no state under ``plan``.
 
         ``plan`` is the plan of ``step``, the first step to train. Its seed limits, which may differ

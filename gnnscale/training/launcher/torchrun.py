@@ -3,8 +3,6 @@
 After a failure, the processes agree through torchrun's store on the process that has failed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os

@@ -3,8 +3,6 @@
 Rates of this machine are stored: they are measured once, and again after a change of the machine.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

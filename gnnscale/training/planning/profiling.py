@@ -1,7 +1,5 @@
 """Profiling run of a device plan: a few mini-batches, after which weights are restored."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -49,7 +47,7 @@ class PlanProfile:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PlanProfile:
+    def from_dict(cls, values: dict[str, Any]) -> "PlanProfile":
         """Rebuild a profile from plain values."""
         return cls(**values | {"stages": StageTimes(**values["stages"])})
 

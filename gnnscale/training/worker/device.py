@@ -1,7 +1,5 @@
 """A worker's device: its backend with inputs, caches, stages, step, and samples drawn ahead."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Training inputs of a worker, and its model with the optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -43,7 +41,7 @@ class TrainInputs:
         """Return a sampler of training mini-batches."""
         return self.sampling.sampler(self.graph, seed=self.seed, num_threads=self.num_threads)
 
-    def with_graph(self, graph: Graph) -> TrainInputs:
+    def with_graph(self, graph: Graph) -> "TrainInputs":
         """Return the inputs with ``graph``, which has equal content but is read differently."""
         return replace(self, task=self.task.over(graph))
 
@@ -82,7 +80,7 @@ class ModelState:
         features: FeatureStoreConfig,
         data: TrainInputs,
         group: Group,
-    ) -> ModelState:
+    ) -> "ModelState":
         """Build the model, by the run's seed and with learned ``features``, and its optimizer."""
         if group.is_rank0 and isinstance(options, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}

@@ -1,7 +1,5 @@
 """Batch schedule of a worker: the agreed plan, and the stages that run ahead of training."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time
@@ -201,7 +199,7 @@ class BatchSchedule:
         *,
         first_step: int,
         management: RebalancerState,
-    ) -> BatchSchedule:
+    ) -> "BatchSchedule":
         """Start the stages at ``first_step``, counted over all epochs from 0, under ``plan``."""
         rank, depth = device.group.rank, options.prefetch_depth
         share, lead_steps = plan.shares[rank], _lead_steps(options, data, device, plan)
