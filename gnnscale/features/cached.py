@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.cache.plan import HOST, ROWS_FROM, LookAhead
+from gnnscale.cache import HOST, ROWS_FROM, LookAhead, LookAheadReplay
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import WrappedStore
 from gnnscale.features.host import HostFeatures

@@ -8,8 +8,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Access, Array, Float32Array, Traffic, read_memory
 from gnnscale.features.base import Aggregation, FeatureStore, WrappedStore, write_aggregated
-from gnnscale.graph import Graph
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph import Graph, ShardedFeatures
 from gnnscale.sampling import Block
 
 

@@ -14,12 +14,9 @@ from gnnscale.core import ConfigError, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.nn import ModelConfig, TrainableModel
-from gnnscale.nn.learned_embeddings import LearnedEmbedding
-from gnnscale.nn.link_decoder import LinkGNN
+from gnnscale.nn import CustomModel, LearnedEmbedding, LinkGNN, ModelConfig, TrainableModel
 from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
-from gnnscale.nn.options import CustomModel
-from gnnscale.run import artifacts
+from gnnscale.run import artifacts, check_features, graph_read, with_features
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import (
     check_same_graph,
@@ -36,7 +33,6 @@ from gnnscale.run.config import (
     parse_run_options,
     run_option_names,
 )
-from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig

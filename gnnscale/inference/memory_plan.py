@@ -14,13 +14,11 @@ import torch
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array, ConfigError, Traffic, read_memory
 from gnnscale.core.artifact.files import size
-from gnnscale.features import Aggregation
-from gnnscale.features.base import WrappedStore
+from gnnscale.features import Aggregation, WrappedStore
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows, file_bytes
-from gnnscale.nn import TrainableModel
+from gnnscale.nn import ProjectedLayer, TrainableModel, TransformFirstLayer
 from gnnscale.nn.conv.linear import GraphLayer
-from gnnscale.nn.transform_first import ProjectedLayer, TransformFirstLayer
 from gnnscale.sampling import Block, NeighborSampler
 
 #: Share of the vertices above which a layer is computed for all vertices.

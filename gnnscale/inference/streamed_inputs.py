@@ -12,9 +12,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend.feature_loading import Vertices
 from gnnscale.core import Array, Traffic
-from gnnscale.features import HostFeatures
-from gnnscale.features.base import write_aggregated
-from gnnscale.features.disk import DiskRows, features_file, max_read_gap
+from gnnscale.features import DiskRows, HostFeatures, features_file, max_read_gap, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.inference.chunks import Workers

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale import ops
-from gnnscale.core import ConfigError, Float32Array, one_line
-from gnnscale.core.lazy import import_dgl
+from gnnscale.core import ConfigError, Float32Array, import_dgl, one_line
 from gnnscale.graph import list_sums
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import warn_unweighted

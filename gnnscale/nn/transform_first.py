@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import Array, Traffic
-from gnnscale.features import Aggregation, FeatureStore
-from gnnscale.features.base import WrappedStore
+from gnnscale.features import Aggregation, FeatureStore, WrappedStore
 from gnnscale.nn.conv.gat import AttentionLayer, attend, with_self_edges
 from gnnscale.nn.conv.linear import (
     Degrees,

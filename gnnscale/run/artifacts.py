@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnscale.cache import StoredPlan, read_plan
-from gnnscale.core import GraphError
+from gnnscale.core import GraphError, SharedMemory
 from gnnscale.core.artifact.files import digest
-from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition

@@ -1,5 +1,8 @@
 """Mini-batches: neighbor, layer-neighbor and layer-wise sampling, and the records they return."""
 
+from typing import TYPE_CHECKING
+
+from gnnscale.core.lazy import lazy_names
 from gnnscale.sampling.labor import LaborSampler, LaborSampling
 from gnnscale.sampling.layerwise import LayerSampler, LayerSampling
 from gnnscale.sampling.minibatch import Block, InputFrontier, MiniBatch, Sampler, SamplerConfig
@@ -17,4 +20,20 @@ from gnnscale.sampling.seed_order import (
     ShuffledOrder,
     StepSeeds,
     TwoStageOrder,
+)
+
+if TYPE_CHECKING:
+    from gnnscale.sampling.edge_batches import *  # noqa: F403
+    from gnnscale.sampling.minibatch import MAX_HOPS, Links
+    from gnnscale.sampling.seed_order import FullBatches, labeled_vertices
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "gnnscale.sampling.edge_batches": (
+            "Candidates EdgeSampling LinkSampler LinkSampling LinkSeeds draw_candidates"
+        ),
+        "gnnscale.sampling.minibatch": "Links MAX_HOPS",
+        "gnnscale.sampling.seed_order": "FullBatches labeled_vertices",
+    },
 )

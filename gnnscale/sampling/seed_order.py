@@ -17,8 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
-from gnnscale.graph import SplitLabels
-from gnnscale.graph.split import has_label
+from gnnscale.graph import SplitLabels, has_label
 
 log = logging.getLogger(__name__)
 Vertices = IntArray

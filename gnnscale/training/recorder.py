@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import SPAN, StageTimes, StructArray, Traffic, metrics
-from gnnscale.core.gpu import GpuMeter, GpuUse
+from gnnscale.core import SPAN, GpuMeter, GpuUse, StageTimes, StructArray, Traffic, metrics
 from gnnscale.distributed.process_group import Group
 from gnnscale.planner import DevicePlan
 from gnnscale.run import records

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array
-from gnnscale.core.lazy import import_dgl
+from gnnscale.core import Array, GraphError, Int64Array, import_dgl
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
 from gnnscale.features import read_from_disk

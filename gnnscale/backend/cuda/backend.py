@@ -24,9 +24,8 @@ from gnnscale.core import Array, ConfigError, Traffic, one_line
 from gnnscale.core.artifact.files import size
 from gnnscale.graph.dtypes import MAX_QUANTIZED
 from gnnscale.nn import Inputs, TrainableModel
-from gnnscale.planner import Cuda, Device, Threads
+from gnnscale.planner import CardRates, Cuda, Device, Threads, find_gpu, load_or_measure_rates
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
-from gnnscale.planner.cuda_spec import CardRates, find_gpu, load_or_measure_rates
 from gnnscale.sampling import MiniBatch
 
 _LOG = logging.getLogger(__name__)

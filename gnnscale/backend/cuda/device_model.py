@@ -12,8 +12,7 @@ from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.p3_exchange import PartialSums
 from gnnscale.backend.cuda.step_records import StepRecords
-from gnnscale.nn import Inputs
-from gnnscale.nn.base import objective_on
+from gnnscale.nn import Inputs, objective_on
 from gnnscale.nn.optim.update_rules import optimizer_state, restore_optimizer
 
 

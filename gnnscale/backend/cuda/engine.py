@@ -12,11 +12,9 @@ import torch
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.kernels import CompiledKernels, Kernels, load_core
 from gnnscale.backend.cuda.streams import CudaStream, Stream
-from gnnscale.core import Array, ConfigError
-from gnnscale.core.gpu import Gpu, Gpus
+from gnnscale.core import Array, ConfigError, Gpu, Gpus
 from gnnscale.features.unified import CudaSide, SharedSegment
-from gnnscale.planner import Cuda
-from gnnscale.planner.cuda_spec import CPU_HINT, find_gpu
+from gnnscale.planner import CPU_HINT, Cuda, find_gpu
 
 #: CUDA_IPC_HANDLE_SIZE.
 _HANDLE_BYTES = 64

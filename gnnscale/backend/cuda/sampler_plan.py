@@ -16,8 +16,7 @@ from gnnscale.backend.cuda.capacity import (
 )
 from gnnscale.backend.cuda.device_cache import NO_LISTS
 from gnnscale.core import ConfigError
-from gnnscale.sampling import LayerSampling, WeightedSampling
-from gnnscale.sampling.minibatch import MAX_HOPS
+from gnnscale.sampling import MAX_HOPS, LayerSampling, WeightedSampling
 
 #: Minimum vertices or edges that a block of threads processes at a time.
 _TILE = 256

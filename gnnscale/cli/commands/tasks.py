@@ -11,11 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.config import run_directory
-from gnnscale.core.config.run_directory import locked_run
+from gnnscale.core import let_idle_threads_sleep, sole_maker, sole_writer
+from gnnscale.core.config import locked_run, run_directory
 from gnnscale.core.config.typed import typed
-from gnnscale.core.hardware import let_idle_threads_sleep
-from gnnscale.core.locks import sole_maker, sole_writer
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -125,8 +123,7 @@ def plan_cache(options: DictConfig) -> None:
     from gnnscale.cache import PICTURE_FILE, read_plan
     from gnnscale.core.files import write_atomically
     from gnnscale.report.cache_plan import draw, print_plan
-    from gnnscale.run.artifacts import open_partition
-    from gnnscale.run.commands import PlanCacheConfig
+    from gnnscale.run import PlanCacheConfig, open_partition
     from gnnscale.training.build.cache_problem import plan_caches
     from gnnscale.training.make_artifacts import divide
 

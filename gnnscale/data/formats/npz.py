@@ -9,8 +9,7 @@ from typing import IO
 import numpy as np
 
 from gnnscale.core import Array, GraphError
-from gnnscale.core.artifact import npy
-from gnnscale.core.artifact.npy import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
+from gnnscale.core.artifact import SLICE_BYTES, NpyHeader, check_array, map_npy, npy, row_slices
 from gnnscale.data.formats.archive import Archive
 
 #: Limit of a full array in memory: allowance plus ratio times its size (sorted links: a 17th).

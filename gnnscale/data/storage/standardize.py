@@ -10,9 +10,7 @@ import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray
 from gnnscale.core.artifact.files import check_space
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import as_float32
-from gnnscale.graph.store_format import GRAPH_STORE, MAX_FEATURES, read_meta
+from gnnscale.graph import GRAPH_STORE, MAX_FEATURES, Graph, as_float32, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of rows that are converted at a time.

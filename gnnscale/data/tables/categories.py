@@ -13,9 +13,7 @@ from msgspec import Meta
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables.batch import Batch, is_text, plain
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32
-from gnnscale.graph.store_format import MAX_FEATURES
+from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
 if TYPE_CHECKING:
     from gnnscale.data.tables.table import Table

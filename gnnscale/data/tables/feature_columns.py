@@ -13,8 +13,7 @@ from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, is_
 from gnnscale.data.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.table import Table
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import GRAPH_STORE, read_meta
+from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of column names in meta.json, at most.

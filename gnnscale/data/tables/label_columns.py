@@ -10,8 +10,7 @@ import numpy as np
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, brief
 from gnnscale.data.labels import wrapped_label, wrapped_message
 from gnnscale.data.tables.batch import Batch, floats, is_text, plain
-from gnnscale.graph.split import has_label
-from gnnscale.graph.store_format import MAX_CLASSES
+from gnnscale.graph import MAX_CLASSES, has_label
 
 _LOG = logging.getLogger(__name__)
 #: Kinds of labels: by the column, classes, or regression targets.

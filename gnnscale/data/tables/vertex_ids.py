@@ -10,8 +10,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array, brief
-from gnnscale.core.artifact.files import file_bytes, file_sha256
-from gnnscale.core.artifact.npy import map_npy, write_array
+from gnnscale.core.artifact import file_bytes, file_sha256, map_npy, write_array
 from gnnscale.data.tables.batch import (
     Batch,
     RowLocations,
@@ -21,8 +20,7 @@ from gnnscale.data.tables.batch import (
     text_buffers,
 )
 from gnnscale.data.tables.parquet_file import ParquetFile
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import GRAPH_STORE, ID_FILES, MAX_CLASSES, read_meta
+from gnnscale.graph import GRAPH_STORE, ID_FILES, MAX_CLASSES, Graph, read_meta
 
 if TYPE_CHECKING:
     import pyarrow

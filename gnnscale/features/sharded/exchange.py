@@ -18,8 +18,7 @@ from gnnscale import ops
 from gnnscale.core import Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk import DiskRows
-from gnnscale.graph.graph import ShardedFeatures
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph import ShardedFeatures, vertex_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, Int32Array, IntArray
-from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, hang_up
-from gnnscale.distributed.sockets import PeerLostError, peer_lost_error
+from gnnscale.distributed import STATUS, Group, PeerLostError, hang_up, peer_lost_error
 from gnnscale.features.sharded.exchange import (
     NO_MORE,
     RowReceive,

@@ -10,10 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Access, Array, Int32Array
+from gnnscale.core import NO_ACCESS, Access, Array, Int32Array, SharedMemory
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.core.stages import NO_ACCESS
 from gnnscale.features.tiered.policies import PlannedBatch, TierPlanner
 
 #: Bytes that a call makes resident.

@@ -11,10 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import Belady, CacheUpdate, HitCounts
+from gnnscale.cache import Belady, CachePlan, CacheUpdate, HitCounts, LookAhead
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.plan import LookAhead
 from gnnscale.core import Array, ConfigError, Int32Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import Graph

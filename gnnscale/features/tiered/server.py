@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gnnscale.core import Array, Int32Array
-from gnnscale.distributed.channel import Channel, Message, MessageType
-from gnnscale.distributed.sockets import PeerLostError, record_failure
+from gnnscale.distributed import Channel, Message, MessageType, PeerLostError, record_failure
 from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader, SourceReads
 
 

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from gnnscale.core import Array, ConfigError
-from gnnscale.core.shared_memory import SharedMemory
+from gnnscale.core import Array, ConfigError, SharedMemory
+from gnnscale.distributed import STATUS, Group, PeerLostError, all_gather_object
 from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvous, connect, pair
-from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, all_gather_object
-from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features.tiered.buffer import (
     BatchReader,
     MappedRows,

@@ -7,8 +7,7 @@ import numpy as np
 
 from gnnscale.cache.belady import Belady, belady_bytes
 from gnnscale.core import Array, ConfigError, Float64Array, Int32Array, Int64Array
-from gnnscale.core.artifact.files import size
-from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.artifact import row_slices, size
 from gnnscale.features.tiered.policies import missing_rows
 
 #: Last batches of a sample whose misses are representative of full memory.

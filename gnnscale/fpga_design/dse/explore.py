@@ -25,9 +25,8 @@ from gnnscale.fpga_design.dse.goal import (
 )
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
 from gnnscale.fpga_design.resources.processes import MAX_SHARE, Fit
+from gnnscale.planner import ROW_WORDS, Board, Die
 from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds
-from gnnscale.planner.device_spec import ROW_WORDS
-from gnnscale.planner.fpga_board import Board, Die
 
 #: Models of cycles and resources: of our kernels, or of the paper.
 MODES = ("ours", "hitgnn")

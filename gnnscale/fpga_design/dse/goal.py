@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from gnnscale.planner.cost_model import hitgnn
-from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model import BatchSize, hitgnn
 from gnnscale.planner.simulator.hitgnn import layer_sizes
 from gnnscale.planner.simulator.simulate import SimulatedTask
 

@@ -46,10 +46,8 @@ from gnnscale.inference.load_run import (
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
+from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.commands import SavedRunOptions
-from gnnscale.run.inputs import EvaluationOptions
-from gnnscale.run.runtime_config import INFERENCE
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")

@@ -16,8 +16,7 @@ from gnnscale import ops
 from gnnscale.core import Float32Array, Float64Array
 from gnnscale.data import from_arrays
 from gnnscale.features import HostFeatures
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import FEATURE_DTYPES
+from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.nn.optim.update_rules import PlainAdam
 from gnnscale.ops.products import multiply, weight_gradient

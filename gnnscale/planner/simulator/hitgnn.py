@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from gnnscale.core import ConfigError
 from gnnscale.nn.cost import LayerCost
-from gnnscale.planner.cost_model import hitgnn
-from gnnscale.planner.cost_model.equations import BatchSize, sync_seconds
+from gnnscale.planner.cost_model import BatchSize, hitgnn, sync_seconds
 from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import Degrees, expected_size, share_of_hottest

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 from gnnscale.core import STAGES, mteps
 from gnnscale.planner import device_plan, planner
-from gnnscale.planner.cost_model.equations import Prediction, pipeline_seconds
-from gnnscale.planner.cost_model.workload import Workload
+from gnnscale.planner.cost_model import Prediction, Workload, pipeline_seconds
 from gnnscale.planner.device_plan import DevicePlan
 from gnnscale.planner.device_spec import Accelerator, Efficiency
 from gnnscale.planner.platform import Platform

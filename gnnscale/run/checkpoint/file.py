@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import ConfigError, brief, files, one_line
-from gnnscale.core.config.typed import differences
-from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.core.config import differences, read_regular
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
 if TYPE_CHECKING:

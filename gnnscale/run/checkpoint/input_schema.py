@@ -29,8 +29,7 @@ from gnnscale.data.tables.categories import (
 )
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
-from gnnscale.graph import EdgeLabels, Graph, SplitLabels
-from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, read_meta
+from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, EdgeLabels, Graph, SplitLabels, read_meta
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import INPUT_SCHEMA
 

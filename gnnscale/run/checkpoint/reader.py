@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import STAGES, ConfigError, Count, Positive, decode
-from gnnscale.core.config.run_directory import METRICS_FILE, STEPS_FILE, SUMMARY_FILE
-from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.core.config import METRICS_FILE, STEPS_FILE, SUMMARY_FILE, read_regular
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.update_rules import restore_optimizer
 from gnnscale.planner import Device, DevicePlan

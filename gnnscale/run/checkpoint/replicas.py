@@ -17,10 +17,8 @@ from typing import Any
 
 import torch
 
-from gnnscale.core import ConfigError, explain, write_atomically
-from gnnscale.core.config import untrusted
-from gnnscale.core.config.run_directory import CONFIG_FILE
-from gnnscale.core.locks import sole_writer
+from gnnscale.core import ConfigError, explain, sole_writer, write_atomically
+from gnnscale.core.config import CONFIG_FILE, untrusted
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.file import read_checkpoint

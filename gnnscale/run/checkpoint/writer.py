@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from gnnscale.core.locks import KnownFolder
-from gnnscale.distributed.heartbeat import activity
-from gnnscale.distributed.process_group import Group
+from gnnscale.distributed import Group, activity
 from gnnscale.nn import TrainableModel
 from gnnscale.planner import DevicePlan
 from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST, remove_unfinished_files

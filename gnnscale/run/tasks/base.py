@@ -17,8 +17,7 @@ from gnnscale.graph import EdgeLabels, Graph, SplitLabels
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
-from gnnscale.sampling import SamplerConfig, SeedOrder, seed_order
-from gnnscale.sampling.edge_batches import EdgeSampling
+from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
 

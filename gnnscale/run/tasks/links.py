@@ -14,8 +14,7 @@ from gnnscale.nn import GNN, ModelConfig
 from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
-from gnnscale.sampling import SamplerConfig, SeedOrder
-from gnnscale.sampling.edge_batches import Candidates, LinkSampling
+from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
 
 
 def ranks(scores: NDArray[np.floating]) -> Float64Array:

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, DeviceCache, Uncached
-from gnnscale.cache.belady import LookAheadReplay
+from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAheadReplay, Uncached
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, HostFeatures

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.cache import CachePlan
+from gnnscale.cache import CachePlan, Presampler
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.presampling import Presampler
 from gnnscale.core import ConfigError, Int32Array, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
@@ -45,9 +44,8 @@ from gnnscale.features.tiered.sizing import (
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.planner import device_plan
+from gnnscale.planner.cost_model import BatchSize, SourceEffect, Workload
 from gnnscale.planner.cost_model import stage_work as work
-from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.workload import SourceEffect, Workload
 from gnnscale.sampling import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gnnscale.core import Count, StageTimes
-from gnnscale.planner import DevicePlan, DeviceShare, device_plan
-from gnnscale.planner.device_plan import SAMPLED_IN_TURN
+from gnnscale.planner import SAMPLED_IN_TURN, DevicePlan, DeviceShare, device_plan
 from gnnscale.training.drm.damping import Damping
 from gnnscale.training.drm.task_times import (
     T_SA,

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnscale.core import STAGES, Count, StageTimes, brief, decode
-from gnnscale.planner import DevicePlan
-from gnnscale.planner.device_plan import SAMPLED_IN_TURN
+from gnnscale.planner import SAMPLED_IN_TURN, DevicePlan
 from gnnscale.training.drm import algorithm1, balance, task_times
 from gnnscale.training.drm.damping import Damping
 from gnnscale.training.drm.task_times import Move, ThreadMove

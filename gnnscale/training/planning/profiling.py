@@ -15,12 +15,9 @@ from gnnscale.backend import Backend
 from gnnscale.core import StageTimes
 from gnnscale.planner import DevicePlan
 from gnnscale.planner.cost_model.equations import pipeline_seconds
-from gnnscale.sampling import SeedOrder
-from gnnscale.sampling.seed_order import FullBatches
+from gnnscale.sampling import FullBatches, SeedOrder
 from gnnscale.training.drm.rebalancer import medians
-from gnnscale.training.pipeline.device_step import max_late
-from gnnscale.training.pipeline.slices import Schedule
-from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
+from gnnscale.training.pipeline import Schedule, Stages, build_pipeline, max_late, runs_ahead
 from gnnscale.training.pipeline.step import WorkerStep
 
 #: Steps that are not measured: memory is touched for the first time, and the pipeline fills.

@@ -10,11 +10,9 @@ from gnnscale.cache import CachePlan, StoredPlan
 from gnnscale.distributed.process_group import Group
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.nn import GNN, ModelConfig, TrainableModel
-from gnnscale.nn.learned_embeddings import LearnedEmbedding
+from gnnscale.nn import GNN, CustomModel, LearnedEmbedding, ModelConfig, TrainableModel
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS, optimizer_state
-from gnnscale.nn.options import CustomModel
 from gnnscale.partition import Partition
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.records import Uncached

@@ -18,9 +18,7 @@ from gnnscale.training.build.cache import cache_effects
 from gnnscale.training.drm.balance import shares_sampling
 from gnnscale.training.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.training.gradient_sync import StepTotals
-from gnnscale.training.pipeline.device_step import max_late
-from gnnscale.training.pipeline.slices import BatchSlice, Schedule
-from gnnscale.training.pipeline.stages import build_pipeline, runs_ahead
+from gnnscale.training.pipeline import BatchSlice, Schedule, build_pipeline, max_late, runs_ahead
 from gnnscale.training.planning.cost_estimates import PlanModel, PlanOptions
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_solo
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
