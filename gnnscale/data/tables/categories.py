@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import check_space
+from gnnscale.core.lazy import pyarrow
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
@@ -45,9 +46,7 @@ class Column:
 
 def holds_texts(kind: Any) -> bool:
     """Whether an Arrow type is one of texts, plain or dictionary-encoded."""
-    from pyarrow import types
-
-    return is_text(kind.value_type if types.is_dictionary(kind) else kind)
+    return is_text(kind.value_type if pyarrow.types.is_dictionary(kind) else kind)
 
 
 def find_categories(
@@ -57,8 +56,6 @@ def find_categories(
 
     Raises GraphError, naming ``option``, for over ``MAX_CATEGORIES`` values or none.
     """
-    import pyarrow
-
     values_by_column: dict[str, set[str]] = {column: set() for column in columns}
     types = dict.fromkeys(columns, pyarrow.string())
     for batch in table.batches(columns, types, 64) if columns else ():
@@ -82,8 +79,6 @@ def find_categories(
 
 def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
     """Raise GraphError for the first text in a column if most of its ``values`` are numbers."""
-    import pyarrow
-
     if 2 * sum(_NUMBER.fullmatch(value) is not None for value in values) <= len(values):
         return
     for batch in table.batches([column], {column: pyarrow.string()}, 64):
@@ -123,15 +118,12 @@ def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Arra
 
 def _as_texts(batch: Batch, column: str) -> Any:
     """Return a column of texts, integers or booleans as large_string."""
-    import pyarrow
-    from pyarrow import compute, types
-
     array = plain(batch.columns[column])
-    whole = types.is_integer(array.type) or types.is_boolean(array.type)
+    whole = pyarrow.types.is_integer(array.type) or pyarrow.types.is_boolean(array.type)
     if is_text(array.type):
         return array
-    if whole or types.is_null(array.type):
-        return compute.cast(array, pyarrow.large_string())
+    if whole or pyarrow.types.is_null(array.type):
+        return pyarrow.compute.cast(array, pyarrow.large_string())
     raise GraphError(
         f"{batch.file}: column {brief(repr(column))}: expected texts or integers as categories, "
         f"got {brief(array.type)}"
