@@ -5,7 +5,7 @@ A name is imported on first use, so that ``gnnscale --help`` imports no NumPy.
 
 from typing import TYPE_CHECKING
 
-from gnnscale.core.lazy import import_dgl, lazy_names
+from gnnscale.core.lazy import import_dgl, lazy_names, pyarrow
 
 # For type checkers; at runtime lazy_names resolves the names below.
 if TYPE_CHECKING:

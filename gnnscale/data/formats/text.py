@@ -11,9 +11,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, brief, one_line
+from gnnscale.core import Array, GraphError, brief, one_line, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
-from gnnscale.core.lazy import pyarrow
 from gnnscale.graph.store_format import MAX_FEATURES
 
 _BLOCK_BYTES = 16 << 20

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, brief, one_line
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, brief, one_line, pyarrow
 from gnnscale.core.artifact.files import file_bytes
-from gnnscale.core.lazy import pyarrow
 
 
 @dataclass(frozen=True)

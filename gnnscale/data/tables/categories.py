@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief
+from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact.files import check_space
-from gnnscale.core.lazy import pyarrow
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 

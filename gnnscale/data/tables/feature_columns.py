@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, brief
-from gnnscale.core.lazy import pyarrow
+from gnnscale.core import Array, Float32Array, GraphError, brief, pyarrow
 from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, is_number, refuse_nulls
 from gnnscale.data.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.data.tables.label_columns import are_parts

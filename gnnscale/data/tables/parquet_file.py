@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import GraphError, brief
+from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
-from gnnscale.core.lazy import pyarrow
 from gnnscale.data.tables.batch import Batch, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief
+from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief, pyarrow
 from gnnscale.core.artifact.npy import map_npy
-from gnnscale.core.lazy import pyarrow
 from gnnscale.data.array_inputs import refuse_masked
 from gnnscale.data.tables.batch import plain, refuse_nulls
 from gnnscale.data.tables.table import Table

@@ -7,8 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gnnscale.core import GraphError, Pipeline, brief, hardware, one_line, suggestion
-from gnnscale.core.lazy import pyarrow
+from gnnscale.core import GraphError, Pipeline, brief, hardware, one_line, pyarrow, suggestion
 from gnnscale.data.formats.text import bad_line, head_lines, line_blocks, opened_text
 from gnnscale.data.tables import batch, parquet_file
 from gnnscale.data.tables.batch import Batch, with_texts

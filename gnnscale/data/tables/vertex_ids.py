@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array, brief
+from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact import file_bytes, file_sha256, map_npy, write_array
-from gnnscale.core.lazy import pyarrow
 from gnnscale.data.tables.batch import (
     Batch,
     RowLocations,

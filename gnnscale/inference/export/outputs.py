@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice
-from gnnscale.core.lazy import pyarrow
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice, pyarrow
 from gnnscale.nn import TrainableModel
 from gnnscale.run.checkpoint.input_schema import InputSchema
 

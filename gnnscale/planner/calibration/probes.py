@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from gnnscale import ops
@@ -269,7 +268,7 @@ def time_steps(
     threads: int,
     repeats: int,
     table: Float32Array | None = None,
-    summing: Callable[[Tensor], object] | None = None,
+    summing: Callable[[torch.Tensor], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
     """Return a step's stage times, medians over a few steps that train as a run does.
@@ -331,7 +330,7 @@ class _Trainer:
         self,
         batch: MiniBatch,
         *,
-        summing: Callable[[Tensor], object] | None,
+        summing: Callable[[torch.Tensor], object] | None,
         clock: Callable[[], float],
     ) -> Float64Array:
         """Train a step and return the seconds of loading, propagation, sync and update."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from gnnscale.cache import CachePlan, StoredPlan
 from gnnscale.distributed.process_group import Group
@@ -112,7 +111,7 @@ class ModelState:
             self.weights.join()
 
     @property
-    def optimizer_state(self) -> dict[int, dict[str, Tensor]]:
+    def optimizer_state(self) -> dict[int, dict[str, torch.Tensor]]:
         """Optimizer state of the full model, by parameter position, as of the last ``join``."""
         return optimizer_state(self.optimizer) if self.weights is None else self.weights.state
 
