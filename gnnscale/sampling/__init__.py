@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.sampling.labor import LaborSampler, LaborSampling
 from gnnscale.sampling.layerwise import LayerSampler, LayerSampling
-from gnnscale.sampling.minibatch import Block, InputFrontier, MiniBatch, Sampler, SamplerConfig
+from gnnscale.sampling.minibatch import (
+    MAX_HOPS,
+    Block,
+    InputFrontier,
+    Links,
+    MiniBatch,
+    Sampler,
+    SamplerConfig,
+)
 from gnnscale.sampling.neighbor import (
     NeighborSampler,
     NeighborSampling,
@@ -14,18 +22,18 @@ from gnnscale.sampling.neighbor import (
     without_last_hop,
 )
 from gnnscale.sampling.seed_order import (
+    FullBatches,
     SeedOrder,
     SeedOrderConfig,
     Shuffled,
     ShuffledOrder,
     StepSeeds,
     TwoStageOrder,
+    labeled_vertices,
 )
 
 if TYPE_CHECKING:
     from gnnscale.sampling.edge_batches import *  # noqa: F403
-    from gnnscale.sampling.minibatch import MAX_HOPS, Links
-    from gnnscale.sampling.seed_order import FullBatches, labeled_vertices
 
 __getattr__ = lazy_names(
     __name__,
@@ -33,7 +41,5 @@ __getattr__ = lazy_names(
         "gnnscale.sampling.edge_batches": (
             "Candidates EdgeSampling LinkSampler LinkSampling LinkSeeds draw_candidates"
         ),
-        "gnnscale.sampling.minibatch": "Links MAX_HOPS",
-        "gnnscale.sampling.seed_order": "FullBatches labeled_vertices",
     },
 )

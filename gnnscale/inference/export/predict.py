@@ -15,18 +15,7 @@ from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference import load_run
-from gnnscale.inference.export import writers
-from gnnscale.inference.export.outputs import (
-    ANSWERS,
-    EMBEDDINGS,
-    VALUES,
-    EdgeIds,
-    RowIds,
-    check_labels,
-    check_layer,
-    num_layers_of,
-    width_of,
-)
+from gnnscale.inference.export import outputs, writers
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
@@ -88,7 +77,7 @@ class PredictConfig(SavedRunOptions):
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
         if self.what is not None:
-            check_choice("what", self.what, ANSWERS)
+            check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
             check_range("top", self.top, 1, _MAX_TOP)
             if self.pairs is not None:
@@ -108,9 +97,9 @@ class PredictConfig(SavedRunOptions):
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
         """Return the names of the outputs per row; ``links``: the run has embeddings only."""
         if self.layer != -1 or links:
-            return (EMBEDDINGS,)
+            return (outputs.EMBEDDINGS,)
         if signature.regression:
-            return (VALUES,)
+            return (outputs.VALUES,)
         if self.what is not None:
             return (self.what,)
         both = self.out.suffix == ".parquet"
@@ -179,18 +168,18 @@ def _predict_vertices(
 ) -> None:
     """Check options and disk, and write the outputs of the selected vertices to ``config.out``."""
     model, signature = trained.model, trained.signature
-    num_layers = check_layer(
-        config.layer, num_layers_of(model), inference=config.inference, what=config.what
+    num_layers = outputs.check_layer(
+        config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
-    check_labels(config.what, signature)
+    outputs.check_labels(config.what, signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
     layout = writers.Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
-        width=width_of(model, signature, num_layers),
+        width=outputs.width_of(model, signature, num_layers),
         answers=config.answers(signature, links=links),
         multilabel=signature.multilabel,
-        ids=RowIds(vertices=vertices, own=user_ids),
+        ids=outputs.RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
     )
     writers.check_ids(config.out, layout)
@@ -211,14 +200,14 @@ def _predict_edges(
     assert isinstance(model, EdgeGNN)
     if config.top is not None:
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
-    check_labels(config.what, signature)
+    outputs.check_labels(config.what, signature)
     ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
     layout = writers.Layout(
         num_rows=len(ends),
         width=signature.num_classes,
         answers=config.answers(signature),
         multilabel=False,
-        ids=EdgeIds(vertices=ends, own=user_ids),
+        ids=outputs.EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,
     )
     writers.check_ids(config.out, layout)
@@ -226,8 +215,8 @@ def _predict_edges(
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
     predictor = EdgePredictor(model, Predictor(model, graph, options))
     with writers.open_table(config.out, layout) as table:
-        for outputs in predictor.outputs(ends, rows, graph.edge_features):
-            table.write(outputs)
+        for part in predictor.outputs(ends, rows, graph.edge_features):
+            table.write(part)
 
 
 def find_edges(
