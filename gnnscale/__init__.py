@@ -3,8 +3,6 @@
 Exported names are imported on first use, so that the command line starts without torch.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core.lazy import lazy_names

@@ -1,7 +1,5 @@
 """Training in one call, and the results of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -17,18 +15,14 @@ from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_m
 from gnnscale.api.hitgnn.input_graph import as_dataset
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, listed_numbers, standard_arithmetic
-from gnnscale.core.config.run_directory import SUMMARY_FILE
-from gnnscale.core.config.user_code import importable_name
-from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.core.config import SUMMARY_FILE, importable_name, read_regular
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
-from gnnscale.nn import ModelConfig
-from gnnscale.nn.options import CustomModel
+from gnnscale.nn import CustomModel, ModelConfig
+from gnnscale.run import EpochRecord, EvaluateConfig, Observer, TrainResult, best_epoch
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
-from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.records import EpochRecord, Observer, TrainResult, best_epoch
 
 _MAX_SUMMARY_BYTES = 16 << 20
 #: Options on the command line for keywords of ``train``.
@@ -60,7 +54,7 @@ class Result(TrainedRun):
     metric: str  #: name of ``valid_metric`` and ``test_metric``
 
     @classmethod
-    def of(cls, run: TrainedRun, result: TrainResult) -> Result:
+    def of(cls, run: TrainedRun, result: TrainResult) -> "Result":
         """Return the result of a run that has just ended: ``run``, and metrics of ``result``."""
         return cls(
             directory=run.directory,

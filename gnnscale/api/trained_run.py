@@ -1,7 +1,5 @@
 """Predictions, embeddings and weights of a trained run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +18,7 @@ from gnnscale.inference.export import outputs, weights
 from gnnscale.inference.export.predict import EDGES, find_candidates, find_edges
 from gnnscale.inference.load_run import TrainedModel, load_trained, open_other, open_run_task
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
-from gnnscale.nn import user_module
-from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
+from gnnscale.nn import EdgeGNN, LinkGNN, user_module
 from gnnscale.run.config import RunConfig
 from gnnscale.run.runtime_config import INFERENCE
 
@@ -224,7 +221,7 @@ class TrainedRun:
         return weights.export_model(config, self.config.model, trained.model, weighted=weighted)
 
     @cached_property
-    def _loaded(self) -> _LoadedRun:
+    def _loaded(self) -> "_LoadedRun":
         return _LoadedRun(directory=self.directory, config=self.config)
 
 

@@ -21,16 +21,13 @@ import torch
 from torch import nn
 
 from gnnscale.backend.feature_loading import FeatureLoader, Vertices
-from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.cache.plan import CliqueCache
+from gnnscale.cache import CliqueCache, LookAheadReplay
 from gnnscale.core import Array, ConfigError, Traffic
 from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
-from gnnscale.nn import Inputs, TrainableModel
-from gnnscale.nn.base import Objective
-from gnnscale.planner import Accelerator, Device, Threads, registry
+from gnnscale.nn import Inputs, Objective, TrainableModel
+from gnnscale.planner import Accelerator, CardRates, Device, Threads, registry
 from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cuda_spec import CardRates
 from gnnscale.sampling import MiniBatch, Sampler, SamplerConfig
 
 

@@ -19,8 +19,7 @@ from gnnscale.core import (
     UInt32Array,
     multiplies_bfloat16,
 )
-from gnnscale.features import FeatureStore, HostFeatures, check_store
-from gnnscale.features.disk import take_reads
+from gnnscale.features import FeatureStore, HostFeatures, check_store, take_reads
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, GraphLayer

@@ -1,7 +1,5 @@
 """Compilation of kernels for the host's processor, stored for later runs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex
@@ -25,7 +23,7 @@ class Compiler:
     version: str
 
     @classmethod
-    def find(cls, purpose: str, otherwise: str) -> Compiler:
+    def find(cls, purpose: str, otherwise: str) -> "Compiler":
         """Return the compiler ``CXX``, or the first installed of g++, c++ and clang++.
 
         Raises ConfigError, with ``purpose`` and the advice ``otherwise``, if none is installed.

@@ -1,12 +1,16 @@
 """Cache planning: adjacency lists and feature rows in the memory of accelerators."""
 
 from gnnscale.cache.base import CachePlannerConfig
+from gnnscale.cache.belady import Belady, CacheUpdate, HitCounts, LookAheadReplay
 from gnnscale.cache.build import PICTURE_FILE, check_partition, make_plan
 from gnnscale.cache.legion.legion import Legion
 from gnnscale.cache.plan import (
+    HOST,
+    ROWS_FROM,
     CachePlan,
     CacheStats,
     CacheTraffic,
+    CliqueCache,
     CurvePoint,
     DeviceCache,
     LookAhead,

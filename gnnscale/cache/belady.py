@@ -1,7 +1,5 @@
 """Belady's MIN over the batches of the next steps, with FastGL's Match as an option."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ class HitCounts:
     num_previous: int = 0  #: rows of the previous batch that are not in the cache (Match)
     num_misses: int = 0  #: all other rows, which cross the link
 
-    def __add__(self, other: HitCounts) -> HitCounts:
+    def __add__(self, other: "HitCounts") -> "HitCounts":
         return HitCounts(
             num_hits=self.num_hits + other.num_hits,
             num_previous=self.num_previous + other.num_previous,

@@ -1,7 +1,5 @@
 """Records of a cache plan: content and expected traffic of each device's cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -181,7 +179,7 @@ class CachePlan:
         )
 
     @property
-    def figures(self) -> CacheStats:
+    def figures(self) -> "CacheStats":
         """Summary for the report of a run, without vertices."""
         return CacheStats(
             planner=self.planner,
@@ -264,7 +262,7 @@ class CliqueCache:
     look_ahead: LookAhead | None = None
 
     @classmethod
-    def of(cls, plan: CachePlan, position: int) -> CliqueCache:
+    def of(cls, plan: CachePlan, position: int) -> "CliqueCache":
         """Return the caches that the device at ``position``, which has a cache, reads."""
         clique = plan.clique_of(position)
         members = [plan.of(device) for device in clique]

@@ -12,8 +12,7 @@ from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads, expect_
 from gnnscale.cache.hotness.presampled import Presampled, presample
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph import Graph, vertex_dtype
 from gnnscale.partition import Parts
 from gnnscale.sampling import MiniBatch, seed_order
 

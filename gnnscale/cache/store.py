@@ -21,13 +21,10 @@ from gnnscale.cache.plan import (
 )
 from gnnscale.cache.problem import CacheTask, list_bytes
 from gnnscale.core import Array, GraphError, brief
-from gnnscale.core.artifact.artifact_type import ArtifactType, Form
-from gnnscale.core.artifact.files import check_limits, check_lines, digest, plain
+from gnnscale.core.artifact import ArtifactType, Form, check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
-from gnnscale.core.config.renamed import stored_path
-from gnnscale.core.config.user_code import code_digest
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.core.config import code_digest, stored_path
+from gnnscale.graph import Graph, vertex_dtype
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
 CACHE_PLAN = ArtifactType(

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, brief, one_line, printable
-from gnnscale.core.config import user_code
-from gnnscale.core.config.compose import config_groups
+from gnnscale.core.config import config_groups, user_code
 
 #: Groups of Hydra with choices from installed plugins.
 PLUGIN_GROUPS = ("hydra/launcher", "hydra/sweeper", "hydra/sweeper/sampler")

@@ -3,8 +3,6 @@
 Errors of Hydra, and SIGBUS on mapped files, get a message of one line.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -35,10 +33,8 @@ from gnnscale.core import (
     torchrun_rank,
     unfinished_folder,
 )
-from gnnscale.core.config import user_code
+from gnnscale.core.config import check_unused, removed_on_error, unknown_option, user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
-from gnnscale.core.config.run_directory import check_unused, removed_on_error
-from gnnscale.core.config.typed import unknown_option
 from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.core.locks import sole_writer
 

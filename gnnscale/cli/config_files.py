@@ -15,9 +15,8 @@ from typing import Any
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import compose, user_code
+from gnnscale.core.config import check_known, check_references, compose, read_yaml, user_code
 from gnnscale.core.config import run_directory as runs
-from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
 #: Name in Hydra's ConfigStore of a resumed run's options.
 _RESUMED = "resumed_run"

@@ -3,8 +3,6 @@
 This module imports quickly, since a command installs the handlers first.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -30,7 +28,7 @@ _PAUSE_S = 0.05
 _TOGETHER_S = 5.0
 _SHOW_CURSOR = b"\x1b[?25h"
 
-_interruption: _Interruption | None = None
+_interruption: "_Interruption | None" = None
 
 
 class _Interruption:

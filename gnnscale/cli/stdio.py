@@ -3,8 +3,6 @@
 This module imports quickly, since a command imports it first.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -84,7 +82,7 @@ class StandardStreams:
                 except OSError:  # the reader is gone
                     self._has_output.set()
 
-    def _take_over(self, name: str) -> _Raw | None:
+    def _take_over(self, name: str) -> "_Raw | None":
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):
             return None
@@ -132,7 +130,7 @@ class _Raw(io.FileIO):
         self._streams = streams
         self._was_terminal = os.isatty(descriptor)
 
-    def write(self, content: Buffer, /) -> int:
+    def write(self, content: "Buffer", /) -> int:
         """Write ``content``, or drop it if the reader is gone."""
         self._streams.cancel_notice()
         try:

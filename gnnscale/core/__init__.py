@@ -5,18 +5,21 @@ A name is imported on first use, so that ``gnnscale --help`` imports no NumPy.
 
 from typing import TYPE_CHECKING
 
-from gnnscale.core.lazy import lazy_names
+from gnnscale.core.lazy import import_dgl, lazy_names, pyarrow
 
 # For type checkers; at runtime lazy_names resolves the names below.
 if TYPE_CHECKING:
     from gnnscale.core.errors import *  # noqa: F403
     from gnnscale.core.files import *  # noqa: F403
+    from gnnscale.core.gpu import *  # noqa: F403
     from gnnscale.core.hardware import *  # noqa: F403
+    from gnnscale.core.locks import *  # noqa: F403
     from gnnscale.core.memory import *  # noqa: F403
     from gnnscale.core.metrics import *  # noqa: F403
     from gnnscale.core.pipeline import *  # noqa: F403
     from gnnscale.core.process import *  # noqa: F403
     from gnnscale.core.progress import *  # noqa: F403
+    from gnnscale.core.shared_memory import *  # noqa: F403
     from gnnscale.core.stages import *  # noqa: F403
     from gnnscale.core.types import *  # noqa: F403
 
@@ -28,23 +31,30 @@ __getattr__ = lazy_names(
             "check_label check_range check_word explain listed_numbers one_line printable "
             "suggestion"
         ),
-        "gnnscale.core.files": "check_private unfinished_folder write_atomically",
+        "gnnscale.core.files": "check_private unfinished_folder whole_file write_atomically",
+        "gnnscale.core.gpu": "Gpu GpuMeter GpuUse Gpus",
         "gnnscale.core.hardware": (
-            "cache_bytes find_machine home installed leads_machine let_idle_threads_sleep "
-            "multiplies_bfloat16 restarting_run torchrun_rank usable_cores"
+            "Machine busy_seconds cache_bytes find_machine home installed leads_machine "
+            "let_idle_threads_sleep multiplies_bfloat16 restarting_run torchrun_rank "
+            "usable_cores"
         ),
+        "gnnscale.core.locks": "KnownFolder RESTART_WAIT_S sole_maker sole_writer",
         "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason read_memory",
-        "gnnscale.core.metrics": "QUALITY better mteps",
-        "gnnscale.core.pipeline": "Pipeline",
-        "gnnscale.core.progress": "track",
-        "gnnscale.core.stages": "Access SPAN STAGES StageTimes Traffic",
-        "gnnscale.core.process": (
-            "preserved_defaults python_command standard_arithmetic standard_numpy_errors"
+        "gnnscale.core.metrics": (
+            "ClassCounts QUALITY better count_classes mteps note_child nvtps peak_rss_bytes "
+            "watch_peak"
         ),
+        "gnnscale.core.pipeline": "Pipeline StageGroup",
+        "gnnscale.core.process": (
+            "has_ended own_process preserved_defaults process_age_s python_command "
+            "standard_arithmetic standard_numpy_errors"
+        ),
+        "gnnscale.core.progress": "track",
+        "gnnscale.core.shared_memory": "SharedMemory shared_memory_of",
+        "gnnscale.core.stages": "Access NO_ACCESS NO_TRAFFIC SPAN STAGES StageTimes Traffic",
         "gnnscale.core.types": (
-            "Array BoolArray Count Float32Array Float64Array Int16Array Int32Array "
-            "Int64Array IntArray Positive StructArray UInt32Array UInt64Array UInt8Array "
-            "decode"
+            "Array BoolArray Count Float32Array Float64Array Int16Array Int32Array Int64Array "
+            "IntArray Positive Seconds StructArray UInt32Array UInt64Array UInt8Array decode"
         ),
     },
 )

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
@@ -27,3 +28,20 @@ def import_dgl() -> Any:
     except ImportError:
         raise ImportError("DGL is not installed; pip install 'gnnscale[dgl]'") from None
     return dgl
+
+
+class _Package(ModuleType):
+    """Stand-in of an installed package, which is imported when one of its names is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        package = import_module(self.__name__)
+        if not hasattr(package, name):
+            import_module(f"{self.__name__}.{name}")
+        return getattr(package, name)
+
+
+#: It takes a while to import, and a run whose store exists needs none.
+if TYPE_CHECKING:
+    import pyarrow
+else:
+    pyarrow = _Package("pyarrow")

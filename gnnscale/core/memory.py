@@ -1,7 +1,5 @@
 """Memory available to this process, and limits by control groups and address space."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

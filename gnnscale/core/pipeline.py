@@ -1,7 +1,5 @@
 """Pipeline of stages that prefetch items in threads (HyScale-GNN, section IV-B)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -118,7 +116,7 @@ class Pipeline(Generic[_T]):
         self._taking = threading.Lock()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Pipeline[_T]:
+    def __enter__(self) -> "Pipeline[_T]":
         return self
 
     def __exit__(self, *error: object) -> None:

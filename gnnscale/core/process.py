@@ -3,8 +3,6 @@
 On those of torch and NumPy no result may depend.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

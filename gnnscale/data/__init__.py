@@ -3,8 +3,6 @@
 ``from_arrays``, ``from_dgl`` and ``from_pyg`` need torch, which is imported at their first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
@@ -19,9 +17,8 @@ from gnnscale.data.readers.planetoid import Planetoid
 from gnnscale.data.readers.snap import Snap
 from gnnscale.data.readers.tables import Tables
 from gnnscale.data.splits import random_edge_split, random_split
-from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage import StoreOptions, StoreWriter
 from gnnscale.data.storage.store_check import verify_store
-from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Csr, Structure
 from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids

@@ -13,8 +13,7 @@ from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_edge_labels, read_labels
 from gnnscale.data.storage import standardize
 from gnnscale.data.tables.roles import skip_reason, suspected_role
-from gnnscale.graph import EdgeLabels, Graph, Split
-from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, as_float32
+from gnnscale.graph import FEATURE_DTYPES, MAX_QUANTIZED, EdgeLabels, Graph, Split, as_float32
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_EDGE_ROWS, MAX_FEATURES, vertex_dtype
 
 _LOG = logging.getLogger(__name__)

@@ -19,12 +19,9 @@ from gnnscale.core.artifact.files import (
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.files import expanded
 from gnnscale.data.splits import RandomSplit
-from gnnscale.data.storage import remote, store_check
-from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import GRAPH_STORE, read_meta
+from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Origins of the split: the publisher's files, or a random draw over the labeled vertices.

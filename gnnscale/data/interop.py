@@ -1,7 +1,5 @@
 """Graphs in memory: from arrays, from a DGL graph, from a PyG ``Data``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +153,7 @@ def _read_edge_data(
 
 @standard_arithmetic()
 def from_dgl(
-    graph: dgl.DGLGraph,
+    graph: "dgl.DGLGraph",
     *,
     features: str | None = "feat",
     labels: str = "label",
@@ -206,7 +204,7 @@ def from_dgl(
 
 @standard_arithmetic()
 def from_pyg(
-    data: torch_geometric.data.Data,
+    data: "torch_geometric.data.Data",
     *,
     edge_weight: str | None = "edge_weight",
     edge_attr: str | None = "edge_attr",

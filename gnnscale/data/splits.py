@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from gnnscale.core import ConfigError
-from gnnscale.core.types import Array, Int64Array, IntArray
+from gnnscale.core import Array, ConfigError, Int64Array, IntArray
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.split import has_label
 

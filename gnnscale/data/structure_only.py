@@ -10,13 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from gnnscale.core import Array, GraphError, errors, progress
-from gnnscale.core.artifact.files import file_bytes
-from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.artifact import file_bytes, row_slices
 from gnnscale.core.types import Float32Array, Float64Array, Int64Array, IntArray
 from gnnscale.data import validation
 from gnnscale.data.base import Dataset
-from gnnscale.data.formats import sparse
-from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.formats import NpzReader, sparse
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import store_format
 

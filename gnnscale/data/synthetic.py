@@ -12,11 +12,9 @@ from gnnscale.core import ConfigError, check_range, errors, hardware, progress, 
 from gnnscale.core.artifact import files
 from gnnscale.core.types import Float32Array, Int32Array
 from gnnscale.data import base, structure_only
-from gnnscale.data.storage import edge_spool
+from gnnscale.data.storage import StoreWriter, edge_spool
 from gnnscale.data.storage.csc_builder import sorted_lists
-from gnnscale.data.storage.writer import StoreWriter
-from gnnscale.graph.dtypes import row_bytes
-from gnnscale.graph.store_format import MAX_FEATURES, vertex_dtype
+from gnnscale.graph import MAX_FEATURES, row_bytes, vertex_dtype
 
 _SLICE_EDGES = 1 << 20
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, brief
 from gnnscale.core.artifact.npy import check_array, row_slices
-from gnnscale.graph.split import check_labeled, has_label
-from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES
+from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, check_labeled, has_label
 
 #: Classes without a vertex, at most, if the number of classes is inferred from the labels.
 _SPARE_CLASSES = 1024

@@ -1,7 +1,5 @@
 """Messages between two processes of one machine, over an abstract Unix socket."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

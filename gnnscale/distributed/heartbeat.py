@@ -4,8 +4,6 @@ Training code counts its progress in ``STATUS``. A thread publishes the counts e
 in a file that the launching process reads, or in torchrun's store.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct
@@ -54,7 +52,7 @@ class Heartbeat:
         return _RECORD.pack(*numbers, self.left, self.pid, self.start, self.machine)
 
     @classmethod
-    def unpacked(cls, content: bytes) -> Heartbeat | None:
+    def unpacked(cls, content: bytes) -> "Heartbeat | None":
         """Return the heartbeat in ``content``. None: zeros (never written), or another length."""
         if len(content) != HEARTBEAT_BYTES or not any(content):
             return None

@@ -1,7 +1,5 @@
 """Process group of a run: collectives over gloo, NCCL or shared memory, and torchrun."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -23,15 +21,6 @@ from torch.distributed import FileStore, PrefixStore
 from gnnscale.core import ConfigError, restarting_run
 from gnnscale.distributed import sockets
 from gnnscale.distributed.shm_allreduce import SharedSums
-from gnnscale.distributed.sockets import (
-    RENDEZVOUS,
-    check_address,
-    check_agent_store,
-    connecting,
-    torchrun_keys,
-    torchrun_store,
-    waiting_for_peers,
-)
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +85,11 @@ class Group:
         if self.size == 1:
             return
         if self.sums is not None and SharedSums.can_sum(values):
-            with waiting_for_peers():
+            with sockets.waiting_for_peers():
                 self.sums.sum(values)
             return
         is_small = values.device.type == "cpu" and values.nbytes <= _MAX_RANK0_BYTES
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             if self.size > 2 and is_small:
                 _sum_at_rank0(self, values)
             else:
@@ -112,7 +101,7 @@ class Group:
         if self.size == 1:
             assert content is not None
             return content
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             length = torch.tensor([len(content or b"")])
             _outliving.append(length)
             dist.broadcast(length, 0, group=self.connections)
@@ -130,7 +119,7 @@ class Group:
         lengths = torch.zeros(self.size, dtype=torch.int64)
         lengths[self.rank] = len(content)
         self.sum(lengths)
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
             if content:
                 padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
@@ -156,7 +145,7 @@ class Group:
         rows = torch.zeros(self.size, self.size, dtype=torch.int64)
         rows[self.rank] = torch.tensor([len(part) for part in parts])
         self.sum(rows)
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             local, counts = parts[self.rank], rows[:, self.rank].tolist()
             received = [local.new_empty(count, *local.shape[1:]) for count in counts]
             received[self.rank] = local
@@ -165,7 +154,7 @@ class Group:
 
     def all_gather_into(self, into: Tensor, values: Tensor) -> None:
         """All-gather ``values``, of one shape everywhere, into ``into[rank]``."""
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             _outliving.extend((into, values))
             if values.device.type == "cpu":
                 dist.all_gather(list(into.unbind()), values, group=self.connections)
@@ -174,7 +163,7 @@ class Group:
 
     def all_to_all_into(self, into: Tensor, parts: Tensor) -> None:
         """All-to-all exchange: send ``parts[r]`` to rank r, receive from rank r in ``into[r]``."""
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             _outliving.extend((into, parts))
             dist.all_to_all_single(into, parts, group=self.connections)
 
@@ -207,29 +196,29 @@ class Group:
 
         Messages with one ``tag`` arrive in order.
         """
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             work = dist.isend(values, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
 
     def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
         """Start to receive a tensor from rank ``peer`` into ``into``; wait by ``finish``."""
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
 
     def finish(self, works: Sequence[dist.Work]) -> None:
         """Wait for the end of started operations."""
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             for work in works:
                 work.wait()
 
-    def new_group(self) -> Group:
+    def new_group(self) -> "Group":
         """Return a new group of these processes with connections of its own."""
         if self.size == 1:
             return self
-        with waiting_for_peers(), connecting():
+        with sockets.waiting_for_peers(), sockets.connecting():
             new_group = dist.new_group(list(range(self.size)), backend="gloo", timeout=_TIMEOUT)
         return _with_sums(replace(self, torch_group=ref(new_group), sums=None))
 
@@ -275,7 +264,7 @@ def _with_sums(group: Group) -> Group:
         group.sum(num_false)
         return not num_false.item()
 
-    with waiting_for_peers():
+    with sockets.waiting_for_peers():
         sums = SharedSums.open(
             group.rank, group.size, broadcast=group.broadcast_object, agree=agree
         )
@@ -327,12 +316,12 @@ def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[G
         yield group
         return
     if group.local_size < size:
-        check_address()
+        sockets.check_address()
         if group.restarts:
-            check_agent_store()
-    with waiting_for_peers():
-        store = PrefixStore(torchrun_keys(job), torchrun_store())
-        with connecting():
+            sockets.check_agent_store()
+    with sockets.waiting_for_peers():
+        store = PrefixStore(sockets.torchrun_keys(job), sockets.torchrun_store())
+        with sockets.connecting():
             dist.init_process_group(
                 backend, store=store, rank=group.rank, world_size=size, timeout=_TIMEOUT
             )
@@ -362,9 +351,9 @@ def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterato
         return
     # Otherwise gloo resolves the host name, which fails on some machines.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with waiting_for_peers():
+    with sockets.waiting_for_peers():
         store = FileStore(str(meeting), size)
-        store.set_timeout(RENDEZVOUS)
+        store.set_timeout(sockets.RENDEZVOUS)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     yield from _until_left(group)
 

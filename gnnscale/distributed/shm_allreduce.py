@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnscale.core.process import has_ended, own_process
-from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.core.types import Int64Array, UInt8Array
+from gnnscale.core import Int64Array, SharedMemory, UInt8Array, has_ended, own_process
 from gnnscale.ops import SharedSum
 
 if TYPE_CHECKING:

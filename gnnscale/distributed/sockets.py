@@ -1,7 +1,5 @@
 """Connections between torchrun's processes: its store, checks, keepalive, shutdown, and loss."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

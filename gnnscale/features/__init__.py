@@ -3,8 +3,6 @@
 Modules that need torch are imported on first use.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
@@ -21,15 +19,17 @@ from gnnscale.features.options import (
 )
 
 if TYPE_CHECKING:
-    from gnnscale.features.base import Aggregation, FeatureStore, check_store
-    from gnnscale.features.disk import DiskRows
+    from gnnscale.features.base import *  # noqa: F403
+    from gnnscale.features.disk import DiskRows, features_file, max_read_gap, take_reads
     from gnnscale.features.host import HostFeatures, PreaggregatedFeatures, read_from_disk
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "gnnscale.features.disk": "DiskRows",
+        "gnnscale.features.base": (
+            "Aggregation FeatureStore WrappedStore check_store write_aggregated"
+        ),
+        "gnnscale.features.disk": "DiskRows features_file max_read_gap take_reads",
         "gnnscale.features.host": "HostFeatures PreaggregatedFeatures read_from_disk",
-        "gnnscale.features.base": "Aggregation FeatureStore check_store",
     },
 )

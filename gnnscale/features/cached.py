@@ -1,7 +1,5 @@
 """Stores that cache rows of host memory on devices, and the counter of adjacency list reads."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import threading
@@ -13,8 +11,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.cache.plan import HOST, ROWS_FROM, LookAhead
+from gnnscale.cache import HOST, ROWS_FROM, LookAhead, LookAheadReplay
 from gnnscale.core import Access, Array, Int32Array, Traffic
 from gnnscale.features.base import WrappedStore
 from gnnscale.features.host import HostFeatures
@@ -285,7 +282,7 @@ class CachedAdjacency:
             self._starts = slots.starts
 
     @classmethod
-    def none(cls, request_bytes: int) -> CachedAdjacency:
+    def none(cls, request_bytes: int) -> "CachedAdjacency":
         """Return the counter of a device without a list cache: all lists are read from the host."""
         return cls(None, num_members=0, own=0, request_bytes=request_bytes)
 

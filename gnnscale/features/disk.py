@@ -1,7 +1,5 @@
 """Feature rows and adjacency lists in files, read past the page cache, and rates of their disk."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque
@@ -56,7 +54,7 @@ class DiskRows:
         )
 
     @classmethod
-    def of(cls, graph: Graph, *, max_gap_bytes: int) -> DiskRows:
+    def of(cls, graph: Graph, *, max_gap_bytes: int) -> "DiskRows":
         """Open the feature file of ``graph``; ConfigError: the features are in memory."""
         return cls(
             mapped_features(graph),

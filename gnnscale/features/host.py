@@ -1,7 +1,5 @@
 """Feature stores in host memory: feature rows, and precomputed first-layer aggregates."""
 
-from __future__ import annotations
-
 import mmap
 from typing import Any
 
@@ -10,8 +8,7 @@ import torch
 from gnnscale import ops
 from gnnscale.core import Access, Array, Float32Array, Traffic, read_memory
 from gnnscale.features.base import Aggregation, FeatureStore, WrappedStore, write_aggregated
-from gnnscale.graph import Graph
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph import Graph, ShardedFeatures
 from gnnscale.sampling import Block
 
 
@@ -48,7 +45,7 @@ class HostFeatures(FeatureStore):
         self._width = self.stored_width if num_features is None else num_features
 
     @classmethod
-    def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> HostFeatures:
+    def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> "HostFeatures":
         """Return the store of all or some ``columns`` of ``graph``; GraphError: it is a shard."""
         if isinstance(graph.features, ShardedFeatures):
             raise graph.features.refused()

@@ -5,8 +5,6 @@ full, the rows that the device will have in the next step are known. Host memory
 remaining rows, so the backing store reads no row that the device has.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Sequence

@@ -11,8 +11,7 @@ import numpy as np
 
 from gnnscale.core import MAX_SEED, ConfigError, Float32Array, check_choice, check_range
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import MAX_FEATURES
+from gnnscale.graph import MAX_FEATURES, Graph
 
 if TYPE_CHECKING:
     from gnnscale.features.base import FeatureStore

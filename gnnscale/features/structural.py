@@ -1,7 +1,5 @@
 """Features computed from a graph's structure: degrees, and random projections of neighborhoods."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gnnscale import ops

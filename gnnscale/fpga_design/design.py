@@ -1,7 +1,5 @@
 """Record of a generated design, ``design.json``, and the options of the generator."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any

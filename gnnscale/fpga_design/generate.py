@@ -3,8 +3,6 @@
 Before any build its cycles, resources, bytes and bottleneck are estimated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -29,8 +27,7 @@ from gnnscale.fpga_design.resources import DesignSize, Resources, fit, total
 from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig
-from gnnscale.planner.cost_model import hitgnn
-from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model import BatchSize, hitgnn
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import PUBLISHED
 from gnnscale.planner.simulator.hitgnn import layer_sizes, local_share

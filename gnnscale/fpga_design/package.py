@@ -4,8 +4,6 @@ Only constants and connectivity are generated. Other programs parse these files,
 in them is checked to be a word (``core/errors.py``) before it is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Vendor's build reports: parsers of Vitis reports, and their comparison with the estimates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

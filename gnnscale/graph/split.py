@@ -1,7 +1,5 @@
 """Splits of vertices or edges into training, validation and test sets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -12,9 +12,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief
-from gnnscale.core.artifact import files
-from gnnscale.core.artifact.artifact_type import ArtifactType, Form
-from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
+from gnnscale.core.artifact import ArrayEntry, ArtifactType, Form, files, row_slices, write_array
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
 from gnnscale.graph.split import array_slices, check_splits
 

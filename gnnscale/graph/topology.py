@@ -1,7 +1,5 @@
 """Topology of a graph: in-neighbor lists, data and labels of edges, origin; sums of weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +62,7 @@ class EdgeData:
     labels: EdgeLabels | None = None
 
     @classmethod
-    def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> EdgeData:
+    def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> "EdgeData":
         """Return the data of edges in a store; removes its arrays from ``arrays``."""
         labels = arrays.pop(store_format.EDGE_LABELS, None)
         split = Split(

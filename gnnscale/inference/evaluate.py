@@ -14,20 +14,16 @@ import numpy as np
 import torch
 
 from gnnscale.backend import InferenceCapable
-from gnnscale.core import track
+from gnnscale.core import ClassCounts, count_classes, track
 from gnnscale.core import types as arrays
-from gnnscale.core.metrics import ClassCounts, count_classes
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
-from gnnscale.nn import TrainableModel
-from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
-from gnnscale.run.commands import EvaluateConfig
-from gnnscale.run.inputs import EvaluationOptions
+from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
+from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
-from gnnscale.sampling.edge_batches import draw_candidates
-from gnnscale.sampling.seed_order import labeled_vertices
+from gnnscale.sampling import draw_candidates, labeled_vertices
 
 #: Approximate bytes of the rows that are compared together.
 _SLICE_BYTES = 64 << 20

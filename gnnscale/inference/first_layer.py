@@ -1,7 +1,5 @@
 """First layer of exact inference from rows that passes over the features transform."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing

@@ -10,17 +10,15 @@ from torch import nn
 
 from gnnscale.backend.feature_loading import ChunkLoader, LoadedChunk, Vertices, cut, in_degrees
 from gnnscale.core import Array, Traffic
-from gnnscale.features import FeatureStore, HostFeatures
-from gnnscale.features.base import WrappedStore
+from gnnscale.features import FeatureStore, HostFeatures, WrappedStore
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import EDGE_BYTES, AggregationRequest, FileRows, MemoryRows
 from gnnscale.inference.chunks import Chunk, Workers, in_order
 from gnnscale.inference.first_layer import FirstLayer
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore
 from gnnscale.inference.streamed_inputs import FeatureReader, make_rows
-from gnnscale.nn import TrainableModel
+from gnnscale.nn import ProjectedLayer, TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
-from gnnscale.nn.transform_first import ProjectedLayer
 
 
 class LayerPass:

@@ -1,7 +1,5 @@
 """Options, task and best weights of a run, read from its directory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -16,12 +14,9 @@ from gnnscale.core import ConfigError, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.nn import ModelConfig, TrainableModel
-from gnnscale.nn.learned_embeddings import LearnedEmbedding
-from gnnscale.nn.link_decoder import LinkGNN
+from gnnscale.nn import CustomModel, LearnedEmbedding, LinkGNN, ModelConfig, TrainableModel
 from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
-from gnnscale.nn.options import CustomModel
-from gnnscale.run import artifacts
+from gnnscale.run import artifacts, check_features, graph_read, with_features
 from gnnscale.run.checkpoint import BEST, INPUT_SCHEMA
 from gnnscale.run.checkpoint.file import (
     check_same_graph,
@@ -38,7 +33,6 @@ from gnnscale.run.config import (
     parse_run_options,
     run_option_names,
 )
-from gnnscale.run.inputs import check_features, graph_read, with_features
 from gnnscale.run.tasks.base import Task
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig
@@ -146,7 +140,7 @@ def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | No
     return sampler
 
 
-def open_other(run: RunConfig, trained: TrainedModel, graph: Graph) -> Graph:
+def open_other(run: RunConfig, trained: "TrainedModel", graph: Graph) -> Graph:
     """Return a graph that the run was not trained on, with features as in training.
 
     Args:

@@ -1,7 +1,5 @@
 """Memory plan of exact inference: required hidden rows, and their stores in memory or files."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,13 +14,11 @@ import torch
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array, ConfigError, Traffic, read_memory
 from gnnscale.core.artifact.files import size
-from gnnscale.features import Aggregation
-from gnnscale.features.base import WrappedStore
+from gnnscale.features import Aggregation, WrappedStore
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows, file_bytes
-from gnnscale.nn import TrainableModel
+from gnnscale.nn import ProjectedLayer, TrainableModel, TransformFirstLayer
 from gnnscale.nn.conv.linear import GraphLayer
-from gnnscale.nn.transform_first import ProjectedLayer, TransformFirstLayer
 from gnnscale.sampling import Block, NeighborSampler
 
 #: Share of the vertices above which a layer is computed for all vertices.
@@ -96,7 +92,7 @@ class SubsetStore(WrappedStore):
     @classmethod
     def from_vertices(
         cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int
-    ) -> SubsetStore:
+    ) -> "SubsetStore":
         """Return a store in which row ``i`` of ``rows`` belongs to ascending ``vertices[i]``."""
         return cls(rows, RankBitmap(vertices, num_vertices).ranks, num_vertices)
 
@@ -251,7 +247,7 @@ class LayerSize:
     num_edges: int
 
     @classmethod
-    def from_vertices(cls, graph: Graph, vertices: loading.Vertices) -> LayerSize:
+    def from_vertices(cls, graph: Graph, vertices: loading.Vertices) -> "LayerSize":
         """Return the size of a layer that is computed for ``vertices``."""
         if isinstance(vertices, range):
             return cls(num_vertices=graph.num_vertices, num_edges=graph.num_edges)

@@ -4,8 +4,6 @@ Features are read in sequential passes, or rows are gathered for each chunk. The
 from a trial of each layer on sampled vertices.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os
@@ -31,8 +29,7 @@ from gnnscale.inference.memory_plan import (
     SubsetStore,
     needed_vertices,
 )
-from gnnscale.nn import TrainableModel
-from gnnscale.nn.transform_first import TransformFirstLayer, transform_first_layer
+from gnnscale.nn import TrainableModel, TransformFirstLayer, transform_first_layer
 from gnnscale.sampling import NeighborSampler
 
 _LOG = logging.getLogger(__name__)

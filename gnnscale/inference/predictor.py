@@ -3,8 +3,6 @@
 Scores of pairs of vertices give best partners of a vertex, and outputs of labeled edges.
 """
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,8 +19,7 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.nn import TrainableModel
-from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
+from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.sampling.edge_batches import edge_links
 

@@ -1,7 +1,5 @@
 """Rows of the first layer that sequential passes over the features transform."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
@@ -14,9 +12,7 @@ import torch
 from gnnscale import ops
 from gnnscale.backend.feature_loading import Vertices
 from gnnscale.core import Array, Traffic
-from gnnscale.features import HostFeatures
-from gnnscale.features.base import write_aggregated
-from gnnscale.features.disk import DiskRows, features_file, max_read_gap
+from gnnscale.features import DiskRows, HostFeatures, features_file, max_read_gap, write_aggregated
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.inference.chunks import Workers
@@ -139,7 +135,7 @@ class TransformedRows(TransformedStore):
         """Whether sums read rows in the order of the edges: always."""
         return True
 
-    def prefetch(self, vertices: Array) -> TransformedRows:
+    def prefetch(self, vertices: Array) -> "TransformedRows":
         """Start to read the features of ``vertices``; return a store whose ``own`` has them."""
         store = copy(self)
         store._reading = self._reader.start(vertices)

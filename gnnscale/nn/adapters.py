@@ -1,7 +1,5 @@
 """Mini-batches in the forms of DGL and PyTorch Geometric, and models of their modules."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale import ops
-from gnnscale.core import ConfigError, Float32Array, one_line
-from gnnscale.core.lazy import import_dgl
+from gnnscale.core import ConfigError, Float32Array, import_dgl, one_line
 from gnnscale.graph import list_sums
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import warn_unweighted
@@ -32,7 +29,7 @@ class Adjacency(NamedTuple):
     size: tuple[int, int]  #: ``(num_src, num_dst)``
 
 
-def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> list[dgl.DGLGraph]:
+def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> "list[dgl.DGLGraph]":
     """Return the blocks of ``batch`` as DGL's, input layer first, with ids of type ``idtype``.
 
     A block has the vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. If the batch has
@@ -51,7 +48,7 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> lis
     return blocks
 
 
-def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> dgl.DGLGraph:
+def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> "dgl.DGLGraph":
     """Return ``block`` as a block of DGL, like ``to_dgl_blocks``, without the vertices' ids."""
     dgl = import_dgl()
     indptr, indices = (_converted(ids, idtype) for ids in (block.indptr, block.indices))

@@ -1,7 +1,5 @@
 """Interface between models and training: inputs of a step, ``TrainableModel``, and objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias

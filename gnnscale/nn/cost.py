@@ -3,8 +3,6 @@
 A layer states amounts: rows read, multiply-accumulates, bytes streamed. A device states rates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +32,7 @@ class LayerWork:
     attention: float = 0.0  #: edges and vertices of attention, times heads
     operations: float = 0.0  #: launched operations, in units of a layer's operations
 
-    def __add__(self, other: LayerWork) -> LayerWork:
+    def __add__(self, other: "LayerWork") -> "LayerWork":
         return LayerWork(
             read_bytes=self.read_bytes + other.read_bytes,
             macs=self.macs + other.macs,

@@ -1,7 +1,5 @@
 """Blocks in the memory of a device that has its own kernels."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
@@ -100,7 +98,7 @@ class DeviceBlock(Block, ABC):
         """
 
     @abstractmethod
-    def with_self_edges(self) -> DeviceBlock:
+    def with_self_edges(self) -> "DeviceBlock":
         """Return the block with an edge from every destination to itself, first in its list."""
 
     @abstractmethod

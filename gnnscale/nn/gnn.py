@@ -1,7 +1,5 @@
 """The stack of layers that every architecture shares, and the connections between its layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

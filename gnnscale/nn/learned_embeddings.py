@@ -1,7 +1,5 @@
 """Learned embeddings: a trained row for each vertex, instead of features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +8,7 @@ from torch import Tensor, nn
 
 from gnnscale import ops
 from gnnscale.core import Access, Array, Traffic
-from gnnscale.features import Aggregation, FeatureStore
-from gnnscale.features.base import write_aggregated
+from gnnscale.features import Aggregation, FeatureStore, write_aggregated
 from gnnscale.nn.functional import gradient_of_rows
 from gnnscale.nn.optim.update_rules import RowOptimizer, RowSums
 from gnnscale.sampling import Block

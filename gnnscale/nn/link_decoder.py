@@ -10,8 +10,7 @@ from gnnscale.nn.base import Inputs
 from gnnscale.nn.conv.linear import SAGELayer
 from gnnscale.nn.gnn import GNN
 from gnnscale.nn.segment_ops import take
-from gnnscale.sampling import MiniBatch
-from gnnscale.sampling.minibatch import Links
+from gnnscale.sampling import Links, MiniBatch
 
 
 class DotProduct(nn.Module):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float32Array, brief
-from gnnscale.core.config.untrusted import names
-from gnnscale.core.config.user_code import check_name, load_named
+from gnnscale.core.config import check_name, load_named, names
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gnnscale.core import ConfigError, brief, check_choice, check_range
-from gnnscale.core.config import user_code
-from gnnscale.core.config.untrusted import names
+from gnnscale.core.config import names, user_code
 from gnnscale.nn.model_config import MAX_HIDDEN, LayeredModel, ModelConfig, check_dropout
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ training would multiply a source's row in each chunk of edges. ``ProjectedLayer`
 rows for the next layer while they are in memory.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -15,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import Array, Traffic
-from gnnscale.features import Aggregation, FeatureStore
-from gnnscale.features.base import WrappedStore
+from gnnscale.features import Aggregation, FeatureStore, WrappedStore
 from gnnscale.nn.conv.gat import AttentionLayer, attend, with_self_edges
 from gnnscale.nn.conv.linear import (
     Degrees,
@@ -83,7 +80,7 @@ class TransformFirstLayer(GraphLayer):
         self.width = width
         self.columns = (0, width)
 
-    def part(self, first: int, end: int) -> TransformFirstLayer:
+    def part(self, first: int, end: int) -> "TransformFirstLayer":
         """Return the layer whose ``make`` and ``sums`` compute columns ``first`` to ``end - 1``."""
         layer = copy(self)
         layer.columns = (first, end)
@@ -277,7 +274,7 @@ class ProjectedLayer(LinearAggregationLayer):
         self.width = _padded_width(linear.out_features)
 
     @classmethod
-    def of(cls, layer: GraphLayer, width_in: int) -> ProjectedLayer | None:
+    def of(cls, layer: GraphLayer, width_in: int) -> "ProjectedLayer | None":
         """Return the projected ``layer``; None: it cannot be split, or rows get no narrower."""
         if not (layer.splits_columns and isinstance(layer, LinearAggregationLayer)):
             return None

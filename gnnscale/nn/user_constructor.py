@@ -1,7 +1,5 @@
 """Construction of a user's ``torch.nn.Module`` from its name, its arguments and the run's sizes."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """A user's own ``torch.nn.Module`` as a ``TrainableModel``."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +31,7 @@ _TOLERANCE = 1e-3
 class UserLayer(GraphLayer):
     """One layer of a module for exact inference, computed by its ``inference_per_layer``."""
 
-    def __init__(self, model: UserModel, index: int) -> None:
+    def __init__(self, model: "UserModel", index: int) -> None:
         """Compute layer ``index`` of ``model``."""
         super().__init__()
         # A tuple: nn.Module would register the model as a submodule.

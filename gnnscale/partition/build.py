@@ -4,9 +4,8 @@ import logging
 import time
 from pathlib import Path
 
-from gnnscale.core import ConfigError, check_range, hardware, progress
+from gnnscale.core import ConfigError, check_range, hardware, progress, watch_peak
 from gnnscale.core.artifact.files import NoSpaceError, check_no_link, size
-from gnnscale.core.metrics import watch_peak
 from gnnscale.graph import Graph
 from gnnscale.partition import shard_store, store
 from gnnscale.partition.base import MAX_PARTS, Forecast, PartitionerConfig, Parts, problem_of

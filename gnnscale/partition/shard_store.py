@@ -1,7 +1,5 @@
 """Graph stores of a single part: full stores of a part with its halo, and stores of its rows."""
 
-from __future__ import annotations
-
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -12,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Array, GraphError, track
-from gnnscale.core.artifact import npy
-from gnnscale.core.artifact.files import check_space, new_folder, open_regular
+from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
-from gnnscale.graph import Graph, store_format
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph import Graph, ShardedFeatures, store_format
 from gnnscale.partition.base import UNREACHED, Parts
 from gnnscale.partition.store import describe
 from gnnscale.sampling.seed_order import labeled_vertices

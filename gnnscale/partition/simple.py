@@ -12,8 +12,7 @@ from gnnscale.core import MAX_SEED, ConfigError, GraphError, brief, check_range
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.types import Int16Array, UInt64Array
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph import Graph, vertex_dtype
 from gnnscale.partition.base import Forecast, PartitionerConfig, Parts, check_num_parts
 from gnnscale.sampling.seed_order import labeled_vertices
 

@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from gnnscale.core import GraphError, brief, track
-from gnnscale.core.artifact.artifact_type import ArtifactType, Form
-from gnnscale.core.artifact.files import check_limits, check_lines, digest, plain
+from gnnscale.core.artifact import ArtifactType, Form, check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, row_slices, write_array
 from gnnscale.core.config.user_code import code_digest
 from gnnscale.graph import Graph

@@ -1,7 +1,5 @@
 """NVIDIA GPUs as devices of a plan, and their measured rates (HyScale-GNN, eq. 7 to 12)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Device plans: the division of a mini-batch and of the host's threads among devices."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -127,7 +125,7 @@ class DevicePlan:
         """Return the split nearest to ``split`` that fits into the devices' memory."""
         return cap_split(split, [share.max_seeds for share in self.shares])
 
-    def with_split(self, split: Sequence[int]) -> DevicePlan:
+    def with_split(self, split: Sequence[int]) -> "DevicePlan":
         """Return this plan with another split, checked by ``check_split``."""
         check_split("split", split, len(self.shares), self.batch_size)
         shares = zip(self.shares, split, strict=True)
@@ -141,7 +139,7 @@ class DevicePlan:
         return values
 
     @classmethod
-    def from_values(cls, devices: Sequence[Device], values: Any) -> DevicePlan:
+    def from_values(cls, devices: Sequence[Device], values: Any) -> "DevicePlan":
         """Rebuild a plan from ``to_values``; ValueError: they describe no plan for ``devices``."""
         shares = decode(list[_ShareValues], values, source="plan")
         if len(shares) != len(devices):

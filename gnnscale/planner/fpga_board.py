@@ -19,10 +19,8 @@ from gnnscale.core import (
     check_range,
     check_word,
 )
-from gnnscale.core.config.renamed import current_path
+from gnnscale.core.config import check_known, check_references, current_path, names, read_yaml
 from gnnscale.core.config.typed import typed
-from gnnscale.core.config.untrusted import names
-from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
 _MAX_DIES = 16
 _MAX_CLOCK_HZ = 1_000_000_000

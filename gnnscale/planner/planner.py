@@ -13,10 +13,9 @@ from typing import TypeAlias
 
 from gnnscale.core import ConfigError, StageTimes, check_choice
 from gnnscale.planner import device_plan
-from gnnscale.planner.cost_model import equations
+from gnnscale.planner.cost_model import Workload, equations
 from gnnscale.planner.cost_model import stage_work as work
 from gnnscale.planner.cost_model.predict import Correction, Host, predict
-from gnnscale.planner.cost_model.workload import Workload
 from gnnscale.planner.device_spec import Accelerator, Device, owns_steps
 from gnnscale.planner.platform import Platform
 

@@ -14,9 +14,8 @@ import yaml  # type: ignore[import-untyped]
 from omegaconf import OmegaConf
 
 from gnnscale.core import ConfigError, check_range, find_machine, home, installed, write_atomically
+from gnnscale.core.config import check_references, names, read_yaml
 from gnnscale.core.config.typed import typed
-from gnnscale.core.config.untrusted import names
-from gnnscale.core.config.yaml_file import check_references, read_yaml
 from gnnscale.planner import registry
 from gnnscale.planner.cuda_spec import Cuda, find_gpu, read_rates
 from gnnscale.planner.device_spec import MAX_DEVICES, Accelerator, Cpu, Device, Efficiency

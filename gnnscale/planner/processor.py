@@ -1,7 +1,5 @@
 """Processor of a platform: rates of its threads, and contention between workers."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -78,7 +76,7 @@ class Rates:
         for name, values in vars(self).items():
             check_amounts(f"processor.rates.{name}", values)
 
-    def scaled(self, efficiency: Efficiency) -> Rates:
+    def scaled(self, efficiency: Efficiency) -> "Rates":
         """Return these peak rates times the reached fractions in ``efficiency``."""
         parts = dict.fromkeys(_TRAINER_RATES, efficiency.processor)
         parts |= dict.fromkeys(_MEMORY_RATES, efficiency.memory)

@@ -1,7 +1,5 @@
 """Numbers, times and kinds of figures as text for people."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -158,7 +156,7 @@ def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> l
     return sentences
 
 
-def network_figures(run: TrainResult) -> dict[str, Any] | None:
+def network_figures(run: "TrainResult") -> dict[str, Any] | None:
     """Return the network traffic of sharded rows in a step, summed over devices: mean of all steps.
 
     ``expected`` is the bytes of the missed rows and their ids; ``bytes`` is the bytes of the
@@ -181,7 +179,7 @@ def network_figures(run: TrainResult) -> dict[str, Any] | None:
     }
 
 
-def network_line(run: TrainResult) -> str | None:
+def network_line(run: "TrainResult") -> str | None:
     """Return a line with measured and expected MB a step for other machines' rows; None: none."""
     network = network_figures(run)
     if network is None:

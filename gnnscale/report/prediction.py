@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import STAGES, BoolArray, Float64Array, StageTimes, mteps
-from gnnscale.planner import Cpu, DevicePlan, DeviceShare
+from gnnscale.planner import Cpu, Cuda, DevicePlan, DeviceShare
 from gnnscale.planner.cost_model.equations import PlanPredictions, Prediction, pipeline_seconds
-from gnnscale.planner.cuda_spec import Cuda
 from gnnscale.planner.platform import ESTIMATED, NOMINAL
 from gnnscale.report import formatting
 from gnnscale.report.steps import Steps

@@ -11,15 +11,12 @@ from typing import Any
 from rich.console import Console
 
 from gnnscale.core import ConfigError, UserError, explain, standard_numpy_errors, write_atomically
-from gnnscale.core.config import untrusted
-from gnnscale.core.config.run_directory import CONFIG_FILE, STEPS_FILE, SUMMARY_FILE
+from gnnscale.core.config import CONFIG_FILE, STEPS_FILE, SUMMARY_FILE, untrusted
 from gnnscale.report import formatting, fpga, prediction, terminal
 from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.steps import TRACE_FILE, read_steps, write_trace
 from gnnscale.report.summary import summarize, write_json
-from gnnscale.run.callbacks import Observers, open_observers
-from gnnscale.run.inputs import ReportOptions
-from gnnscale.run.records import Observer, TrainResult
+from gnnscale.run import Observer, Observers, ReportOptions, TrainResult, open_observers
 
 
 @standard_numpy_errors()

@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
-from gnnscale.core import SPAN, STAGES, Count, write_atomically
-from gnnscale.core.locks import KnownFolder
-from gnnscale.core.stages import NO_TRAFFIC, Traffic
+from gnnscale.core import NO_TRAFFIC, SPAN, STAGES, Count, KnownFolder, Traffic, write_atomically
 from gnnscale.core.types import Float64Array, Int64Array, StructArray
 from gnnscale.planner import DevicePlan, Threads
 from gnnscale.report import formatting, fpga

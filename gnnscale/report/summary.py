@@ -11,9 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core import STAGES, Traffic, find_machine, installed, write_atomically
+from gnnscale.core import STAGES, Traffic, find_machine, installed, mteps, nvtps, write_atomically
 from gnnscale.core.config.run_directory import METRICS_FILE
-from gnnscale.core.metrics import mteps, nvtps
 from gnnscale.planner import Device, Fpga
 from gnnscale.report.formatting import least_real, mean_present, network_figures
 from gnnscale.report.fpga import SIMULATED, csim_figures

@@ -14,10 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from gnnscale.core import STAGES, StructArray, mteps
-from gnnscale.core.config import untrusted
-from gnnscale.core.config.run_directory import STEPS_FILE
-from gnnscale.core.locks import KnownFolder
+from gnnscale.core import STAGES, KnownFolder, StructArray, mteps
+from gnnscale.core.config import STEPS_FILE, untrusted
 from gnnscale.planner import DevicePlan, DeviceShare
 from gnnscale.report import formatting, fpga, prediction, steps, summary
 from gnnscale.run import records

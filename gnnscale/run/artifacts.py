@@ -1,7 +1,5 @@
 """Artifacts of a run, opened by its processes with a check of their content hashes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -9,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnscale.cache import StoredPlan, read_plan
-from gnnscale.core import GraphError
+from gnnscale.core import GraphError, SharedMemory
 from gnnscale.core.artifact.files import digest
-from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition
@@ -58,7 +55,7 @@ def open_partition(artifacts: Sequence[RunArtifact], graph: Graph) -> Partition 
 
 def open_task(
     inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
-) -> Task:
+) -> "Task":
     """Open the task of a run over ``graph``, as stored, with the feature rows that the model reads.
 
     Structural features are computed from the task's graph, which lacks the edges that
@@ -96,7 +93,7 @@ def open_graph(
     return with_features(inputs.features, graph, num_threads=threads, seed=seed)
 
 
-def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> Task:
+def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
     """Open the task over the stored graph with the edge split in ``links``."""
     graph = graph_read(inputs, graph)
     return inputs.task.open(graph, links, loss=inputs.loss, metrics=inputs.metrics)

@@ -1,7 +1,5 @@
 """Options of a run that decide its mini-batches, and checks of their combinations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +8,7 @@ from gnnscale.core import MAX_SEED, ConfigError, check_range
 from gnnscale.data import GraphSource
 from gnnscale.nn import ModelConfig
 from gnnscale.partition import NoPartitioner, PartitionerConfig
-from gnnscale.planner import MAX_THREADS, Device, DevicePlanConfig
-from gnnscale.planner.device_spec import owns_steps
+from gnnscale.planner import MAX_THREADS, Device, DevicePlanConfig, owns_steps
 from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.sampling import SamplerConfig, SeedOrderConfig, Shuffled
 

@@ -7,10 +7,8 @@ from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import QUALITY, ConfigError, check_choice, usable_cores
-from gnnscale.core.config import untrusted
+from gnnscale.core.config import check_name, is_name, names, short_name, untrusted
 from gnnscale.core.config.typed import typed
-from gnnscale.core.config.untrusted import names
-from gnnscale.core.config.user_code import check_name, is_name, short_name
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig

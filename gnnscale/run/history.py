@@ -1,7 +1,5 @@
 """Records of epochs in an unnamed temporary file, so that memory does not grow with them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading
@@ -70,14 +68,14 @@ class History(Sequence[EpochRecord]):
             self._spool.append(_encoder.encode(record))
         self._length = len(self._spool)
 
-    def appended(self, record: EpochRecord) -> History:
+    def appended(self, record: EpochRecord) -> "History":
         """Return a history with ``record`` added, in this file unless it has a newer record."""
         if self._length != len(self._spool):
             return History((*self, record))
         self._spool.append(_encoder.encode(record))
         return self.first(self._length + 1)
 
-    def first(self, length: int) -> History:
+    def first(self, length: int) -> "History":
         """Return a history of the first ``length`` records in the same file."""
         history = History()
         history._spool, history._length = self._spool, length

@@ -1,7 +1,5 @@
 """Inputs of a run: feature rows that the model reads, edge features, and the order of seeds."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +9,11 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, Float32Array, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import MAX_QUANTIZED
+from gnnscale.graph import MAX_QUANTIZED, Graph
 from gnnscale.nn import ModelConfig
 from gnnscale.nn.losses import LossConfig
 from gnnscale.partition import PartitionerConfig, Parts
-from gnnscale.planner import Cuda, DevicePlanConfig
-from gnnscale.planner.device_plan import apportion
+from gnnscale.planner import Cuda, DevicePlanConfig, apportion
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.sampling import SamplerConfig, SeedOrder, TwoStageOrder, seed_order

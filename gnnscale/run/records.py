@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gnnscale.cache import CacheStats, Uncached
-from gnnscale.core import Count, Positive, StageTimes, StructArray, Traffic, better
-from gnnscale.core.gpu import GpuUse
+from gnnscale.core import Count, GpuUse, Positive, StageTimes, StructArray, Traffic, better
 from gnnscale.core.metrics import ClassCounts
 from gnnscale.partition import PartitionStats
 from gnnscale.planner import DevicePlan, Threads

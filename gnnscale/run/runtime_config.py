@@ -1,7 +1,5 @@
 """Options of the group ``runtime``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Mini-batches of edges: their ends and negatives are the seeds that a sampler starts from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,7 +31,7 @@ class Candidates:
     offsets: Int64Array  #: ``[num_kinds + 1]`` first position of each kind in ``vertices``
 
     @classmethod
-    def from_kinds(cls, kinds: Int32Array) -> Candidates:
+    def from_kinds(cls, kinds: Int32Array) -> "Candidates":
         """Return the candidates by ``kinds`` ``[num_vertices]`` from 0 on; -1: no candidate."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]

@@ -1,7 +1,5 @@
 """Mini-batches, which pass from the sampler to the model, and the sampler protocol."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,7 +132,7 @@ class InputFrontier:
     indptrs: tuple[Int64Array, ...]
 
     @classmethod
-    def of(cls, batch: MiniBatch) -> InputFrontier:
+    def of(cls, batch: MiniBatch) -> "InputFrontier":
         """Return the input frontier of ``batch``."""
         indptrs = tuple(block.indptr for block in reversed(batch.blocks))
         return cls(input_vertices=batch.input_vertices, indptrs=indptrs)

@@ -4,8 +4,6 @@ The default cuts one permutation into mini-batches, whose seeds may be split amo
 any way. If each device has only its part of the graph, its seeds are fixed.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -19,8 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray
-from gnnscale.graph import SplitLabels
-from gnnscale.graph.split import has_label
+from gnnscale.graph import SplitLabels, has_label
 
 log = logging.getLogger(__name__)
 Vertices = IntArray
@@ -70,7 +67,7 @@ class Shuffled(SeedOrderConfig):
 
     def order(
         self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
-    ) -> ShuffledOrder:
+    ) -> "ShuffledOrder":
         """Return the seed order of ``train_idx`` ``[n]``, shuffled by ``seed`` and epoch."""
         return ShuffledOrder(train_idx, batch_size=batch_size, seed=seed)
 

@@ -1,7 +1,5 @@
 """Synchronizer (HyScale-GNN, section III-A): all-reduce of the gradients of all trainers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +9,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gnnscale.backend import Backend, BatchOutcome
-from gnnscale.core import STAGES, Array, Float32Array, StageTimes, Traffic
-from gnnscale.core.stages import NO_TRAFFIC
+from gnnscale.core import NO_TRAFFIC, STAGES, Array, Float32Array, StageTimes, Traffic
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph.store_format import vertex_dtype
-from gnnscale.nn import TrainableModel
-from gnnscale.nn.learned_embeddings import LearnedEmbedding
+from gnnscale.nn import LearnedEmbedding, TrainableModel
 from gnnscale.nn.optim.update_rules import RowSums
 
 
@@ -189,7 +185,7 @@ class StepTotals:
         counted: StageTimes | None,
         *,
         checkpoint: bool,
-    ) -> StepTotals:
+    ) -> "StepTotals":
         """Return the totals of a step of a single device; ``outcome`` is None without seeds."""
         return cls(
             loss=outcome.loss if outcome else 0.0,

@@ -1,14 +1,11 @@
 """Artifacts of a run, made by the launching process in sight of the user, before workers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gnnscale.cache import read_plan
 from gnnscale.core.shared_memory import SharedMemory
 from gnnscale.features import LearnedFeaturesConfig, SharedFeaturesConfig
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import read_meta
+from gnnscale.graph import Graph, read_meta
 from gnnscale.partition.build import make_partition
 from gnnscale.partition.store import Partition, read_partition
 from gnnscale.planner import Cuda

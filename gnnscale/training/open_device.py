@@ -1,7 +1,5 @@
 """Opening of a worker's device: caches, tiered stores, backend and training step."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -27,10 +25,8 @@ from gnnscale.features.tiered.policies import check_dynamic_caches
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.nn.learned_embeddings import LearnedFeatureStore
-from gnnscale.planner import Cuda, Device
+from gnnscale.planner import CardRates, Cuda, Device, owns_steps, shared_collective
 from gnnscale.planner.cost_model.workload import unmeasured_workload
-from gnnscale.planner.cuda_spec import CardRates
-from gnnscale.planner.device_spec import owns_steps, shared_collective
 from gnnscale.run.config import RunConfig, tier_problem
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
@@ -43,9 +39,7 @@ from gnnscale.training.build.tiered_features import (
 )
 from gnnscale.training.gradient_sync import Synchronizer
 from gnnscale.training.p3.split_run import SplitRun
-from gnnscale.training.pipeline.device_step import DeviceDrivenStep
-from gnnscale.training.pipeline.stages import Stages
-from gnnscale.training.pipeline.step import TrainStep, WorkerStep
+from gnnscale.training.pipeline import DeviceDrivenStep, Stages, TrainStep, WorkerStep
 from gnnscale.training.planning.cost_estimates import PlanOptions, counted_work
 from gnnscale.training.planning.drop_cpu import accelerator_position
 from gnnscale.training.preaggregation import open_aggregated

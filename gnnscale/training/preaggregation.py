@@ -10,8 +10,7 @@ import torch
 
 from gnnscale.backend.feature_loading import CHUNK_EDGES, CHUNK_VERTICES, ChunkLoader
 from gnnscale.core import Float32Array, GraphError, track
-from gnnscale.core.artifact.artifact_type import ArtifactType, Form
-from gnnscale.core.artifact.files import check_space, digest, new_folder, size
+from gnnscale.core.artifact import ArtifactType, Form, check_space, digest, new_folder, size
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, read_slices
 from gnnscale.core.config.renamed import stored_path
 from gnnscale.data.validation import check_features

@@ -1,7 +1,5 @@
 """Records of a worker's steps, and the epoch records that rank 0 makes of all workers' records."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -13,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import SPAN, StageTimes, StructArray, Traffic, metrics
-from gnnscale.core.gpu import GpuMeter, GpuUse
+from gnnscale.core import SPAN, GpuMeter, GpuUse, StageTimes, StructArray, Traffic, metrics
 from gnnscale.distributed.process_group import Group
 from gnnscale.planner import DevicePlan
 from gnnscale.run import records
@@ -38,7 +35,7 @@ class EpochCounters:
     traffic_of: list[Traffic] = field(default_factory=list)  #: bytes moved, by rank
 
     @classmethod
-    def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> EpochCounters:
+    def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> "EpochCounters":
         """Start at zero, or continue from ``sums`` with a clock that includes their seconds."""
         devices = sums.devices if sums is not None else ()
         totals = devices or [records.DeviceTotals() for _ in range(num_devices)]

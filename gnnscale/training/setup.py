@@ -1,7 +1,5 @@
 """Composition root of a training process, with ``open_device``: each part gets its own options."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,13 +14,12 @@ from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import Validator
 from gnnscale.ops import keep_freed_memory
+from gnnscale.run import RunArtifact, check_feature_dtype, checked_order, describe_use
 from gnnscale.run import artifacts as run_artifacts
-from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig, lists_problem
-from gnnscale.run.inputs import check_feature_dtype, checked_order, describe_use
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing
 from gnnscale.training.build.cache import find_uncached

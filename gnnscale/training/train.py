@@ -9,8 +9,7 @@ from typing import cast
 
 from gnnscale.backend import DeviceCacheBackend
 from gnnscale.core import ConfigError
-from gnnscale.distributed.heartbeat import STATUS, TRAINS
-from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, all_gather_object
+from gnnscale.distributed import SINGLE_PROCESS, STATUS, TRAINS, Group, all_gather_object
 from gnnscale.inference.evaluate import Validator
 from gnnscale.run.records import Observer, RunObserver, TrainResult
 from gnnscale.training import checkpointing

@@ -1,7 +1,6 @@
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.distributed import process_group as group
 from gnnscale.distributed import sockets as connections
 from gnnscale.distributed.process_group import join_torchrun
 
@@ -32,7 +31,11 @@ def test_several_machines_need_an_address_that_others_reach(
     if interface is not None:
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
     monkeypatch.setattr(connections.socket, "gethostbyname", resolve)
-    monkeypatch.setattr(group, "torchrun_store", lambda: (_ for _ in ()).throw(RuntimeError("on")))
+
+    def reached() -> None:
+        raise RuntimeError("on")
+
+    monkeypatch.setattr(connections, "torchrun_store", reached)
     error = ConfigError if refused else connections.PeerLostError
     words = "^GLOO_SOCKET_IFNAME: is not set, and this machine's name" if refused else r"\(on\)$"
     with pytest.raises(error, match=words), join_torchrun(2, backend="gloo"):

@@ -10,15 +10,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnscale.core import ConfigError, brief, check_choice
+from gnnscale.core.config import GROUPS, format_option_value, importable_name, is_name
 from gnnscale.core.config.compose import compose, config_groups, separate_hydra, store_code
 from gnnscale.core.config.typed import typed
-from gnnscale.core.config.untrusted import format_option_value
-from gnnscale.core.config.user_code import GROUPS, importable_name, is_name
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.nn import ModelConfig
+from gnnscale.nn import Custom, ModelConfig, ScatterGatherUpdate
 from gnnscale.nn.options import CustomModel, LayeredModel
-from gnnscale.nn.scatter_gather import Custom, ScatterGatherUpdate
 from gnnscale.partition import PartitionerConfig
 from gnnscale.planner import DevicePlanConfig
 

@@ -16,8 +16,7 @@ from gnnscale.core.config.run_directory import check_output, create_output_folde
 from gnnscale.data import GraphSource
 from gnnscale.fpga_design import DesignPackage, GenerateConfig, GeneratedDesign, generate, package
 from gnnscale.nn import ModelConfig
-from gnnscale.planner import DevicePlanConfig
-from gnnscale.planner.fpga_board import Board, Die, Resources, board
+from gnnscale.planner import Board, DevicePlanConfig, Die, Resources, board
 from gnnscale.report import fpga_design
 from gnnscale.report.summary import write_json
 from gnnscale.sampling import SamplerConfig

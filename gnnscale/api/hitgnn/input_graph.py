@@ -10,8 +10,7 @@ from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose
 from gnnscale.core import ConfigError, GraphError, brief, home
 from gnnscale.data import GraphSource, from_dgl, from_pyg
 from gnnscale.data.array_inputs import describe_graph, is_instance_of
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import ARRAYS, DEGREES, EDGE_ARRAYS
+from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph
 
 #: Attributes of a graph that its store keeps next to the arrays.
 _VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"]

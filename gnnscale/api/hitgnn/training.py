@@ -20,8 +20,7 @@ from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
-from gnnscale.core.config.compose import separate_hydra
-from gnnscale.core.config.run_directory import create_run_directory, read_run
+from gnnscale.core.config import create_run_directory, read_run, separate_hydra
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
@@ -31,9 +30,7 @@ from gnnscale.partition import FromFile, PartitionerConfig, simple
 from gnnscale.planner import DevicePlanConfig
 from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
-from gnnscale.run.callbacks import ObserverError
-from gnnscale.run.config import parse_run_options, run_option_names
-from gnnscale.run.records import Observer, TrainResult
+from gnnscale.run import Observer, ObserverError, TrainResult, parse_run_options, run_option_names
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.launcher.serialization import refuse_while_imported
 

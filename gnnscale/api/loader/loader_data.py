@@ -1,7 +1,5 @@
 """Data of a loader: the input graph, and sampled mini-batches in the formats of PyG and DGL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,8 +8,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array
-from gnnscale.core.lazy import import_dgl
+from gnnscale.core import Array, GraphError, Int64Array, import_dgl
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
 from gnnscale.features import read_from_disk
@@ -46,7 +43,7 @@ class AlignedRows:
     width: int | None = None
 
     @classmethod
-    def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> AlignedRows:
+    def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> "AlignedRows":
         """Wrap a user's tensor or array ``[count, ...]``, without a copy if it is contiguous.
 
         ``kind`` is ``vertex`` or ``edge``. GraphError, naming the attribute, if ``values`` is no

@@ -4,8 +4,6 @@ Sums run in edge order, those of gradients in the order of the block transposed 
 that no sum depends on the schedule of threads.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -119,7 +117,7 @@ class DeviceCoefficients:
     dst_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32. None: ones
     self_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32. None: ones
 
-    def scaled(self, factor: float) -> DeviceCoefficients:
+    def scaled(self, factor: float) -> "DeviceCoefficients":
         """Return the coefficients of the aggregation's result multiplied by ``factor``."""
         if factor == 1.0:
             return self

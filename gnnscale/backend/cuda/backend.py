@@ -1,7 +1,5 @@
 """GPU as a training device that samples, reads host memory and trains without the host."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,9 +24,8 @@ from gnnscale.core import Array, ConfigError, Traffic, one_line
 from gnnscale.core.artifact.files import size
 from gnnscale.graph.dtypes import MAX_QUANTIZED
 from gnnscale.nn import Inputs, TrainableModel
-from gnnscale.planner import Cuda, Device, Threads
+from gnnscale.planner import CardRates, Cuda, Device, Threads, find_gpu, load_or_measure_rates
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize
-from gnnscale.planner.cuda_spec import CardRates, find_gpu, load_or_measure_rates
 from gnnscale.sampling import MiniBatch
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +35,7 @@ _WARN_FRACTION = 0.9
 _STEP = "in step %d, of %d seeds"
 
 
-def open_cuda(device: Device, host: base.BackendInputs) -> CudaBackend:
+def open_cuda(device: Device, host: base.BackendInputs) -> "CudaBackend":
     """Open a GPU, or its emulation on the host; ConfigError: a driver or library is missing."""
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
@@ -260,7 +257,7 @@ class CudaBackend:
     def _counters(self, rows: tuple[int, ...]) -> dict[str, float]:
         return {} if not rows or self._cache is None else self._cache.counters(rows)
 
-    def _naming(self, when: str, *numbers: int) -> CudaErrorContext:
+    def _naming(self, when: str, *numbers: int) -> "CudaErrorContext":
         """Return a context that raises CUDA errors as ``DeviceError``, with device and ``when``.
 
         ``when`` is a text such as ``in step %d``, with a ``%d`` for each of ``numbers``.

@@ -1,7 +1,5 @@
 """Mini-batches in device memory, whose sizes may be unknown to the host."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,11 +43,11 @@ class CudaBatch(MiniBatch):
         """``input_vertices`` as a tensor."""
         return self.input_block.vertices
 
-    def again(self) -> CudaBatch:
+    def again(self) -> "CudaBatch":
         """Return a batch over the same arrays, without values cached from earlier contents."""
         return replace(self, blocks=tuple(replace(block) for block in self.blocks))
 
-    def copy(self) -> CudaBatch:
+    def copy(self) -> "CudaBatch":
         """Return a copy of the mini-batch whose arrays later samples do not overwrite."""
         vertices = self.vertices.clone()
         blocks = tuple(

@@ -13,8 +13,7 @@ from gnnscale.backend.base import BackendInputs
 from gnnscale.backend.cuda.device_cache import DeviceAdjacencyCache
 from gnnscale.core import MAX_COUNT, check_range
 from gnnscale.graph import Graph
-from gnnscale.nn import GNN, TrainableModel
-from gnnscale.nn.scatter_gather import CustomLayer
+from gnnscale.nn import GNN, CustomLayer, TrainableModel
 from gnnscale.sampling import (
     LayerSampling,
     MiniBatch,

@@ -3,8 +3,6 @@
 Each member of the clique reads the caches of all members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +35,9 @@ class CacheSlots:
     first: tuple[int, ...]  #: ``[num_members + 1]`` first slot of each member, then their number
 
     @classmethod
-    def of(cls, cached_ids: Sequence[Array], num_vertices: int, device: torch.device) -> CacheSlots:
+    def of(
+        cls, cached_ids: Sequence[Array], num_vertices: int, device: torch.device
+    ) -> "CacheSlots":
         """Return the slots of ``cached_ids``, the vertices that each member caches."""
         ends = np.cumsum([0, *(len(ids) for ids in cached_ids)])
         slot_of = np.full(num_vertices, _ABSENT, np.int32)
@@ -100,7 +100,7 @@ class _Layout:
     indices: tuple[int, int]
 
     @classmethod
-    def of(cls, graph: Graph, num_rows: int, topology: Array) -> _Layout:
+    def of(cls, graph: Graph, num_rows: int, topology: Array) -> "_Layout":
         row_bytes = graph.feature_bytes // max(graph.num_vertices, 1)
         num_edges = int(_degrees(graph, topology).sum())
         sizes = (num_rows * row_bytes, (len(topology) + 1) * 8, num_edges * graph.indices.itemsize)

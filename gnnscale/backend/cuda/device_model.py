@@ -1,7 +1,5 @@
 """Device copy of the model, with its gradients and its optimizer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +12,7 @@ from gnnscale.backend.cuda.batch import CudaBatch
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.p3_exchange import PartialSums
 from gnnscale.backend.cuda.step_records import StepRecords
-from gnnscale.nn import Inputs
-from gnnscale.nn.base import objective_on
+from gnnscale.nn import Inputs, objective_on
 from gnnscale.nn.optim.update_rules import optimizer_state, restore_optimizer
 
 
@@ -26,7 +23,7 @@ class DeviceGradientAccumulator:
     num_batches: int = 0
     num_seeds: int = 0
 
-    def __add__(self, num_seeds: int) -> DeviceGradientAccumulator:
+    def __add__(self, num_seeds: int) -> "DeviceGradientAccumulator":
         return DeviceGradientAccumulator(
             num_batches=self.num_batches + 1, num_seeds=self.num_seeds + num_seeds
         )

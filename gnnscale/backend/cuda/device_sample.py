@@ -1,7 +1,5 @@
 """Sample in device memory, and its conversion to the host's mini-batch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,9 +11,7 @@ from gnnscale.backend.base import BackendInputs
 from gnnscale.backend.cuda.capacity import BatchCapacity, DeviceGraph, SampleSizes
 from gnnscale.backend.cuda.sampler_plan import HopArrays, State
 from gnnscale.core import MAX_COUNT, Array, Float32Array
-from gnnscale.sampling import minibatch
-from gnnscale.sampling.edge_batches import LinkSampler, LinkSampling, LinkSeeds
-from gnnscale.sampling.minibatch import Links
+from gnnscale.sampling import Links, LinkSampler, LinkSampling, LinkSeeds, minibatch
 
 #: Kinds of errors, in the order of ``SampleError`` in sample.hpp.
 _SEED, _LIST, _EDGES, _NEIGHBOR, _CANDIDATE, _VERTICES = range(6)

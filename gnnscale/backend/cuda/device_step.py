@@ -1,7 +1,5 @@
 """Steps of a device: stages and handle of device-driven steps, stages of host-driven steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -99,7 +97,7 @@ class StepSlot:
             self.reader.replace(self._replaced, record_index, *samples, self._number)
         self._kernels.read()
 
-    def train(self, seeds: DeviceSeeds, part: StepPart, *, rate: float, recorded: bool) -> None:
+    def train(self, seeds: DeviceSeeds, part: "StepPart", *, rate: float, recorded: bool) -> None:
         """Queue a step's training and the writing of its report on the current stream.
 
         Training exchanges columns (P3), propagates, accumulates gradients, and if ``part.updates``
@@ -165,7 +163,7 @@ class StepPart:
 class Outcomes(Protocol):
     """Object that waits for device-driven steps and returns their outcomes: the backend."""
 
-    def outcome(self, step: DeviceStepHandle) -> BatchOutcome:
+    def outcome(self, step: "DeviceStepHandle") -> BatchOutcome:
         """Wait for ``step``, and return its outcome."""
 
 

@@ -1,7 +1,5 @@
 """Kernels, streams and memory of a GPU."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,11 +12,9 @@ import torch
 from gnnscale.backend.base import DeviceError, DeviceMemoryError
 from gnnscale.backend.cuda.kernels import CompiledKernels, Kernels, load_core
 from gnnscale.backend.cuda.streams import CudaStream, Stream
-from gnnscale.core import Array, ConfigError
-from gnnscale.core.gpu import Gpu, Gpus
+from gnnscale.core import Array, ConfigError, Gpu, Gpus
 from gnnscale.features.unified import CudaSide, SharedSegment
-from gnnscale.planner import Cuda
-from gnnscale.planner.cuda_spec import CPU_HINT, find_gpu
+from gnnscale.planner import CPU_HINT, Cuda, find_gpu
 
 #: CUDA_IPC_HANDLE_SIZE.
 _HANDLE_BYTES = 64
@@ -34,7 +30,7 @@ class IpcMemory:
         self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8
 
     @classmethod
-    def new(cls, num_bytes: int, device: torch.device) -> IpcMemory:
+    def new(cls, num_bytes: int, device: torch.device) -> "IpcMemory":
         """Allocate memory of ``device`` without torch's allocator: IPC shares whole allocations."""
         runtime = _runtime()
         error, pointer = runtime.cudaMalloc(num_bytes)
@@ -49,7 +45,7 @@ class IpcMemory:
         return cls(int(pointer), num_bytes, device, address=words.hex())
 
     @classmethod
-    def open(cls, address: str, num_bytes: int, device: torch.device) -> IpcMemory:
+    def open(cls, address: str, num_bytes: int, device: torch.device) -> "IpcMemory":
         """Map memory of another process; DeviceError: ``device`` has no access to it."""
         runtime = _runtime()
         handle = runtime.cudaIpcMemHandle_t()

@@ -1,7 +1,5 @@
 """Graph pipeline of a device: samples, and the input rows, degrees and weights of each sample."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import cast
 
@@ -24,11 +22,9 @@ from gnnscale.backend.cuda.placement import ResidentGraph
 from gnnscale.backend.cuda.row_gather import CacheUpdates, RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import Access, ConfigError, Traffic
-from gnnscale.nn import GNN, Inputs, TrainableModel
+from gnnscale.nn import GNN, Inputs, Rule, TrainableModel
 from gnnscale.nn.conv.linear import LinearAggregationLayer
-from gnnscale.nn.device_block import Rule
-from gnnscale.sampling import LayerSampling
-from gnnscale.sampling.edge_batches import LinkSampling
+from gnnscale.sampling import LayerSampling, LinkSampling
 
 
 class GraphPipeline:

@@ -3,8 +3,6 @@
 Work of a stream that reads computed values on the host, which would wait for a GPU, is an error.
 """
 
-from __future__ import annotations
-
 import queue
 import random
 import threading
@@ -26,9 +24,7 @@ from gnnscale.backend.cuda.engine import MemoryPiece
 from gnnscale.backend.cuda.host_kernels import HostKernels, Recording, note_launch
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.streams import Event
-from gnnscale.core import Array
-from gnnscale.core.metrics import peak_rss_bytes
-from gnnscale.core.shared_memory import SharedMemory
+from gnnscale.core import Array, SharedMemory, peak_rss_bytes
 from gnnscale.planner import Cuda
 
 #: Maximum random delay of a piece of work in seconds.

@@ -3,8 +3,6 @@
 They emulate a GPU for tests on any machine, slowly.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os
@@ -39,7 +37,7 @@ _ALLOCATIONS = frozenset(
     }
 )
 
-_RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
+_RECORDING: "ContextVar[Recording | None]" = ContextVar("recording", default=None)
 
 
 class CaptureError(RuntimeError):

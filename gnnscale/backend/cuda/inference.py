@@ -1,7 +1,5 @@
 """Exact inference on a device: each layer over all neighbors before the next layer."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

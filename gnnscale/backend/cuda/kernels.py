@@ -1,7 +1,5 @@
 """Kernels by name: compilation by NVRTC, and launches on a GPU."""
 
-from __future__ import annotations
-
 import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ size, the capacity of a block, so that CUDA graphs can replay them. A step excha
 the training stream of every device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,8 +21,7 @@ from gnnscale.backend.cuda.block import CudaBlock
 from gnnscale.backend.cuda.capacity import BatchCapacity
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.placement import ResidentGraph
-from gnnscale.nn import Inputs
-from gnnscale.nn.device_block import Rule
+from gnnscale.nn import Inputs, Rule
 
 #: Alignment in bytes of each array of a block.
 _ALIGNMENT = 16

@@ -1,7 +1,5 @@
 """Placement of a graph's arrays in device memory or in host memory that the GPU reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,8 +14,7 @@ from gnnscale.backend.cuda.device_cache import CachedRows, ResidentCache
 from gnnscale.backend.cuda.engine import Engine
 from gnnscale.backend.cuda.kernels import Kernels
 from gnnscale.backend.cuda.row_gather import DynamicCache, requests, word_bytes
-from gnnscale.core import Access, Array, Traffic
-from gnnscale.core.stages import NO_ACCESS, NO_TRAFFIC
+from gnnscale.core import NO_ACCESS, NO_TRAFFIC, Access, Array, Traffic
 from gnnscale.graph import Graph
 from gnnscale.planner import Cuda
 from gnnscale.planner.cost_model.equations import BatchSize

@@ -1,7 +1,5 @@
 """Micro-benchmarks of a GPU: short runs of the kernels of a training step."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,8 +15,7 @@ from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.backend.cuda.sampler import CudaSampler
 from gnnscale.core import track
 from gnnscale.nn.device_block import Rule
-from gnnscale.planner import Cuda
-from gnnscale.planner.cuda_spec import CardRates
+from gnnscale.planner import CardRates, Cuda
 from gnnscale.sampling import NeighborSampling
 
 #: Row sizes in bytes of the measured reads over the link.

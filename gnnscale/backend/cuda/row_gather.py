@@ -3,8 +3,6 @@
 A dynamic cache in device memory is updated with each batch (Belady; FastGL's Match).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -240,7 +238,7 @@ class RowGather:
             num_rows=len(self._table),
         )
 
-    def _slot(self, out: torch.Tensor, shifts: bool) -> _GatherSlot:
+    def _slot(self, out: torch.Tensor, shifts: bool) -> "_GatherSlot":
         """Allocate the device memory of gathers to ``out``, with the integers of ``GatherTask``.
 
         ``shifts``: whether requests start at lines of 128 bytes.

@@ -1,7 +1,5 @@
 """Sampling kernels, with the native sampler's results for every seed and step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +22,7 @@ from gnnscale.backend.cuda.sampler_plan import (
     check_weights,
     plan_words,
 )
-from gnnscale.sampling import LayerSampling, WeightedSampling
-from gnnscale.sampling.minibatch import MAX_HOPS
+from gnnscale.sampling import MAX_HOPS, LayerSampling, WeightedSampling
 
 #: Bytes of a layer-wise priority; ranking takes a pass over all priorities for each byte.
 _BYTES = 8

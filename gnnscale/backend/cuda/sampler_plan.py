@@ -1,7 +1,5 @@
 """Sampling plan that kernels read: words in the order of ``gnnscale_cuda/sample.hpp``."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -18,8 +16,7 @@ from gnnscale.backend.cuda.capacity import (
 )
 from gnnscale.backend.cuda.device_cache import NO_LISTS
 from gnnscale.core import ConfigError
-from gnnscale.sampling import LayerSampling, WeightedSampling
-from gnnscale.sampling.minibatch import MAX_HOPS
+from gnnscale.sampling import MAX_HOPS, LayerSampling, WeightedSampling
 
 #: Minimum vertices or edges that a block of threads processes at a time.
 _TILE = 256
@@ -62,7 +59,7 @@ class HopArrays:
     @classmethod
     def empty(
         cls, capacity: BatchCapacity, hop: int, device: torch.device, *, names: Sequence[str]
-    ) -> HopArrays:
+    ) -> "HopArrays":
         """Return uninitialized arrays of ``hop``, with the optional arrays in ``names``."""
         num_dst, max_vertices = capacity.num_vertices[hop : hop + 2]
         num_edges = capacity.num_edges[hop]
@@ -153,7 +150,7 @@ class Outputs:
         *,
         names: Sequence[str],
         leaves_out: bool,
-    ) -> Outputs:
+    ) -> "Outputs":
         """Return uninitialized arrays of ``capacity``.
 
         Vertices have ``dtype``; ``names`` are optional arrays of hops. With ``leaves_out`` there

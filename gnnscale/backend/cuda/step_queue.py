@@ -1,7 +1,5 @@
 """Queue of device-driven steps: CUDA graphs, repeated if a mini-batch exceeds its capacity."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable

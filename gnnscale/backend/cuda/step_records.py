@@ -1,7 +1,5 @@
 """Step records: memory by which the host and a device exchange a step's data asynchronously."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 
@@ -128,7 +126,7 @@ class StepRecords:
             read_counts=words[_FIRST_COUNT:],
         )
 
-    def kernels_of(self, max_seeds: int) -> StepKernels:
+    def kernels_of(self, max_seeds: int) -> "StepKernels":
         """Return the record kernels of a slot, with memory for a record of ``max_seeds`` seeds."""
         device = self._counter.device
         return StepKernels(

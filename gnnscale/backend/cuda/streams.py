@@ -1,7 +1,5 @@
 """Streams: asynchronous queues of GPU work, and the marks that order them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ class Event(Protocol):
     def wait(self) -> None:
         """Wait for the mark; RuntimeError: work queued before it failed."""
 
-    def seconds_since(self, earlier: Event) -> float:
+    def seconds_since(self, earlier: "Event") -> float:
         """Return the seconds from ``earlier`` to this mark by the device's clock; both are done."""
 
 

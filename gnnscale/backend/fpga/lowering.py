@@ -10,10 +10,8 @@ import torch
 from torch import nn
 
 from gnnscale.core import ConfigError, Float32Array
-from gnnscale.nn import GNN, functional, segment_ops
+from gnnscale.nn import GNN, Connections, CustomLayer, functional, segment_ops
 from gnnscale.nn.conv.linear import Degrees, GraphLayer, LinearAggregationLayer
-from gnnscale.nn.gnn import Connections
-from gnnscale.nn.scatter_gather import CustomLayer
 from gnnscale.sampling import Block
 
 

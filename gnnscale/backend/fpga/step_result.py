@@ -1,7 +1,5 @@
 """Training step of a simulated compute unit: its inputs, results and counters."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Legion's cost model: link transactions for a division of the memory (eq. 2 to 8)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +33,7 @@ class PrefixSums:
     numbers: Callable[[slice], Array] = field(repr=False)  #: returns a slice of the sequence
 
     @classmethod
-    def of(cls, numbers: Sequence[int], *, stride: int) -> PrefixSums:
+    def of(cls, numbers: Sequence[int], *, stride: int) -> "PrefixSums":
         """Return the prefix sums of a short sequence, e.g. of a model written by hand."""
         values = np.array(numbers, np.int64)
         sums = np.concatenate([[0], np.cumsum(values)])

@@ -1,7 +1,5 @@
 """Legion: a cache of lists and rows per clique, divided by a cost model (sections 4.2, 4.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -214,7 +212,7 @@ class Legion(CachePlannerConfig):
             curve=_sum_curves([plan.curve for plan in planned]),
         )
 
-    def _plan_clique(self, task: CacheTask, clique: Sequence[int]) -> _CliquePlan:
+    def _plan_clique(self, task: CacheTask, clique: Sequence[int]) -> "_CliquePlan":
         reads = task.expected if self.hotness == "expected" else task.presampled
         hot = candidates(task, clique, reads)
         cost = clique_cost(task, clique, hot)

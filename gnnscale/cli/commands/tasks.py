@@ -11,11 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnscale.core.config import run_directory
-from gnnscale.core.config.run_directory import locked_run
+from gnnscale.core import let_idle_threads_sleep, sole_maker, sole_writer, write_atomically
+from gnnscale.core.config import locked_run, run_directory
 from gnnscale.core.config.typed import typed
-from gnnscale.core.hardware import let_idle_threads_sleep
-from gnnscale.core.locks import sole_maker, sole_writer
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -95,7 +93,6 @@ def partition(options: DictConfig) -> None:
     from rich.console import Console
 
     from gnnscale import partition as parts
-    from gnnscale.core.files import write_atomically
     from gnnscale.report.partition import draw, print_partition
     from gnnscale.run.commands import PartitionConfig
 
@@ -123,10 +120,8 @@ def plan_cache(options: DictConfig) -> None:
     from rich.console import Console
 
     from gnnscale.cache import PICTURE_FILE, read_plan
-    from gnnscale.core.files import write_atomically
     from gnnscale.report.cache_plan import draw, print_plan
-    from gnnscale.run.artifacts import open_partition
-    from gnnscale.run.commands import PlanCacheConfig
+    from gnnscale.run import PlanCacheConfig, open_partition
     from gnnscale.training.build.cache_problem import plan_caches
     from gnnscale.training.make_artifacts import divide
 
@@ -216,7 +211,7 @@ def doctor(options: DictConfig) -> None:
 
     from rich.console import Console
 
-    from gnnscale.core.errors import GraphError
+    from gnnscale.core import GraphError
     from gnnscale.report import doctor as report
     from gnnscale.report.summary import write_json
 
@@ -254,7 +249,6 @@ def simulate(options: DictConfig) -> None:
     """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
     from rich.console import Console
 
-    from gnnscale.core.files import write_atomically
     from gnnscale.planner.simulator import SimulateConfig
     from gnnscale.planner.simulator import simulate as run_simulation
     from gnnscale.report.simulate import describe, draw, print_scaling
@@ -274,7 +268,6 @@ def generate(options: DictConfig) -> None:
 
     from rich.console import Console
 
-    from gnnscale.core.files import write_atomically
     from gnnscale.fpga_design import GenerateConfig
     from gnnscale.fpga_design import generate as run_generator
     from gnnscale.fpga_design.design import DESIGN_FILE
@@ -303,7 +296,6 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
     """Compare the vendor's reports with their design's estimates, and write the comparison."""
     from rich.console import Console
 
-    from gnnscale.core.files import write_atomically
     from gnnscale.fpga_design.vendor import compare
     from gnnscale.report import fpga_design as report
     from gnnscale.report.summary import write_json

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.commands import tasks
 from gnnscale.cli.commands.tasks import format_metric
-from gnnscale.core import explain, hardware
+from gnnscale.core import RESTART_WAIT_S, explain, hardware, process_age_s, sole_writer
 from gnnscale.core.config import run_directory
-from gnnscale.core.locks import RESTART_WAIT_S, sole_writer
-from gnnscale.core.process import process_age_s
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -47,8 +45,7 @@ def _train(options: DictConfig, began: float) -> float | None:
 
     from gnnscale.report.formatting import network_line
     from gnnscale.report.run_report import train_and_report
-    from gnnscale.run.config import parse_run_options
-    from gnnscale.run.records import Observer
+    from gnnscale.run import Observer, parse_run_options
     from gnnscale.training.launcher.launch import launch
 
     config = parse_run_options(options)

@@ -1,7 +1,5 @@
 """Files of artifacts: reading, headers in strict JSON, digests, atomic creation, free space."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

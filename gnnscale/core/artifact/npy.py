@@ -1,7 +1,5 @@
 """Arrays in .npy files: written row by row, and mapped after a strict check of the header."""
 
-from __future__ import annotations
-
 import ast
 import io
 import math
@@ -109,7 +107,7 @@ class NpyWriter:
             crc32=self._crc32,
         )
 
-    def __enter__(self) -> NpyWriter:
+    def __enter__(self) -> "NpyWriter":
         return self
 
     def __exit__(self, *reason: object) -> None:

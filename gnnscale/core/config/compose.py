@@ -1,7 +1,5 @@
 """Composition of options from ``gnnscale/configs`` by Hydra, which is imported only for it."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,7 +74,7 @@ def _without_program(repo: dict[str, Any]) -> dict[str, Any]:
 
 def compose(
     name: str, overrides: Sequence[str] = (), *, directory: str | None = None
-) -> tuple[DictConfig, DictConfig]:
+) -> "tuple[DictConfig, DictConfig]":
     """Compose the options of a command, or of a configuration in Hydra's store, called ``name``.
 
     Returns the options, and a mapping with Hydra's settings under ``hydra``. The run ``directory``

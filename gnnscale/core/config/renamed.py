@@ -1,7 +1,5 @@
 """Class paths in stored files: a class that moves keeps the path that it was first stored by."""
 
-from __future__ import annotations
-
 #: Modules of gnnscale in release 0.2 and today, and their classes. Files hold the first path.
 _MOVED = (
     ("dataset.base", "data.base", "ExistingStore"),

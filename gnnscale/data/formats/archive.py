@@ -3,8 +3,6 @@
 Deflate expands a byte to about 1,032 at most, so a declared size also limits the unpacked size.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import stat
@@ -41,7 +39,7 @@ class Archive:
             self._zip.close()
             raise
 
-    def __enter__(self) -> Archive:
+    def __enter__(self) -> "Archive":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -1,7 +1,5 @@
 """Arrays of a .npz archive or a folder of .npy files, read in slices."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Generator, Iterator
@@ -11,8 +9,7 @@ from typing import IO
 import numpy as np
 
 from gnnscale.core import Array, GraphError
-from gnnscale.core.artifact import npy
-from gnnscale.core.artifact.npy import SLICE_BYTES, NpyHeader, check_array, map_npy, row_slices
+from gnnscale.core.artifact import SLICE_BYTES, NpyHeader, check_array, map_npy, npy, row_slices
 from gnnscale.data.formats.archive import Archive
 
 #: Limit of a full array in memory: allowance plus ratio times its size (sorted links: a 17th).
@@ -31,7 +28,7 @@ class NpzReader:
         self._archive = Archive(path)
         self._slice_bytes = slice_bytes
 
-    def __enter__(self) -> NpzReader:
+    def __enter__(self) -> "NpzReader":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -159,7 +156,7 @@ class ArrayFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __enter__(self) -> ArrayFolder:
+    def __enter__(self) -> "ArrayFolder":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.core import Array, GraphError, brief
-from gnnscale.core.artifact import files
-from gnnscale.core.artifact.npy import check_array
+from gnnscale.core.artifact import check_array, files
 from gnnscale.data.formats import safe_pickle_types
 from gnnscale.data.formats.safe_pickle_types import PickleError
 from gnnscale.data.validation import quoted

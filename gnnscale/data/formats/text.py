@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, brief, one_line
+from gnnscale.core import Array, GraphError, brief, one_line, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.graph.store_format import MAX_FEATURES
 
@@ -199,19 +199,16 @@ def _first_fields(text: bytes, count: int) -> bytes:
 def _parsed(
     line: int, block: bytes, names: list[str], types: Sequence[str], delimiter: str, source: object
 ) -> list[Array]:
-    import pyarrow  # takes a while, and a run whose store exists needs none
-    from pyarrow import csv
-
     used = names[: len(types)]
     kinds = {name: pyarrow.from_numpy_dtype(kind) for name, kind in zip(used, types, strict=True)}
     # An empty cell is an error, not a zero; NaN is for the checks to judge.
-    convert = csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
+    convert = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
 
     def strict(text: bytes, mark: str, columns: list[str]) -> list[Array]:
-        table = csv.read_csv(
+        table = pyarrow.csv.read_csv(
             io.BytesIO(text),
-            read_options=csv.ReadOptions(block_size=len(text) + 1, column_names=columns),
-            parse_options=csv.ParseOptions(delimiter=mark),
+            read_options=pyarrow.csv.ReadOptions(block_size=len(text) + 1, column_names=columns),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=mark),
             convert_options=convert,
         )
         return [column.to_numpy() for column in table.columns]

@@ -12,11 +12,9 @@ import numpy as np
 from gnnscale.core import Array, GraphError, check_choice
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data import base, validation
-from gnnscale.data.formats.npz import ArrayFolder, NpzReader, open_arrays
-from gnnscale.data.formats.sparse import check_csr, csr_edges
+from gnnscale.data.formats import ArrayFolder, NpzReader, check_csr, csr_edges, open_arrays
 from gnnscale.data.labels import read_labels
-from gnnscale.data.storage.options import PrepareEstimate
-from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.storage import PrepareEstimate, StoreWriter
 from gnnscale.graph.store_format import METRICS
 
 _LOG = logging.getLogger(__name__)

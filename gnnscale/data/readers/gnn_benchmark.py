@@ -9,10 +9,8 @@ import numpy as np
 from gnnscale.core import GraphError
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.data import base, validation
-from gnnscale.data.formats import sparse
-from gnnscale.data.formats.npz import NpzReader
-from gnnscale.data.storage import remote
-from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.formats import NpzReader, sparse
+from gnnscale.data.storage import StoreWriter, remote
 
 _ADDRESS = "https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz"
 _SHA256 = {"cora": "068e22d90c3849b4057dfb05851741428992af058efcd4e7ebb4186f3d581de2"}

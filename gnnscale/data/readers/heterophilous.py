@@ -6,12 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array
-from gnnscale.core.artifact.files import file_bytes
-from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.artifact import file_bytes, row_slices
 from gnnscale.data import base, validation
 from gnnscale.data.formats.npz import NpzReader
-from gnnscale.data.storage import remote
-from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.storage import StoreWriter, remote
 
 _ADDRESS = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
 _SHA256 = {"tolokers": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667"}

@@ -16,11 +16,9 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import parse_json, read_file, total_bytes
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
-from gnnscale.data.formats.archive import Archive
-from gnnscale.data.formats.sparse import CsrMatrix, dense_rows, sparse_matrix
+from gnnscale.data.formats import Archive, CsrMatrix, dense_rows, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
-from gnnscale.data.storage import remote
-from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.storage import StoreWriter, remote
 
 _LABELS = ("ml_target", "page_type", "mature", "target")
 _IDS = ("new_id", "id")

@@ -11,8 +11,7 @@ from gnnscale.core.artifact import files
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
 from gnnscale.data.labels import read_labels
-from gnnscale.data.storage import remote
-from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.storage import StoreWriter, remote
 from gnnscale.data.tables import label_columns, roles, vertex_ids
 from gnnscale.data.tables.batch import table_files, usual_names
 from gnnscale.data.tables.categories import Column, holds_texts

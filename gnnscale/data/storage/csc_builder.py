@@ -9,10 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, hardware, progress
+from gnnscale.core import Array, GraphError, Int32Array, Int64Array, Pipeline, hardware, progress
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
-from gnnscale.core.pipeline import Pipeline
-from gnnscale.core.types import Int32Array, Int64Array
 from gnnscale.data.storage import edge_spool
 from gnnscale.graph.store_format import EDGE_ROWS, WEIGHTS, vertex_dtype
 

@@ -1,7 +1,5 @@
 """Edges of a graph store: topology, edge features, edge labels and their split."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, track
+from gnnscale.core import Array, GraphError, IntArray, track
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy, write_array
-from gnnscale.core.types import IntArray
 from gnnscale.data import validation
 from gnnscale.data.labels import read_edge_labels
 from gnnscale.data.storage.csc_builder import write_topology
@@ -22,8 +19,7 @@ from gnnscale.data.storage.edge_spool import EdgeSpool
 from gnnscale.data.storage.feature_writer import warn_of_columns
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.standardize import MAGNITUDE_OF_LAYERS, ColumnScaling, Spread
-from gnnscale.graph import store_format
-from gnnscale.graph.store_format import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS, vertex_dtype
+from gnnscale.graph import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS, store_format, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
 

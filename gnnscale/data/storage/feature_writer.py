@@ -1,7 +1,5 @@
 """Vertex features of a graph store: encoded, perhaps standardized, in bounded memory."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, GraphError, brief, track
-from gnnscale.core.artifact.files import check_space
-from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, map_npy, write_array
-from gnnscale.core.types import BoolArray, IntArray
+from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray, brief, track
+from gnnscale.core.artifact import ArrayEntry, NpyWriter, check_space, map_npy, write_array
 from gnnscale.data import validation
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.standardize import ColumnScaling, Spread, warn_of_large, warn_of_spread
@@ -97,7 +93,7 @@ class FeatureWriter:
         name: str,
         chunks: Iterable[Array],
         shape: tuple[int, ...],
-        encoding: FeatureEncoding,
+        encoding: "FeatureEncoding",
         source: object,
     ) -> ArrayEntry:
         num_vertices, num_features = shape

@@ -7,8 +7,7 @@ from pathlib import Path
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.artifact import files
 from gnnscale.data.storage import edge_spool
-from gnnscale.graph.dtypes import FEATURE_DTYPES, row_bytes
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph import FEATURE_DTYPES, row_bytes, vertex_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Standardization of feature columns to mean 0 and deviation 1, and warnings on magnitudes."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,9 +10,7 @@ import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray
 from gnnscale.core.artifact.files import check_space
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import as_float32
-from gnnscale.graph.store_format import GRAPH_STORE, MAX_FEATURES, read_meta
+from gnnscale.graph import GRAPH_STORE, MAX_FEATURES, Graph, as_float32, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of rows that are converted at a time.
@@ -45,7 +41,7 @@ class ColumnScaling:
     @classmethod
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
-    ) -> ColumnScaling:
+    ) -> "ColumnScaling":
         """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``."""
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:

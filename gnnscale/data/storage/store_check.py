@@ -17,9 +17,7 @@ from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array
 from gnnscale.core.artifact.files import file_sha256, header_text, parse_json, read_file
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
-from gnnscale.graph import Graph, store_format
-from gnnscale.graph.dtypes import MAX_QUANTIZED, finite, scales_of
-from gnnscale.graph.graph import ShardedFeatures
+from gnnscale.graph import MAX_QUANTIZED, Graph, ShardedFeatures, finite, scales_of, store_format
 
 _UNFINISHED_META = ".meta.json.tmp"
 

@@ -1,7 +1,5 @@
 """Writer of a graph store, filled by a reader in chunks and in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,16 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import GraphError
+from gnnscale.core import Array, GraphError, Int64Array, IntArray
 from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
-from gnnscale.core.types import Array, Int64Array, IntArray
 from gnnscale.data import validation
 from gnnscale.data.storage.edge_writer import EdgeWriter
 from gnnscale.data.storage.feature_writer import FeatureWriter
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import RawFile
-from gnnscale.graph import store_format
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph import store_format, vertex_dtype
 
 SPLITS = ("train", "valid", "test")
 
@@ -173,7 +169,7 @@ class StoreWriter:
             **self.notes,
         )
 
-    def __enter__(self) -> StoreWriter:
+    def __enter__(self) -> "StoreWriter":
         return self
 
     def __exit__(self, *reason: object) -> None:

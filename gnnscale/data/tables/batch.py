@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, brief, one_line
+from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, brief, one_line, pyarrow
 from gnnscale.core.artifact.files import file_bytes
 
 
@@ -108,27 +108,24 @@ MAX_TEXT_BYTES = 1 << 16
 
 def plain(array: Any) -> Any:
     """Return an Arrow array with a dictionary's values in place, and texts as large_string."""
-    import pyarrow
-    from pyarrow import compute
-
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
+    return pyarrow.compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
 
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is one of texts."""
-    from pyarrow import types
-
     # pyarrow 15 reads string_view, and has no function that tells it.
-    return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
+    return bool(
+        pyarrow.types.is_string(kind)
+        or pyarrow.types.is_large_string(kind)
+        or str(kind) == "string_view"
+    )
 
 
 def is_binary(kind: Any) -> bool:
     """Whether an Arrow type is one of bytes, as CSV has if it is not UTF-8."""
-    from pyarrow import types
-
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))
+    return bool(pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind))
 
 
 def with_texts(batch: Batch) -> Batch:
@@ -156,8 +153,6 @@ def with_texts(batch: Batch) -> Batch:
 
 
 def _is_valid(array: Any) -> bool:
-    import pyarrow
-
     try:
         array.validate(full=True)
     except pyarrow.ArrowInvalid:
@@ -181,16 +176,13 @@ def refuse_nulls(batch: Batch, column: str) -> None:
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     """Return a column of numbers or booleans as floating point, nulls as NaN."""
-    import pyarrow
-    from pyarrow import compute
-
     array = plain(batch.columns[column])
     if not is_number(array.type):
         raise GraphError(
             f"{batch.file}: column {brief(repr(column))}: expected numbers, got {brief(array.type)}"
         )
     try:
-        array = compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
+        array = pyarrow.compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
     except pyarrow.ArrowInvalid as error:
         raise GraphError(
             f"{batch.file}: column {brief(repr(column))}: {one_line(error, 200)}"
@@ -201,10 +193,12 @@ def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
 
 def is_number(kind: Any) -> bool:
     """Whether an Arrow type is one of numbers, booleans, or nulls alone."""
-    from pyarrow import types
-
-    numeric = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
-    return bool(numeric or types.is_boolean(kind) or types.is_null(kind))
+    numeric = (
+        pyarrow.types.is_integer(kind)
+        or pyarrow.types.is_floating(kind)
+        or pyarrow.types.is_decimal(kind)
+    )
+    return bool(numeric or pyarrow.types.is_boolean(kind) or pyarrow.types.is_null(kind))
 
 
 def text_buffers(array: Any) -> tuple[Int64Array, UInt8Array]:

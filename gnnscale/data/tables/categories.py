@@ -1,7 +1,5 @@
 """Columns of categories, one-hot encoded: one feature of 0 or 1 per category."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief
+from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables.batch import Batch, is_text, plain
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32
-from gnnscale.graph.store_format import MAX_FEATURES
+from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
 if TYPE_CHECKING:
     from gnnscale.data.tables.table import Table
@@ -49,20 +45,16 @@ class Column:
 
 def holds_texts(kind: Any) -> bool:
     """Whether an Arrow type is one of texts, plain or dictionary-encoded."""
-    from pyarrow import types
-
-    return is_text(kind.value_type if types.is_dictionary(kind) else kind)
+    return is_text(kind.value_type if pyarrow.types.is_dictionary(kind) else kind)
 
 
 def find_categories(
-    table: Table, columns: Sequence[str], *, option: str = "features"
+    table: "Table", columns: Sequence[str], *, option: str = "features"
 ) -> dict[str, tuple[str, ...]]:
     """Return the sorted distinct values, as texts, of each of ``columns``, texts or integers.
 
     Raises GraphError, naming ``option``, for over ``MAX_CATEGORIES`` values or none.
     """
-    import pyarrow
-
     values_by_column: dict[str, set[str]] = {column: set() for column in columns}
     types = dict.fromkeys(columns, pyarrow.string())
     for batch in table.batches(columns, types, 64) if columns else ():
@@ -84,10 +76,8 @@ def find_categories(
     return {column: tuple(sorted(values)) for column, values in values_by_column.items()}
 
 
-def _refuse_text(table: Table, column: str, values: Collection[str]) -> None:
+def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
     """Raise GraphError for the first text in a column if most of its ``values`` are numbers."""
-    import pyarrow
-
     if 2 * sum(_NUMBER.fullmatch(value) is not None for value in values) <= len(values):
         return
     for batch in table.batches([column], {column: pyarrow.string()}, 64):
@@ -127,15 +117,12 @@ def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Arra
 
 def _as_texts(batch: Batch, column: str) -> Any:
     """Return a column of texts, integers or booleans as large_string."""
-    import pyarrow
-    from pyarrow import compute, types
-
     array = plain(batch.columns[column])
-    whole = types.is_integer(array.type) or types.is_boolean(array.type)
+    whole = pyarrow.types.is_integer(array.type) or pyarrow.types.is_boolean(array.type)
     if is_text(array.type):
         return array
-    if whole or types.is_null(array.type):
-        return compute.cast(array, pyarrow.large_string())
+    if whole or pyarrow.types.is_null(array.type):
+        return pyarrow.compute.cast(array, pyarrow.large_string())
     raise GraphError(
         f"{batch.file}: column {brief(repr(column))}: expected texts or integers as categories, "
         f"got {brief(array.type)}"

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, hardware
-from gnnscale.core.pipeline import Pipeline
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, Pipeline, brief, hardware
 from gnnscale.data.tables import vertex_ids
 from gnnscale.data.tables.batch import Batch, RowLocations, floats, refuse_nulls
 from gnnscale.data.tables.feature_columns import FeatureColumns

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, brief
+from gnnscale.core import Array, Float32Array, GraphError, brief, pyarrow
 from gnnscale.data.tables.batch import Batch, first_null, floats, is_binary, is_number, refuse_nulls
 from gnnscale.data.tables.categories import Column, find_categories, mixed_up, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.table import Table
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import GRAPH_STORE, read_meta
+from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of column names in meta.json, at most.
@@ -111,8 +110,6 @@ class FeatureColumns:
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow types by column name, by which CSV is parsed."""
-        import pyarrow
-
         return {
             column: pyarrow.string() if column in self._categories else pyarrow.float32()
             for column in self._columns
@@ -193,8 +190,6 @@ class FeatureColumns:
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
         """Return a cell in its original form; CSV was parsed as float32."""
-        import pyarrow
-
         if not self._table.is_csv:
             return batch.columns[column][index].as_py()
         row = batch.row + index
@@ -308,26 +303,24 @@ class _RowNumbers:
 
 
 def _is_list(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(
+        pyarrow.types.is_list(kind)
+        or pyarrow.types.is_large_list(kind)
+        or pyarrow.types.is_fixed_size_list(kind)
+    )
 
 
 def _storage_dtype(kinds: Sequence[Any]) -> str:
-    from pyarrow import types
-
-    if kinds and all(types.is_float16(kind) for kind in kinds):
+    if kinds and all(pyarrow.types.is_float16(kind) for kind in kinds):
         return "float16"
-    if all(types.is_uint8(kind) or types.is_boolean(kind) for kind in kinds):
+    if all(pyarrow.types.is_uint8(kind) or pyarrow.types.is_boolean(kind) for kind in kinds):
         return "uint8"
     return "float32"
 
 
 def _list_values(batch: Batch, column: str, width: int) -> Array:
-    from pyarrow import compute
-
     array = batch.columns[column]
-    lengths = compute.list_value_length(array).to_numpy(zero_copy_only=False)
+    lengths = pyarrow.compute.list_value_length(array).to_numpy(zero_copy_only=False)
     if (lengths != width).any():
         index = int((lengths != width).argmax())
         raise GraphError(

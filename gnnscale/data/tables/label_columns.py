@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, brief
+from gnnscale.core.lazy import pyarrow
 from gnnscale.data.labels import wrapped_label, wrapped_message
 from gnnscale.data.tables.batch import Batch, floats, is_text, plain
-from gnnscale.graph.split import has_label
-from gnnscale.graph.store_format import MAX_CLASSES
+from gnnscale.graph import MAX_CLASSES, has_label
 
 _LOG = logging.getLogger(__name__)
 #: Kinds of labels: by the column, classes, or regression targets.
@@ -43,10 +43,12 @@ class RowOrder(Protocol):
 
 def csv_label_type(guessed: Any) -> Any:
     """Return the Arrow type to parse CSV labels as, by the ``guessed``: float64 or string."""
-    from pyarrow import float64, string, types
-
-    numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
-    return float64() if numeric else string()
+    numeric = (
+        pyarrow.types.is_integer(guessed)
+        or pyarrow.types.is_floating(guessed)
+        or pyarrow.types.is_null(guessed)
+    )
+    return pyarrow.float64() if numeric else pyarrow.string()
 
 
 class LabelColumn:
@@ -181,19 +183,15 @@ class SplitColumn:
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow types by column name, by which CSV is parsed."""
-        import pyarrow
-
         return {self._column: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
         """Append the words of a batch; GraphError, naming the row, for an unknown word."""
-        from pyarrow import types
-
         array = batch.columns[self._column]
-        if types.is_null(array.type):
+        if pyarrow.types.is_null(array.type):
             self._parts.append(np.zeros(len(array), np.uint8))
             return
-        kind = array.type.value_type if types.is_dictionary(array.type) else array.type
+        kind = array.type.value_type if pyarrow.types.is_dictionary(array.type) else array.type
         if not is_text(kind):
             raise GraphError(
                 f"{batch.file}: column {brief(repr(self._column))} holds {brief(array.type)}, a "
@@ -259,10 +257,10 @@ class SplitMasks(SplitColumn):
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow types by column name, by which CSV is parsed."""
-        from pyarrow import bool_, types
-
         return {
-            name: kind if types.is_floating(kind) or types.is_integer(kind) else bool_()
+            name: kind
+            if pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)
+            else pyarrow.bool_()
             for name, kind in self._columns.items()
         }
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import GraphError, brief
+from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.data.tables.batch import Batch, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
@@ -168,8 +168,6 @@ class ParquetFile:
 
     def _longest_entry(self, group: int, path: str) -> int | None:
         """Return the bytes of the longest entry of a dictionary. None: unknown."""
-        from pyarrow import compute, types
-
         with (
             self._open(read_dictionary=[path], metadata=self._metadata) as file,
             readable(self.path),
@@ -177,19 +175,20 @@ class ParquetFile:
             # Dictionary-encoded, so that each entry is in memory once.
             for part in file.iter_batches(row_groups=[group], columns=[path], use_threads=False):
                 array = part.column(0)
-                if not types.is_dictionary(array.type):  # a part of a structure
+                if not pyarrow.types.is_dictionary(array.type):  # a part of a structure
                     return None
                 if len(array.dictionary):
-                    return int(compute.max(compute.binary_length(array.dictionary)).as_py() or 0)
+                    return int(
+                        pyarrow.compute.max(pyarrow.compute.binary_length(array.dictionary)).as_py()
+                        or 0
+                    )
         return None
 
     def _open(self, **options: Any) -> Any:
-        from pyarrow import parquet  # takes a while, and a run whose store exists needs none
-
         with readable(self.path):
             # Not mapped: mapped pages would count as memory of this process. Without pre_buffer,
             # pages and not full column chunks are in memory.
-            return parquet.ParquetFile(
+            return pyarrow.parquet.ParquetFile(
                 str(self.path),
                 pre_buffer=False,
                 buffer_size=_BUFFER_BYTES,

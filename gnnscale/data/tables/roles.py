@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from gnnscale.core import GraphError, brief
+from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
 from gnnscale.data.tables.table import Table
 
@@ -66,11 +66,9 @@ def skip_reason(name: str) -> str:
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
     """Return columns named like parts: all if training and another are, else only booleans."""
-    from pyarrow import types
-
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
     several = any(match[1] for match in matches.values()) and len(matches) > 1
-    return {name for name in matches if several or types.is_boolean(table.types[name])}
+    return {name for name in matches if several or pyarrow.types.is_boolean(table.types[name])}
 
 
 def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief
+from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief, pyarrow
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.data.array_inputs import refuse_masked
 from gnnscale.data.tables.batch import plain, refuse_nulls
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import csv_id_type
 from gnnscale.graph import Graph
-
-if TYPE_CHECKING:
-    import pyarrow
-
 
 _SPLITS = ("train", "valid", "test")
 #: Files of ids: ``.npy``, and tables with these columns.
@@ -142,15 +138,11 @@ def _as_list(values: Any) -> Any:
 
 
 def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
-    import pyarrow
-
     return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
 
 
 def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
     """Return Arrow arrays of the columns ``types`` in a table; CSV is parsed as these types."""
-    import pyarrow
-
     table = Table([file], ",", _TABLE_BYTES)
     missing = next((column for column in types if column not in table.names), None)
     if missing is not None:
@@ -185,9 +177,6 @@ def _vertex_numbers(
 
 def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> IntArray:
     """Return the vertex ``[n]`` of each of the user's ids; ConfigError: an id is unknown."""
-    import pyarrow
-    from pyarrow import compute
-
     try:
         requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
         requested = requested.cast(vertex_ids.type)
@@ -195,9 +184,9 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
         # An id does not fit the type, or is not UTF-8.
         what = f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
         raise ConfigError(what) from None
-    numbers = compute.index_in(requested, value_set=vertex_ids)
+    numbers = pyarrow.compute.index_in(requested, value_set=vertex_ids)
     if numbers.null_count:
-        missing = requested.filter(compute.is_null(numbers))[0].as_py()
+        missing = requested.filter(pyarrow.compute.is_null(numbers))[0].as_py()
         raise ConfigError(f"{option}: {brief(missing)} is no id of a vertex of {graph.name}")
     return np.asarray(numbers.to_numpy())
 
@@ -224,7 +213,6 @@ def find_kinds(
         raise ConfigError(
             f"{option}={brief(file)}: expected a column of kinds other than the ids, got {column}"
         )
-    import pyarrow
 
     text = pyarrow.large_string()
     ids, values = _table_columns(Path(file), {_ID[0]: _csv_id_type(vertex_ids), column: text})

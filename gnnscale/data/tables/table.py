@@ -7,8 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gnnscale.core import GraphError, brief, hardware, one_line, suggestion
-from gnnscale.core.pipeline import Pipeline
+from gnnscale.core import GraphError, Pipeline, brief, hardware, one_line, pyarrow, suggestion
 from gnnscale.data.formats.text import bad_line, head_lines, line_blocks, opened_text
 from gnnscale.data.tables import batch, parquet_file
 from gnnscale.data.tables.batch import Batch, with_texts
@@ -89,10 +88,7 @@ class CsvFile:
             yield from line_blocks(stream, 1, self.path, block_bytes)
 
     def _read(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Any:
-        import pyarrow  # takes a while, and a run whose store exists needs none
-        from pyarrow import csv
-
-        convert = csv.ConvertOptions(
+        convert = pyarrow.csv.ConvertOptions(
             column_types=types,
             include_columns=list(columns),
             null_values=[""],
@@ -101,12 +97,12 @@ class CsvFile:
         )
 
         def parse(text: bytes) -> Any:
-            return csv.read_csv(
+            return pyarrow.csv.read_csv(
                 pyarrow.BufferReader(text),
-                read_options=csv.ReadOptions(
+                read_options=pyarrow.csv.ReadOptions(
                     block_size=len(text) + 1, column_names=self.names, use_threads=False
                 ),
-                parse_options=csv.ParseOptions(delimiter=self._delimiter),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter),
                 convert_options=convert,
             )
 

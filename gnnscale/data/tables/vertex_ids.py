@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array, brief
-from gnnscale.core.artifact.files import file_bytes, file_sha256
-from gnnscale.core.artifact.npy import map_npy, write_array
+from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
+from gnnscale.core.artifact import file_bytes, file_sha256, map_npy, write_array
 from gnnscale.data.tables.batch import (
     Batch,
     RowLocations,
@@ -21,12 +20,7 @@ from gnnscale.data.tables.batch import (
     text_buffers,
 )
 from gnnscale.data.tables.parquet_file import ParquetFile
-from gnnscale.graph import Graph
-from gnnscale.graph.store_format import GRAPH_STORE, ID_FILES, MAX_CLASSES, read_meta
-
-if TYPE_CHECKING:
-    import pyarrow
-
+from gnnscale.graph import GRAPH_STORE, ID_FILES, MAX_CLASSES, Graph, read_meta
 
 #: Types of ids: by the column, integers, or texts.
 ID_TYPES = ("auto", "integer", "string")
@@ -41,17 +35,12 @@ def max_id_bytes(file_bytes: int) -> int:
 
 def csv_id_type(id_type: str, guessed: Any) -> Any:
     """Return the Arrow type of ids of CSV; ``guessed`` is the type of the first rows."""
-    import pyarrow
-
     whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
     return pyarrow.int64() if whole else pyarrow.string()
 
 
 def _uniform(batch: Batch, column: str, id_type: str) -> Any:
     """Return ids as an Arrow array of int64, uint64 or large_string without nulls."""
-    import pyarrow
-    from pyarrow import compute
-
     refuse_nulls(batch, column)
     array = plain(batch.columns[column])
     whole = pyarrow.types.is_integer(array.type)
@@ -61,10 +50,10 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
             f"numbers{'' if id_type == 'integer' else ' or strings'} (dataset.id_type={id_type})"
         )
     if whole and id_type == "string":
-        return compute.cast(array, pyarrow.large_string())
+        return pyarrow.compute.cast(array, pyarrow.large_string())
     if not whole or array.type == pyarrow.uint64():
         return array
-    return compute.cast(array, pyarrow.int64())
+    return pyarrow.compute.cast(array, pyarrow.int64())
 
 
 class IdColumn:
@@ -107,8 +96,6 @@ class IdColumn:
 
     def array(self) -> Any:
         """Return the ids as an Arrow array of int64, uint64 or large_string, and release them."""
-        import pyarrow
-
         arrays, self._arrays = self._arrays, []
         return pyarrow.concat_arrays(arrays)
 
@@ -193,15 +180,12 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
     """Write vertex ids of int64, uint64 or large_string into a store; return the ``ids`` entry."""
-    import pyarrow
-    from pyarrow import parquet
-
     if pyarrow.types.is_integer(ids.type):
         path = folder / ID_FILES[0]
         write_array(path, ids.to_numpy())
     else:
         path = folder / ID_FILES[1]
-        parquet.write_table(pyarrow.table({"id": ids}), path)
+        pyarrow.parquet.write_table(pyarrow.table({"id": ids}), path)
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
@@ -212,7 +196,6 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
     entry = _ids_entry(graph.path)
     if entry is None:
         return None
-    import pyarrow
 
     path = graph.path / entry.file
     if path.name == ID_FILES[0]:
@@ -226,8 +209,6 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
     """Return the text ids of a file; GraphError unless all exist and fit into memory."""
-    import pyarrow
-
     file = ParquetFile(path)
     if file.names != ["id"] or file.num_rows() != num_vertices:
         raise GraphError(

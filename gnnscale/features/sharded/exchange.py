@@ -4,8 +4,6 @@ An exchange is three all-to-alls: the number of rows that each process requests 
 process, the requested vertices, and the rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,8 +18,7 @@ from gnnscale import ops
 from gnnscale.core import Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.features.disk import DiskRows
-from gnnscale.graph.graph import ShardedFeatures
-from gnnscale.graph.store_format import vertex_dtype
+from gnnscale.graph import ShardedFeatures, vertex_dtype
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,6 @@
 A local shard that exceeds memory is read from the disk.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -230,7 +228,7 @@ class DiskShardInfo:
     rates: DiskRates | None  #: measured rates. None: the file is too small to measure
 
     @classmethod
-    def of(cls, rows: ShardedStore) -> DiskShardInfo:
+    def of(cls, rows: ShardedStore) -> "DiskShardInfo":
         """Return the read rates of the disk of the local rows, measured if the file is large."""
         file = _mapped_shard(rows)
         return cls(rates=cached_disk_rates(Path(str(file.filename))))

@@ -1,7 +1,5 @@
 """Exchanges of sharded rows: in the background, one for each step, and in between for readers."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading
@@ -14,9 +12,7 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, Int32Array, IntArray
-from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, hang_up
-from gnnscale.distributed.sockets import PeerLostError, peer_lost_error
+from gnnscale.distributed import STATUS, Group, PeerLostError, hang_up, peer_lost_error
 from gnnscale.features.sharded.exchange import (
     NO_MORE,
     RowReceive,
@@ -46,7 +42,7 @@ class _ExchangeStep:
     done: threading.Event = field(default_factory=threading.Event)  #: arrived or failed
 
     @classmethod
-    def without_rows(cls) -> _ExchangeStep:
+    def without_rows(cls) -> "_ExchangeStep":
         """Return a step that requests nothing."""
         empty = np.empty(0, np.int32)
         return cls(vertices=empty, buffer=empty, slots=empty)

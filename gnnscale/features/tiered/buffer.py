@@ -1,7 +1,5 @@
 """Buffer of a tiered store's rows, backing stores of the rows, and the reader between the two."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os
@@ -12,10 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Access, Array, Int32Array
+from gnnscale.core import NO_ACCESS, Access, Array, Int32Array, SharedMemory
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.core.shared_memory import SharedMemory
-from gnnscale.core.stages import NO_ACCESS
 from gnnscale.features.tiered.policies import PlannedBatch, TierPlanner
 
 #: Bytes that a call makes resident.
@@ -28,7 +24,7 @@ _POPULATE = 23
 _MAP_FIXED = 0x10
 
 #: Rows of a .npy file.
-MappedRows: TypeAlias = "np.memmap[Any, np.dtype[Any]]"
+MappedRows: TypeAlias = np.memmap[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +35,7 @@ class SourceReads:
     num_requests: int = 0  #: number of requests
     disk: Access = NO_ACCESS  #: reads of the disk, for a store that also reads other machines
 
-    def __add__(self, other: SourceReads) -> SourceReads:
+    def __add__(self, other: "SourceReads") -> "SourceReads":
         return SourceReads(
             num_bytes=self.num_bytes + other.num_bytes,
             num_requests=self.num_requests + other.num_requests,

@@ -1,7 +1,5 @@
 """Worker's view of a row buffer that the workers of a machine share."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time
@@ -13,8 +11,7 @@ from functools import partial
 import numpy as np
 
 from gnnscale.core import Array
-from gnnscale.distributed.channel import Channel, Message, MessageType
-from gnnscale.distributed.heartbeat import STATUS
+from gnnscale.distributed import STATUS, Channel, Message, MessageType
 from gnnscale.distributed.sockets import PeerLostError, record_failure
 from gnnscale.features.tiered.buffer import RowSource, SourceReads, read_rows
 from gnnscale.features.tiered.server import BufferServer

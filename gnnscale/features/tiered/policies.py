@@ -3,8 +3,6 @@
 Rows that a device cache has are filtered out.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,10 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import Belady, CacheUpdate, HitCounts
+from gnnscale.cache import Belady, CachePlan, CacheUpdate, HitCounts, LookAhead
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.plan import LookAhead
 from gnnscale.core import Array, ConfigError, Int32Array, IntArray
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import Graph
@@ -265,7 +261,7 @@ class DeviceCacheFilter:
     priority: Int32Array | None  #: ``[num_vertices]`` tie-break order of a dynamic cache
 
     @classmethod
-    def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> DeviceCacheFilter | None:
+    def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> "DeviceCacheFilter | None":
         """Return the cache of the device at ``position``. None: the device has no cache."""
         if plan is None or not plan.has(position) or plan.of(position).host_aggregates:
             return None

@@ -1,7 +1,5 @@
 """Server of a machine's row buffer: threads of the first worker read the rows of all workers."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import selectors
@@ -12,8 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gnnscale.core import Array, Int32Array
-from gnnscale.distributed.channel import Channel, Message, MessageType
-from gnnscale.distributed.sockets import PeerLostError, record_failure
+from gnnscale.distributed import Channel, Message, MessageType, PeerLostError, record_failure
 from gnnscale.features.tiered.buffer import BatchInFlight, BatchReader, SourceReads
 
 

@@ -1,19 +1,14 @@
 """Opens the row buffer of a machine's workers: the first worker sizes it by the samples of all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from gnnscale.core import Array, ConfigError
-from gnnscale.core.shared_memory import SharedMemory
+from gnnscale.core import Array, ConfigError, SharedMemory
+from gnnscale.distributed import STATUS, Group, PeerLostError, all_gather_object
 from gnnscale.distributed.channel import Channel, Message, MessageType, Rendezvous, connect, pair
-from gnnscale.distributed.heartbeat import STATUS
-from gnnscale.distributed.process_group import Group, all_gather_object
-from gnnscale.distributed.sockets import PeerLostError
 from gnnscale.features.tiered.buffer import (
     BatchReader,
     MappedRows,

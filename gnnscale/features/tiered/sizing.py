@@ -1,7 +1,5 @@
 """Sizes of a tiered store: rows in host memory, and steps to look ahead and to prefetch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +7,7 @@ import numpy as np
 
 from gnnscale.cache.belady import Belady, belady_bytes
 from gnnscale.core import Array, ConfigError, Float64Array, Int32Array, Int64Array
-from gnnscale.core.artifact.files import size
-from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.artifact import row_slices, size
 from gnnscale.features.tiered.policies import missing_rows
 
 #: Last batches of a sample whose misses are representative of full memory.
@@ -96,7 +93,7 @@ class ReadChances:
     chance: Float64Array  #: ``[num_classes]`` read probability of each vertex of the class
 
     @classmethod
-    def of(cls, batches: Sequence[Array], degrees: Int32Array) -> ReadChances:
+    def of(cls, batches: Sequence[Array], degrees: Int32Array) -> "ReadChances":
         """Return chances by sampled ``batches``; a degree of -1 marks rows never requested."""
         num_degrees = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(num_degrees) + 1.0)

@@ -1,7 +1,5 @@
 """Tiered feature store: some rows in host memory, all rows in a slower backing store."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass, replace

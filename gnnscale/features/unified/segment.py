@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from gnnscale.core import Array, ConfigError, one_line
-from gnnscale.core.shared_memory import SharedMemory, shared_memory_of
+from gnnscale.core import Array, ConfigError, SharedMemory, one_line, shared_memory_of
 
 #: ``gather(rows, index)``: rows ``[n, f]`` and index ``[m]`` of the GPU side give ``[m, f]``.
 Gather = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -5,8 +5,6 @@ simulation. Throughput follows equations 5 to 9 with rows of whole words and the
 simulation. ``scripts/benchmarks fpga_cycles`` measures the rest, above all pipeline fill and drain.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,9 +25,8 @@ from gnnscale.fpga_design.dse.goal import (
 )
 from gnnscale.fpga_design.resources import DesignSize, Resources, fit
 from gnnscale.fpga_design.resources.processes import MAX_SHARE, Fit
+from gnnscale.planner import ROW_WORDS, Board, Die
 from gnnscale.planner.cost_model.hitgnn import PE_SIMD, ComputeDesign, gnn_seconds
-from gnnscale.planner.device_spec import ROW_WORDS
-from gnnscale.planner.fpga_board import Board, Die
 
 #: Models of cycles and resources: of our kernels, or of the paper.
 MODES = ("ours", "hitgnn")
@@ -44,7 +41,7 @@ class Exploration:
     best: Point
     pareto: tuple[Point, ...]  #: Pareto front of throughput and fullest resource
     points: tuple[Point, ...]  #: all designs that fit
-    refused: tuple[RejectedDesign, ...]  #: designs that do not fit, in mode ``ours``
+    refused: "tuple[RejectedDesign, ...]"  #: designs that do not fit, in mode ``ours``
     #: n, m and NVTPS of Algorithm 4 by die, with sizes that need no template, in mode ``hitgnn``
     sweeps: dict[str, tuple[int, int, float]]
     seconds: float  #: seconds of the exploration

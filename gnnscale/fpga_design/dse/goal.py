@@ -1,13 +1,10 @@
 """Goal of an exploration: mini-batches to train fast, and candidate designs ranked by it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from gnnscale.planner.cost_model import hitgnn
-from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model import BatchSize, hitgnn
 from gnnscale.planner.simulator.hitgnn import layer_sizes
 from gnnscale.planner.simulator.simulate import SimulatedTask
 

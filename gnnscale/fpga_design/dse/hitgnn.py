@@ -1,7 +1,5 @@
 """HitGNN's models of a design: eq. 1 and 2 with HP-GNN's constants, eq. 3 to 9, Algorithm 4."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

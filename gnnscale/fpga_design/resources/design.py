@@ -1,7 +1,5 @@
 """Sizes of a design, as in ``fpga/include/gnnscale_fpga/design.hpp``, and operators of a tool."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gnnscale.planner.fpga_board import Resources

@@ -1,7 +1,5 @@
 """Resources of memories, streams, multiplexers and ports by width and depth (UltraScale+)."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from gnnscale.planner.fpga_board import Resources

@@ -4,8 +4,6 @@ The model counts operators, memories, multiplexers, pipeline registers and loop 
 routing, copies by placement and the glue logic of Vitis HLS.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gnnscale.fpga_design.resources.design import (

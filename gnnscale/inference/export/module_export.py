@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gnnscale.core import ConfigError, brief
 from gnnscale.nn import GNN, ModelConfig, options
 
 #: Conversion: computes a peer's weight from a layer's weights by name and its number of heads.
-Weight = Callable[[Mapping[str, Tensor], int], Tensor]
+Weight = Callable[[Mapping[str, torch.Tensor], int], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Peer:
 
     def weights(
         self, config: ModelConfig, model: GNN, *, weighted: bool = False
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, torch.Tensor]:
         """Return the weights of ``model`` under the peer's names.
 
         ``weighted`` says whether the program reads edge weights. ConfigError: the architecture has
@@ -109,7 +108,7 @@ def reads_weights(config: ModelConfig) -> bool:
 def renamed(name: str, columns: str = "all") -> Weight:
     """Return the conversion that takes weight ``name``, or one half of its columns."""
 
-    def make(layer: Mapping[str, Tensor], _: int) -> Tensor:
+    def make(layer: Mapping[str, torch.Tensor], _: int) -> torch.Tensor:
         weight = layer[name]
         if columns == "all":
             return weight
@@ -130,7 +129,7 @@ def per_head(name: str, *, repeats: bool = False) -> Weight:
     With ``repeats``, the conversion gives a bias of all heads, and repeats a bias that heads share.
     """
 
-    def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
+    def make(layer: Mapping[str, torch.Tensor], heads: int) -> torch.Tensor:
         if not repeats:
             return layer[name][None]
         width = layer["attention_src"].shape[1]
@@ -140,7 +139,7 @@ def per_head(name: str, *, repeats: bool = False) -> Weight:
     return make
 
 
-def zero(_: Mapping[str, Tensor], __: int) -> Tensor:
+def zero(_: Mapping[str, torch.Tensor], __: int) -> torch.Tensor:
     """Return a tensor with a single zero, for a weight that the trained layer lacks."""
     return torch.zeros(1)
 
@@ -168,7 +167,7 @@ APPNP: Mapping[str, Weight] = {
 }
 
 
-def last_bias(weights: Mapping[str, Tensor], _: int) -> Tensor:
+def last_bias(weights: Mapping[str, torch.Tensor], _: int) -> torch.Tensor:
     """Return the bias of a model that has one bias."""
     return next(tensor for name, tensor in weights.items() if name.endswith("bias"))
 

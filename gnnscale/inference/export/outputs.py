@@ -1,20 +1,15 @@
 """Outputs of a model per row: classes, probabilities, logits, values or embeddings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice, pyarrow
 from gnnscale.nn import TrainableModel
 from gnnscale.run.checkpoint.input_schema import InputSchema
-
-if TYPE_CHECKING:
-    import pyarrow
 
 #: Outputs that ``answer`` computes from logits.
 ANSWERS = ("classes", "probabilities", "logits")
@@ -95,7 +90,7 @@ class RowIds:
 
     vertices: IntArray | None  #: ``[n]`` vertices; None: all vertices of the graph
     #: ``[num_vertices]`` user ids, numbers or texts; None: ids are vertices
-    own: pyarrow.Array | None = None
+    own: "pyarrow.Array | None" = None
 
     @property
     def are_rows(self) -> bool:
@@ -146,9 +141,7 @@ class RowIds:
     @cached_property
     def longest(self) -> int:
         """Characters of the graph's longest text id, at least 1."""
-        from pyarrow import compute
-
-        return int(compute.max(compute.utf8_length(self.own)).as_py() or 1)
+        return int(pyarrow.compute.max(pyarrow.compute.utf8_length(self.own)).as_py() or 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,42 +14,13 @@ from gnnscale.data import GraphSource
 from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.inference.export.outputs import (
-    ANSWERS,
-    EMBEDDINGS,
-    VALUES,
-    EdgeIds,
-    RowIds,
-    check_labels,
-    check_layer,
-    num_layers_of,
-    width_of,
-)
-from gnnscale.inference.export.writers import (
-    Layout,
-    check_file,
-    check_ids,
-    open_table,
-    row_bytes,
-    write_partners,
-    write_scores,
-)
-from gnnscale.inference.load_run import (
-    TrainedModel,
-    check_predicts_others,
-    load_run,
-    load_trained,
-    open_other,
-    open_trained,
-    with_inference,
-)
+from gnnscale.inference import load_run
+from gnnscale.inference.export import outputs, writers
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
+from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.commands import SavedRunOptions
-from gnnscale.run.inputs import EvaluationOptions
-from gnnscale.run.runtime_config import INFERENCE
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
@@ -108,7 +77,7 @@ class PredictConfig(SavedRunOptions):
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
         if self.what is not None:
-            check_choice("what", self.what, ANSWERS)
+            check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
             check_range("top", self.top, 1, _MAX_TOP)
             if self.pairs is not None:
@@ -128,9 +97,9 @@ class PredictConfig(SavedRunOptions):
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
         """Return the names of the outputs per row; ``links``: the run has embeddings only."""
         if self.layer != -1 or links:
-            return (EMBEDDINGS,)
+            return (outputs.EMBEDDINGS,)
         if signature.regression:
-            return (VALUES,)
+            return (outputs.VALUES,)
         if self.what is not None:
             return (self.what,)
         both = self.out.suffix == ".parquet"
@@ -148,17 +117,17 @@ def predict(config: PredictConfig) -> Path:
         GraphError: the run's graph store is missing or damaged, or the disk is full.
         OSError: the file cannot be written.
     """
-    check_file(config.out, force=config.force)
-    run = load_run(config.run, config.given, own_graph=config.graph is None)
-    run = with_inference(run, config.inference, config.num_threads)
+    writers.check_file(config.out, force=config.force)
+    run = load_run.load_run(config.run, config.given, own_graph=config.graph is None)
+    run = load_run.with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
     if config.graph is None:
-        task, trained = open_trained(config.run, run)
+        task, trained = load_run.open_trained(config.run, run)
         graph = task.graph
     else:
-        trained = load_trained(config.run, run)
-        check_predicts_others(run, trained.signature)
-        graph = open_other(run, trained, _other_graph(config, trained.signature))
+        trained = load_run.load_trained(config.run, run)
+        load_run.check_predicts_others(run, trained.signature)
+        graph = load_run.open_other(run, trained, _other_graph(config, trained.signature))
     options = run.evaluation_options
     if isinstance(trained.model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
@@ -193,61 +162,61 @@ def _predict_vertices(
     config: PredictConfig,
     options: EvaluationOptions,
     graph: Graph,
-    trained: TrainedModel,
+    trained: load_run.TrainedModel,
     *,
     links: bool,
 ) -> None:
     """Check options and disk, and write the outputs of the selected vertices to ``config.out``."""
     model, signature = trained.model, trained.signature
-    num_layers = check_layer(
-        config.layer, num_layers_of(model), inference=config.inference, what=config.what
+    num_layers = outputs.check_layer(
+        config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
-    check_labels(config.what, signature)
+    outputs.check_labels(config.what, signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
-    layout = Layout(
+    layout = writers.Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
-        width=width_of(model, signature, num_layers),
+        width=outputs.width_of(model, signature, num_layers),
         answers=config.answers(signature, links=links),
         multilabel=signature.multilabel,
-        ids=RowIds(vertices=vertices, own=user_ids),
+        ids=outputs.RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
     )
-    check_ids(config.out, layout)
-    disk = layout.num_rows * row_bytes(config.out, layout)
+    writers.check_ids(config.out, layout)
+    disk = layout.num_rows * writers.row_bytes(config.out, layout)
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
     predictor = Predictor(model, graph, options, num_layers=num_layers)
     predictor.prepare(vertices)
-    with open_table(config.out, layout) as table:
+    with writers.open_table(config.out, layout) as table:
         for rows in predictor.rows(vertices):
             table.write(rows)
 
 
 def _predict_edges(
-    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
+    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
 ) -> None:
     """Check options and disk, and write the outputs of edges or pairs to ``config.out``."""
     model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
     assert isinstance(model, EdgeGNN)
     if config.top is not None:
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
-    check_labels(config.what, signature)
+    outputs.check_labels(config.what, signature)
     ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
-    layout = Layout(
+    layout = writers.Layout(
         num_rows=len(ends),
         width=signature.num_classes,
         answers=config.answers(signature),
         multilabel=False,
-        ids=EdgeIds(vertices=ends, own=user_ids),
+        ids=outputs.EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,
     )
-    check_ids(config.out, layout)
-    disk = layout.num_rows * row_bytes(config.out, layout)
+    writers.check_ids(config.out, layout)
+    disk = layout.num_rows * writers.row_bytes(config.out, layout)
     check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
     predictor = EdgePredictor(model, Predictor(model, graph, options))
-    with open_table(config.out, layout) as table:
-        for outputs in predictor.outputs(ends, rows, graph.edge_features):
-            table.write(outputs)
+    with writers.open_table(config.out, layout) as table:
+        for part in predictor.outputs(ends, rows, graph.edge_features):
+            table.write(part)
 
 
 def find_edges(
@@ -283,7 +252,7 @@ def find_edges(
 
 
 def _compare(
-    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: TrainedModel
+    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
 ) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``."""
     user_ids, model = read_ids(graph), trained.model
@@ -297,14 +266,14 @@ def _compare(
     scorer = PairScorer(model, Predictor(model, graph, options), graph)
     if config.top is None:
         pairs = find_pairs(config.pairs, graph, user_ids)
-        write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
+        writers.write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
         return
     vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top)
     chunks = scorer.partners(vertices, candidates, config.top)
-    write_partners(config.out, vertices, chunks, config.top, user_ids)
+    writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
 def find_candidates(

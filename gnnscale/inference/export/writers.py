@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, IntArray, UInt8Array, brief
-from gnnscale.core.files import whole_file
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, UInt8Array, brief, whole_file
 from gnnscale.inference.export.outputs import EMBEDDINGS, RowIds, answer
 
 if TYPE_CHECKING:

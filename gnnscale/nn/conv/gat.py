@@ -3,8 +3,6 @@
 Their differentiable attention is scores, softmax and weighted sums over the edges of a block.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Lazy Adam and row-wise Adagrad update only the rows that a step has read.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -38,7 +36,7 @@ class RowSums:
     num_self: int  #: number of rows, from the first, that have a term of ``self_rows``
 
     @classmethod
-    def of(cls, gradients: Tensor) -> RowSums:
+    def of(cls, gradients: Tensor) -> "RowSums":
         """Return sums without edges, equal to ``gradients`` ``[n, f]``."""
         num_rows = len(gradients)
         return cls(

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import ConfigError, one_line, python_command
-from gnnscale.core.metrics import note_child
+from gnnscale.core import ConfigError, note_child, one_line, python_command
 from gnnscale.core.types import Float64Array, Int32Array, Int64Array, IntArray
 
 #: Prefix of the folders' names.

@@ -30,8 +30,7 @@ from gnnscale.nn.cost import BYTES_PER_FEATURE, LayerWork
 from gnnscale.planner.calibration import probes
 from gnnscale.planner.calibration.contention import PairTask, time_pair
 from gnnscale.planner.calibration.fit import fit_rates, sync_rates
-from gnnscale.planner.cost_model.equations import product_seconds
-from gnnscale.planner.cost_model.stage_work import load_work, propagation_work
+from gnnscale.planner.cost_model import load_work, product_seconds, propagation_work
 from gnnscale.planner.platform import ESTIMATED, MachineIdentity, Platform
 from gnnscale.planner.processor import Processor, Rates, Sharing
 

@@ -9,15 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from gnnscale import ops
 from gnnscale.core import Float32Array, Float64Array
 from gnnscale.data import from_arrays
 from gnnscale.features import HostFeatures
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import FEATURE_DTYPES
+from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.nn.optim.update_rules import PlainAdam
 from gnnscale.ops.products import multiply, weight_gradient
@@ -270,7 +268,7 @@ def time_steps(
     threads: int,
     repeats: int,
     table: Float32Array | None = None,
-    summing: Callable[[Tensor], object] | None = None,
+    summing: Callable[[torch.Tensor], object] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
     """Return a step's stage times, medians over a few steps that train as a run does.
@@ -332,7 +330,7 @@ class _Trainer:
         self,
         batch: MiniBatch,
         *,
-        summing: Callable[[Tensor], object] | None,
+        summing: Callable[[torch.Tensor], object] | None,
         clock: Callable[[], float],
     ) -> Float64Array:
         """Train a step and return the seconds of loading, propagation, sync and update."""

@@ -4,8 +4,6 @@ The equations are functions of sizes and rates. An emulated device calls them wi
 of a mini-batch, a planner with expected sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -29,7 +27,7 @@ class BatchSize:
     edges: tuple[float, ...]  #: |E^1| to |E^L|, input layer first
 
     @classmethod
-    def of(cls, batch: MiniBatch) -> BatchSize:
+    def of(cls, batch: MiniBatch) -> "BatchSize":
         """Return the sizes of ``batch``."""
         sources = [block.num_src for block in batch.blocks]
         return cls(

@@ -4,8 +4,6 @@ The model of an FPGA consists of n scatter-gather PEs, m multiply-accumulate uni
 the bandwidths of memory and link. It ignores pipeline fill and drain, and conflicts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +65,7 @@ class LayerWorkload:
         """Number of elements of the weight matrix."""
         return self.slots * self.width_in * self.width_out
 
-    def in_words(self) -> LayerWorkload:
+    def in_words(self) -> "LayerWorkload":
         """Return the layer with rows padded to whole words of 16 floats, as in our kernels."""
         words_in, words_out = -(-self.width_in // PE_SIMD), -(-self.width_out // PE_SIMD)
         return replace(self, width_in=words_in * PE_SIMD, width_out=words_out * PE_SIMD)

@@ -1,7 +1,5 @@
 """Predicted time of a device plan on a platform: the equations, and contention for the host."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,7 +144,7 @@ class DeviceTimes:
     stages: StageTimes
     busy: dict[str, tuple[int, float]]
 
-    def copy(self) -> DeviceTimes:
+    def copy(self) -> "DeviceTimes":
         """Return a copy for an identical device, whose stage times may then be changed."""
         return DeviceTimes(stages=replace(self.stages), busy=self.busy)
 

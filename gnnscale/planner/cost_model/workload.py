@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gnnscale.core import Float64Array, IntArray, cache_bytes, read_memory
-from gnnscale.graph import Graph
-from gnnscale.graph.dtypes import FEATURE_DTYPES
+from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.nn import cost
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.device_spec import Device

@@ -5,16 +5,13 @@ many feature rows as a partition has. Further rows come from host memory, whose 
 share.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gnnscale.core import ConfigError
 from gnnscale.nn.cost import LayerCost
-from gnnscale.planner.cost_model import hitgnn
-from gnnscale.planner.cost_model.equations import BatchSize, sync_seconds
+from gnnscale.planner.cost_model import BatchSize, hitgnn, sync_seconds
 from gnnscale.planner.device_spec import Efficiency
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import Degrees, expected_size, share_of_hottest

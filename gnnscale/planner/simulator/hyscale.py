@@ -1,13 +1,10 @@
 """HyScale-GNN's simulator (section VI-D): a processor and accelerators that train together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gnnscale.core import STAGES, mteps
 from gnnscale.planner import device_plan, planner
-from gnnscale.planner.cost_model.equations import Prediction, pipeline_seconds
-from gnnscale.planner.cost_model.workload import Workload
+from gnnscale.planner.cost_model import Prediction, Workload, pipeline_seconds
 from gnnscale.planner.device_plan import DevicePlan
 from gnnscale.planner.device_spec import Accelerator, Efficiency
 from gnnscale.planner.platform import Platform
@@ -50,7 +47,7 @@ class ScalingCurve:
     hybrid: bool  #: whether the processor trains next to the accelerators
     results: tuple[SimulatedRun, ...]  #: runs in the order of the option ``accelerators``
     #: results of a published platform for comparison. None: no comparison
-    beside: ScalingCurve | None = None
+    beside: "ScalingCurve | None" = None
     measured: bool = False  #: whether the platform's rates were measured on a machine
 
     def speedup(self, result: SimulatedRun) -> float:

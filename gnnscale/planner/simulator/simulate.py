@@ -3,8 +3,6 @@
 Its tasks are of a graph store, or of a published graph's sizes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +16,8 @@ from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_rang
 from gnnscale.data import GraphSource
 from gnnscale.nn import ModelConfig
 from gnnscale.planner import device_plan
-from gnnscale.planner.cost_model.equations import BatchSize
+from gnnscale.planner.cost_model import BatchSize, KnownSlices, Workload, measure_workload
 from gnnscale.planner.cost_model.hitgnn import ComputeDesign
-from gnnscale.planner.cost_model.workload import KnownSlices, Workload, measure_workload
 from gnnscale.planner.fpga_board import Board
 from gnnscale.planner.graphs import PUBLISHED, Degrees, PublishedGraph
 from gnnscale.planner.platform import (

@@ -11,16 +11,8 @@ from gnnscale.core import STAGES
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.report.formatting import ABSENT, count, fixed, gib, percent
 from gnnscale.report.fpga import SIMULATED, simulating
+from gnnscale.report.page import document
 from gnnscale.report.page.charts import Curve, VerticalMark, legend, line_chart, stacked_chart
-from gnnscale.report.page.document import (
-    badge,
-    card,
-    column_table,
-    device_css,
-    device_title,
-    grid,
-    nothing,
-)
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.steps import Steps
 
@@ -39,7 +31,7 @@ _TURNS = {
 def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
     """Return plots of batch shares and threads over steps, and the resource manager's decisions."""
     if not len(steps):
-        return nothing("No step was finished.")
+        return document.nothing("No step was finished.")
     if len(plan.shares) == 1 and not np.ptp(steps.threads, axis=0).any():
         return _constant_threads(plan, steps)
     visible = _until_settled(steps)
@@ -57,13 +49,17 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
             marks=decision_marks(visible),
         )
         note = f'<p class="soft">{_TURNS[share.prefetch]}</p>'
-        cards.append(card(f"Threads of {device_title(plan, rank)}", legend(tasks) + chart + note))
+        cards.append(
+            document.card(
+                f"Threads of {document.device_title(plan, rank)}", legend(tasks) + chart + note
+            )
+        )
     decisions = _decisions(steps)
     # An odd number of plots leaves a free half of a row for the decisions.
     if len(cards) % 2 and decisions:
         cards, decisions = [*cards, decisions], ""
     note = f'<p class="soft">The first {len(visible):,} steps; nothing changed after them.</p>'
-    return f"{note if len(visible) < len(steps) else ''}{grid(cards)}{decisions}"
+    return f"{note if len(visible) < len(steps) else ''}{document.grid(cards)}{decisions}"
 
 
 def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
@@ -74,7 +70,7 @@ def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _shares(plan: DevicePlan, steps: Steps) -> str:
-    labels = [(device_css(i), s.device.label) for i, s in enumerate(plan.shares)]
+    labels = [(document.device_css(i), s.device.label) for i, s in enumerate(plan.shares)]
     batch = np.maximum(steps.num_seeds.sum(axis=1, keepdims=True), 1)
     marks = decision_marks(steps)
     chart = stacked_chart(
@@ -86,7 +82,7 @@ def _shares(plan: DevicePlan, steps: Steps) -> str:
         marks=marks,
     )
     key = [*labels, ("mark", "a decision")] if marks else labels
-    return card("Share of the mini-batch", legend(key) + chart)
+    return document.card("Share of the mini-batch", legend(key) + chart)
 
 
 def _until_settled(steps: Steps) -> Steps:
@@ -110,7 +106,7 @@ def _decisions(steps: Steps) -> str:
     note = f'<p class="soft">and {more:,} more in steps.jsonl</p>' if more else ""
     table = f'<table><tr><th>step</th><th class="left">decision</th></tr>{rows}</table>'
     title = "Decisions of dynamic resource management"
-    return card(title, f'<div class="scroll">{table}</div>{note}')
+    return document.card(title, f'<div class="scroll">{table}</div>{note}')
 
 
 def steps_axis(steps: Steps) -> Axis:
@@ -154,7 +150,7 @@ def devices(summary: Mapping[str, Any]) -> str:
     if summary["left_out"] is not None:
         note += f'<p class="soft">{escape(summary["left_out"]["reason"])}</p>'
     further = _csim(entries) + _counters(entries) + _nvlink(summary)
-    return f'<div class="card wide">{column_table(labels, figures)}{note}</div>{further}'
+    return f'<div class="card wide">{document.column_table(labels, figures)}{note}</div>{further}'
 
 
 def _gpu(device: Mapping[str, Any], name: str) -> Any:
@@ -171,7 +167,7 @@ def _nvlink(summary: Mapping[str, Any]) -> str:
     if len(names) != len(links):  # devices that share a GPU count it once
         names = [f"GPU {number}" for number in range(len(links))]
     figures = {name: [str(row[column]) for row in links] for column, name in enumerate(names)}
-    return card("NVLinks between GPUs", column_table({"": names}, figures))
+    return document.card("NVLinks between GPUs", document.column_table({"": names}, figures))
 
 
 def _csim(devices: list[dict[str, Any]]) -> str:
@@ -201,7 +197,7 @@ def _csim(devices: list[dict[str, Any]]) -> str:
         for name in counts[0]["events"]
     }
     tables = "".join(
-        f"<h3>{title}, of a step</h3>{column_table(labels, figures)}"
+        f"<h3>{title}, of a step</h3>{document.column_table(labels, figures)}"
         for title, figures in (
             ("Cycles of simulated FPGAs", cycles),
             ("Device memory", memory),
@@ -244,19 +240,21 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
         and (device.get(rate) is not None or any(device["traffic"][part][name] for name in _MOVED))
     ]
     cards = [_link_chart(plan, steps)] if steps.link_bytes.any() else []
-    figures = card("Figures", _traffic_table(rows)) if rows else ""
+    figures = document.card("Figures", _traffic_table(rows)) if rows else ""
     matrix = _traffic_matrix(summary)
     if matrix is not None:
-        cards.append(card("Where rows came from", matrix))
+        cards.append(document.card("Where rows came from", matrix))
     uncached = None if summary["uncached"] is None else escape(summary["uncached"]["reason"])
     note = "" if uncached is None else f'<p class="soft">{uncached}.</p>'
     # Hits and misses need the width of the page.
     if any(rate is not None for *_, rate in rows):
-        return grid(cards) + figures + note
-    body = grid([*cards, *([figures] if figures else [])])
+        return document.grid(cards) + figures + note
+    body = document.grid([*cards, *([figures] if figures else [])])
     if body:
         return body + note
-    return nothing(f"No device has a link or a cache{'' if uncached is None else f': {uncached}'}.")
+    return document.nothing(
+        f"No device has a link or a cache{'' if uncached is None else f': {uncached}'}."
+    )
 
 
 def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
@@ -272,14 +270,14 @@ def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
     read = {escape(source): [rows(device, source) for device in entries] for source in sources}
     labels = {"read by": [_name(rank, device) for rank, device in enumerate(entries)]}
     note = '<p class="soft">Rows of the whole run, by the cache that had them.</p>'
-    return f'<div class="wide">{column_table(labels, read)}</div>{note}'
+    return f'<div class="wide">{document.column_table(labels, read)}</div>{note}'
 
 
 def _link_chart(plan: DevicePlan, steps: Steps) -> str:
     sent = steps.link_bytes / 2**20
     x = steps.number.astype(np.float64)
     curves = [
-        Curve(label=share.device.label, css=device_css(rank), x=x, y=sent[:, rank])
+        Curve(label=share.device.label, css=document.device_css(rank), x=x, y=sent[:, rank])
         for rank, share in enumerate(plan.shares)
         if sent[:, rank].any()
     ]
@@ -290,7 +288,7 @@ def _link_chart(plan: DevicePlan, steps: Steps) -> str:
         marks=decision_marks(steps),
     )
     key = legend([(curve.css, curve.label) for curve in curves])
-    return card("Over the link between host and device", key + chart)
+    return document.card("Over the link between host and device", key + chart)
 
 
 def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) -> str:
@@ -318,7 +316,7 @@ def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) ->
     if any(label == _TIER for _, label, *_ in rows):
         hits += " Rows that host memory lacks come from the disk, or from other machines."
     note = f'<p class="soft">Means of an epoch.{hits if has_cache else ""}</p>'
-    return f'<div class="wide">{column_table(labels, figures)}</div>{note}'
+    return f'<div class="wide">{document.column_table(labels, figures)}</div>{note}'
 
 
 #: Labels of counters of emulated devices; counters of a user's backend are shown by name.
@@ -340,18 +338,20 @@ def _counters(entries: list[dict[str, Any]]) -> str:
     if not rows:
         return ""
     names, counters, values = (list(column) for column in zip(*rows, strict=True))
-    body = column_table({"device": names, "counter": counters}, {"whole run": values})
+    body = document.column_table({"device": names, "counter": counters}, {"whole run": values})
     return f'<div class="card wide">{body}</div>'
 
 
 def _name(rank: int, device: dict[str, Any]) -> str:
-    return f'<i class="{device_css(rank)}"></i>{escape(device["name"])}'
+    return f'<i class="{document.device_css(rank)}"></i>{escape(device["name"])}'
 
 
 def _kind(device: dict[str, Any]) -> str:
     """Return the kind with the mark of its figures; one word if both have the same name."""
     kind, figures = device["kind"], device["figures"]
-    return badge(figures) if kind == figures else f"{escape(kind)}{badge(figures)}"
+    return (
+        document.badge(figures) if kind == figures else f"{escape(kind)}{document.badge(figures)}"
+    )
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:

@@ -12,18 +12,8 @@ from gnnscale.core import STAGES, Float64Array, StructArray, one_line
 from gnnscale.planner import DevicePlan
 from gnnscale.report import formatting, fpga
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, fixed, gib
-from gnnscale.report.page import charts, devices
+from gnnscale.report.page import charts, devices, document
 from gnnscale.report.page.classes import classes
-from gnnscale.report.page.document import (
-    NOTHING,
-    badge,
-    card,
-    column_table,
-    device_css,
-    device_title,
-    grid,
-    nothing,
-)
 from gnnscale.report.page.svg import Axis
 from gnnscale.report.prediction import sentences
 from gnnscale.report.steps import Steps
@@ -47,13 +37,13 @@ def learning(epochs: Sequence[EpochRecord], steps: Steps, summary: dict[str, Any
             curves, x=devices.steps_axis(steps), y=Axis(title="loss", low=0, high=top)
         )
         key = charts.legend([(epoch.css, epoch.label) for epoch in curves])
-        cards.append(card("Training loss", key + chart))
+        cards.append(document.card("Training loss", key + chart))
     measured = [epoch for epoch in epochs if epoch.valid_metric is not None]
     if measured:
         cards.append(_metric(measured, summary))
     if len(summary["test_metrics"]) > 1:
         cards.append(_all_metrics(summary))
-    return grid(cards) or nothing("No step was finished.")
+    return document.grid(cards) or document.nothing("No step was finished.")
 
 
 def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
@@ -71,7 +61,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
         marks=[charts.VerticalMark(x=best, label=f"best epoch, {best}")],
     )
     key = charts.legend([("d-0", curve.label), ("mark", f"best epoch, {best}")])
-    return card(f"Validation {escape(name)}", key + chart)
+    return document.card(f"Validation {escape(name)}", key + chart)
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:
@@ -81,14 +71,14 @@ def _all_metrics(summary: dict[str, Any]) -> str:
         "validation": [fixed(valid.get(name), 4) for name in test],
         "test": [fixed(value, 4) for value in test.values()],
     }
-    body = column_table({"metric": [escape(name) for name in test]}, figures)
-    return card(f"Metrics of the best epoch, {summary['best_epoch']}", body)
+    body = document.column_table({"metric": [escape(name) for name in test]}, figures)
+    return document.card(f"Metrics of the best epoch, {summary['best_epoch']}", body)
 
 
 def stage_times(plan: DevicePlan, steps: Steps) -> str:
     """Return plots of each device's stage times over the steps, on one scale."""
     if not len(steps):
-        return nothing("No step was finished.")
+        return document.nothing("No step was finished.")
     top = charts.upper(np.nanmax(np.nan_to_num(steps.stages), axis=2).ravel() * 1e3)
     cards, numbers = [], steps.number.astype(np.float64)
     for rank in range(len(plan.shares)):
@@ -105,14 +95,14 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
         )
         key = charts.legend([(curve.css, curve.label) for curve in curves])
         note = _cut_note(top, steps.stages[:, rank])
-        cards.append(card(device_title(plan, rank), key + chart + note))
-    return grid(cards)
+        cards.append(document.card(document.device_title(plan, rank), key + chart + note))
+    return document.grid(cards)
 
 
 def prediction(predicted: dict[str, Any] | None) -> str:
     """Return bars of predicted and measured stage times, and lines about a step."""
     if predicted is None:
-        return nothing("The performance model was not asked about this run.")
+        return document.nothing("The performance model was not asked about this run.")
     times = [
         seconds
         for device in predicted["devices"]
@@ -123,8 +113,8 @@ def prediction(predicted: dict[str, Any] | None) -> str:
     ]
     longest = max(times, default=0.0) or 1e-3
     cards = [
-        card(
-            f"{escape(device['name'])}{badge(device['figures'])}",
+        document.card(
+            f"{escape(device['name'])}{document.badge(device['figures'])}",
             charts.prediction_chart(device, longest=longest),
         )
         for device in predicted["devices"]
@@ -139,18 +129,18 @@ def prediction(predicted: dict[str, Any] | None) -> str:
         '<li><i class="s-sample"></i>of the run, below</li>'
         "<li>right: error of the prediction</li></ul>"
     )
-    return f'<ul class="facts">{lines}</ul><p>{note}</p>{key}{grid(cards)}'
+    return f'<ul class="facts">{lines}</ul><p>{note}</p>{key}{document.grid(cards)}'
 
 
 def memory(run: TrainResult) -> str:
     """Return a plot and a table of each worker's memory over its epochs: peak RSS and PSS."""
     workers = [run.epochs_of(rank) for rank in range(len(run.plan.shares))]
     if not all(workers):
-        return nothing("No epoch was finished.")
+        return document.nothing("No epoch was finished.")
     curves, rows, key = [], [], []
     for rank, records in enumerate(workers):
         device = list(records.values())[-1]
-        name, css = device.name, device_css(rank)
+        name, css = device.name, document.device_css(rank)
         x = np.array(list(records), dtype=np.float64)
         rss = np.array([record.peak_rss_bytes for record in records.values()]) / 2**30
         num_bytes = [record.pss_bytes for record in records.values()]
@@ -162,7 +152,8 @@ def memory(run: TrainResult) -> str:
         if np.isfinite(pss).any():
             curves.append(charts.Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
         rows.append(
-            f'<tr><td class="left"><i class="{css}"></i>{escape(name)}{badge(device.figures)}</td>'
+            f'<tr><td class="left"><i class="{css}"></i>{escape(name)}'
+            f"{document.badge(device.figures)}</td>"
             f"<td>{gib(device.peak_rss_bytes)}</td><td>{gib(device.pss_bytes)}</td></tr>"
         )
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
@@ -186,15 +177,18 @@ def memory(run: TrainResult) -> str:
         '<ul class="legend"><li>solid: proportional set (PSS)</li>'
         "<li>dashed: peak resident set (RSS)</li></ul>"
     )
-    return grid(
-        [card("Memory per worker", charts.legend(key) + lines + chart), card("Figures", body)]
+    return document.grid(
+        [
+            document.card("Memory per worker", charts.legend(key) + lines + chart),
+            document.card("Figures", body),
+        ]
     )
 
 
 def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
     """Return a timeline, from ``spans``, of the stages of a dozen steps on each device."""
     if not len(spans):
-        return nothing("No timeline was recorded.")
+        return document.nothing("No timeline was recorded.")
     epochs = dict(zip(steps.number.tolist(), steps.epoch.tolist(), strict=True))
     visible = charts.excerpt(spans, epochs)
     present = [STAGES[i] for i in np.unique(visible["stage"]).tolist()]
@@ -241,14 +235,15 @@ def render(
         "Pipeline": pipeline(run.plan, steps, spans),
         "Memory": memory(run),
     }
-    empty = {title: part for title, part in parts.items() if part.startswith(NOTHING)}
+    empty = {title: part for title, part in parts.items() if part.startswith(document.NOTHING)}
     body = "".join(
         f"<section><h2>{title}</h2>{part}</section>"
         for title, part in parts.items()
         if part and title not in empty
     )
     absent = "".join(
-        part.replace(NOTHING, f"{NOTHING}{title}: ", 1) for title, part in empty.items()
+        part.replace(document.NOTHING, f"{document.NOTHING}{title}: ", 1)
+        for title, part in empty.items()
     )
     if absent:
         body += f"<section><h2>Not shown</h2>{absent}</section>"
@@ -274,12 +269,13 @@ def _header(summary: dict[str, Any]) -> str:
     figures = summary["figures"]
     error = f'<div class="error">{escape(summary["error"])}</div>' if summary["error"] else ""
     warning = (
-        f'<div class="note">{badge(figures)} Devices with this mark are not real hardware, and '
-        f"so the figures of this run are not those of real hardware.{_simulating(summary)}</div>"
+        f'<div class="note">{document.badge(figures)} Devices with this mark are not real '
+        "hardware, and so the figures of this run are not those of real hardware."
+        f"{_simulating(summary)}</div>"
     )
     return (
         f'<div class="head"><h1>{escape(summary["dataset"])} · {escape(summary["model"])}</h1>'
-        f'<span class="status {status}">{status}</span>{badge(figures)}</div>'
+        f'<span class="status {status}">{status}</span>{document.badge(figures)}</div>'
         f'<p class="soft">gnnscale {escape(str(summary["versions"]["gnnscale"]))}, '
         f"seed {summary['seed']}, {escape(summary['processor'])}</p>{_sizes(summary['graph'])}"
         f"{error}{'' if figures == MEASURED else warning}{_tiles(summary)}"

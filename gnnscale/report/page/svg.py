@@ -1,7 +1,5 @@
 """Elements of SVG plots: axes with round ticks, paths, text; and the dot plot of a sweep."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys

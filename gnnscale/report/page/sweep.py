@@ -8,8 +8,7 @@ from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
-from gnnscale.core import one_line
-from gnnscale.core.metrics import QUALITY
+from gnnscale.core import QUALITY, one_line
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
 from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
 from gnnscale.report.page.svg import DotRow, Quantity, dot_plot

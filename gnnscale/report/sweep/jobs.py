@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core.config.run_directory import CONFIG_FILE, SUMMARY_FILE
-from gnnscale.core.config.yaml_file import load_yaml, read_regular
+from gnnscale.core.config import CONFIG_FILE, SUMMARY_FILE, load_yaml, read_regular
 from gnnscale.report.page.page import REPORT_FILE
 
 #: Results of a job, with their headings in the table.

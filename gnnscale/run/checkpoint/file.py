@@ -5,8 +5,6 @@ which a marked name stands for a tensor. The last tensor is the CRC-32 of all pr
 header included: it detects every flipped bit and damage of up to 32 consecutive bits.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
@@ -22,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import ConfigError, brief, files, one_line
-from gnnscale.core.config.typed import differences
-from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.core.config import differences, read_regular
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
 if TYPE_CHECKING:

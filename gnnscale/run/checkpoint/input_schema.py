@@ -1,7 +1,5 @@
 """Input schema of a trained model: sizes, names and scaling of its features and classes."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -15,13 +13,7 @@ from msgspec import Meta
 
 from gnnscale.core import ConfigError, Int64Array, brief, decode, one_line, write_atomically
 from gnnscale.core.config.yaml_file import read_regular
-from gnnscale.data.storage.standardize import (
-    ColumnScaling,
-    read_edge_scaling,
-    read_scaling,
-    scale_edge_features,
-    scale_features,
-)
+from gnnscale.data.storage import standardize
 from gnnscale.data.tables.categories import (
     Column,
     check_kinds,
@@ -31,8 +23,7 @@ from gnnscale.data.tables.categories import (
 )
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
-from gnnscale.graph import EdgeLabels, Graph, SplitLabels
-from gnnscale.graph.store_format import MAX_CLASSES, MAX_FEATURES, read_meta
+from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, EdgeLabels, Graph, SplitLabels, read_meta
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import INPUT_SCHEMA
 
@@ -61,11 +52,13 @@ class InputSchema:
     #: columns of the features in order, with their categories; None without names.
     columns: tuple[Column, ...] | None = None
     classes: list[str] | None = None  #: names of the classes by index; None without names.
-    scaling: ColumnScaling | None = None  #: standardization of the features; None without it.
+    #: standardization of the features; None without it.
+    scaling: standardize.ColumnScaling | None = None
     #: edge features that the model reads; 0 for none.
     num_edge_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0
     edge_columns: tuple[Column, ...] | None = None  #: columns of the edge features, in order
-    edge_scaling: ColumnScaling | None = None  #: standardization of edge features; None without
+    #: standardization of edge features; None without
+    edge_scaling: standardize.ColumnScaling | None = None
     edge_weights: bool | None = None  #: whether edges have weights; None: earlier release
 
     def __post_init__(self) -> None:
@@ -78,7 +71,7 @@ class InputSchema:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
 
     @classmethod
-    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> InputSchema:
+    def of(cls, graph: Graph, labels: SplitLabels | None = None) -> "InputSchema":
         """Return the schema of a model trained on ``graph``, by default for its vertex labels."""
         labels = labels or graph
         return cls(
@@ -88,10 +81,10 @@ class InputSchema:
             labels=cast(_LABELS, label_kind(labels.labels)),
             columns=read_columns(graph),
             classes=read_classes(graph, edges=isinstance(labels, EdgeLabels)),
-            scaling=read_scaling(graph),
+            scaling=standardize.read_scaling(graph),
             num_edge_features=graph.num_edge_features,
             edge_columns=read_edge_columns(graph),
-            edge_scaling=read_edge_scaling(graph),
+            edge_scaling=standardize.read_edge_scaling(graph),
             edge_weights=graph.edge_weights is not None,
         )
 
@@ -138,11 +131,11 @@ class InputSchema:
 
         Unscaled features are scaled as in training; ConfigError: the features do not fit.
         """
-        remap, scale = remap_features, scale_features
-        scaling, trained = read_scaling(graph), self.scaling
+        remap, scale = remap_features, standardize.scale_features
+        scaling, trained = standardize.read_scaling(graph), self.scaling
         if of:
-            remap, scale = remap_edge_features, scale_edge_features
-            scaling, trained = read_edge_scaling(graph), self.edge_scaling
+            remap, scale = remap_edge_features, standardize.scale_edge_features
+            scaling, trained = standardize.read_edge_scaling(graph), self.edge_scaling
         positions = self._positions(graph, of=of)
         _check_scaling(graph.name, scaling, trained, arranged=positions is not None)
         if positions is not None:
@@ -206,7 +199,10 @@ def _warn_without_names(
 
 
 def _check_scaling(
-    name: str, scaling: ColumnScaling | None, trained: ColumnScaling | None, arranged: bool
+    name: str,
+    scaling: standardize.ColumnScaling | None,
+    trained: standardize.ColumnScaling | None,
+    arranged: bool,
 ) -> None:
     """Refuse features scaled otherwise than in training, or ``arranged`` anew after scaling."""
     if scaling is not None and (scaling != trained or arranged):

@@ -1,7 +1,5 @@
 """Content of a run's checkpoint with its checks, and the epochs in ``metrics.jsonl``."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -15,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnscale.core import STAGES, ConfigError, Count, Positive, decode
-from gnnscale.core.config.run_directory import METRICS_FILE, STEPS_FILE, SUMMARY_FILE
-from gnnscale.core.config.yaml_file import read_regular
+from gnnscale.core.config import METRICS_FILE, STEPS_FILE, SUMMARY_FILE, read_regular
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.update_rules import restore_optimizer
 from gnnscale.planner import Device, DevicePlan
@@ -256,7 +253,7 @@ class SavedRun:
             raise ValueError("no plain options") from None
 
     @classmethod
-    def load(cls, file: Path, content: bytes) -> SavedRun:
+    def load(cls, file: Path, content: bytes) -> "SavedRun":
         """Read the checkpoint in ``content``, the bytes of ``file``; ConfigError if it is none."""
         saved = load_checkpoint(file, content)
         try:

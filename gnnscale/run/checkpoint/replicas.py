@@ -4,8 +4,6 @@ After the loss of a machine, torchrun may restart rank 0 on another one. Without
 system, local rank 0 of each machine stores the checkpoints of rank 0 in its own run directory.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -19,10 +17,8 @@ from typing import Any
 
 import torch
 
-from gnnscale.core import ConfigError, explain, write_atomically
-from gnnscale.core.config import untrusted
-from gnnscale.core.config.run_directory import CONFIG_FILE
-from gnnscale.core.locks import sole_writer
+from gnnscale.core import ConfigError, explain, sole_writer, write_atomically
+from gnnscale.core.config import CONFIG_FILE, untrusted
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.run.checkpoint import LAST
 from gnnscale.run.checkpoint.file import read_checkpoint
@@ -135,7 +131,7 @@ class CheckpointReplicas:
     @classmethod
     def open(
         cls, directory: Path, group: Group, options: Mapping[str, Any]
-    ) -> CheckpointReplicas | None:
+    ) -> "CheckpointReplicas | None":
         """Return the replication of a run, in every process; None if no machine needs replicas.
 
         ConfigError if another command writes into the run directory of a machine, OSError if that

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 from gnnscale.core import ConfigError, brief
-from gnnscale.core.config.renamed import current_path
-from gnnscale.core.config.run_directory import METRICS_FILE
-from gnnscale.core.config.typed import differences
+from gnnscale.core.config import METRICS_FILE, current_path, differences
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import (
     DiskFeaturesConfig,

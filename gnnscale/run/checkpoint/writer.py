@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from gnnscale.core.locks import KnownFolder
-from gnnscale.distributed.heartbeat import activity
-from gnnscale.distributed.process_group import Group
+from gnnscale.distributed import Group, activity
 from gnnscale.nn import TrainableModel
 from gnnscale.planner import DevicePlan
 from gnnscale.run.checkpoint import BEST, FILES, INPUT_SCHEMA, LAST, remove_unfinished_files
@@ -170,11 +168,11 @@ class RunCheckpoint:
         self,
         *,
         model: TrainableModel,
-        optimizer: Mapping[int, Mapping[str, Tensor]],
+        optimizer: Mapping[int, Mapping[str, torch.Tensor]],
         step: int,
         history: Sequence[EpochRecord],
         trained: EpochRecord | None = None,
-        best_weights: Mapping[str, Tensor],
+        best_weights: Mapping[str, torch.Tensor],
         plan: DevicePlan,
         management: Mapping[str, Any] | None = None,
         sums: EpochSums | None = None,
@@ -234,16 +232,16 @@ class RunCheckpoint:
             self._write_best(best, content["best_model"])
         self.took_s = time.perf_counter() - self.saved_at
 
-    def restore_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+    def restore_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
         """Write the best weights, never changed in place, again if a file is missing."""
         if not all((self.directory / file).exists() for file in (BEST, INPUT_SCHEMA)):
             self.save_best(epoch, weights)
 
-    def save_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+    def save_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
         """Write the best weights, never changed in place, if new, after the running write."""
         self._writer.follow(partial(self._write_best, epoch, weights))
 
-    def _write_best(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+    def _write_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
         if epoch == self.saved_best:
             return
         self._folder.check()
@@ -299,6 +297,6 @@ class RunCheckpoint:
         return saved
 
 
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return copies of ``tensors``."""
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}

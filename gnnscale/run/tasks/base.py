@@ -3,8 +3,6 @@
 Labels are of vertices or of edges.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +17,7 @@ from gnnscale.graph import EdgeLabels, Graph, SplitLabels
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
-from gnnscale.sampling import SamplerConfig, SeedOrder, seed_order
-from gnnscale.sampling.edge_batches import EdgeSampling
+from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,7 +29,7 @@ class Task(Protocol):
     def graph(self) -> Graph:
         """Graph whose edges carry messages in training."""
 
-    def over(self, graph: Graph) -> Task:
+    def over(self, graph: Graph) -> "Task":
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
 
     @property

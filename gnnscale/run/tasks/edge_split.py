@@ -10,9 +10,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, ConfigError, GraphError, IntArray
-from gnnscale.core.artifact import artifact_type, files
-from gnnscale.core.artifact.files import digest
-from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter
+from gnnscale.core.artifact import ArrayEntry, NpyWriter, artifact_type, digest, files
 from gnnscale.data.validation import check_ids, check_weights
 from gnnscale.graph import EdgeData, Graph, Origin
 from gnnscale.graph import store_format as graph_store

@@ -1,7 +1,5 @@
 """Link prediction with its candidates, evaluated by mean reciprocal rank and Hits@k, as in OGB."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 
@@ -16,8 +14,7 @@ from gnnscale.nn import GNN, ModelConfig
 from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
-from gnnscale.sampling import SamplerConfig, SeedOrder
-from gnnscale.sampling.edge_batches import Candidates, LinkSampling
+from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
 
 
 def ranks(scores: NDArray[np.floating]) -> Float64Array:
@@ -81,7 +78,7 @@ class LinkTask:
         """Graph without validation and test edges."""
         return self.split.graph
 
-    def over(self, graph: Graph) -> LinkTask:
+    def over(self, graph: Graph) -> "LinkTask":
         """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
         return replace(self, split=replace(self.split, graph=graph))
 

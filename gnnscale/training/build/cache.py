@@ -1,7 +1,5 @@
 """Caches of one worker: cached rows and adjacency lists, its own and its peers'."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache import CachePlan, DeviceCache, Uncached
-from gnnscale.cache.belady import LookAheadReplay
+from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAheadReplay, Uncached
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.plan import CliqueCache
 from gnnscale.core import Array, ConfigError
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, HostFeatures
@@ -222,7 +218,7 @@ class CachedRowSource:
     read: Callable[[Array, Array], None]  #: copies the row of ``vertices[i]`` to ``rows[i]``
 
     @classmethod
-    def from_tier(cls, graph: Graph, tier: TieredReader | None) -> CachedRowSource:
+    def from_tier(cls, graph: Graph, tier: TieredReader | None) -> "CachedRowSource":
         """Return a source of the rows of ``tier``; None: of the rows of ``graph`` in memory."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)

@@ -14,9 +14,8 @@ from gnnscale.graph import Graph
 from gnnscale.nn import TrainableModel, cost
 from gnnscale.partition import Partition, nvlink
 from gnnscale.planner import Accelerator, Device, device_plan
-from gnnscale.planner.cost_model import equations
+from gnnscale.planner.cost_model import Workload, equations, unmeasured_workload
 from gnnscale.planner.cost_model import stage_work as work
-from gnnscale.planner.cost_model.workload import Workload, unmeasured_workload
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.inputs import checked_order
 from gnnscale.sampling import NeighborSampling, seed_order

@@ -4,8 +4,6 @@ A cache takes the memory of the device, minus the peak that the allocator report
 without a cache, minus a reserve; every GPU gets the budget of the GPU with the least unused memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tiered store in host memory above other machines, over which feature rows are sharded."""
 
-from __future__ import annotations
-
 import logging
 import socket
 from collections.abc import Sequence
@@ -13,8 +11,7 @@ import torch
 
 from gnnscale import ops
 from gnnscale.core import Access, Array, ConfigError, Traffic, brief
-from gnnscale.core.artifact.files import size
-from gnnscale.core.artifact.npy import row_slices
+from gnnscale.core.artifact import row_slices, size
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, FeatureStoreConfig, SharedFeaturesConfig
 from gnnscale.features.sharded.exchange import owners_of
@@ -30,9 +27,7 @@ from gnnscale.features.tiered.policies import RemoteOnlyPolicy
 from gnnscale.features.tiered.setup import BufferPlan, open_buffer
 from gnnscale.features.tiered.sizing import Horizon, SampledBatches, TierSizes, size_tier
 from gnnscale.features.tiered.store import TieredStore
-from gnnscale.graph import Graph
-from gnnscale.graph.graph import ShardedFeatures
-from gnnscale.graph.store_format import read_meta
+from gnnscale.graph import Graph, ShardedFeatures, read_meta
 from gnnscale.planner.cost_model.workload import SourceEffect
 from gnnscale.training.build.tiered_features import OpenedTier, TierInputs, tier_planner
 

@@ -1,7 +1,5 @@
 """Tiered store in host memory above a disk: chosen, sized and opened for one worker."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.cache import CachePlan
+from gnnscale.cache import CachePlan, Presampler
 from gnnscale.cache.hotness.degree import out_degree
-from gnnscale.cache.presampling import Presampler
 from gnnscale.core import ConfigError, Int32Array, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
@@ -26,30 +23,14 @@ from gnnscale.features import (
     read_from_disk,
 )
 from gnnscale.features.disk import DiskRates, cached_disk_rates, features_file, max_read_gap
+from gnnscale.features.tiered import policies, sizing
 from gnnscale.features.tiered.buffer import RowSource
-from gnnscale.features.tiered.policies import (
-    DeviceCacheFilter,
-    Policy,
-    StaticPolicy,
-    TierPlanner,
-    emulated_cache_bytes,
-)
 from gnnscale.features.tiered.setup import BufferPlan, merge_samples, open_buffer
-from gnnscale.features.tiered.sizing import (
-    MAX_IN_FLIGHT,
-    MAX_WINDOW,
-    Horizon,
-    Misses,
-    SampledBatches,
-    TierSizes,
-    size_tier,
-)
 from gnnscale.features.tiered.store import TieredStore
 from gnnscale.graph import Graph
 from gnnscale.planner import device_plan
+from gnnscale.planner.cost_model import BatchSize, SourceEffect, Workload
 from gnnscale.planner.cost_model import stage_work as work
-from gnnscale.planner.cost_model.equations import BatchSize
-from gnnscale.planner.cost_model.workload import SourceEffect, Workload
 from gnnscale.sampling import SamplerConfig, SeedOrder
 
 log = logging.getLogger(__name__)
@@ -97,13 +78,15 @@ class TierInputs:
     deterministic: bool  #: whether free memory must not decide how far the store looks ahead
 
     def buffer_inputs(
-        self, options: DiskFeaturesConfig | SharedFeaturesConfig, samples: Sequence[SampledBatches]
-    ) -> tuple[SampledBatches, int, Horizon]:
+        self,
+        options: DiskFeaturesConfig | SharedFeaturesConfig,
+        samples: Sequence[sizing.SampledBatches],
+    ) -> tuple[sizing.SampledBatches, int, sizing.Horizon]:
         """Return the samples of all workers of a machine, the bytes for rows, and the horizon."""
         graph, group, memory = self.graph, self.group, options.memory_bytes
         sample = merge_samples(samples)
         if memory is None:
-            cached_bytes = emulated_cache_bytes(self.caches, graph, group)
+            cached_bytes = policies.emulated_cache_bytes(self.caches, graph, group)
             name = "disk" if isinstance(options, DiskFeaturesConfig) else "shared"
             memory = memory_left(
                 graph,
@@ -115,21 +98,21 @@ class TierInputs:
             )
         return sample, memory, self.horizon(options.window)
 
-    def horizon(self, window: int | None) -> Horizon:
+    def horizon(self, window: int | None) -> sizing.Horizon:
         """Return look-ahead (``window`` steps; None: 8 if deterministic) and priorities of rows."""
         if window is None and self.deterministic:
             window = _DETERMINISTIC_WINDOW
-        return Horizon(
+        return sizing.Horizon(
             window=window,
             priority=host_priority(self.caches, self.graph, self.group),
             num_steps=self.order.steps_per_epoch,
             num_threads=self.num_threads,
         )
 
-    def sample(self) -> SampledBatches:
+    def sample(self) -> sizing.SampledBatches:
         """Return a sample of this worker's first mini-batches, without rows its device caches."""
         rank = self.group.rank
-        device_filter = DeviceCacheFilter.of(self.caches, self.graph, rank)
+        device_filter = policies.DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size
         presampler = Presampler(
             self.graph,
@@ -152,7 +135,7 @@ class TierInputs:
             half = len(all_vertices) // 2
             num_missing = sum(map(len, vertices[half:]))
             miss_rate = num_missing / max(sum(map(len, all_vertices[half:])), 1)
-        return SampledBatches(
+        return sizing.SampledBatches(
             vertices=vertices,
             num_bytes=num_bytes,
             computing_bytes=round(computing),
@@ -168,7 +151,7 @@ def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTie
     """
     graph, group, sample = inputs.graph, inputs.group, inputs.sample()
 
-    def plan(samples: Sequence[SampledBatches]) -> BufferPlan:
+    def plan(samples: Sequence[sizing.SampledBatches]) -> BufferPlan:
         all_samples, memory, horizon = inputs.buffer_inputs(options, samples)
         return _plan_buffer(options, graph, all_samples, horizon, memory, group)
 
@@ -184,8 +167,8 @@ def open_disk_tier(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTie
 def _plan_buffer(
     options: DiskFeaturesConfig,
     graph: Graph,
-    sample: SampledBatches,
-    horizon: Horizon,
+    sample: sizing.SampledBatches,
+    horizon: sizing.Horizon,
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
@@ -193,15 +176,15 @@ def _plan_buffer(
     file = features_file(graph)
     source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
-    sizes = size_tier(
+    sizes = sizing.size_tier(
         sample, horizon, num_rows=source.num_rows, row_bytes=row_bytes, memory_bytes=memory_bytes
     )
     static_rows = None
-    policy: Policy = horizon.policy(sizes, sample.num_workers)
+    policy: policies.Policy = horizon.policy(sizes, sample.num_workers)
     if options.policy == "out_degree":
         ordered = np.argsort(-horizon.priority, kind="stable")
         static_rows = ordered[: sizes.num_kept].astype(graph.indices.dtype)
-        policy = StaticPolicy(len(ordered), static_rows)
+        policy = policies.StaticPolicy(len(ordered), static_rows)
     planner = tier_planner(policy, sizes, sample)
     if group.is_rank0:
         log.info(_describe(options, graph, sizes, row_bytes))
@@ -211,10 +194,14 @@ def _plan_buffer(
 
 
 def tier_planner(
-    policy: Policy, sizes: TierSizes, sample: SampledBatches, *, num_fixed: int = 0
-) -> TierPlanner:
+    policy: policies.Policy,
+    sizes: sizing.TierSizes,
+    sample: sizing.SampledBatches,
+    *,
+    num_fixed: int = 0,
+) -> policies.TierPlanner:
     """Return the planner of a buffer of these sizes, with ``num_fixed`` slots that never change."""
-    return TierPlanner(
+    return policies.TierPlanner(
         policy,
         num_kept=sizes.num_kept,
         num_staged=sizes.num_staged,
@@ -231,7 +218,7 @@ def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32
     priority = out_degree(graph)
     first = group.rank - group.local_rank
     ranks = range(first, first + group.local_size)
-    filters = [DeviceCacheFilter.of(caches, graph, rank) for rank in ranks]
+    filters = [policies.DeviceCacheFilter.of(caches, graph, rank) for rank in ranks]
     if any(device_filter is None for device_filter in filters):
         return priority
     priorities = [f.host_priority(priority) for f in filters if f is not None]
@@ -239,7 +226,9 @@ def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32
     return highest
 
 
-def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Group) -> SourceEffect:
+def _effect(
+    misses: sizing.Misses, row_bytes: int, rates: DiskRates | None, group: Group
+) -> SourceEffect:
     """Return the cost of rows from disk, whose bandwidth a machine's workers share.
 
     ``rates`` None: unknown, no cost.
@@ -253,7 +242,7 @@ def _effect(misses: Misses, row_bytes: int, rates: DiskRates | None, group: Grou
 
 def memory_left(
     graph: Graph,
-    sample: SampledBatches,
+    sample: sizing.SampledBatches,
     group: Group,
     *,
     prefetch_depth: int,
@@ -266,7 +255,7 @@ def memory_left(
     flight, a reserve, and ``cached_bytes`` of rows that are in memory already.
     """
     memory = read_memory()
-    num_in_flight = MAX_WINDOW + MAX_IN_FLIGHT + prefetch_depth + sample.device_window
+    num_in_flight = sizing.MAX_WINDOW + sizing.MAX_IN_FLIGHT + prefetch_depth + sample.device_window
     computing = (1 + prefetch_depth) * sample.computing_bytes
     batch_bytes = num_in_flight * sample.num_bytes + computing
     free = memory.available - graph.mapped_bytes - cached_bytes - RESERVE * memory.total
@@ -281,7 +270,9 @@ def memory_left(
     return int(free)
 
 
-def _describe(options: DiskFeaturesConfig, graph: Graph, sizes: TierSizes, row_bytes: int) -> str:
+def _describe(
+    options: DiskFeaturesConfig, graph: Graph, sizes: sizing.TierSizes, row_bytes: int
+) -> str:
     buffered = size((sizes.num_kept + sizes.num_staged) * row_bytes)
     part = f"{sizes.num_kept / graph.num_vertices:.0%} of {size(graph.feature_bytes)}"
     if options.policy == "out_degree":

@@ -1,7 +1,5 @@
 """Adjacency lists that exceed memory: chosen, sized and opened for one worker."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 
@@ -11,13 +9,7 @@ from gnnscale.cache.hotness.degree import inclusion
 from gnnscale.core import Array, ConfigError, progress, read_memory
 from gnnscale.core.artifact.files import size
 from gnnscale.distributed.process_group import Group
-from gnnscale.features.disk import (
-    ResidentAdjacency,
-    choose_resident_lists,
-    indices_file,
-    max_read_gap,
-    open_lists,
-)
+from gnnscale.features import disk
 from gnnscale.graph import Graph
 from gnnscale.sampling import NeighborSampling, SamplerConfig
 from gnnscale.training.build.tiered_features import RESERVE
@@ -61,11 +53,11 @@ def open_topology(
         )
     else:
         no_vertices = np.zeros(0, graph.indices.dtype)
-        resident = ResidentAdjacency(vertices=no_vertices, part=0.0, expected_hits=0.0)
+        resident = disk.ResidentAdjacency(vertices=no_vertices, part=0.0, expected_hits=0.0)
     if group.is_rank0:
         log.info(_describe(graph, resident))
-    gap = max_read_gap(indices_file(graph))
-    return replace(graph, lists=open_lists(graph, resident.vertices, max_gap_bytes=gap))
+    gap = disk.max_read_gap(disk.indices_file(graph))
+    return replace(graph, lists=disk.open_lists(graph, resident.vertices, max_gap_bytes=gap))
 
 
 def exceeds_memory(graph: Graph) -> bool:
@@ -91,7 +83,7 @@ def _resident_lists(
     memory_bytes: int,
     *,
     num_threads: int,
-) -> ResidentAdjacency:
+) -> disk.ResidentAdjacency:
     """Return the adjacency lists that stay in memory, by the expected reads around ``seeds``."""
     if not len(seeds):
         raise ConfigError(
@@ -106,10 +98,10 @@ def _resident_lists(
             replace=sampler.replace,
             num_threads=num_threads,
         )
-        return choose_resident_lists(graph, expected.lists, memory_bytes=memory_bytes)
+        return disk.choose_resident_lists(graph, expected.lists, memory_bytes=memory_bytes)
 
 
-def _describe(graph: Graph, resident: ResidentAdjacency) -> str:
+def _describe(graph: Graph, resident: disk.ResidentAdjacency) -> str:
     return (
         f"sampler: memory holds {resident.part:.0%} of {size(graph.indices.nbytes)} of adjacency "
         f"lists, with an expected hit rate of {resident.expected_hits:.0%}; other lists are read "

@@ -1,26 +1,14 @@
 """``balance_work`` moves seeds, ``balance_thread`` host threads (HyScale-GNN, section IV-A)."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gnnscale.core import Count, StageTimes
-from gnnscale.planner import DevicePlan, DeviceShare, device_plan
-from gnnscale.planner.device_plan import SAMPLED_IN_TURN
+from gnnscale.planner import SAMPLED_IN_TURN, DevicePlan, DeviceShare, device_plan
+from gnnscale.training.drm import task_times
 from gnnscale.training.drm.damping import Damping
-from gnnscale.training.drm.task_times import (
-    T_SA,
-    T_SC,
-    HostTask,
-    Move,
-    SampleTimes,
-    ThreadMove,
-    num_threads,
-    sampling_tasks,
-)
 
 #: Fraction of an equal share that an idle device gets, to measure its speed.
 _PROBE_SHARE = 1 / 8
@@ -90,7 +78,7 @@ def expected_seconds(
     return max(intercept + slope * new_split[i] for i, (intercept, slope) in models if new_split[i])
 
 
-def propose_work(plan: DevicePlan, damping: Damping) -> Move:
+def propose_work(plan: DevicePlan, damping: Damping) -> task_times.Move:
     """Return the move of seeds that ``damping`` allows.
 
     It promises the fraction of a step that equal times would save, or the full step if a device's
@@ -107,7 +95,7 @@ def propose_work(plan: DevicePlan, damping: Damping) -> Move:
     target_shift = _shift(plan.split, target)
     gain = _gain(damping.gain, damping.shift, target_shift)
     split = plan.within_memory(balance(gain=gain))
-    return Move(
+    return task_times.Move(
         promise=_promise(plan.split, damping.seconds, target, damping.fixed),
         shift=_shift(plan.split, split),
         gain=gain,
@@ -179,20 +167,24 @@ def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
     return SAMPLED_IN_TURN if in_turn else num_steps
 
 
-def sample_times(plan: DevicePlan, steps: Sequence[BalanceInput]) -> tuple[SampleTimes, ...]:
+def sample_times(
+    plan: DevicePlan, steps: Sequence[BalanceInput]
+) -> tuple[task_times.SampleTimes, ...]:
     """Return the median seconds of a sample on each device, and of a sample on the host for it."""
     return tuple(_sample_times(share, i, steps) for i, share in enumerate(plan.shares))
 
 
-def _sample_times(share: DeviceShare, position: int, steps: Sequence[BalanceInput]) -> SampleTimes:
+def _sample_times(
+    share: DeviceShare, position: int, steps: Sequence[BalanceInput]
+) -> task_times.SampleTimes:
     if not shares_sampling(share):
-        return SampleTimes()
+        return task_times.SampleTimes()
     on_device: list[float] = []
     on_host: list[float] = []
     for step in steps:
         if (seconds := step.stages[position].sample) > 0:
             (on_host if share.host_samples_at(step.step) else on_device).append(seconds)
-    return SampleTimes(on_device=_median(on_device), on_host=_median(on_host))
+    return task_times.SampleTimes(on_device=_median(on_device), on_host=_median(on_host))
 
 
 def _median(times: Sequence[float]) -> float | None:
@@ -202,10 +194,10 @@ def _median(times: Sequence[float]) -> float | None:
 def balance_sampling(
     plan: DevicePlan,
     tasks: Sequence[Mapping[str, float]],
-    sampled: Sequence[SampleTimes],
+    sampled: Sequence[task_times.SampleTimes],
     *,
     gain: float,
-) -> Move | None:
+) -> task_times.Move | None:
     """Choose how many mini-batches the host samples for the slowest device, if sampling limits it.
 
     Both samplers then finish at the same time. The host first samples one of eight mini-batches, to
@@ -220,16 +212,20 @@ def balance_sampling(
     slowest = longest.index(max(longest))
     share, times = plan.shares[slowest], sampled[slowest]
     bottleneck = max(tasks[slowest], key=lambda task: tasks[slowest][task])
-    if not shares_sampling(share) or bottleneck not in (T_SC, T_SA):
+    if not shares_sampling(share) or bottleneck not in (task_times.T_SC, task_times.T_SA):
         return None
     if times.on_host is None or times.on_device is None:
         probe = _probe(share, times)
         return None if probe is None else _move(plan, slowest, probe, promise=1.0, gain=gain)
-    other_times = [seconds for task, seconds in tasks[slowest].items() if task not in (T_SC, T_SA)]
+    other_times = [
+        seconds
+        for task, seconds in tasks[slowest].items()
+        if task not in (task_times.T_SC, task_times.T_SA)
+    ]
     other_times += [seconds for i, seconds in enumerate(longest) if i != slowest]
 
     def step_s(host_samples: int) -> float:
-        samplers = sampling_tasks(replace(share, host_samples=host_samples), times)
+        samplers = task_times.sampling_tasks(replace(share, host_samples=host_samples), times)
         return max(*samplers.values(), *other_times, 0.0)
 
     # Sorted by distance, so that of equally good choices the smallest change wins.
@@ -239,7 +235,7 @@ def balance_sampling(
     return _move(plan, slowest, best, promise=promise, gain=gain)
 
 
-def _probe(share: DeviceShare, times: SampleTimes) -> int | None:
+def _probe(share: DeviceShare, times: task_times.SampleTimes) -> int | None:
     """Return how many mini-batches the host samples to measure the unknown time, or None."""
     if times.on_host is None:
         return 1 if share.host_samples == 0 else None
@@ -248,11 +244,11 @@ def _probe(share: DeviceShare, times: SampleTimes) -> int | None:
 
 def _move(
     plan: DevicePlan, position: int, host_samples: int, *, promise: float, gain: float
-) -> Move:
+) -> task_times.Move:
     shares = list(plan.shares)
     shares[position] = replace(shares[position], host_samples=host_samples)
     moved = DevicePlan(shares=tuple(shares))
-    return Move(plan=moved, promise=promise, gain=gain, sampling_of=position)
+    return task_times.Move(plan=moved, promise=promise, gain=gain, sampling_of=position)
 
 
 def balance_thread(
@@ -261,8 +257,8 @@ def balance_thread(
     *,
     givers: Sequence[str],
     bottleneck: str,
-    tabu_trades: Collection[ThreadMove] = (),
-) -> Move | None:
+    tabu_trades: Collection[task_times.ThreadMove] = (),
+) -> task_times.Move | None:
     """Choose a thread of the fastest CPU task to give to the bottleneck.
 
     The receiver is the slowest device of the bottleneck task. The giver is the device with most
@@ -282,11 +278,11 @@ def balance_thread(
     if not receivers:
         return None
     receiver, slowest = max(receivers.items(), key=lambda item: item[1])
-    threads = num_threads(plan.shares[receiver.device], bottleneck)
+    threads = task_times.num_threads(plan.shares[receiver.device], bottleneck)
     machine = plan.shares[receiver.device].machine
 
-    def giver_rank(item: tuple[HostTask, float]) -> tuple[int, float]:
-        return num_threads(plan.shares[item[0].device], item[0].task), -item[1]
+    def giver_rank(item: tuple[task_times.HostTask, float]) -> tuple[int, float]:
+        return task_times.num_threads(plan.shares[item[0].device], item[0].task), -item[1]
 
     for task in givers:
         candidates = {} if task == bottleneck else _host_tasks(plan, tasks, task)
@@ -298,22 +294,22 @@ def balance_thread(
         if not candidates:
             continue
         giver, fast = max(candidates.items(), key=giver_rank)
-        spares = num_threads(plan.shares[giver.device], task)
-        trade = ThreadMove(giver=giver, receiver=receiver)
+        spares = task_times.num_threads(plan.shares[giver.device], task)
+        trade = task_times.ThreadMove(giver=giver, receiver=receiver)
         if spares < 2 or trade in tabu_trades:
             continue
         after = max(slowest * threads / (threads + 1), fast * spares / (spares - 1))
         if after < slowest:
-            return Move(plan=trade.apply(plan), promise=1 - after / slowest, trade=trade)
+            return task_times.Move(plan=trade.apply(plan), promise=1 - after / slowest, trade=trade)
     return None
 
 
 def _host_tasks(
     plan: DevicePlan, tasks: Sequence[Mapping[str, float]], task: str
-) -> dict[HostTask, float]:
+) -> dict[task_times.HostTask, float]:
     """Return the seconds of ``task`` on each device that runs it with host threads."""
     return {
-        HostTask(device=i, task=task): seconds[task]
+        task_times.HostTask(device=i, task=task): seconds[task]
         for i, (share, seconds) in enumerate(zip(plan.shares, tasks, strict=True))
-        if task in seconds and num_threads(share, task)
+        if task in seconds and task_times.num_threads(share, task)
     }

@@ -1,15 +1,12 @@
 """Dynamic resource management: decisions, pure functions of equal stage times, and their state."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnscale.core import STAGES, Count, StageTimes, brief, decode
-from gnnscale.planner import DevicePlan
-from gnnscale.planner.device_plan import SAMPLED_IN_TURN
+from gnnscale.planner import SAMPLED_IN_TURN, DevicePlan
 from gnnscale.training.drm import algorithm1, balance, task_times
 from gnnscale.training.drm.damping import Damping
 from gnnscale.training.drm.task_times import Move, ThreadMove
@@ -143,7 +140,7 @@ class RebalancerState:
         return values
 
     @classmethod
-    def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> RebalancerState:
+    def from_values(cls, plan: DevicePlan, values: Any, *, step: int) -> "RebalancerState":
         """Rebuild a state from ``to_values``; ValueError if they describe no state under ``plan``.
 
         ``plan`` is the plan of ``step``, the first step to train. Its seed limits, which may differ

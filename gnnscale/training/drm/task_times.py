@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from gnnscale.core import StageTimes
-from gnnscale.core.types import Seconds
-from gnnscale.planner import BY_DEVICE, DevicePlan, DeviceShare, Threads
-from gnnscale.planner.device_plan import SAMPLED_IN_TURN
+from gnnscale.core import Seconds, StageTimes
+from gnnscale.planner import BY_DEVICE, SAMPLED_IN_TURN, DevicePlan, DeviceShare, Threads
 
 #: Tasks that Algorithm 1 sorts, by the paper's names.
 T_SC, T_SA, T_LOAD, T_TC, T_ACCEL = "T_SC", "T_SA", "T_Load", "T_TC", "T_Accel"

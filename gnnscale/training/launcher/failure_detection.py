@@ -1,7 +1,5 @@
 """Detection of stalled and failed workers on one machine."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os
@@ -60,7 +58,7 @@ class WorkerWatch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def __enter__(self) -> WorkerWatch:
+    def __enter__(self) -> "WorkerWatch":
         # Written zeros instead of a hole, so that later writes need no disk space.
         self.file.write_bytes(bytes(self._num_bytes))
         self._descriptor = os.open(self.file, os.O_RDONLY)

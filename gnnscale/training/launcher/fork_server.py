@@ -3,8 +3,6 @@
 This module imports nothing slow before ``serve`` runs.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle
@@ -36,7 +34,7 @@ class Environment:
     program: dict[str, Any]  #: data to import the program, whose classes options may name
 
     @classmethod
-    def from_this_process(cls) -> Environment:
+    def from_this_process(cls) -> "Environment":
         """Return the state of this process."""
         from gnnscale.training.launcher.serialization import program_data
 

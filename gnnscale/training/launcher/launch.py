@@ -15,9 +15,7 @@ from typing import Any, TypeAlias
 
 from gnnscale.cache import NoCache
 from gnnscale.core import ConfigError, KillCounts, address_space_reason, standard_arithmetic
-from gnnscale.planner import DevicePlanConfig
-from gnnscale.planner.device_spec import process_group_backend
-from gnnscale.planner.registry import custom_kinds
+from gnnscale.planner import DevicePlanConfig, custom_kinds, process_group_backend
 from gnnscale.run.checkpoint import remove_unfinished_files
 from gnnscale.run.config import RunConfig
 from gnnscale.run.records import DroppedProcessors, Observer, RunObserver, TrainResult

@@ -6,8 +6,6 @@ does not run again. A class that an option names as ``FILE.py:NAME`` or ``MODULE
 this name.
 """
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import pickle

@@ -3,8 +3,6 @@
 After a failure, the processes agree through torchrun's store on the process that has failed.
 """
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os
@@ -31,10 +29,8 @@ from gnnscale.distributed.heartbeat import (
 )
 from gnnscale.distributed.process_group import Group, all_gather_object, hang_up, join_torchrun
 from gnnscale.distributed.sockets import PeerLostError, torchrun_client, torchrun_keys
-from gnnscale.planner import Device
-from gnnscale.planner.device_spec import process_group_backend
-from gnnscale.run.records import Observer, TrainResult
-from gnnscale.run.runtime_config import RuntimeConfig
+from gnnscale.planner import Device, process_group_backend
+from gnnscale.run import Observer, RuntimeConfig, TrainResult
 from gnnscale.training.determinism import check_equal_values, fix_instruction_set
 from gnnscale.training.train import train
 from gnnscale.training.worker.train_state import TrainState

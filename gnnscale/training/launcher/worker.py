@@ -19,8 +19,7 @@ from gnnscale.core import (
     standard_arithmetic,
 )
 from gnnscale.core.errors import is_out_of_memory
-from gnnscale.distributed.process_group import join
-from gnnscale.distributed.sockets import PeerLostError
+from gnnscale.distributed import PeerLostError, join
 from gnnscale.planner.registry import register_kinds
 from gnnscale.run import records
 from gnnscale.training.build.gpu_cache_size import MemoryLeft

@@ -6,8 +6,6 @@ the sum to all devices, which compute the gradients of their weights (section 3.
 parallelism). All other layers are trained data-parallel.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -56,7 +54,7 @@ class HostPartialSumExchange:
         self.group = group
         self._waited_s = 0.0
 
-    def __deepcopy__(self, memo: object) -> HostPartialSumExchange:
+    def __deepcopy__(self, memo: object) -> "HostPartialSumExchange":
         """Return the exchange itself: a copy of the model uses the same connections."""
         return self
 

@@ -8,8 +8,7 @@ import torch
 
 from gnnscale.backend import DeviceDrivenBackend, PendingOutcome
 from gnnscale.core import STAGES
-from gnnscale.distributed.heartbeat import activity
-from gnnscale.distributed.process_group import Group
+from gnnscale.distributed import Group, activity
 from gnnscale.nn import TrainableModel
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.planner.cost_model.corrections import WorkCounter

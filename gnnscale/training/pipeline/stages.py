@@ -8,8 +8,7 @@ from typing import cast
 
 from gnnscale.backend import Backend, DeviceMemoryError, HostSampledBackend
 from gnnscale.backend.exchange import Exchange
-from gnnscale.core import STAGES, Array
-from gnnscale.core.pipeline import Pipeline, StageGroup
+from gnnscale.core import STAGES, Array, Pipeline, StageGroup
 from gnnscale.distributed.heartbeat import CURRENT_ACTIVITIES, STATUS
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.training.pipeline.slices import BatchSlice

@@ -3,8 +3,6 @@
 Rates of this machine are stored: they are measured once, and again after a change of the machine.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence
@@ -14,14 +12,13 @@ import torch
 
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.cache import CachePlan
-from gnnscale.core import ConfigError, multiplies_bfloat16
-from gnnscale.core.hardware import busy_seconds, usable_cores
+from gnnscale.core import ConfigError, busy_seconds, multiplies_bfloat16, usable_cores
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, TrainableModel
 from gnnscale.nn import base as trainable
 from gnnscale.nn.losses import LossConfig
-from gnnscale.planner import Device, DevicePlan, device_plan, planner
+from gnnscale.planner import Device, DevicePlan, device_plan, owns_steps, planner
 from gnnscale.planner.cost_model.corrections import WorkCounter, correct, nominal_platform
 from gnnscale.planner.cost_model.equations import BYTES_PER_PARAMETER, BatchSize, Prediction
 from gnnscale.planner.cost_model.predict import Correction, Host, predict
@@ -33,7 +30,6 @@ from gnnscale.planner.cost_model.workload import (
     measure_workload,
     unmeasured_workload,
 )
-from gnnscale.planner.device_spec import owns_steps
 from gnnscale.planner.platform import Platform, estimate_file, platform_file, read_platform
 from gnnscale.sampling import SamplerConfig, SeedOrder
 from gnnscale.training.build.cache import cache_effects

@@ -4,8 +4,6 @@ Next to a CPU worker, an accelerator with device-driven steps waits for the sum 
 every step; on a fast accelerator this wait exceeds the gain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Profiling run of a device plan: a few mini-batches, after which weights are restored."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -17,12 +15,9 @@ from gnnscale.backend import Backend
 from gnnscale.core import StageTimes
 from gnnscale.planner import DevicePlan
 from gnnscale.planner.cost_model.equations import pipeline_seconds
-from gnnscale.sampling import SeedOrder
-from gnnscale.sampling.seed_order import FullBatches
+from gnnscale.sampling import FullBatches, SeedOrder
 from gnnscale.training.drm.rebalancer import medians
-from gnnscale.training.pipeline.device_step import max_late
-from gnnscale.training.pipeline.slices import Schedule
-from gnnscale.training.pipeline.stages import Stages, build_pipeline, runs_ahead
+from gnnscale.training.pipeline import Schedule, Stages, build_pipeline, max_late, runs_ahead
 from gnnscale.training.pipeline.step import WorkerStep
 
 #: Steps that are not measured: memory is touched for the first time, and the pipeline fills.
@@ -49,7 +44,7 @@ class PlanProfile:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> PlanProfile:
+    def from_dict(cls, values: dict[str, Any]) -> "PlanProfile":
         """Rebuild a profile from plain values."""
         return cls(**values | {"stages": StageTimes(**values["stages"])})
 

@@ -1,7 +1,5 @@
 """A worker's device: its backend with inputs, caches, stages, step, and samples drawn ahead."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +20,8 @@ from gnnscale.backend import (
     InferenceCapable,
 )
 from gnnscale.backend import feature_loading as loading
-from gnnscale.cache import CachePlan
-from gnnscale.cache.belady import LookAheadReplay
-from gnnscale.core import Array
-from gnnscale.core.gpu import GpuMeter
+from gnnscale.cache import CachePlan, LookAheadReplay
+from gnnscale.core import Array, GpuMeter
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.features import FeatureStore
 from gnnscale.features.multilevel import MultiLevelStore
@@ -33,17 +29,13 @@ from gnnscale.features.sharded.store import ShardedStore
 from gnnscale.features.tiered.store import TieredReader
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim import OptimizerConfig
-from gnnscale.planner import Device
-from gnnscale.planner.device_plan import apportion
-from gnnscale.planner.device_spec import owns_steps
+from gnnscale.planner import Device, apportion, owns_steps
 from gnnscale.sampling import Sampler, SeedOrder, StepSeeds
 from gnnscale.training.build.cache import OpenedCache
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.tiered_features import OpenedTier
 from gnnscale.training.gradient_sync import Synchronizer
-from gnnscale.training.pipeline.device_step import DeviceDrivenStep
-from gnnscale.training.pipeline.slices import BatchSlice, Schedule
-from gnnscale.training.pipeline.stages import Stages
+from gnnscale.training.pipeline import BatchSlice, DeviceDrivenStep, Schedule, Stages
 from gnnscale.training.pipeline.step import TrainStep, WorkerStep
 from gnnscale.training.worker.model_state import ModelState, TrainInputs
 

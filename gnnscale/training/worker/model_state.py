@@ -1,22 +1,17 @@
 """Training inputs of a worker, and its model with the optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from gnnscale.cache import CachePlan, StoredPlan
 from gnnscale.distributed.process_group import Group
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
 from gnnscale.graph import Graph
-from gnnscale.nn import GNN, ModelConfig, TrainableModel
-from gnnscale.nn.learned_embeddings import LearnedEmbedding
+from gnnscale.nn import GNN, CustomModel, LearnedEmbedding, ModelConfig, TrainableModel
 from gnnscale.nn.optim import OptimizerConfig
 from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS, optimizer_state
-from gnnscale.nn.options import CustomModel
 from gnnscale.partition import Partition
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.records import Uncached
@@ -43,7 +38,7 @@ class TrainInputs:
         """Return a sampler of training mini-batches."""
         return self.sampling.sampler(self.graph, seed=self.seed, num_threads=self.num_threads)
 
-    def with_graph(self, graph: Graph) -> TrainInputs:
+    def with_graph(self, graph: Graph) -> "TrainInputs":
         """Return the inputs with ``graph``, which has equal content but is read differently."""
         return replace(self, task=self.task.over(graph))
 
@@ -82,7 +77,7 @@ class ModelState:
         features: FeatureStoreConfig,
         data: TrainInputs,
         group: Group,
-    ) -> ModelState:
+    ) -> "ModelState":
         """Build the model, by the run's seed and with learned ``features``, and its optimizer."""
         if group.is_rank0 and isinstance(options, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
@@ -116,7 +111,7 @@ class ModelState:
             self.weights.join()
 
     @property
-    def optimizer_state(self) -> dict[int, dict[str, Tensor]]:
+    def optimizer_state(self) -> dict[int, dict[str, torch.Tensor]]:
         """Optimizer state of the full model, by parameter position, as of the last ``join``."""
         return optimizer_state(self.optimizer) if self.weights is None else self.weights.state
 

@@ -1,7 +1,5 @@
 """Batch schedule of a worker: the agreed plan, and the stages that run ahead of training."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time
@@ -20,9 +18,7 @@ from gnnscale.training.build.cache import cache_effects
 from gnnscale.training.drm.balance import shares_sampling
 from gnnscale.training.drm.rebalancer import Rebalancer, RebalancerState
 from gnnscale.training.gradient_sync import StepTotals
-from gnnscale.training.pipeline.device_step import max_late
-from gnnscale.training.pipeline.slices import BatchSlice, Schedule
-from gnnscale.training.pipeline.stages import build_pipeline, runs_ahead
+from gnnscale.training.pipeline import BatchSlice, Schedule, build_pipeline, max_late, runs_ahead
 from gnnscale.training.planning.cost_estimates import PlanModel, PlanOptions
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped, compare, plan_solo
 from gnnscale.training.planning.profiling import PlanProfile, profile_plan
@@ -201,7 +197,7 @@ class BatchSchedule:
         *,
         first_step: int,
         management: RebalancerState,
-    ) -> BatchSchedule:
+    ) -> "BatchSchedule":
         """Start the stages at ``first_step``, counted over all epochs from 0, under ``plan``."""
         rank, depth = device.group.rank, options.prefetch_depth
         share, lead_steps = plan.shares[rank], _lead_steps(options, data, device, plan)

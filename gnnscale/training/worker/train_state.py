@@ -16,8 +16,7 @@ from gnnscale.run.history import History
 from gnnscale.run.tasks.base import EdgeTask, Task, ceiling
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training.gradient_sync import StepTotals
-from gnnscale.training.pipeline.slices import BatchSlice
-from gnnscale.training.pipeline.step import WorkerStep
+from gnnscale.training.pipeline import BatchSlice, WorkerStep
 from gnnscale.training.planning.cost_estimates import PlanOptions
 from gnnscale.training.worker.device import WorkerDevice
 from gnnscale.training.worker.model_state import ModelState, TrainInputs

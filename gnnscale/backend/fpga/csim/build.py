@@ -1,7 +1,5 @@
 """Simulation library of a design, installed or compiled on demand, and the driver modules."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import tempfile
