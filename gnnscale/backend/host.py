@@ -36,9 +36,9 @@ class CpuBackend:
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the first layer's input.
+        """Return the first layer's input, without rows if the model learns them.
 
-        ``propagate`` reads it instead if it is learned embeddings.
+        ``propagate`` reads learned rows, since each step changes them.
         """
         if self._model.vertex_rows is None:
             return self._loader.load(batch)

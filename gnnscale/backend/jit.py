@@ -101,7 +101,7 @@ def first_error(printed: str, status: int) -> str:
 
 
 def check_ours(path: Path) -> None:
-    """Raise ConfigError if a user other than the current one and root can write ``path``."""
+    """Raise ConfigError if a user other than this one and root owns or can write ``path``."""
     try:
         check_private(path)
     except OSError as error:

@@ -67,7 +67,7 @@ class DeviceCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the cache."""
+        """Bytes of the cached rows and lists, and of rows kept for the next mini-batch."""
         return self.feature_bytes + self.topology_bytes + self.matched_bytes
 
 
@@ -179,7 +179,7 @@ class CachePlan:
 
     @property
     def predicted_total(self) -> CacheTraffic | None:
-        """Expected reads of all devices. None: no prediction."""
+        """Sum over all devices of their expected reads. None: no prediction."""
         if not self.predicted:
             return None
         return CacheTraffic(

@@ -63,8 +63,8 @@ class Presampler:
         """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
         ``split`` takes a number of seeds and returns each device's number of them; it is not called
-        if ``order`` gives these numbers. ``fixed``: no step of the run moves seeds to other
-        devices.
+        if ``order`` gives these numbers. ``fixed``: the run divides the seeds of every step in this
+        way.
         """
         self.graph = graph
         self.num_threads = num_threads

@@ -182,7 +182,7 @@ def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
 
     This is an option that Hydra cannot parse, a forbidden option of Hydra, an invalid choice of a
     group, or one that brings a sweep above 10,000 jobs. Without ``sweep`` a launcher and a sweeper
-    are refused, too.
+    are refused, too; and a search by Optuna always needs a direction.
     """
     num_jobs = 1
     for argument in arguments:

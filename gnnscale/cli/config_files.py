@@ -168,7 +168,7 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the default output folder of a command; ``.``: the command has none."""
+    """Return the default output folder of a command or of its ``sweep``; ``.``: it has none."""
     return str(_packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 

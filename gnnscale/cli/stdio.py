@@ -50,7 +50,7 @@ class StandardStreams:
 
     @property
     def unread(self) -> bool:
-        """Whether output was dropped since the reader of standard output is gone."""
+        """Whether output was dropped because the reader of standard output is gone."""
         raw = self._raw["stdout"]
         return raw is not None and raw.unread
 

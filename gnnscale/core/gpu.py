@@ -118,7 +118,7 @@ def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
 class GpuUse:
     """Energy and PCIe traffic of a GPU, over a time or as read from its counters.
 
-    None: the driver has no such counter.
+    A value is None if the driver has no such counter.
     """
 
     energy_j: float | None = None  #: joules

@@ -37,7 +37,7 @@ _locked: set[int] = set()
 
 
 def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
-    """Lock an open file or folder, and return whether this process holds the lock.
+    """Lock an open file or folder, given by ``descriptor``; return whether it is locked now.
 
     A lock belongs to the descriptor: a second descriptor of this process waits, too. Without
     ``wait`` the function returns False if another process holds the lock. On a file system without

@@ -80,12 +80,12 @@ class _Group:
 
     @property
     def limit(self) -> int:
-        """Limit of the group's memory in bytes; errors as of ``number``."""
+        """Limit of the group's memory in bytes; OSError or ValueError: unknown, or no limit."""
         return self.number(self.files.limit)
 
     @property
     def used(self) -> int:
-        """Bytes that the group uses, without the page cache; errors as of ``number``."""
+        """Bytes that the group uses, without the page cache; OSError or ValueError: unknown."""
         names = (f"{self.files.cache}inactive_file", f"{self.files.cache}active_file")
         entries = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         cached = sum(int(value) for name, value in entries if name in names)

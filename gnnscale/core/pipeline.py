@@ -25,7 +25,7 @@ class PrefetchDepth:
     """
 
     def __init__(self, *, limit: int) -> None:
-        """Begin at ``limit``, which is at least 1."""
+        """Begin at ``limit``, the largest depth, which is at least 1."""
         self.limit = limit  #: the largest depth
         self.depth = limit  #: the depth to use now, from 1 to ``limit``
         self._waits = 0

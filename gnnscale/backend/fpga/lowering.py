@@ -98,7 +98,7 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
 def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
     """Return the weights by which ``layer`` aggregates ``block``: of edges and own features.
 
-    ``degrees`` are full-graph in-degrees of the block's sources. None: ``layer`` uses no degrees.
+    ``degrees`` are full-graph in-degrees of the block's sources. None: ``layer`` needs none.
     """
     if isinstance(layer, LinearAggregationLayer):
         aggregation = layer.aggregation(block, degrees)

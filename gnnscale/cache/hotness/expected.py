@@ -170,7 +170,7 @@ class AverageReads:
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
         """Return the device's mean reads, per epoch, of the rows of ``vertices``.
 
-        ``counted`` is their number in the first epoch. None: the method counts them.
+        ``counted`` is the number of such reads in the first epoch. None: the method counts them.
         """
         scale = self._scale(Presampled.num_rows, device)
         return self._at(Presampled.rows_at, scale, device, vertices, counted)

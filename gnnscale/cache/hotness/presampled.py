@@ -256,7 +256,7 @@ class Presampled:
         return int(sum_at(self.lists_of(device), vertices))
 
     def num_rows(self, device: int) -> int:
-        """Return the number of rows that the device reads."""
+        """Return the number of rows that the device reads, summed over its batches."""
         return self.reads[device].num_rows
 
     def num_list_reads(self, device: int) -> int:

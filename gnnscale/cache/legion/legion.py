@@ -38,7 +38,10 @@ class CliqueContent:
 
 @dataclass(frozen=True, kw_only=True)
 class HotVertices:
-    """Vertices of a clique by hotness, as many as its memory can hold."""
+    """Vertices that a clique may cache, in two orders: by reads of lists, and by reads of rows.
+
+    Each order has as many vertices as fit into the clique's memory.
+    """
 
     #: ``[m]`` Q_T, vertices by descending reads of their lists, A_T: one per traversed edge, and
     #: one per visit for the offsets. Lists without reads, and lists larger than each device's

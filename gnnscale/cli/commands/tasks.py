@@ -333,7 +333,7 @@ def generate(options: DictConfig) -> None:
 
 
 def _compare(options: DictConfig, config: GenerateConfig) -> None:
-    """Compare the vendor's reports with their design's estimates, and write the comparison."""
+    """Compare the vendor's reports with their design's estimates; print and write the result."""
     from rich.console import Console
 
     from gnnscale.core.files import write_atomically

@@ -138,7 +138,10 @@ def _plain_options(cls: type) -> type:
 
 
 def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
-    """Convert the values of ``node`` to the types of ``options``; absent keys stay absent."""
+    """Return the values of ``node`` by name, converted to the types of the dataclass ``options``.
+
+    Absent keys stay absent.
+    """
     schema = OmegaConf.structured(options)
     hints = get_type_hints(options)
     values: dict[str, Any] = {}
