@@ -36,7 +36,10 @@ class CpuBackend:
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the first layer's input; ``propagate`` reads learned embeddings instead."""
+        """Return the first layer's input, without rows if the model learns them.
+
+        ``propagate`` reads learned rows, since each step changes them.
+        """
         if self._model.vertex_rows is None:
             return self._loader.load(batch)
         return self._loader.without_rows(batch)
@@ -50,7 +53,11 @@ class CpuBackend:
         return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Run forward and backward propagation of the mean loss times ``weight`` in torch."""
+        """Run forward and backward propagation on the host with torch.
+
+        The loss is the batch's mean loss times ``weight``; ``finish`` returns it. Gradients
+        accumulate in the host's model.
+        """
         inputs = batch.inputs
         if self._model.vertex_rows is not None:
             inputs = self._loader.read(batch.batch, inputs.degrees)
@@ -60,7 +67,10 @@ class CpuBackend:
         self._loss = loss.item()
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of shared parameters; a missing gradient is zeros."""
+        """Copy the gradients of the model's shared parameters to the tensors ``into``.
+
+        A parameter without a gradient gives zeros.
+        """
         for target, parameter in zip(into, self._model.shared_parameters, strict=True):
             if parameter.grad is None:
                 target.zero_()
@@ -68,7 +78,7 @@ class CpuBackend:
                 target.copy_(parameter.grad)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Return the outcome of the last propagated batch."""
+        """Return the loss, size and traffic of ``batch``, the last propagated batch."""
         return base.BatchOutcome(
             loss=self._loss, size=equations.BatchSize.of(batch.batch), traffic=batch.traffic
         )
@@ -93,10 +103,10 @@ class CpuBackend:
 def passes(
     batch: MiniBatch, seeds: range, fits: Callable[[equations.BatchSize], bool]
 ) -> tuple[equations.BatchSize, ...] | None:
-    """Return the sizes of the parts of ``seeds``, halved until each satisfies ``fits``.
+    """Halve ``seeds`` until each part's sub-batch satisfies ``fits``; return the sizes of all.
 
-    ``seeds`` are positions of at least one seed in ``batch``; sizes are in seed order. None: a
-    single seed does not fit.
+    ``seeds`` are positions of at least one seed in ``batch``; sizes are in seed order. None: the
+    sub-batch of a single seed does not fit.
     """
     size = size_of_part(batch, seeds)
     if fits(size):
@@ -109,7 +119,7 @@ def passes(
 
 
 def size_of_part(batch: MiniBatch, seeds: range) -> equations.BatchSize:
-    """Return the size of the sub-batch that the ``seeds`` (positions) of ``batch`` depend on."""
+    """Return the size of the part of ``batch`` that computes the seeds at positions ``seeds``."""
     needed = np.arange(seeds.start, seeds.stop, dtype=np.int64)
     vertices, edges = [len(needed)], []
     for block in reversed(batch.blocks):
@@ -164,7 +174,11 @@ class EmulatedBackend(CpuBackend):
         self._memory.keep(host.cache.num_bytes, "the cache")
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch; a device that samples takes its own time and that of its link."""
+        """Return the mini-batch of ``seeds`` at ``step``.
+
+        If the emulated device samples, wait until its sampling and its reads of adjacency lists
+        over the link would have ended.
+        """
         start = time.perf_counter()
         batch = super().sample(seeds, step)
         device = self._accelerator
@@ -180,11 +194,18 @@ class EmulatedBackend(CpuBackend):
         return super().sample(seeds, step)
 
     def receive_sample(self, batch: MiniBatch, seeds: Array) -> MiniBatch:
-        """Return the host's sample, which ``transfer`` sends over the link."""
+        """Return ``batch``, sampled by the host, unchanged.
+
+        ``transfer`` takes the link's time for it.
+        """
         return batch
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the first layer's input, read in the time of eq. 7, or of reads over the link."""
+        """Return the first layer's input, and wait until the emulated reads would have ended.
+
+        The device reads its cache and, over the link, missed rows and edge features; if it does not
+        load by itself, the host reads them in the time of eq. 7.
+        """
         start = time.perf_counter()
         inputs = super().load(batch)
         device, rows = self._accelerator, inputs.traffic.rows
@@ -209,7 +230,12 @@ class EmulatedBackend(CpuBackend):
         return inputs
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Reserve device memory, and take the link's time for the batch or its parts (eq. 8)."""
+        """Reserve device memory, and wait for the emulated link's time (eq. 8).
+
+        A mini-batch that exceeds the device's memory is divided into parts, each with its own
+        transfer; memory is reserved for the largest part. DeviceMemoryError: too little memory is
+        free.
+        """
         start = time.perf_counter()
         device = self._accelerator
         row_bytes, list_bytes = link_bytes(batch, inputs)
@@ -241,7 +267,7 @@ class EmulatedBackend(CpuBackend):
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Compute on the host, and take the device's time (eq. 10 to 12)."""
+        """Run the propagation on the host, and wait for the device's time (eq. 10 to 12)."""
         assert isinstance(batch, _Resident)
         device = self._accelerator
         seconds = sum(
@@ -259,7 +285,10 @@ class EmulatedBackend(CpuBackend):
         self._wait(start, seconds)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Free the batch's memory; return its outcome, with lateness since the previous call."""
+        """Free the batch's memory; return its outcome.
+
+        Its counters are those of the cache, and the lateness of stages since the previous call.
+        """
         self._memory.free(batch.num_bytes)
         with self._lock:
             counters = {
@@ -272,13 +301,13 @@ class EmulatedBackend(CpuBackend):
         return replace(super().finish(batch), counters=counters)
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy gradients, and take the time of half the traffic of eq. 13."""
+        """Copy gradients, and wait until half the traffic of eq. 13 would have crossed the link."""
         start = time.perf_counter()
         super().copy_gradients(into)
         self._sync_late = self._wait(start, self._sync_seconds())
 
     def update_weights(self) -> None:
-        """Take the time of the second half of the traffic of eq. 13."""
+        """Wait until the second half of the traffic of eq. 13 would have crossed the link."""
         start = time.perf_counter()
         super().update_weights()
         late = self._wait(start, self._sync_seconds())
@@ -288,9 +317,10 @@ class EmulatedBackend(CpuBackend):
         self._sync_late = False
 
     def _parts(self, batch: MiniBatch, num_bytes: int) -> tuple[equations.BatchSize, ...]:
-        """Return the sizes of a mini-batch's parts that fit into memory; warn the first time.
+        """Return the sizes of the parts into which a mini-batch of ``num_bytes`` is divided.
 
-        DeviceMemoryError: a single seed does not fit.
+        Each part fits into memory. The first call logs a warning. DeviceMemoryError: a single seed
+        does not fit.
         """
         capacity, label = self._memory.room, self._accelerator.label
         sizes = passes(
@@ -314,7 +344,7 @@ class EmulatedBackend(CpuBackend):
         return sizes
 
     def _num_rows(self, size: equations.BatchSize) -> float:
-        """Return the number of rows of the first layer's input that cross the link."""
+        """Return the number of input rows that a batch of ``size`` sends without a cache."""
         return size.vertices[1 if self._workload.aggregates_on_load else 0]
 
     def _sync_seconds(self) -> float:
@@ -325,7 +355,10 @@ class EmulatedBackend(CpuBackend):
         return equations.sync_seconds(weights, link.link_bandwidth, link.link_latency_s) / 2
 
     def _wait(self, start: float, seconds: float) -> bool:
-        """Wait until ``seconds`` after ``start``; record and return whether it is later already."""
+        """Wait until ``seconds`` after ``start``, a time of ``perf_counter``.
+
+        If that time has passed already, count the stage as late with its excess, and return True.
+        """
         remaining_s = start + seconds - time.perf_counter()
         late = remaining_s < 0 < seconds
         if late:
@@ -338,10 +371,10 @@ class EmulatedBackend(CpuBackend):
 
 
 def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
-    """Return the bytes of rows and of topology that a mini-batch sends over the link.
+    """Return the bytes of input rows, and of topology, that a mini-batch sends over the link.
 
-    The first block stays on the host if the host has aggregated the input. With a cache only
-    missing rows cross, in their stored type. Edge features always cross.
+    The first block stays on the host if the host has aggregated the input. With a cache only the
+    rows that it lacks cross, in their stored type. Edge features always cross.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)

@@ -24,9 +24,10 @@ class Compiler:
 
     @classmethod
     def find(cls, purpose: str, otherwise: str) -> "Compiler":
-        """Return the compiler ``CXX``, or the first installed of g++, c++ and clang++.
+        """Return the compiler named by ``CXX`` in the environment, or the first installed of three.
 
-        Raises ConfigError, with ``purpose`` and the advice ``otherwise``, if none is installed.
+        These are g++, c++ and clang++. ConfigError: it is not installed; the message begins with
+        ``purpose``, the activity that needs a compiler, and ends with the advice ``otherwise``.
         """
         chosen = os.environ.get("CXX", "").strip()
         candidates = [tuple(shlex.split(chosen))] if chosen else [(name,) for name in _COMPILERS]
@@ -47,7 +48,7 @@ class Compiler:
 
 
 def output(command: list[str]) -> tuple[int, str]:
-    """Run a compiler; return its exit status and its output, in English."""
+    """Run a compiler; return its exit status and all its output, in English."""
     try:
         ran = subprocess.run(
             command,
@@ -65,7 +66,7 @@ def output(command: list[str]) -> tuple[int, str]:
 
 
 def compile_into(command: list[str], log: Path) -> None:
-    """Run a compiler; ConfigError: it fails. The file ``log`` then has the full output."""
+    """Run a compiler; if it fails, write its full output to ``log``, and raise ConfigError."""
     status, printed = output(command)
     if status != 0:
         write_atomically(log, f"{shlex.join(command)}\n{printed}", shared=True)
@@ -73,7 +74,11 @@ def compile_into(command: list[str], log: Path) -> None:
 
 
 def stored(path: Path, title: str, build: Callable[[], None]) -> Path:
-    """Return ``path``, which ``build`` writes if it is missing, checked by ``check_ours``."""
+    """Return ``path``; if the file is missing, call ``build``, which writes it.
+
+    ``title`` names the progress of ``build``. ConfigError: other users can write the file or its
+    folder, see ``check_ours``.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
     check_ours(path.parent)
     if not path.is_file():
@@ -84,14 +89,17 @@ def stored(path: Path, title: str, build: Callable[[], None]) -> Path:
 
 
 def first_error(printed: str, status: int) -> str:
-    """Return the line of a compiler's output that names the error."""
+    """Return the first line with ``error:`` of a compiler's output, or else the last line.
+
+    Without output, return a text with the exit ``status``.
+    """
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     last = lines[-1] if lines else f"the compiler ended with status {status}"
     return next((line for line in lines if "error:" in line), last)
 
 
 def check_ours(path: Path) -> None:
-    """Raise ConfigError if a user other than the current one and root can write ``path``."""
+    """Raise ConfigError if a user other than this one and root owns or can write ``path``."""
     try:
         check_private(path)
     except OSError as error:
@@ -102,7 +110,10 @@ def check_ours(path: Path) -> None:
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the kernel sources' folder ``name``, which has ``source``, of checkout or package."""
+    """Return the folder ``name`` of kernel sources: beside the package in a checkout, or in it.
+
+    The folder contains the file ``source``; ``what`` names the kernels in a ConfigError.
+    """
     # An editable installation has two package folders: build results and sources.
     folders = [Path(folder).parent / name for folder in gnnscale.__path__]
     folders += [Path(folder) / name for folder in gnnscale.__path__]
@@ -115,7 +126,10 @@ def find_sources(name: str, source: Path, what: str) -> Path:
 
 
 def digest_of_files(root: Path, folders: Iterable[str], suffixes: Iterable[str]) -> str:
-    """Return a hash of the files in ``folders`` of ``root`` that end in ``suffixes``, by name."""
+    """Return a hash of the contents of all files below ``folders`` of ``root`` with ``suffixes``.
+
+    Contents are hashed in the order of the files' names.
+    """
     files = {
         path.relative_to(root).as_posix(): path
         for folder in folders
@@ -127,7 +141,7 @@ def digest_of_files(root: Path, folders: Iterable[str], suffixes: Iterable[str])
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return a hash of 32 digits of ``parts``, which depends on where each part ends."""
+    """Return 32 hexadecimal digits of a hash of ``parts``; the division into parts counts."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(hashlib.sha256(part).digest())

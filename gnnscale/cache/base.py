@@ -20,7 +20,7 @@ from gnnscale.partition.nvlink import MACHINES, THIS_MACHINE
 
 
 def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
-    """Return the ``num_rows`` hottest vertices, hottest first; ties by out-degree."""
+    """Return the ``num_rows`` hottest vertices, hottest first, ties by descending out-degree."""
     return ops.hottest(
         hotness,
         task.out_degrees,
@@ -33,10 +33,14 @@ def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
 def share_out(
     task: CacheTask, order: Array, local: Sequence[Array], capacities: Sequence[int] | Int64Array
 ) -> list[Array]:
-    """Return the vertices of ``order`` that each device caches (Legion, Algorithm 1).
+    """Return the vertices of ``order``, by device, that each device caches (Legion, Algorithm 1).
 
-    A row goes to the device that reads it most, by ``local`` ``[num_vertices]`` reads of each
-    device, while the device's bytes in ``capacities`` suffice.
+    In this order, each row goes to the device that reads it most, of the devices with bytes left.
+
+    Args:
+        order: vertices, hottest first.
+        local: ``[num_vertices]`` reads of each device.
+        capacities: bytes of each device.
     """
     shared = ops.share_out(
         order,
@@ -49,7 +53,10 @@ def share_out(
 
 
 def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
-    """Return each device's vertices of ``order``, dealt in turn up to ``capacities`` rows."""
+    """Deal the vertices of ``order`` to the devices in turn, and return each device's vertices.
+
+    A device gets at most its number of rows in ``capacities``.
+    """
     counts = [min(capacity, len(order)) for capacity in capacities]
     turns = np.concatenate([np.arange(count, dtype=np.int64) for count in counts])
     devices = np.repeat(np.arange(len(counts)), counts)
@@ -59,7 +66,10 @@ def deal(order: Array, capacities: Sequence[int]) -> list[Array]:
 
 
 def group_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1) -> list[Array]:
-    """Return the vertices of each of ``num`` owners; ``owner[i]`` owns ``order[i]``, -1: none."""
+    """Return the vertices of each of ``num`` owners, by owner.
+
+    ``owner[i]``, from 0 on, owns ``order[i]``; -1: nobody.
+    """
     member = owner.astype(np.int16, copy=False)
     return ops.split_by_member(order, member, num_members=num, num_threads=num_threads)
 
@@ -67,7 +77,11 @@ def group_by_owner(order: Array, owner: Array, num: int, *, num_threads: int = 1
 def feature_cache(
     task: CacheTask, device: CacheDevice, features: Array, topology: Array
 ) -> DeviceCache:
-    """Return a cache of ``device`` with rows of ``features`` and lists of ``topology``, ids."""
+    """Return a static cache of ``device``.
+
+    It has the feature rows of the vertices ``features``, and the adjacency lists of the vertices
+    ``topology``.
+    """
     return DeviceCache(
         device=device.position,
         name=device.name,
@@ -85,7 +99,11 @@ def predict_traffic(
     cliques: Sequence[Sequence[int]],
     reads: presampled.Presampled | expected.AverageReads,
 ) -> tuple[CacheTraffic, ...]:
-    """Return the expected reads of each device, by the memory that serves them."""
+    """Return the expected reads of each device, by the memory that serves them.
+
+    The devices are those of ``caches``. The memory is a cache in the device's clique, or the
+    host's. ``reads`` are the counts to predict from.
+    """
     predicted = []
     for cache in caches:
         clique = next(clique for clique in cliques if cache.device in clique)
@@ -108,9 +126,10 @@ def traffic(
     rows: Mapping[int, float],
     lists: Mapping[int, float],
 ) -> CacheTraffic:
-    """Return the traffic of device ``reader``; the host serves reads that no cache serves.
+    """Return the traffic of device ``reader``; the host serves the ``reads`` that no cache serves.
 
-    ``rows`` and ``lists`` are the reads from each device's cache, by position.
+    ``rows`` and ``lists`` are the numbers of row and list reads from each device's cache, by
+    position.
     """
     device = task.device_at[reader]
     rows_by_device = _by_device(task, rows, reads.num_rows(reader))
@@ -127,7 +146,10 @@ def traffic(
 
 
 def _by_device(task: CacheTask, hits: Mapping[int, float], total: int) -> list[int]:
-    """Return whole numbers of reads by device, and the host's reads last."""
+    """Return ``[num_devices + 1]`` reads by device, ``hits`` rounded, and the host's reads last.
+
+    The host serves the remainder of ``total``.
+    """
     counts = [0] * (task.num_devices + 1)
     for device, reads in hits.items():
         counts[device] = round(reads)
@@ -205,17 +227,17 @@ class CachePlannerConfig(ABC):
 
     @property
     def uses_free_memory(self) -> bool:
-        """Whether a cache is sized by the free memory of its device."""
+        """Whether a cache gets the memory that its device has free, since no budget is set."""
         return self.budget_bytes is None and self.ratio is None
 
     @property
     def matches_batches(self) -> bool:
-        """Whether the rows of a mini-batch are cached for the next one, beyond the budget."""
+        """Whether a device keeps a mini-batch's rows for the next one, beyond the budget."""
         return False
 
     @abstractmethod
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return the plan of ``task``: the content of each device's cache.
+        """Return the plan of ``task``: each device's cache content and expected traffic.
 
         Raises:
             ConfigError: the policy does not support the run.

@@ -17,7 +17,7 @@ _EXPECTED_BYTES, _SERVED_BYTES = 9, 60
 
 @dataclass(frozen=True, kw_only=True)
 class HitCounts:
-    """Rows by the memory that served them."""
+    """Numbers of rows by the memory that served them."""
 
     num_hits: int = 0  #: rows in the cache
     num_previous: int = 0  #: rows of the previous batch that are not in the cache (Match)
@@ -39,7 +39,7 @@ class HitCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheUpdate:
-    """Hits of a served batch, and its replacements in the cache."""
+    """Hits of a served batch, and rows of the batch to copy into the cache, with their slots."""
 
     counts: HitCounts  #: hits before the replacements
     #: ``[m]`` int32 positions in the batch of the rows to copy into the cache
@@ -95,7 +95,7 @@ class Belady:
 
     @property
     def num_expected(self) -> int:
-        """Number of expected batches that are not served."""
+        """Number of batches passed to ``expect`` that ``advance`` has not yet served."""
         return len(self._num_rows)
 
     @property
@@ -109,7 +109,7 @@ class Belady:
         )
 
     def expect(self, vertices: Array) -> None:
-        """Append the next batch, distinct ``vertices`` ``[n]``; ValueError for a full window.
+        """Append the next batch, distinct ``vertices`` ``[n]``, to the window.
 
         Raises:
             ValueError: a vertex is out of range or repeats, or the window is full.
@@ -123,11 +123,18 @@ class Belady:
         self._num_rows.append(len(vertices))
 
     def look_up(self) -> Int32Array:
-        """Return ``[n]`` int32 slot of each row of the oldest expected batch, -1 if missing."""
+        """Return ``[n]`` int32 slots of the oldest expected batch's rows; -1: not on the device.
+
+        The batch remains to be served.
+        """
         return self._native.look_up(num_threads=self._num_threads)
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and return its update; ValueError without a batch."""
+        """Serve the oldest expected batch, and choose the cache's new rows.
+
+        Return the batch's hits, and the rows to copy into the cache. ValueError: no batch is
+        expected.
+        """
         hits, previous, misses, positions, slots = self._native.advance(
             num_threads=self._num_threads
         )
@@ -155,7 +162,10 @@ def count_hits(
     match: bool = False,
     num_threads: int,
 ) -> HitCounts:
-    """Return the hits of ``batches`` of distinct vertices in an initially empty ``Belady``."""
+    """Return the hits and misses of ``batches``, served in turn by an initially empty ``Belady``.
+
+    The vertices of a batch are distinct.
+    """
     cache = Belady(
         num_vertices,
         capacity,
@@ -175,17 +185,20 @@ def count_hits(
 
 
 class LookAheadReplay:
-    """Sequence of a dynamic cache's updates, step by step.
+    """Sequence of a dynamic cache's updates, step by step, computed on the host.
 
-    The host replays the cache of a device that samples the same batches, or has the cached rows
-    itself. One thread may expect while another takes updates; the distance between the two does not
-    change the result.
+    The device of the cache samples the same batches and updates its cache by itself, or the host
+    holds the cached rows and applies the updates. One thread may call ``expect`` while another
+    takes updates; the number of steps between the two does not change the result.
     """
 
     def __init__(
         self, num_vertices: int, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
-        """Start with an empty cache; ``priority`` ``[num_vertices]`` breaks ties."""
+        """Start with an empty cache.
+
+        ``priority`` ``[num_vertices]`` chooses among rows read equally soon.
+        """
         self._window = policy.window
         #: Steps that ``belady`` does not know yet, and steps that it knows, the next step first.
         #: None: the step reads no rows.
@@ -206,11 +219,14 @@ class LookAheadReplay:
         return self._window
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the input vertices of the next step, ``[n]``. None: the step reads no rows."""
+        """Append a step with its input vertices ``[n]``. None: the step reads no rows."""
         self._later.append(vertices)
 
     def next_read(self) -> Array | None:
-        """Drop steps without rows, and return the next step's vertices. None: no expected step."""
+        """Drop steps that read no rows, and return the next step's input vertices.
+
+        The step remains the next one. None: no expected step is left.
+        """
         self._look_ahead()
         while self._expected and self._expected[0] is None:
             self._expected.popleft()
@@ -218,7 +234,10 @@ class LookAheadReplay:
         return self._expected[0] if self._expected else None
 
     def take(self) -> CacheUpdate | None:
-        """Return the next step's update. None: the step reads no rows, or was not expected."""
+        """Serve the next step, and return its update.
+
+        None: the step reads no rows, or is not expected.
+        """
         self._look_ahead()
         if self._expected and self._expected[0] is None:
             self._expected.popleft()
@@ -226,12 +245,12 @@ class LookAheadReplay:
         return self.advance() if self._expected else None
 
     def advance(self) -> CacheUpdate:
-        """Return the update of the step of ``next_read``, and go on to the next step."""
+        """Serve the step of ``next_read``, and return its update."""
         self._expected.popleft()
         return self.belady.advance()
 
     def _look_ahead(self) -> None:
-        """Pass the next step, and the window after it, to the policy."""
+        """Pass the batches of the next step, and of the window after it, to ``belady``."""
         while self._later and len(self._expected) <= self._window:
             vertices = self._later.popleft()
             if vertices is not None:

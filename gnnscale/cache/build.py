@@ -21,8 +21,8 @@ from gnnscale.sampling import MiniBatch
 def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
     """Return ``plan`` with host aggregation for the devices whose links then carry fewer bytes.
 
-    The devices of a clique read each other's caches, so they decide together. A device keeps its
-    cache if the host cannot aggregate for it, or if the plan has no prediction.
+    The devices of a clique read each other's caches, so they decide together, and keep their caches
+    if the host cannot aggregate for one of them. A plan without a prediction is returned unchanged.
     """
     if plan.predicted is None or task.aggregated_row_bytes is None:
         return plan
@@ -56,7 +56,10 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
 
 
 def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> BatchBytes:
-    """Return the link bytes of a mini-batch like ``batch`` at the hit rate of ``traffic``."""
+    """Return the link bytes of ``batch``'s input, with a cache and with host aggregation.
+
+    The cache's hit rate is that of ``traffic``.
+    """
     assert task.aggregated_row_bytes is not None
     first, rows = batch.blocks[0], sum(traffic.rows)
     missed = traffic.rows[-1] / rows if rows else 1.0
@@ -68,7 +71,7 @@ def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> Bat
 
 
 def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
-    """Return the empty cache of a device with host aggregation."""
+    """Return ``cache`` without content, for a device whose first layer the host aggregates."""
     empty = no_vertices(task.graph)
     return replace(
         cache,
@@ -84,7 +87,10 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
 def _aggregated_traffic(
     task: CacheTask, priced: BatchBytes, traffic: CacheTraffic, num_epochs: int
 ) -> CacheTraffic:
-    """Return the traffic in ``num_epochs`` of a device with host aggregation, without cache."""
+    """Return the traffic of a device with host aggregation and no cache, in ``num_epochs``.
+
+    Every step moves the aggregated bytes of ``priced``. ``traffic`` gives the number of devices.
+    """
     num_bytes = priced.aggregated * task.draws.steps_per_epoch * num_epochs
     zeros = (0,) * len(traffic.rows)
     return CacheTraffic(rows=zeros, lists=zeros, transactions=0, link_bytes=num_bytes)
@@ -108,7 +114,7 @@ def make_plan(
     ``partition`` is the hash of the partition that the devices train over; None: a whole graph.
     ``run`` are further settings that determine the batches; ``force`` plans again in any case.
     Raises ConfigError if the policy does not support the run, and GraphError if ``planner.store``
-    has other content or cannot be written. No files are left behind.
+    has other content or cannot be written. A call that raises leaves no files.
     """
     identity = store.identify(planner, task, partition=partition, run=run)
     path = store.plan_place(planner, identity, policy=planner.policy)

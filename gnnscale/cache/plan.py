@@ -24,7 +24,10 @@ Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
-    """Size and look-ahead of a dynamic cache, which batches sampled ahead of time update."""
+    """Size, in rows, and look-ahead, in steps, of a dynamic cache.
+
+    Batches sampled ahead of time decide its content.
+    """
 
     #: steps to look ahead, at most ``MAX_WINDOW``
     window: Annotated[int, Meta(ge=0, le=MAX_WINDOW)]
@@ -34,7 +37,7 @@ class LookAhead:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchBytes:
-    """Link bytes of a mini-batch's input, with a cache and with host aggregation."""
+    """Link bytes of a mini-batch's input in two cases: with a cache, and with host aggregation."""
 
     cached: Bytes  #: missed rows, as they are stored, and the first layer's block
     aggregated: Bytes  #: rows that the host has aggregated
@@ -42,7 +45,7 @@ class BatchBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCache:
-    """Planned cache of one device: its vertices and sizes."""
+    """Planned cache of one device: the vertices whose rows and lists it holds, and its sizes."""
 
     device: int  #: position in the device plan
     name: str  #: name in reports
@@ -62,13 +65,13 @@ class DeviceCache:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the cache."""
+        """Bytes of the cached rows and lists, and of rows kept for the next mini-batch."""
         return self.feature_bytes + self.topology_bytes + self.matched_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTraffic:
-    """Reads of one device, by the memory that serves them."""
+    """Reads of rows and lists by one device, each divided by the memory that serves them."""
 
     #: ``[num_devices + 1]`` feature rows read from each device of the plan, itself included, and
     #: from the host last: a row of the traffic matrix (Legion, figure 10)
@@ -90,14 +93,20 @@ class CacheTraffic:
 
 
 def hit_rate(counts: Sequence[int]) -> float | None:
-    """Return the share of reads that caches serve; the host's count is last. None: no reads."""
+    """Return the share of reads that caches serve, 0 to 1. None: no reads.
+
+    ``counts`` are reads by the memory that serves them, the host's last.
+    """
     total = sum(counts)
     return 1 - counts[-1] / total if total else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """Result of the cost model for one division of the memory (Legion, eq. 2 to 8)."""
+    """Link transactions that the cost model expects for one division of the cache memory.
+
+    See Legion, eq. 2 to 8.
+    """
 
     alpha: Share  #: share of the memory for adjacency lists
     n_t: Transactions  #: sampling transactions of an epoch, over all devices
@@ -122,7 +131,7 @@ class Uncached:
 
 
 def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
-    """Return the reason for host aggregation, with the bytes of both choices."""
+    """Return a clause: the host aggregates for ``caches``, and the link bytes of both choices."""
     reason = "the host aggregates the first layer for them"
     priced = [cache.batch_bytes for cache in caches if cache.batch_bytes is not None]
     if priced:
@@ -137,7 +146,7 @@ def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CachePlan:
-    """Plan of the caches of all devices with a link."""
+    """Plan of the caches of all devices that have a link to the host."""
 
     planner: str  #: name of the policy
     #: positions of devices that read each other's caches; a device without peers is a clique
@@ -168,7 +177,7 @@ class CachePlan:
 
     @property
     def predicted_total(self) -> CacheTraffic | None:
-        """Expected reads of all devices. None: no prediction."""
+        """Sum over all devices of their expected reads. None: no prediction."""
         if not self.predicted:
             return None
         return CacheTraffic(
@@ -180,7 +189,7 @@ class CachePlan:
 
     @property
     def figures(self) -> "CacheStats":
-        """Summary for the report of a run, without vertices."""
+        """Summary of the plan for a run's report: policy, bytes and expected reads."""
         return CacheStats(
             planner=self.planner,
             alpha=self.alpha,
@@ -195,7 +204,10 @@ class CachePlan:
 
     @property
     def uncached(self) -> Uncached | None:
-        """Number of devices without cached data, and the reason. None: every device has some."""
+        """Number of devices without cached data, and the reason.
+
+        None: every device caches some data.
+        """
         aggregated = [cache for cache in self.devices if cache.host_aggregates]
         empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
         if not empty:
@@ -206,16 +218,19 @@ class CachePlan:
 
     @property
     def first_epochs(self) -> int | None:
-        """Number of the run's first epochs in ``predicted``. None: a mean epoch is predicted."""
+        """Number of epochs, from the run's first, whose reads ``predicted`` counts.
+
+        None: ``predicted`` has the reads of a mean epoch.
+        """
         is_dynamic = any(cache.look_ahead is not None for cache in self.devices)
         return self.num_epochs if is_dynamic or self.exact else None
 
     def of(self, device: int) -> DeviceCache:
-        """Return the cache of the device at position ``device``, which has one."""
+        """Return the planned cache of the device at position ``device``, which must have one."""
         return next(cache for cache in self.devices if cache.device == device)
 
     def has(self, device: int) -> bool:
-        """Return whether the device at position ``device`` has a cache, possibly empty."""
+        """Return whether the device at position ``device`` has a cache in the plan, maybe empty."""
         return any(cache.device == device for cache in self.devices)
 
     @property
@@ -224,7 +239,7 @@ class CachePlan:
         return any(len(clique) > 1 for clique in self.cliques)
 
     def clique_of(self, device: int) -> tuple[int, ...]:
-        """Return the clique of the device at position ``device``."""
+        """Return the positions of all devices in the clique of the one at position ``device``."""
         return next(clique for clique in self.cliques if device in clique)
 
 
@@ -251,7 +266,10 @@ def _sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCache:
-    """Caches of a clique. Vertices ascend, so all members compute the same slots."""
+    """Cached vertices of each member of a clique, as one member sees them.
+
+    Vertices ascend, so all members compute the same slots.
+    """
 
     names: tuple[str, ...]  #: the members' names in reports
     positions: tuple[int, ...]  #: the members' positions in the device plan
@@ -263,7 +281,10 @@ class CliqueCache:
 
     @classmethod
     def of(cls, plan: CachePlan, position: int) -> "CliqueCache":
-        """Return the caches that the device at ``position``, which has a cache, reads."""
+        """Return the caches of the clique of the device at ``position``, that device's included.
+
+        The plan must have a cache for the device.
+        """
         clique = plan.clique_of(position)
         members = [plan.of(device) for device in clique]
         return cls(

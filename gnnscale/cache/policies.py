@@ -64,7 +64,7 @@ class StaticCache(base.CachePlannerConfig):
         return self.shared
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return a plan of the hottest rows that fit on each device or clique, with their hits."""
+        """Return a plan of the hottest rows that fit on each device or clique, with their reads."""
         exact = self.hotness == EXACT
         cliques = task.cliques if self.shared else tuple((device,) for device in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
@@ -154,11 +154,14 @@ class LookAheadCache(base.CachePlannerConfig):
 
     @property
     def matches_batches(self) -> bool:
-        """Whether rows of the previous batch are reused."""
+        """Whether rows of the previous batch are reused on the device."""
         return self.match
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return a plan with each device's look-ahead, and its hits predicted by presampling."""
+        """Return a plan with the size and look-ahead of each device's cache.
+
+        The first ``predicted_epochs`` are presampled to predict its hits.
+        """
         policies = {
             device.position: LookAhead(
                 window=self._window(task, device),
@@ -181,7 +184,10 @@ class LookAheadCache(base.CachePlannerConfig):
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:
-        """Return ``window``, or up to 8 steps by memory; ConfigError: ``window`` needs too much."""
+        """Return the steps to look ahead: ``window``; None: up to 8, as host memory allows.
+
+        ConfigError: the batches of ``window`` steps exceed the available memory.
+        """
         batch_bytes = task.max_batch_bytes
         available = hardware.find_machine().memory.available / max(len(task.devices), 1)
         if self.window is None:
@@ -219,7 +225,10 @@ def _cache(task: CacheTask, device: CacheDevice, policy: LookAhead) -> DeviceCac
 def _predict_hits(
     task: CacheTask, policies: dict[int, LookAhead], epochs: int
 ) -> tuple[CacheTraffic, ...]:
-    """Return each device's traffic in the first ``epochs``, by simulated caches."""
+    """Simulate the caches on presampled batches of the first ``epochs``.
+
+    Return each device's traffic. ``policies`` are the look-aheads by device position.
+    """
     caches = {
         position: belady.Belady(
             task.graph.num_vertices,
@@ -273,7 +282,10 @@ def _traffic(
 
 
 def measure(name: str, task: CacheTask, devices: Sequence[int]) -> Array:
-    """Return ``[num_vertices]`` hotness for ``devices`` by the metric ``name``."""
+    """Return ``[num_vertices]`` hotness of each vertex's row for ``devices`` together.
+
+    ``name`` is one of ``METRICS``.
+    """
     return _METRICS[name](task, devices)
 
 
@@ -289,7 +301,10 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> Array:
 
 
 def _within(task: CacheTask, devices: Sequence[int], hotness: Array) -> Array:
-    """Return ``hotness``, with 0 for vertices outside the parts of ``devices``."""
+    """Return ``hotness``, with 0 for vertices in no part of ``devices``, halos included.
+
+    Without halos, return ``hotness`` itself.
+    """
     if task.parts is None or task.parts.hops is None:
         return hotness
     is_in_parts = (task.parts.hops[list(devices)] != UNREACHED).any(axis=0)

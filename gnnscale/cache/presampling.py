@@ -28,7 +28,7 @@ _CHUNK_FRONTIERS = 4
 
 @dataclass(kw_only=True)
 class PresampledBatch:
-    """Mini-batch of one device in one step."""
+    """Mini-batch of one device in one step, with its seeds."""
 
     step: int  #: step of the run, from 0
     device: int  #: position of the device in the plan
@@ -38,7 +38,7 @@ class PresampledBatch:
 
 @dataclass(kw_only=True)
 class PresampledInputs:
-    """Input frontier of one device's mini-batch in one step."""
+    """Input frontier of one device's mini-batch in one step: vertices and lists that it reads."""
 
     step: int  #: step of the run, from 0
     device: int  #: position of the device in the plan
@@ -47,7 +47,7 @@ class PresampledInputs:
 
 
 class Presampler:
-    """Samples the mini-batches of a run's devices, several at a time."""
+    """Sampler of the mini-batches of a run's devices, several at a time."""
 
     def __init__(
         self,
@@ -62,8 +62,9 @@ class Presampler:
     ) -> None:
         """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
-        ``split`` returns each device's part of a number of seeds, unless ``order`` fixes the
-        parts; ``fixed``: every step of the run trains these parts.
+        ``split`` takes a number of seeds and returns each device's number of them; it is not called
+        if ``order`` gives these numbers. ``fixed``: the run divides the seeds of every step in this
+        way.
         """
         self.graph = graph
         self.num_threads = num_threads
@@ -80,7 +81,7 @@ class Presampler:
 
     @property
     def exact(self) -> bool:
-        """Whether each device is certain to train the seeds of ``split``."""
+        """Whether each device certainly trains the seeds that are presampled for it."""
         return self._fixed or not self._order.movable
 
     def epoch(
@@ -90,10 +91,10 @@ class Presampler:
         devices: Container[int] | None = None,
         visit: Callable[[PresampledBatch], None] | None = None,
     ) -> Iterator[PresampledBatch]:
-        """Yield the batches of ``devices`` (None: all) in ``epoch``, from 0, by step and device.
+        """Yield the mini-batches of ``devices`` (None: all) in epoch number ``epoch``, from 0.
 
-        A device without seeds in a step has no batch. ``visit`` is called with each batch
-        in the thread that sampled it, several at a time.
+        They are in the order of steps, then devices; a device without seeds in a step has no batch.
+        ``visit`` is called with each batch in the thread that sampled it, several at a time.
         """
 
         def sample(presampled: PresampledBatch) -> None:
@@ -108,8 +109,9 @@ class Presampler:
     ) -> Iterator[PresampledInputs]:
         """Yield the input frontiers of ``devices`` (None: all) in the first steps of ``epoch``.
 
-        ``num_steps`` is the number of these steps; None: all. Neighbor and layer-neighbor sampling
-        finds frontiers faster than mini-batches.
+        ``num_steps`` is the number of these steps; None: all. Frontiers take less time than
+        mini-batches with neighbor and layer-neighbor sampling; other samplers sample the
+        mini-batch.
         """
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.
@@ -126,7 +128,7 @@ class Presampler:
         yield from self._sampled(PresampledInputs, sample, steps, devices, chunk=_CHUNK_FRONTIERS)
 
     def first_step(self) -> Iterator[PresampledBatch]:
-        """Yield the batches of the run's first step."""
+        """Yield the batch of each device in the run's first step."""
         for step, device, seeds in self._slices(0, 1):
             draw = PresampledBatch(step=step, device=device, seeds=seeds)
             draw.batch = self._sampler.sample(draw.seeds, draw.step)
@@ -140,7 +142,11 @@ class Presampler:
         devices: Container[int] | None,
         chunk: int = 1,
     ) -> Iterator[_Sample]:
-        """Yield a ``record`` of each slice, filled by ``sample``; threads take ``chunk`` each."""
+        """Create a ``record`` of each slice, let ``sample`` fill it, and yield it, in order.
+
+        A slice is a step, a device and its seeds; slices of other devices than ``devices`` are
+        skipped. Each of the threads takes ``chunk`` records at a time.
+        """
         samples = (
             record(step=step, device=device, seeds=seeds)
             for step, device, seeds in slices
@@ -162,7 +168,10 @@ class Presampler:
                 yield from chunk_samples
 
     def _slices(self, epoch: int, num_steps: int | None = None) -> Iterator[tuple[int, int, Array]]:
-        """Yield step, device and seeds of the batches in the first ``num_steps`` of ``epoch``."""
+        """Yield step, device and seeds of each batch in the first ``num_steps`` of ``epoch``.
+
+        None: all steps.
+        """
         first = epoch * self._order.steps_per_epoch
         for step, batch in enumerate(islice(self._order.epoch(epoch), num_steps), first):
             counts = self._split(len(batch.seeds)) if batch.counts is None else batch.counts

@@ -36,24 +36,27 @@ class CacheDevice:
     may_aggregate: bool = False  #: whether the host can aggregate the first layer for the device
 
     def row_transactions(self, row_bytes: int) -> float:
-        """Return the link requests of a missed row, a fraction if the host packs rows (eq. 8)."""
+        """Return the number of link requests of a row that no cache has.
+
+        It is a fraction if the host packs rows (eq. 8).
+        """
         requests = row_bytes / self.request_bytes
         return math.ceil(requests) if self.loads else requests
 
     def row_price(self, row_bytes: int) -> float:
-        """Return the link cost of a missed row, in bytes."""
+        """Return the link cost in bytes of a row that no cache has: requests and overhead."""
         overhead = self.overhead_bytes if self.loads else 0
         return self.row_transactions(row_bytes) * self.request_bytes + overhead
 
     @property
     def list_price(self) -> float:
-        """Link cost of a sampling transaction, in bytes."""
+        """Link cost in bytes of a sampling transaction: one read of a list."""
         return self.request_bytes + self.overhead_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class CacheTask:
-    """Input of a cache planner: graph, devices, parts, and the run's batches."""
+    """Input of a cache planner: graph, devices, parts, and a presampler of the run's batches."""
 
     graph: Graph  #: training graph
     devices: tuple[CacheDevice, ...]  #: devices that may have a cache, by position
@@ -82,9 +85,10 @@ class CacheTask:
         return self.draws.num_threads
 
     def train_vertices(self, devices: Sequence[int]) -> Array:
-        """Return the training vertices of ``devices``; all if the graph is not partitioned.
+        """Return the sorted training vertices of the parts of ``devices``.
 
-        A device without training vertices trains those of all parts (HitGNN, Algorithm 3).
+        Without a partition, or if one of these parts has no training vertices (HitGNN, Algorithm
+        3), return all training vertices.
         """
         train_idx = seed_order.labeled_vertices(self.graph, "train")
         if self.parts is None or self.parts.owner is None:
@@ -94,7 +98,10 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of a batch of ``batch_size`` seeds of ``devices``."""
+        """Return the expected reads of each vertex by a batch.
+
+        The batch has ``batch_size`` seeds of the training vertices of ``devices``.
+        """
         assert self.fanouts is not None
         return inclusion(
             self.graph,
@@ -107,38 +114,47 @@ class CacheTask:
 
     @property
     def device_at(self) -> Mapping[int, CacheDevice]:
-        """The devices by position."""
+        """Devices that may have a cache, by position."""
         return {device.position: device for device in self.devices}
 
     @cached_property
     def out_degrees(self) -> Int32Array:
-        """``[num_vertices]`` out-degrees, the tie-break order of hot vertices."""
+        """``[num_vertices]`` out-degrees, by which planners order equally hot vertices."""
         return out_degree(self.graph)
 
     @cached_property
     def first_batches(self) -> dict[int, MiniBatch]:
-        """First mini-batch of each device that has one."""
+        """Mini-batch of each device in the run's first step, by position, sampled on first use.
+
+        A device without seeds in this step has none.
+        """
         return {draw.device: draw.batch for draw in self.draws.first_step()}
 
     @property
     def max_batch_bytes(self) -> int:
-        """Bytes on the host of the largest first mini-batch."""
+        """Host bytes of the largest of ``first_batches``."""
         return max((batch.num_bytes for batch in self.first_batches.values()), default=0)
 
     @property
     def max_batch_rows(self) -> int:
-        """Number of rows of the largest first mini-batch."""
+        """Number of input rows of the largest of ``first_batches``."""
         sizes = (len(batch.input_vertices) for batch in self.first_batches.values())
         return max(sizes, default=0)
 
     @cached_property
     def presampled(self) -> Presampled:
-        """Reads of the run's first epoch (GNNLab; Legion, section 4.2), sampled on first use."""
+        """Counted reads of the run's first epoch, sampled on first use.
+
+        See GNNLab, and Legion, section 4.2.
+        """
         return self._counted("pre-sampling", range(1))
 
     @cached_property
     def expected(self) -> ExpectedReads:
-        """Expected reads of an epoch of the run, estimated on first use."""
+        """Expected reads of a mean epoch of the run.
+
+        The first epoch is sampled on first use; later epochs are estimated.
+        """
         is_whole = self.parts is None or self.parts.owner is None
         groups = (tuple(self.device_at),) if is_whole else self.cliques
         has_model = self.num_epochs > 1 and self.fanouts is not None
@@ -148,7 +164,10 @@ class CacheTask:
 
     @cached_property
     def counted(self) -> AverageReads:
-        """Mean reads of an epoch, counted in the first epoch and in part of the later epochs."""
+        """Mean reads of an epoch of the run, from presampled batches.
+
+        They are the first epoch, and part of the later epochs, sampled on first use.
+        """
         first, later = self.presampled, None
         if self.num_epochs > 1:
             epochs, num_steps = later_steps(
@@ -159,12 +178,12 @@ class CacheTask:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each device is certain to train the presampled batches."""
+        """Whether each device will certainly train the batches that are presampled for it."""
         return self.num_devices == 1 or self.draws.exact
 
     @cached_property
     def run_reads(self) -> Presampled:
-        """Reads of all batches of the run, sampled on first use."""
+        """Counted reads of all batches of the run, sampled on first use."""
         return self._counted("drawing the run on", range(self.num_epochs))
 
     def _counted(self, activity: str, epochs: range, num_steps: int | None = None) -> Presampled:
@@ -182,13 +201,13 @@ class CacheTask:
 
 
 def list_bytes(graph: Graph, vertices: Array) -> int:
-    """Return the cache bytes of the adjacency lists of ``vertices`` (Legion, eq. 3)."""
+    """Return the bytes that the adjacency lists of ``vertices`` take in a cache (Legion, eq. 3)."""
     parts = slices(len(vertices))
     return sum(int(sizes_of_lists(graph, vertices[part]).sum()) for part in parts)
 
 
 def sizes_of_lists(graph: Graph, vertices: Array) -> Int64Array:
-    """Return ``[n]`` cache bytes of the adjacency list of each of ``vertices``."""
+    """Return ``[n]`` bytes that the adjacency list of each of ``vertices`` takes in a cache."""
     num_neighbors: Int64Array = graph.indptr[vertices + 1] - graph.indptr[vertices]
     return num_neighbors * graph.indices.itemsize + BYTES_PER_LIST
 

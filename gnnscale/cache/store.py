@@ -84,13 +84,16 @@ def identify(
 
 
 def plan_place(planner: CachePlannerConfig, identity: PlanIdentity, *, policy: str) -> Path:
-    """Return the directory ``planner.store``, or a default directory by ``identity``."""
+    """Return the plan's directory: ``planner.store``, or a default.
+
+    The default is named by the graph, ``policy`` and a digest of ``identity``.
+    """
     return CACHE_PLAN.place(planner.store, identity.graph.name, policy, asdict(identity))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPlan:
-    """Cache plan read from a directory."""
+    """Cache plan read from a directory, with the inputs that determined it."""
 
     plan: CachePlan
     identity: PlanIdentity  #: inputs that determined the plan
@@ -139,7 +142,7 @@ class _Predicted:
 
 @dataclass(frozen=True, kw_only=True)
 class _CachePlanHeader:
-    """Entries of ``cache_plan.json``; the identity is compared, never used."""
+    """Entries of ``cache_plan.json``; readers only compare the identity with a run's."""
 
     planner: str
     cliques: tuple[_CliqueEntry, ...]
@@ -218,7 +221,7 @@ def read_plan(path: Path, graph: Graph) -> StoredPlan:
 
 
 def _check_graph(path: Path, identity: PlanIdentity, graph: Graph) -> None:
-    """Raise GraphError unless the plan's graph and type of rows equal ``graph``'s."""
+    """Raise GraphError unless the plan is for ``graph`` and for rows of its type and size."""
     planned = identity.feature_dtype, identity.row_bytes
     if planned != (graph.feature_dtype, graph.row_bytes):
         raise GraphError(
@@ -229,7 +232,7 @@ def _check_graph(path: Path, identity: PlanIdentity, graph: Graph) -> None:
 
 
 def _device_problem(header: _CachePlanHeader, graph: Graph) -> str | None:
-    """Return the contradiction in devices or cliques. None: they are consistent."""
+    """Return a message on contradictory devices, cliques or counts. None: they are consistent."""
     positions = [device.device for device in header.devices]
     members = [device for clique in header.cliques for device in clique.devices]
     if not positions == sorted(set(positions)) == sorted(members):
@@ -286,7 +289,10 @@ def _cache(entry: _DeviceEntry, arrays: dict[str, Array]) -> DeviceCache:
 
 
 def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
-    """Raise GraphError unless texts are valid, sizes fit ``graph``, and reads fit the devices."""
+    """Raise GraphError for unprintable texts, wrong sizes or unsuitable predicted reads.
+
+    Sizes must match the caches' content in ``graph``; reads must cover all devices and the host.
+    """
     texts = (plan.planner, *plan.notes, *(cache.name for cache in plan.devices))
     check_lines(file, texts, _MAX_TEXT)
     for cache in plan.devices:
@@ -302,7 +308,7 @@ def check_plan_figures(file: Path, plan: CachePlan, graph: Graph) -> None:
 
 
 def _check_sizes(file: Path, cache: DeviceCache, graph: Graph) -> None:
-    """Raise GraphError if stated bytes differ from the content, or a size exceeds the graph."""
+    """Raise GraphError if stated bytes contradict the content, or a size exceeds the graph."""
     rows, all_rows, look_ahead = len(cache.features), graph.num_vertices, cache.look_ahead
     prefix = f"devices.{cache.device}"
     if look_ahead is not None:

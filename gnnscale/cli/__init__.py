@@ -11,7 +11,11 @@ from gnnscale.training.launcher.worker_handles import start_server, stop_server
 
 
 def main() -> int:
-    """Run ``gnnscale`` with streams, signals and worker server set up; return its exit status."""
+    """Run the process's ``gnnscale`` command, and return its exit status.
+
+    Standard streams and signal handlers are set up first. For training, a server process of the
+    workers is started, and stopped at the end.
+    """
     problem = address_space_problem()
     if problem is not None:
         print(problem, file=sys.stderr)
@@ -45,13 +49,13 @@ def main() -> int:
 
 
 def _runs_task(arguments: Sequence[str]) -> bool:
-    """Whether the arguments, without a check, run a task and do not only print help."""
+    """Whether ``arguments``, not yet checked, run a task; otherwise they only print."""
     flags = {argument for argument in arguments if argument.startswith("-")}
     return bool(arguments) and flags <= {"-m", "--multirun", "--calibrate"}
 
 
 def _trains(arguments: Sequence[str]) -> bool:
-    """Whether the arguments, without a check, train with workers that this process starts."""
+    """Whether ``arguments``, not yet checked, train with workers that this process starts."""
     # torchrun and the processes of a launcher start workers themselves.
     elsewhere = "RANK" in os.environ or any(
         argument.startswith("hydra/launcher=") for argument in arguments

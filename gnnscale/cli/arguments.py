@@ -35,7 +35,10 @@ _PACKAGES = {
 
 
 def check_hydra_option(argument: str, key: str) -> None:
-    """Raise ConfigError unless Hydra's option ``key`` is allowed; plugins' values must be plain."""
+    """Raise ConfigError unless ``argument``, which sets Hydra's option ``key``, is allowed.
+
+    Options of plugins are allowed with plain values only: no code, references or search spaces.
+    """
     if key == "hydra" or key.startswith("hydra.searchpath"):
         raise ConfigError(f"{brief(argument)}: not allowed, files of your own are config=FILE.yaml")
     is_plugin_option = key.startswith(_OF_PLUGINS)
@@ -54,7 +57,7 @@ def check_hydra_option(argument: str, key: str) -> None:
 
 
 def check_search(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for a search by Optuna without a direction."""
+    """Raise ConfigError if Optuna is to search without a direction of the metric."""
     options = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
     if options.get("hydra/sweeper") == "optuna" and "hydra.sweeper.direction" not in options:
         raise ConfigError(
@@ -64,14 +67,20 @@ def check_search(arguments: Sequence[str]) -> None:
 
 
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
-    """Return the failure limit 1.0: failed jobs end no search; empty: typed, or no Optuna."""
+    """Return an argument that lets Optuna continue after failed jobs: a failure limit of 1.0.
+
+    Empty: another sweeper runs the jobs, or the user has typed a limit.
+    """
     is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
     searches = "hydra/sweeper=optuna" in arguments
     return [f"{_MAX_FAILURE_RATE}1.0"] if searches and not is_typed else []
 
 
 def explain_missing_plugin(group: str, name: str) -> str | None:
-    """Return the message for a plugin that is not installed. None: the plugin is unknown."""
+    """Return the message that names the package of a plugin that is not installed.
+
+    None: no package is known for ``group=name``.
+    """
     package = _PACKAGES.get((group, name))
     return None if package is None else f"{group}={name}: not installed, pip install {package}"
 
@@ -110,7 +119,7 @@ _CHOICE = re.compile(r"[\w-]+", re.ASCII)
 
 
 def check_text(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for the first empty, too long or unprintable argument."""
+    """Raise ConfigError for empty, too long or unprintable arguments, and too many in all."""
     for argument in arguments:
         if not argument.strip() or argument.lstrip("+~").startswith("="):
             raise ConfigError(f"{brief(argument)!r}: expected option=value")
@@ -124,7 +133,7 @@ def check_text(arguments: Sequence[str]) -> None:
 
 
 def check_flag(argument: str, command: str) -> None:
-    """Raise ConfigError, with an alternative, for an unknown or refused flag."""
+    """Raise ConfigError, with an alternative, if ``argument`` is an unknown or refused flag."""
     if not argument.startswith("-") or argument in HYDRA_FLAGS:
         return
     name, equals, _ = argument.partition("=")
@@ -138,7 +147,10 @@ def check_flag(argument: str, command: str) -> None:
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with flags first: Hydra's parser needs all options in one block."""
+    """Return the arguments with flags and their values first.
+
+    Hydra's parser needs all options in one block.
+    """
     flags: list[str] = []
     options: list[str] = []
     awaits_value = False
@@ -150,7 +162,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for flags that Hydra's parser refuses, in one line in place of several."""
+    """Raise ConfigError, in one line, if Hydra's parser refuses the flags in ``arguments``."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -165,7 +177,12 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Raise ConfigError for options that Hydra cannot parse or must not get, or too many jobs."""
+    """Raise ConfigError for the first of the options ``arguments`` that Hydra must not get.
+
+    This is an option that Hydra cannot parse, a forbidden option of Hydra, an invalid choice of a
+    group, or one that brings a sweep above 10,000 jobs. Without ``sweep`` a launcher and a sweeper
+    are refused, too; and a search by Optuna always needs a direction.
+    """
     num_jobs = 1
     for argument in arguments:
         override = _parsed(argument)
@@ -193,7 +210,10 @@ def directory_of(argument: str) -> str:
 
 
 def _check_choice(argument: str, group: str, override: Any) -> None:
-    """Raise ConfigError unless the choices of a group are names of packaged files or of code."""
+    """Raise ConfigError unless each choice in ``override`` is the name of a file or of user code.
+
+    The choices are those of ``group``; ``override`` is ``argument`` as Hydra parses it.
+    """
     value = override.value()
     if override.is_delete() or isinstance(value, dict):
         return
@@ -207,7 +227,10 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
 
 
 def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield typed user code as ``(group, name, chosen)``; not chosen: by ``group._target_=``."""
+    """Yield the user code that ``arguments`` name, as ``(group, name, chosen)``.
+
+    ``chosen``: by ``group=NAME``; otherwise by ``group._target_=NAME``.
+    """
     for argument in arguments:
         group = argument.partition("=")[0].lstrip("+")
         chosen = not group.endswith("._target_")
@@ -239,7 +262,7 @@ def _parsed(argument: str) -> Any:
 
 
 def _choices(value: Any) -> Iterator[Any]:
-    """Yield the choices in the value of a group, sweeps and lists included."""
+    """Yield the choices in the value of a group: a value, or the elements of a sweep or list."""
     from hydra.core.override_parser.types import ChoiceSweep, Glob, QuotedString
 
     if isinstance(value, QuotedString):
@@ -252,7 +275,10 @@ def _choices(value: Any) -> Iterator[Any]:
 
 
 def _num_jobs(override: Any, argument: str) -> int:
-    """Return the number of values over which an option sweeps; 1 without a sweep."""
+    """Return the number of values over which an option sweeps; 1 without a sweep.
+
+    ConfigError: the range has no end.
+    """
     from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 
     if not override.is_sweep_override():

@@ -96,7 +96,10 @@ def main() -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process with ``status``, without finalization, after which gloo threads abort."""
+    """End the process at once with exit status ``status``.
+
+    Python's finalization is skipped, since torch's gloo threads would abort after it.
+    """
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -191,7 +194,10 @@ def _run_single(command: str, translated: TranslatedArguments, rank_folder: str 
 
 
 def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
-    """Let Hydra show help or a configuration, complete a line, or run the jobs of a sweep."""
+    """Let Hydra run a command that shows a configuration, completes a line, or is a sweep.
+
+    ``rank_folder`` as in ``_run_single``. SystemExit with status 1: a job of the sweep failed.
+    """
     import hydra
 
     arguments = list(translated.arguments)
@@ -244,7 +250,11 @@ class CommandJob:
     code: tuple[str, ...] = ()  #: user code that the user has named, for a launcher's processes
 
     def __call__(self, options: Any) -> float | None:
-        """Run the task and return the metric for the sweeper. None: the job has none, or failed."""
+        """Run the task on ``options``, and return the metric for the sweeper.
+
+        A failure is printed and kept in ``failures``, and raised if ``stops``. None: the task has
+        no metric, or failed.
+        """
         register_resolvers()
         user_code.allow(self.code)
         name_lost_files()
@@ -261,16 +271,17 @@ class CommandJob:
 
 
 def exit_error(leave: SystemExit) -> ConfigError:
-    """Return the error, with file and line, for user code that called ``sys.exit``."""
+    """Return the error for user code that called ``sys.exit``, with its file and line."""
     source = traceback.extract_tb(leave.__traceback__)[-1]
     return ConfigError(f"SystemExit: {leave} ({source.filename}:{source.lineno})")
 
 
 def name_lost_files() -> None:
-    """Install a SIGBUS handler that names the file if a mapped file became shorter.
+    """Install a SIGBUS handler that ends the process with a message about a mapped file.
 
-    Its module imports NumPy. Under a limit on address space OpenBLAS gets one thread, since the
-    stacks of more threads may not fit; torch computes the products anyway.
+    SIGBUS means that the file became shorter; the message names it. The handler's module imports
+    NumPy. Under a limit on address space OpenBLAS gets one thread, since the stacks of more threads
+    may not fit; torch computes the products anyway.
     """
     name = "OPENBLAS_NUM_THREADS"
     user_value = os.environ.get(name)
@@ -286,7 +297,7 @@ def name_lost_files() -> None:
 
 
 def explain_hydra(error: Exception) -> str:
-    """Return the message for any exception of Hydra during composition."""
+    """Return a one-line message for any exception of Hydra while it composes options."""
     from hydra.errors import MissingConfigException
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
@@ -334,7 +345,10 @@ def _explain_missing(error: Any) -> str:
 
 
 def _options(error: Any) -> list[str]:
-    """Return all dotted options of the configuration that lacks a key."""
+    """Return the dotted names of all options in the configuration that ``error`` is about.
+
+    ``error`` is OmegaConf's, for a key that the configuration lacks.
+    """
     node = error.parent_node
     while node is not None and node._get_parent() is not None:
         node = node._get_parent()

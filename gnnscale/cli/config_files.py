@@ -46,7 +46,11 @@ class TranslatedArguments:
 
 
 def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
-    """Check and translate a command's typed arguments to Hydra's, and allow typed user code."""
+    """Check a command's typed arguments, and translate them to Hydra's.
+
+    User code that they name is allowed, and imported if Hydra needs its options; files that they
+    name are read and registered.
+    """
     cli_arguments.check_text(arguments)
     for argument in arguments:
         if not (command == "doctor" and argument == "--calibrate"):
@@ -92,7 +96,10 @@ def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
 
 
 def _take_code(typed: Sequence[str], *, stored: bool) -> None:
-    """Allow the user code that is typed; if ``stored``, make it a choice of its group in Hydra."""
+    """Allow the user code that the arguments ``typed`` name.
+
+    If ``stored``, also import each class that is chosen for a group, and make it a choice in Hydra.
+    """
     for group, name, chosen in cli_arguments.named_code(typed):
         if chosen and stored:
             compose.store_code(group, name)
@@ -100,7 +107,10 @@ def _take_code(typed: Sequence[str], *, stored: bool) -> None:
 
 
 def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
-    """Return Hydra's arguments for a typed one; ConfigError: a resumed run cannot change it."""
+    """Return Hydra's arguments, none or one, for the typed ``argument``.
+
+    ConfigError: the command resumes a run, and the argument cannot change in it.
+    """
     name, _, value = argument.partition("=")
     if argument == "--calibrate":
         return ["calibrate=true"]
@@ -133,7 +143,7 @@ def _changeable() -> str:
 
 
 def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
-    """Whether an argument names the output folder of a command."""
+    """Whether an argument names the output folder of a command, or of its ``sweep``."""
     if sweep and argument.startswith("hydra.sweep.dir="):
         return True
     prefixes = "output=" if sweep else ("output=", "hydra.run.dir=")
@@ -141,7 +151,10 @@ def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
 
 
 def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArguments:
-    """Return the translated arguments with the output folder that ``argument`` names."""
+    """Return ``translated`` with the output folder that ``argument`` names.
+
+    ConfigError: it names none, or a folder of a sweep with links.
+    """
     name, _, value = argument.partition("=")
     output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
@@ -154,7 +167,7 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the default output folder of a command; ``.``: the command has none."""
+    """Return the default output folder of a command or of its ``sweep``; ``.``: it has none."""
     return str(_packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
@@ -174,7 +187,7 @@ def _train_options() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _packaged(name: str) -> Any:
-    """Return the content of a packaged configuration."""
+    """Return the plain content of the packaged configuration ``configs/NAME.yaml``."""
     import yaml  # type: ignore[import-untyped]
 
     return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
@@ -187,7 +200,7 @@ def _is_board_file(argument: str) -> bool:
 
 
 def _board(file: Path) -> str:
-    """Register the FPGA card of a user's file, and return the option that selects it."""
+    """Register the FPGA card that a user's file describes; return the argument that selects it."""
     from gnnscale.planner.fpga_board import board_values
 
     staged = "file_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
@@ -196,7 +209,10 @@ def _board(file: Path) -> str:
 
 
 def _experiment(name: str, number: int) -> str:
-    """Return an experiment's name, after checking and registering a user's file ``name``."""
+    """Return Hydra's name of the experiment ``name``: its own, or a new one for a user's file.
+
+    The file is checked and registered; ``number`` makes the new name unique.
+    """
     experiments = compose.config_groups()["experiment"]
     if name in experiments:
         return name
@@ -229,7 +245,10 @@ def _is_text(option: str) -> bool:
 
 
 def _defaults(file: Path, entries: Any) -> list[Any]:
-    """Return a file's defaults list; ConfigError unless it names groups' choices or experiments."""
+    """Check and return the defaults list in a user's file, and register user code that it chooses.
+
+    ConfigError: an entry other than ``_self_``, an experiment, or a choice of a group.
+    """
     groups = _train_options()[0]
     allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups))}"
     if not isinstance(entries, list):
@@ -251,7 +270,11 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
 def _resume(
     translated: TranslatedArguments, directory: Path, typed: Sequence[str]
 ) -> TranslatedArguments:
-    """Return arguments that resume a run: its options become defaults, its directory the output."""
+    """Return ``translated`` with arguments that resume the run in ``directory``.
+
+    The run's options are registered as the configuration, its directory is the output. ``typed``
+    are the user's arguments.
+    """
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     values = runs.read_run(directory, _train_options()[1], option="resume")
@@ -276,7 +299,10 @@ def _resume(
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Raise ConfigError for paths and code that a resumed run names and nobody typed again."""
+    """Raise ConfigError if options of a resumed run name paths or code that ``arguments`` do not.
+
+    An option that is replaced by a typed one becomes None in ``values``.
+    """
     # Imported here so that other commands start quickly.
     from gnnscale.run.config import check_stored_options
 
@@ -295,7 +321,10 @@ def _resumes(argument: str) -> bool:
 
 
 def _loggers(value: str) -> str:
-    """Return the option that replaces the loggers of a resumed run."""
+    """Return the argument that enables the loggers in ``value``, and disables all others.
+
+    It is for a resumed run.
+    """
     loggers = [name for name in compose.config_groups()["logger"] if name != "none"]
     enabled = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
     for name in enabled:
@@ -306,7 +335,7 @@ def _loggers(value: str) -> str:
 
 
 def _device_plan(name: str) -> Any:
-    """Return the options of the device plan ``name``, for a resumed run."""
+    """Return the options of the packaged device plan ``name``, which replace a resumed run's."""
     plans = compose.config_groups()["device_plan"]
     if name not in plans:
         hint = suggestion(name, plans)

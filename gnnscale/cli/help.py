@@ -19,7 +19,7 @@ _NAMES, _MAX_WIDTH = 38, 110
 
 
 def help_text(command: str, config: str, overrides: Sequence[str], topics: Sequence[str]) -> str:
-    """Return the help of a command, composed of ``config`` with options as typed.
+    """Return the help of a command: its options, with values from ``config`` and ``overrides``.
 
     ``topics`` are groups to show, with a description of each choice; all groups if empty.
     ConfigError if a topic is not a group of the command.
@@ -52,7 +52,10 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
 def _own_options(
     command: str, options: Any, chosen: Mapping[str, str], meanings: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield the help of the command's options outside of groups."""
+    """Yield the lines of help about the command's options outside of groups.
+
+    ``chosen`` has the choice of each group, ``meanings`` the content of ``meanings.json``.
+    """
     texts = meanings["commands"][command]
     yield "Options"
     for name in options:
@@ -61,7 +64,10 @@ def _own_options(
 
 
 def _choices(group: str, names: Sequence[str], texts: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield the choices of a group, each with its meaning in ``texts``; None: names only."""
+    """Yield lines with the choices of a group, each with its meaning in ``texts``.
+
+    None: names only.
+    """
     if texts is None:
         text = f"choices: {', '.join(names)}"
         yield from textwrap.wrap(text, _width(), initial_indent="  ", subsequent_indent="    ")
@@ -72,7 +78,7 @@ def _choices(group: str, names: Sequence[str], texts: Mapping[str, str] | None) 
 
 
 def _group_options(group: str, options: Any, meanings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the help of the options of a group's chosen class."""
+    """Yield the lines of help about the options of a group, which are those of its chosen class."""
     node = options.get(group)
     target = node.get("_target_") if hasattr(node, "get") else None
     texts = meanings["classes"].get(target, {})
@@ -83,7 +89,10 @@ def _group_options(group: str, options: Any, meanings: Mapping[str, Any]) -> Ite
 def _with_meanings(
     leaves: Iterable[tuple[str, Any]], texts: Mapping[str, str], skipped: int
 ) -> Iterator[str]:
-    """Yield options with their meanings in ``texts``, by name without ``skipped`` characters."""
+    """Yield the lines of help about options, given by name and value, with their meanings.
+
+    ``texts`` has meanings by name without the first ``skipped`` characters.
+    """
     explained = set()
     for option, value in leaves:
         name = option[skipped:]
@@ -95,7 +104,10 @@ def _with_meanings(
 
 
 def _leaves(options: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted options in ``name`` and their values; a list is one value."""
+    """Yield the dotted name and the value of each option below ``name``; a list is one value.
+
+    The value of an option that the user must set is ``required``.
+    """
     from omegaconf import DictConfig, OmegaConf
 
     if OmegaConf.is_missing(options, name):

@@ -81,14 +81,20 @@ class _Interruption:
         raise KeyboardInterrupt
 
     def _watch(self) -> None:
-        """Wait for signals, and end the process if the main thread does not handle one."""
+        """Wait for signals, and end the process if the main thread handles one too late.
+
+        This runs in a thread.
+        """
         while content := os.read(self._signal_pipe, 64):
             numbers = set(content) & set(_SIGNALS)
             if numbers and not self._is_heard(numbers.pop()):
                 _end()
 
     def _is_heard(self, number: int) -> bool:
-        """Return whether the main thread handles a signal in time; resend it during imports."""
+        """Return whether the main thread handles signal ``number`` within 3 s.
+
+        The signal is sent again and again while the thread imports.
+        """
         until = time.monotonic() + _PATIENCE_S
         while not self._heard.wait(_PAUSE_S):
             if time.monotonic() > until:
@@ -113,7 +119,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def interrupt_on_signals() -> None:
-    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, the caller.
+    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt in the main thread, which calls this.
 
     An import finishes first. If an import or native code blocks the main thread for seconds, the
     process ends without exception: unfinished folders are removed, and the cursor is shown.

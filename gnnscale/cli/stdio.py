@@ -29,10 +29,16 @@ _closed: set[str] = set()
 
 
 class StandardStreams:
-    """Replacement of ``sys.stdout`` and ``sys.stderr`` that outlives the readers of pipes."""
+    """Replacement of ``sys.stdout`` and ``sys.stderr`` that drops output once its reader is gone.
+
+    It also prints a notice while a command starts.
+    """
 
     def __init__(self) -> None:
-        """Replace the streams, except streams without a descriptor."""
+        """Replace both streams, except a stream without a descriptor.
+
+        Streams that are closed get the null device.
+        """
         _open_closed()
         self._lock = threading.Lock()
         self._has_output = threading.Event()
@@ -42,7 +48,7 @@ class StandardStreams:
 
     @property
     def unread(self) -> bool:
-        """Whether the reader of standard output is gone."""
+        """Whether output was dropped because the reader of standard output is gone."""
         raw = self._raw["stdout"]
         return raw is not None and raw.unread
 
@@ -53,14 +59,17 @@ class StandardStreams:
                 stream.flush()
 
     def announce(self, *, at_once: bool) -> None:
-        """Print that the command starts: ``at_once`` on a terminal, or after a silence."""
+        """Print the notice that the command starts: now on a terminal if ``at_once``, else later.
+
+        Later is after 0.5 s without output on a terminal, or after 2 s elsewhere.
+        """
         if self._is_terminal and at_once:
             self._show()
             return
         threading.Thread(target=self._wait, name="announcement", daemon=True).start()
 
     def cancel_notice(self) -> None:
-        """Remove or cancel the notice that the command starts, since output follows."""
+        """Cancel the notice of the start, or remove it from a terminal, since output follows."""
         if self._has_output.is_set():
             return
         with self._lock:
@@ -105,7 +114,10 @@ def last_words() -> TextIO:
 
 
 def _open_closed() -> None:
-    """Open closed streams (``2>&-``) on the null device: the next file would get their output."""
+    """Open the null device for each closed standard stream (``2>&-``).
+
+    Otherwise the next file that is opened would get the stream's descriptor, and its output.
+    """
     for descriptor, name in enumerate(_STREAMS):
         if getattr(sys, name) is not None:
             continue
@@ -131,7 +143,7 @@ class _Raw(io.FileIO):
         self._was_terminal = os.isatty(descriptor)
 
     def write(self, content: "Buffer", /) -> int:
-        """Write ``content``, or drop it if the reader is gone."""
+        """Write ``content``, or drop it if the reader is gone; return the number of bytes."""
         self._streams.cancel_notice()
         try:
             return super().write(content)

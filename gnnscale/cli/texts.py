@@ -27,7 +27,7 @@ _PAIRS = {"[": "]", "{": "}", "(": ")"}
 
 
 def as_typed(argument: str, command: str, *, sweep: bool) -> str:
-    """Return an option, quoted if necessary, that Hydra reads with its value as typed.
+    """Return ``argument``, its value quoted if Hydra would otherwise read another value.
 
     Options that are not texts, and values in Hydra's syntax, are returned unchanged. In a ``sweep``
     commas separate the values of several jobs.
@@ -46,10 +46,10 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
 
 
 def kind_of(option: str, value: str, command: str) -> str | None:
-    """Return the kind of a text option. None: the option is not a text.
+    """Return the kind of an option that takes text. None: the option takes no text.
 
     Kinds are ``text``; ``word``, one of several choices; ``texts``, a list; and ``mixed``, a text
-    or another value.
+    or another value. ``value`` decides for groups: a choice is a text if it names user code.
     """
     if option in user_code.GROUPS:
         return "text" if user_code.is_name(value) else None
@@ -62,7 +62,10 @@ def kind_of(option: str, value: str, command: str) -> str | None:
 
 @cache
 def _kinds(command: str) -> Mapping[str, str]:
-    """Return the kinds of a command's text options; the name of a mapping ends in a dot."""
+    """Return the kind of each text option of a command, by dotted name.
+
+    A name that ends in a dot is a mapping, and stands for all its keys.
+    """
     text = (resources.files("gnnscale.cli") / "texts.json").read_text()
     kinds: dict[str, str] = json.loads(text)[command]
     return kinds
@@ -76,7 +79,10 @@ def quoted(text: str) -> str:
 
 
 def working_quotes(argument: str) -> str | None:
-    """Return an invalid option with quotes that make Hydra read it. None: quotes do not help."""
+    """Return an option that Hydra cannot read, with quotes that make it readable.
+
+    None: quotes do not help.
+    """
     name, equals, value = argument.partition("=")
     changed = f"{name}={_list_as_typed(value, 'mixed')}"
     if changed == argument:
@@ -85,7 +91,7 @@ def working_quotes(argument: str) -> str | None:
 
 
 def _value_as_typed(value: str, kind: str) -> str:
-    """Return one value, quoted if Hydra would not read it as typed."""
+    """Return one value of an option of ``kind``, quoted if Hydra would otherwise change it."""
     from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 
     if kind == "mixed" and value.startswith("["):
@@ -106,7 +112,7 @@ def _value_as_typed(value: str, kind: str) -> str:
 
 
 def _list_as_typed(value: str, kind: str) -> str:
-    """Return a list, with its texts quoted if Hydra would not read them as typed."""
+    """Return a list, each text in it quoted if Hydra would otherwise read another value."""
     inner = value.strip()
     if not (inner.startswith("[") and inner.endswith("]")):
         return value
@@ -118,7 +124,10 @@ def _list_as_typed(value: str, kind: str) -> str:
 
 
 def _split(value: str) -> Sequence[str] | None:
-    """Return the parts between commas outside of brackets and quotes; None: one is not closed."""
+    """Return the parts of ``value`` between commas outside of brackets and quotes.
+
+    None: a bracket or quote is not closed.
+    """
     parts, ends, quote, start = [], list[str](), "", 0
     for i, character in enumerate(value):
         if quote:

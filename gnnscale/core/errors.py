@@ -62,7 +62,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _memory_detail(error: BaseException) -> str:
-    """Return the line of the message that names the failed allocation, in parentheses."""
+    """Return, in parentheses, the line of an error's message that names the failed allocation.
+
+    Empty for a MemoryError.
+    """
     lines = str(error).splitlines()
     if isinstance(error, MemoryError) or not lines:
         return ""
@@ -70,7 +73,7 @@ def _memory_detail(error: BaseException) -> str:
 
 
 def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
-    """Return ``text`` as one line of at most ``limit`` characters.
+    """Return ``text`` as one line, shortened to ``limit`` characters before escapes.
 
     Control characters, line ends and lone surrogates are escaped, so that the content of a file
     cannot move the terminal's cursor or fake a second line. A long text is cut in the middle: a
@@ -86,7 +89,7 @@ def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
 
 
 def brief(value: object) -> str:
-    """Return ``value`` as one line of at most 60 characters, for a message."""
+    """Return ``value`` as one line, shortened to 60 characters, for a message."""
     return one_line(value, _MAX_VALUE)
 
 
@@ -126,7 +129,10 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return a sequence of whole numbers, or an array of one axis, as a list; else ConfigError."""
+    """Return ``values``, a sequence of whole numbers or an array of one axis, as a list.
+
+    ConfigError, naming ``option`` and a valid ``example``: ``values`` are something else.
+    """
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
         try:

@@ -24,7 +24,10 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write ``content``, a str as UTF-8, to ``file`` by ``whole_file``."""
+    """Write ``content``, a str as UTF-8, to ``file`` by ``whole_file``.
+
+    ``durable`` and ``shared`` as there.
+    """
     data = content.encode() if isinstance(content, str) else content
     with whole_file(file, durable=durable, shared=shared) as stream:
         stream.writelines([data] if isinstance(data, bytes) else data)
@@ -92,7 +95,10 @@ def remove_unfinished(file: Path) -> None:
 
 
 def check_private(path: Path) -> None:
-    """Raise PermissionError if others than this user and root may write to ``path``."""
+    """Raise PermissionError if ``path`` belongs to, or can be written by, another user than root.
+
+    This process's user may own and write it.
+    """
     status = path.stat()
     if status.st_uid not in (os.getuid(), 0):
         why = f"it belongs to user {status.st_uid}"
@@ -105,7 +111,10 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def unfinished_folder(folder: Path) -> Iterator[None]:
-    """Remove ``folder`` if the block raises, or ``remove_unfinished_folders`` is called in it."""
+    """Remove ``folder`` if the ``with`` block raises.
+
+    ``remove_unfinished_folders`` also removes it, if called before the block's end.
+    """
     _unfinished_folders.add(folder)
     try:
         yield

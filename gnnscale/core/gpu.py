@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
-    """The driver, and the GPUs that a process may use."""
+    """NVIDIA driver, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible."""
 
     driver: str  #: the driver's version
     cuda: tuple[int, int]  #: newest CUDA version that the driver supports
@@ -116,14 +116,17 @@ def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """Energy and PCIe traffic of a GPU over a time. None: the driver has no such counter."""
+    """Energy and PCIe traffic of a GPU, over a time or as read from its counters.
+
+    A value is None if the driver has no such counter.
+    """
 
     energy_j: float | None = None  #: joules
     received_bytes: int | None = None  #: over PCIe, from the host
     sent_bytes: int | None = None  #: over PCIe, to the host
 
     def since(self, earlier: GpuUse) -> GpuUse:
-        """Return the difference from an ``earlier`` reading of the counters."""
+        """Return the use between ``earlier``, a reading of the counters, and this reading."""
         return self._combine(earlier, operator.sub)
 
     def __add__(self, other: GpuUse) -> GpuUse:
@@ -137,10 +140,13 @@ class GpuUse:
 
 
 class GpuMeter:
-    """Meter of a GPU's counters of all processes; NVML, slow to initialize, stays initialized."""
+    """Meter of a GPU's energy and PCIe traffic, which count the use by all processes.
+
+    NVML is slow to initialize, and stays initialized until ``close``.
+    """
 
     def __init__(self, index: int) -> None:
-        """Read the counters of visible GPU number ``index``; NvmlError if NVML lacks it."""
+        """Start to meter visible GPU number ``index``; NvmlError: there is none, or NVML fails."""
         gpus = find_gpus().devices
         if index >= len(gpus):
             raise NvmlError(f"there is no GPU {index}")
@@ -151,7 +157,10 @@ class GpuMeter:
 
     @classmethod
     def of(cls, index: int | None) -> GpuMeter | None:
-        """Return the meter of a GPU. None: ``index`` is None, or the driver does not answer."""
+        """Return a meter of visible GPU number ``index``.
+
+        None: ``index`` is None, or NVML does not answer or lacks the GPU.
+        """
         if index is not None:
             with suppress(NvmlError):
                 return cls(index)

@@ -54,7 +54,10 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
-    """Return the seconds, since the system's start, that any program kept usable cores busy."""
+    """Return the seconds, summed over usable cores, in which any program kept a core busy.
+
+    They count from the system's start.
+    """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
     try:
@@ -78,7 +81,10 @@ def cache_bytes(folder: Path = _CPU_CACHES) -> int:
 
 
 def home() -> Path:
-    """Return the directory of graph stores, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``."""
+    """Return the directory of graph stores and other artifacts.
+
+    It is ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
+    """
     path = os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale"
     try:
         return Path(path).expanduser()
@@ -144,7 +150,10 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def multiplies_by_onednn() -> bool:
-    """Whether oneDNN multiplies float32 faster than MKL, which prefers Intel (imports torch)."""
+    """Whether oneDNN multiplies float32 faster than MKL, which is slow on AMD processors.
+
+    Imports torch, which must have both.
+    """
     import torch
 
     return (
@@ -176,12 +185,12 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def torchrun_rank() -> int | None:
-    """Return this process's rank. None: ``torchrun`` did not start it."""
+    """Return this process's rank in the run. None: ``torchrun`` did not start this process."""
     return int(os.environ["RANK"]) if os.environ.keys() >= _TORCHRUN else None
 
 
 def restarting_run() -> str | None:
-    """Return torchrun's ``--rdzv-id`` if it restarts processes, else None.
+    """Return torchrun's ``--rdzv-id`` if it restarts processes that fail. None: it does not.
 
     ConfigError: the id is missing, or cannot be a folder's name.
     """

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``, which imports ``exports``, names by module, on use."""
+    """Return a ``__getattr__`` for ``package`` that imports an exported name on first use.
+
+    ``exports`` has the names of each module, separated by spaces.
+    """
     modules = {name: module for module, names in exports.items() for name in names.split()}
 
     def import_name(name: str) -> Any:

@@ -37,7 +37,7 @@ _locked: set[int] = set()
 
 
 def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
-    """Lock an open file or folder, and return whether this process holds the lock.
+    """Lock an open file or folder, given by ``descriptor``; return whether it is locked now.
 
     A lock belongs to the descriptor: a second descriptor of this process waits, too. Without
     ``wait`` the function returns False if another process holds the lock. On a file system without
@@ -59,7 +59,10 @@ def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Release a lock, unless this process has lost it by a fork, and close its descriptor."""
+    """Unlock and close a descriptor that this process has locked.
+
+    Do nothing if a fork has created this process since: the lock is the parent's.
+    """
     if descriptor in _locked:
         _locked.discard(descriptor)
         # Unlock explicitly: a process forked by a library may hold the descriptor, too.
@@ -69,7 +72,7 @@ def release(descriptor: int) -> None:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` names the open file or folder."""
+    """Whether ``path`` still names the open file or folder ``descriptor``."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -88,7 +91,10 @@ class KnownFolder:
         self._writer = self._read()  # None: no process has locked it
 
     def check(self) -> None:
-        """Raise ConfigError if the lock file is missing or names another writer."""
+        """Raise ConfigError if the lock file is missing, or names another writer than at first.
+
+        A folder that no process had locked then passes.
+        """
         if self._writer is None:
             return
         with suppress(OSError):  # the next write reports a failing disk
@@ -131,7 +137,10 @@ def create_locked(file: Path, *, wait: bool) -> int | None:
 
 
 def _open_regular(file: Path) -> int | None:
-    """Open an existing regular file; remove anything else of this name and return None."""
+    """Open an existing regular file, and return its descriptor.
+
+    None: it is missing, or is something else, which is removed.
+    """
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -194,7 +203,10 @@ def _locked_within(file: Path, option: str, wait_s: float) -> int:
 
 @contextmanager
 def sole_maker(folder: Path) -> Iterator[None]:
-    """Lock the creation or replacement of ``folder`` for the block; other processes wait."""
+    """Lock the creation or replacement of ``folder`` during the ``with`` block.
+
+    Other processes wait. Without permission to write there, nothing is locked.
+    """
     file = folder.with_name(f".{folder.name}{LOCK_FILE}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -214,7 +226,7 @@ def sole_maker(folder: Path) -> Iterator[None]:
 
 
 def _writer(file: Path) -> str:
-    """Return the process that a lock file names, for a message; the content is not trusted."""
+    """Return a phrase for the process that a lock file names; the content is not trusted."""
     deadline = time.monotonic() + _WRITER_TIMEOUT_S
     while True:
         writer = _WRITER.fullmatch(_text(file))

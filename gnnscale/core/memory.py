@@ -63,7 +63,10 @@ class _Group:
     files: _Files
 
     def number(self, file: str, entry: str | None = None) -> int:
-        """Return the number in ``file``, or in its line ``entry``; OSError or ValueError: none."""
+        """Return the number in the group's ``file``, or in its line that begins with ``entry``.
+
+        OSError or ValueError: there is no such number.
+        """
         text = (self.folder / file).read_text()
         if entry is None:
             return int(text)
@@ -75,12 +78,12 @@ class _Group:
 
     @property
     def limit(self) -> int:
-        """Limit of the group in bytes; raises as ``number``."""
+        """Limit of the group's memory in bytes; OSError or ValueError: unknown, or no limit."""
         return self.number(self.files.limit)
 
     @property
     def used(self) -> int:
-        """Bytes in use without the page cache; raises as ``number``."""
+        """Bytes that the group uses, without the page cache; OSError or ValueError: unknown."""
         names = (f"{self.files.cache}inactive_file", f"{self.files.cache}active_file")
         entries = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         cached = sum(int(value) for name, value in entries if name in names)
@@ -104,14 +107,20 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether the use has ever reached the limit."""
+        """Whether the use, page cache included, has ever come close to the limit.
+
+        False if unknown.
+        """
         with suppress(OSError, ValueError):
             return self.number(self.files.peak) > self.limit - _CHARGED_BYTES
         return False
 
 
 def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
-    """Yield this process's memory control groups from the innermost on; folders may be missing."""
+    """Yield this process's memory control groups, innermost first.
+
+    The folder of a group may be missing.
+    """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -184,7 +193,10 @@ class KillCounts:
         self._refusals = [group.refusals for group in self._groups]
 
     def reason(self) -> str | None:
-        """Return the memory limit that killed a process since construction; None: no kill."""
+        """Return a phrase for the memory limit that has led to an OOM kill since construction.
+
+        None: no process was killed.
+        """
         kills = zip(self._groups, self._kills, strict=True)
         if not any(start is not None and (group.kills or 0) > start for group, start in kills):
             return None

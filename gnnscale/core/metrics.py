@@ -12,12 +12,18 @@ from gnnscale.core.types import Array, Float64Array
 
 
 def mteps(num_edges: float, seconds: float) -> float:
-    """Million traversed edges per second, HyScale-GNN eq. 5: sum over layers of |E^l| / T_exec."""
+    """Return million traversed edges per second, HyScale-GNN eq. 5.
+
+    ``num_edges`` is the sum over layers of |E^l|, ``seconds`` is T_exec.
+    """
     return num_edges / seconds / 1e6
 
 
 def nvtps(num_vertices: int, seconds: float) -> float:
-    """Vertices traversed per second, HitGNN eq. 3: sum over layers of |V^l| / t_parallel."""
+    """Return vertices traversed per second, HitGNN eq. 3.
+
+    ``num_vertices`` is the sum over layers of |V^l|, ``seconds`` is t_parallel.
+    """
     return num_vertices / seconds
 
 
@@ -60,7 +66,10 @@ def roc_auc(scores: Array, labels: Array) -> float:
 def _mean_over_labels(
     measure: Callable[[Array, Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return the measure of two classes, or its mean over the labels for which it is defined."""
+    """Return ``measure`` for two classes; for multilabel its mean over labels, NaN left out.
+
+    Arguments are as for ``roc_auc``.
+    """
     if labels.ndim == 2:
         values = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
         defined = [value for value in values if not np.isnan(value)]
@@ -186,7 +195,10 @@ def mae(scores: Array, labels: Array) -> float:
 def _mean_over_columns(
     measure: Callable[[Float64Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return the mean of ``measure`` over the errors of each column with known labels."""
+    """Return the mean, over columns with known labels, of ``measure`` of the column's errors.
+
+    Arguments are as for ``rmse``.
+    """
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels
     known_errors = [column[~np.isnan(column)] for column in errors.T]
@@ -196,7 +208,7 @@ def _mean_over_columns(
 
 @dataclass(frozen=True)
 class Metric:
-    """Quality metric of predictions."""
+    """Quality metric of predictions: its function, and the kinds of labels that it takes."""
 
     #: takes ``[n, width]`` float32 outputs, and labels
     function: Callable[[Array, Array], float]
@@ -236,7 +248,10 @@ _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """Peak memory since construction: of this process, or of it together with a child process."""
+    """Peak of resident memory since construction, of this process or together with a child process.
+
+    It counts from the start of the process if the system cannot reset the peak.
+    """
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc = proc
@@ -253,7 +268,7 @@ class PeakMemory:
         return None if peak is None else max(peak, self._with_child)
 
     def add_child(self, num_bytes: int) -> None:
-        """Count a child process of ``num_bytes`` on top of this process's current memory."""
+        """Count a child process's peak of ``num_bytes``, added to this process's present memory."""
         resident = _status_bytes(self._proc, "VmRSS") or 0
         self._with_child = max(self._with_child, resident + num_bytes)
 
@@ -263,7 +278,10 @@ _watched: list[PeakMemory] = []
 
 @contextmanager
 def watch_peak() -> Iterator[PeakMemory]:
-    """Measure the peak memory of the ``with`` block by the yielded ``PeakMemory``."""
+    """Yield a ``PeakMemory`` that measures the ``with`` block, child processes included.
+
+    Child processes are those that ``note_child`` reports.
+    """
     peak = PeakMemory()
     _watched.append(peak)
     try:
@@ -273,7 +291,7 @@ def watch_peak() -> Iterator[PeakMemory]:
 
 
 def note_child(num_bytes: int) -> None:
-    """Count a child process's peak of ``num_bytes`` in all open ``watch_peak`` blocks."""
+    """Add a child process's peak of ``num_bytes`` to all open ``watch_peak`` blocks."""
     for peak in _watched:
         peak.add_child(num_bytes)
 

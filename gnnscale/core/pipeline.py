@@ -23,7 +23,7 @@ class PrefetchDepth:
     """
 
     def __init__(self, *, limit: int) -> None:
-        """Begin at ``limit``, which is at least 1."""
+        """Begin at ``limit``, the largest depth, which is at least 1."""
         self.limit = limit  #: the largest depth
         self.depth = limit  #: the depth to use now, from 1 to ``limit``
         self._waits = 0
@@ -63,10 +63,10 @@ StageGroup = Sequence[Callable[[_T], None]]
 class Pipeline(Generic[_T]):
     """Iterator that prefetches items through groups of stages, a bounded number at a time.
 
-    Each group has threads and passes its items, in the order of the source, to the next group, and
-    the last group to the consumer. Without groups the consumer's thread does all work. Groups
-    overlap, since native stages release the GIL. An exception of the source or of a stage is raised
-    to the consumer in place of its item.
+    Each group has threads that run its stages on an item, one after the other. It passes items, in
+    the order of the source, to the next group, and the last group to the consumer. Without groups
+    the consumer's thread does all work. Groups overlap, since native stages release the GIL. An
+    exception of the source or of a stage is raised to the consumer in place of its item.
 
     Example:
         >>> with Pipeline(iter(batches), [[sample], [load, transfer]], limit=4) as pipeline:
@@ -94,7 +94,8 @@ class Pipeline(Generic[_T]):
             num_threads: threads of each group, which work on different items.
             adaptive: whether ``PrefetchDepth`` may use fewer items than ``limit``.
             no_room: exceptions of a stage that lacks memory for one more item. The stage runs again
-                after the consumer has finished an earlier item; if none is in use, it is raised.
+                after the consumer has finished an earlier item; if no earlier item is in use, the
+                exception is raised.
         """
         self._source = source
         self._groups = groups
@@ -126,7 +127,10 @@ class Pipeline(Generic[_T]):
         return self
 
     def __next__(self) -> _T:
-        """Wait for the next item, or raise its exception; run ``inline`` stages and return it."""
+        """Wait for the next item, run the ``inline`` stages on it, and return it.
+
+        An exception of the source or of a stage is raised in place of the item.
+        """
         item = self._next_finished() if self._groups else next(self._source)
         for stage in self._inline:
             stage(item)
@@ -165,7 +169,7 @@ class Pipeline(Generic[_T]):
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let each thread end after its current stage."""
+        """Let each thread end after its current stage, without waiting for it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -192,7 +196,10 @@ class Pipeline(Generic[_T]):
                 self._threads.append(thread)
 
     def _run(self, group: int, stages: StageGroup[_T]) -> None:
-        """Run the stages of a group on its items; an exception is passed on like an item."""
+        """Run ``stages``, those of group number ``group``, on its items, in a thread.
+
+        An exception is passed on like an item, and ends the thread.
+        """
         while True:
             numbered_item = self._take_from_source() if group == 0 else self._take(group)
             if numbered_item is None:
@@ -211,7 +218,10 @@ class Pipeline(Generic[_T]):
                 return
 
     def _run_stage(self, stage: Callable[[_T], None], number: int, item: _T) -> None:
-        """Run a stage on an item; retry while it lacks memory and earlier items are in use."""
+        """Run a stage on an item; retry while it lacks memory and earlier items are in use.
+
+        ``number`` is the item's, in the order of the source.
+        """
         while True:
             self._wait_while_paused()
             requested = self._requested
@@ -222,7 +232,10 @@ class Pipeline(Generic[_T]):
                     raise
 
     def _wait_for_request(self, number: int) -> bool:
-        """Wait until an item after ``number`` is requested; False: the pipeline is closed."""
+        """Wait until the consumer requests an item after ``number``.
+
+        False: the pipeline is closed.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._requested > number)
             return not self._closed
@@ -233,7 +246,10 @@ class Pipeline(Generic[_T]):
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
-        """Wait for room; return the next number with its item or exception. None: closed."""
+        """Wait until one more item may be in flight; return its number and the source's item.
+
+        An exception of the source takes the item's place. None: the pipeline is closed.
+        """
         with self._taking:
             with self._changed:
                 self._changed.wait_for(
@@ -251,7 +267,10 @@ class Pipeline(Generic[_T]):
                 return number, error
 
     def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
-        """Wait for the previous group's next item; return number and item. None: closed."""
+        """Wait for the previous group's next item; return its number, and the item or an exception.
+
+        None: the pipeline is closed.
+        """
         finished = self._finished[group - 1]
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._next[group] in finished)

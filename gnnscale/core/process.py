@@ -41,7 +41,7 @@ def own_process() -> tuple[int, int]:
 
 
 def has_ended(number: int, start: int) -> bool:
-    """Whether a process has ended, given its id and start time as ``own_process`` returned them."""
+    """Whether the process of this id and start time, as returned by ``own_process``, has ended."""
     stat = process_stat(number)
     return not stat or int(stat[19]) != start or stat[0] in ("Z", "X")
 
@@ -55,7 +55,10 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs Python statements with ``arguments`` and this ``sys.path``."""
+    """Return the command that runs the Python statements ``program`` in a new process.
+
+    The process gets ``arguments`` in ``sys.argv[1:]``, and this process's ``sys.path``.
+    """
     words = map(str, (len(sys.path), *sys.path, *arguments))
     return [sys.executable, "-c", f"{_PATH}{program}", *words]
 
@@ -64,7 +67,10 @@ class SharedSetting:
     """Setting that the first of several overlapping blocks sets, and the last one restores."""
 
     def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
-        """Share a setting. ``begin`` sets it and returns the function that restores it."""
+        """Share the setting that ``begin`` sets.
+
+        ``begin`` returns the function that restores it.
+        """
         self._begin = begin
         self._lock = threading.Lock()
         self._num_blocks = 0
@@ -147,7 +153,11 @@ def standard_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def preserved_defaults() -> Iterator[None]:
-    """Restore the defaults of torch and NumPy after the block, which may import foreign modules."""
+    """Restore torch's and NumPy's defaults after the ``with`` block.
+
+    The block may import foreign modules. Defaults are torch's type, device and recording of
+    gradients, and NumPy's handling of floating-point errors.
+    """
     import numpy as np
 
     torch: Any = sys.modules.get("torch")

@@ -83,7 +83,7 @@ _BARS = _Bars()
 
 
 def num_advances() -> int:
-    """Return how many calls in this process have reported progress to a ``track`` block."""
+    """Return how many times code in this process has reported progress to any ``track`` block."""
     return _advances
 
 

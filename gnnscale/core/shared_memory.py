@@ -31,7 +31,10 @@ class SharedMemory:
     """Block of shared memory of a fixed size, freed when the last process that maps it ends."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map a file and take ownership of its ``descriptor``; ConfigError if it is read-only."""
+        """Map the file of ``descriptor``, and own the descriptor.
+
+        ConfigError if the file is read-only.
+        """
         self.descriptor = descriptor  #: the file
         self._close = weakref.finalize(self, os.close, descriptor)
         try:
@@ -56,7 +59,10 @@ class SharedMemory:
 
     @classmethod
     def reserved(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory of zeros, one page at least, allocated on the first write."""
+        """Return new memory of zeros, at least one page, without a check that so much is available.
+
+        The system allocates a page on its first write.
+        """
         pages = max(-(-num_bytes // mmap.PAGESIZE), 1)
         descriptor = os.memfd_create("gnnscale", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -70,7 +76,10 @@ class SharedMemory:
 
     @classmethod
     def filled(cls, source: Array) -> SharedMemory:
-        """Return new memory with a copy of ``source``, which may be a mapped file."""
+        """Return new memory with a copy of ``source``, which may be a mapped file.
+
+        ConfigError: too little memory is available.
+        """
         memory = cls.empty(source.nbytes)
         target = memory.array(source.shape, source.dtype)
         step = max(1, CHUNK_BYTES // max(1, source[:1].nbytes))
@@ -83,7 +92,7 @@ class SharedMemory:
 
     @classmethod
     def open(cls, path: Path) -> SharedMemory:
-        """Map the shared memory of another process of this user, given its ``path`` there."""
+        """Map the shared memory of another process of this user, given by its property ``path``."""
         return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     @property
@@ -92,7 +101,10 @@ class SharedMemory:
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array over the beginning of the memory; ConfigError if it is too small."""
+        """Return an array of ``shape`` and ``dtype`` that shares the beginning of the memory.
+
+        ConfigError: the memory is too small.
+        """
         count = int(np.prod(shape, dtype=np.int64))
         if count * dtype.itemsize > len(self.map):
             needed = count * dtype.itemsize
@@ -101,7 +113,10 @@ class SharedMemory:
 
 
 def shared_memory_of(array: Any) -> SharedMemory | None:
-    """Return the ``SharedMemory`` whose first byte is ``array``'s; None: there is none."""
+    """Return the ``SharedMemory`` at the first byte of which ``array`` begins.
+
+    None: there is none.
+    """
     base = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -53,7 +53,7 @@ SPAN = np.dtype(
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Cache hits and data movement of reading feature rows or adjacency lists."""
+    """Cache hits and bytes moved by reads of one kind, such as feature rows or adjacency lists."""
 
     hits: Count = 0  #: hits in the device's cache
     peer_hits: Count = 0  #: hits in the cache of a peer device
@@ -92,7 +92,7 @@ NO_ACCESS = Access()
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Data movement of one mini-batch on one device."""
+    """Cache hits and bytes moved for one mini-batch on one device, by the kind of data."""
 
     rows: Access = NO_ACCESS  #: feature rows, and rows of hidden features
     lists: Access = NO_ACCESS  #: adjacency lists, and sampled blocks
@@ -133,7 +133,7 @@ class Traffic:
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
-        """Return the ``Traffic`` from which the method ``counts`` returned ``counts``."""
+        """Return the ``Traffic`` for a result of the method ``counts``."""
         size = len(_COUNTS)
         rows, lists, tier, neighbors, disk = (
             Access(**dict(zip(_COUNTS, counts[first : first + size], strict=True)))
@@ -142,7 +142,10 @@ class Traffic:
         return cls(rows=rows, lists=lists, tier=tier, neighbors=neighbors, disk=disk)
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
-        """Return this traffic plus a transfer over the link in requests of ``request_bytes``."""
+        """Return this traffic plus a transfer of rows and lists over the link.
+
+        ``request_bytes`` are the bytes of a request.
+        """
 
         def add_transfer(access: Access, num_bytes: int) -> Access:
             return replace(

@@ -61,7 +61,11 @@ class _NumberError(ValueError):
 
 
 def _check_numbers(value: Any, path: str) -> None:
-    """Raise _NumberError for an integer beyond 64 bits, and for a float that is not finite."""
+    """Raise _NumberError if ``value`` contains an integer beyond 64 bits or a float not finite.
+
+    Fields that a dataclass declares as ``Any`` are skipped. ``path`` leads to ``value``, for the
+    message.
+    """
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise _NumberError(f"{path}: Expected an integer of 64 bits")

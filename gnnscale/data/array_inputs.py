@@ -33,7 +33,10 @@ def type_name(value: object) -> str:
 
 
 def is_instance_of(value: Any, library: str, kind: str) -> bool:
-    """Whether an object is a ``kind``, such as ``data.Data``, of a library that may be missing."""
+    """Whether ``value`` is an instance of ``library``'s class ``kind``, such as ``data.Data``.
+
+    A library that is not imported has no instances.
+    """
     owner: Any = sys.modules.get(library)  # an instance exists only if the library is imported
     for name in kind.split("."):
         owner = getattr(owner, name, None)
@@ -62,7 +65,10 @@ def describe_graph(value: Any) -> str:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return a tensor, array or list as a NumPy array; GraphError: another type, masked values."""
+    """Return a tensor, array or list as a NumPy array of numbers.
+
+    GraphError, naming the values ``what``: they are of another type, or some are masked.
+    """
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
@@ -105,7 +111,11 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
 
 
 def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
-    """Return ids ``[n]`` of vertices, or edges, as int32 or int64; GraphError: out of range."""
+    """Return a user's ids ``[n]`` of vertices as int32, or int64 for large graphs.
+
+    GraphError, naming the ids ``what``: they are a mask, no whole numbers or out of
+    range. ``of`` is ``vertex`` or ``edge``, for ids of edges.
+    """
     ids = as_array(values, what)
     if ids.ndim != 1:
         raise GraphError(f"{what}: expected one axis, got {list(ids.shape)}")
@@ -119,7 +129,11 @@ def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") ->
 def split_parts(
     parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
 ) -> list[IntArray]:
-    """Return sorted ids of three parts, each ids, a mask or None; GraphError: an id repeats."""
+    """Return the sorted ids of the training, validation and test part of a split.
+
+    Each of ``parts`` is given as ids, a mask, or None for no ids. GraphError: an id repeats, in one
+    part or in two. ``of`` is ``vertex`` or ``edge``, for a split of edges.
+    """
     part_of = np.full(num_vertices, -1, np.int8)
     sorted_parts = []
     for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
@@ -153,7 +167,10 @@ def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
 def graph_labels(
     values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
 ) -> Labels:
-    """Return labels as a ``Graph`` holds them; all unknown if ``values`` is None."""
+    """Return a user's labels as a ``Graph`` holds them. None: all labels are unknown.
+
+    ``metric`` and ``num_classes`` of None are derived from the labels.
+    """
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
     ):
@@ -172,9 +189,10 @@ def graph_labels(
 
 
 def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Array, str]:
-    """Return features as a NumPy array ``[n, num_features]``, and their name in ``FEATURE_DTYPES``.
+    """Return features as a NumPy array ``[n, num_features]``, and the name of their type.
 
-    ``advises`` says whether to warn about magnitudes and columns that impede training.
+    The name is one of ``FEATURE_DTYPES``; bfloat16 is returned as uint16 bits, float64 is converted
+    to float32. ``advises`` says whether to warn about magnitudes and columns that impede training.
     """
     what = f"{name}: features"
     if advises:
@@ -237,7 +255,11 @@ def _warn_of_columns(features: Any, what: str) -> None:
 def edge_features(
     features: Any, num_edges: int, name: str, *, advises: bool = True
 ) -> Float32Array:
-    """Return finite edge features ``[num_edges, num_features]`` float32; one axis: one feature."""
+    """Return finite edge features ``[num_edges, num_features]`` as float32.
+
+    ``features`` of one axis are one feature. ``advises`` says whether to warn about magnitudes that
+    impede training.
+    """
     what = f"{name}: edge features"
     # NumPy has no bfloat16.
     half = isinstance(features, torch.Tensor) and features.dtype == torch.bfloat16
@@ -262,7 +284,10 @@ def edge_features(
 def edge_labels(
     labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
 ) -> EdgeLabels:
-    """Return edge labels with ``split`` (None: empty): three parts of ids, a mask or None."""
+    """Return edge labels with their ``split``: training, validation and test edges.
+
+    Each part of the split is given as ids, a mask, or None for no edges. None: the split is empty.
+    """
     what = f"{name}: labels of edges"
     classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
     if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):

@@ -17,7 +17,10 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeCoefficients:
-    """Weights of a block's edges and own rows: arguments of ``ops.arrange_block``."""
+    """Weights of a block's edges, and of each destination's own features, in an aggregation.
+
+    They are arguments of ``ops.arrange_block``.
+    """
 
     #: whether a row's own features are added to its sum, concatenated, or absent (None)
     self_term: Literal["add", "concat"] | None
@@ -30,7 +33,7 @@ class EdgeCoefficients:
 class Product:
     """Stage of the kernels: a matrix product, with or without aggregation of its input rows.
 
-    An activation, and dropout after the activation, may follow; both are missing in the last stage.
+    An activation, and dropout after the activation, may follow; neither follows the last stage.
     """
 
     layer: int  #: layer of the model, inputs first
@@ -48,9 +51,10 @@ class Product:
 
 
 def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
-    """Return the stages of ``model``; ConfigError: the kernels lack a part.
+    """Return the stages that compute ``model``, inputs first.
 
-    ``aggregated``: the host aggregates the first layer's input if the layer permits.
+    ``aggregated``: the host aggregates the first layer's input if that layer permits; the first
+    stage then has no aggregation. ConfigError: the kernels cannot compute a part of ``model``.
     """
     if any(not isinstance(norm, nn.Identity) for norm in model.norms):
         raise ConfigError(
@@ -90,9 +94,9 @@ def lower(model: GNN, *, aggregated: bool) -> tuple[Product, ...]:
 
 
 def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoefficients:
-    """Return the weights of ``block``'s edges and own rows in ``layer``'s aggregation.
+    """Return the weights by which ``layer`` aggregates ``block``: of edges and own features.
 
-    ``degrees`` are those of the block's sources, if the layer uses them.
+    ``degrees`` are full-graph in-degrees of the block's sources. None: ``layer`` needs none.
     """
     if isinstance(layer, LinearAggregationLayer):
         aggregation = layer.aggregation(block, degrees)
@@ -119,9 +123,9 @@ def coefficients(layer: GraphLayer, block: Block, degrees: Degrees) -> EdgeCoeff
 
 
 def kernel_header(model: GNN) -> Path | None:
-    """Return the C++ header of user-defined layers. None: the layers are the library's.
+    """Return the C++ header of the model's user-defined layers. None: it has no such layers.
 
-    Raises ConfigError if custom layers have no header, several headers, or a missing file.
+    ConfigError: the header is not set or missing, or not all layers are of one user-defined class.
     """
     layers = [model.layer(index) for index in range(len(model.layers))]
     custom = {type(layer.functions) for layer in layers if isinstance(layer, CustomLayer)}
@@ -142,7 +146,10 @@ def kernel_header(model: GNN) -> Path | None:
 
 
 def _linears(layer: GraphLayer) -> list[nn.Linear]:
-    """Return the matrix products of a layer in order; ConfigError: kernels lack the layer."""
+    """Return the linear modules of a layer in order.
+
+    ConfigError: the kernels cannot compute the layer.
+    """
     linears = [module for module in layer.modules() if isinstance(module, nn.Linear)]
     if isinstance(layer, CustomLayer):
         name = type(layer.functions).__name__
@@ -167,7 +174,10 @@ def _linears(layer: GraphLayer) -> list[nn.Linear]:
 
 
 def _is_one_product(layer: CustomLayer, linears: Sequence[nn.Linear]) -> bool:
-    """Return whether the only weights of a user-defined layer are one matrix and its bias."""
+    """Return whether the only parameters of a user-defined layer are one linear module's.
+
+    The module maps gathered rows, or own and gathered rows, to the layer's output.
+    """
     return (
         len(linears) == 1
         and linears[0].in_features in (layer.width_in, 2 * layer.width_in)
@@ -187,7 +197,10 @@ def words(width: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _WeightEntry:
-    """Position of weights ``[num_slots, words_in * 16, words_out * 16]``, followed by the bias."""
+    """Position in a ``WeightLayout`` of a product's weights and, after them, its bias.
+
+    Weights are ``[num_slots, words_in * 16, words_out * 16]``: widths in full words of 16 floats.
+    """
 
     product: Product
     first: int
@@ -208,7 +221,10 @@ class _WeightEntry:
 
 
 class WeightLayout:
-    """Layout of weights, or gradients, in one array; rows are padded with zeros to full words."""
+    """Layout of all products' weights, or their gradients, in one float32 array.
+
+    Zeros pad each row to full words of 512 bits.
+    """
 
     def __init__(self, products: Sequence[Product]) -> None:
         self._entries: list[_WeightEntry] = []
@@ -222,16 +238,19 @@ class WeightLayout:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all weights."""
+        """Bytes of all weights and biases, padding included."""
         return self._num_floats * self._packed.itemsize
 
     def first_word(self, number: int) -> int:
-        """Return the offset in words of the weights of product ``number``."""
+        """Return the offset of the weights of product ``number``, from 0, in 512-bit words."""
         return self._entries[number].first // LANES
 
     @torch.no_grad()
     def pack(self) -> Float32Array:
-        """Return the current weights, ``[num_bytes / 4]`` float32, overwritten by the next call."""
+        """Copy the model's current weights to the layout's array, and return the array.
+
+        ``[num_bytes / 4]`` float32; the next call overwrites it.
+        """
         for entry in self._entries:
             weight, bias = self._views(self._packed, entry)
             linear = entry.product.linear
@@ -241,7 +260,10 @@ class WeightLayout:
         return self._packed
 
     def unpack(self, gradients: Float32Array) -> dict[torch.Tensor, torch.Tensor]:
-        """Return the gradient of each parameter; ``gradients`` have the layout of ``pack``."""
+        """Return a copy of each parameter's gradient, by parameter.
+
+        ``gradients`` are laid out by ``pack``.
+        """
         by_parameter: dict[torch.Tensor, torch.Tensor] = {}
         for entry in self._entries:
             weight, bias = self._views(gradients, entry)
@@ -256,7 +278,10 @@ class WeightLayout:
 
     @staticmethod
     def _views(packed: Float32Array, entry: _WeightEntry) -> tuple[Float32Array, Float32Array]:
-        """Return the unpadded ``[num_slots, width_in, width_out]`` weights, and the bias."""
+        """Return an entry's weights and bias as views of ``packed``.
+
+        Weights are ``[num_slots, width_in, width_out]``. The views omit the padding.
+        """
         slots, rows, columns = entry.shape
         product, end = entry.product, entry.first + slots * rows * columns
         weight = packed[entry.first : end].reshape(entry.shape)
@@ -267,7 +292,7 @@ class WeightLayout:
 
 
 def _by_slot(weight: Float32Array, product: Product) -> Float32Array:
-    """Return torch's transposed matrix as ``[num_slots, width_in, width_out]``."""
+    """Return a linear module's ``weight`` as a view ``[num_slots, width_in, width_out]``."""
     shape = (product.width_out, product.num_slots, product.width_in)
     by_slot: Float32Array = weight.reshape(shape).transpose(1, 2, 0)
     return by_slot

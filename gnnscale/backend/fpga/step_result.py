@@ -39,7 +39,7 @@ class PackedStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """Outcome, gradients and counters of a step on one compute unit."""
+    """Loss, gradients and counters of a step on one compute unit."""
 
     result: NDArray[np.uint32]  #: record of the outcome, which includes the loss
     gradients: NDArray[np.uint32]  #: bits of all gradients in the card's layout
@@ -79,7 +79,7 @@ def train_alone(
 
 
 def run_step(library: Path, step: PackedStep) -> StepResult:
-    """Return the results of ``step`` in one compute unit, simulated by ``library``."""
+    """Run ``step`` on one compute unit, simulated by the file ``library``; return its results."""
     board = OpenBoard(load_csim(), index=0, bitstream=str(library), compute_units=1, slots=1)
     try:
         board.send_weights(step.inputs["weights"])
@@ -109,7 +109,11 @@ _COUNTS = ("edges", "source_switches", "routing_conflicts", "hazards", "bursts",
 
 
 def check_outcome(result: UInt32Array, device: Fpga) -> float:
-    """Return the loss in a unit's ``result``; DeviceError: failed step, or other bitstream."""
+    """Return the loss that a compute unit has written to ``result``.
+
+    DeviceError: the unit wrote nothing or refused the mini-batch, or its bitstream has another
+    ``n`` or ``m`` than ``device``.
+    """
     fields = result[:16].view(np.int32)
     magic, status, stage, n, m = (int(fields[i]) for i in (0, 1, 2, 4, 5))
     if magic != _MAGIC:
@@ -130,7 +134,10 @@ def check_outcome(result: UInt32Array, device: Fpga) -> float:
 
 
 def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
-    """Return the busy cycles of a compute unit's engines: aggregate, update and memory."""
+    """Return the busy cycles of a compute unit's engines, by name: aggregate, update and memory.
+
+    ``counted`` are the unit's counters from the C simulation.
+    """
     bandwidth = device.memory_bandwidth / device.compute_units
     word_cycles = max(1.0, _WORD * device.clock_hz / bandwidth)
     return {
@@ -144,11 +151,15 @@ def engine_cycles(counted: Mapping[str, int], device: Fpga) -> dict[str, float]:
 def step_counters(
     counted: Sequence[Mapping[str, int]], kernel_seconds: Sequence[float], device: Fpga
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return a step's counters, and its seconds by the device's clock.
+    """Return a step's counters by name, and its seconds by stage, in the device's time.
 
     A step takes as long as its slowest compute unit; words and events are summed over all units.
-    ``counted`` has each unit's counters, none on hardware. ``kernel_seconds`` has the duration of
-    each unit's run: of the kernel on hardware, of the simulation otherwise.
+
+    Args:
+        counted: counters of each unit from the C simulation; empty on hardware, whose steps then
+            have no counters.
+        kernel_seconds: duration of each unit's run: of the kernel on hardware, of the simulation
+            otherwise. If empty, both results are empty.
     """
     if not kernel_seconds:
         return {}, {}

@@ -30,12 +30,15 @@ class BoardError(RuntimeError):
 
 
 class BoardMemoryError(BoardError):
-    """A buffer exceeds a board's memory. The message is one line."""
+    """Failure to allocate a buffer that exceeds a board's memory. The message is one line."""
 
 
 @dataclass
 class BoardBuffer:
-    """Buffer of the board: XRT's object, its mapping on the host, and its used size."""
+    """Buffer in a board's memory: XRT's object ``bo``, its mapping on the host, and its used bytes.
+
+    A buffer for the device only has no mapping.
+    """
 
     bo: Any
     host: UInt8Array | None
@@ -43,7 +46,10 @@ class BoardBuffer:
     num_bytes: int
 
     def words(self) -> UInt32Array:
-        """Return a copy of the used words of the mapping, which lives only as long as ``bo``."""
+        """Return a copy of the mapping's used bytes as 32-bit words.
+
+        The copy stays valid without ``bo``, unlike the mapping.
+        """
         assert self.host is not None
         copied: UInt32Array = self.host[: self.num_bytes // 4 * 4].view(np.uint32).copy()
         return copied
@@ -73,9 +79,10 @@ class XrtCard:
     def new_buffer(
         self, capacity: int, num_bytes: int, group: int, *, device_only: bool
     ) -> BoardBuffer:
-        """Return a buffer of ``capacity`` bytes, in full pages, in bank ``group``.
+        """Return a new buffer of ``capacity`` bytes, in full pages, in memory bank ``group``.
 
-        ``num_bytes`` are used, none of a ``device_only`` buffer.
+        The first ``num_bytes`` are used. A ``device_only`` buffer has no mapping on the host, and 0
+        used bytes.
         """
         capacity = -(-capacity // _PAGE) * _PAGE
         kind = self._xrt.bo
@@ -87,13 +94,13 @@ class XrtCard:
         return BoardBuffer(bo, np.frombuffer(bo.map(), np.uint8), capacity, num_bytes)
 
     def send(self, memory: BoardBuffer, data: Array) -> None:
-        """Copy the bytes of ``data`` to a buffer."""
+        """Copy the bytes of ``data`` to the beginning of a buffer on the card."""
         assert memory.host is not None
         memory.host[: data.nbytes] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         memory.bo.sync(self._to_device, data.nbytes, 0)
 
     def fetch(self, memory: BoardBuffer) -> UInt32Array:
-        """Return a copy of the used words of a buffer."""
+        """Copy the used bytes of a buffer from the card, and return them as 32-bit words."""
         if memory.num_bytes:
             memory.bo.sync(self._from_device, memory.num_bytes, 0)
         return memory.words()
@@ -103,7 +110,10 @@ class XrtCard:
         return self._xrt.run(kernel)
 
     def wait_for_end(self, run: Any, timeout_s: float) -> str | None:
-        """Return the name of the state in which a run ends. None: it takes longer."""
+        """Poll a run until it ends, and return its final state, such as ``COMPLETED``.
+
+        None: the run still lasts after ``timeout_s`` seconds.
+        """
         start = time.perf_counter()
         while True:
             state = run.state()
@@ -123,7 +133,11 @@ class XrtCard:
 
     @contextmanager
     def doing(self, what: str, advice: str, kind: type[BoardError] = BoardError) -> Iterator[None]:
-        """Raise exceptions of the block as ``kind``, one line: board, ``what`` and ``advice``."""
+        """Turn an exception of the ``with`` block into a one-line error of class ``kind``.
+
+        The line has the board, the activity ``what``, the exception and ``advice``. A BoardError is
+        raised unchanged.
+        """
         try:
             yield
         except BoardError:
@@ -132,7 +146,7 @@ class XrtCard:
             raise kind(f"{self.label}: {what}: {one_line(error)}; {advice}") from error
 
     def _open_kernels(self, image: Any, names: list[str]) -> list[Any]:
-        """Load the bitstream, and open each compute unit by name."""
+        """Load the bitstream ``image``, and open and return the compute units called ``names``."""
         if hasattr(self._xrt, "hw_context"):
             uuid = self._device.register_xclbin(image)
             context = self._xrt.hw_context(self._device, uuid)

@@ -18,7 +18,7 @@ _SLICE_ENTRIES = 1 << 20
 
 
 def slices(num_entries: int) -> Iterator[slice]:
-    """Yield slices of at most 2^20 entries that cover ``num_entries``."""
+    """Yield consecutive slices of at most 2^20 entries from 0 to ``num_entries``."""
     for first in range(0, num_entries, _SLICE_ENTRIES):
         yield slice(first, min(first + _SLICE_ENTRIES, num_entries))
 
@@ -30,9 +30,10 @@ def sum_at(values: Array, at: Array) -> Any:
 
 
 def out_degree(graph: Graph) -> Int32Array:
-    """Return int32 out-degrees: lists that contain each vertex (PaGraph, Lin et al. 2020, 3.1).
+    """Return int32 out-degrees: the number of adjacency lists that contain each vertex.
 
-    Uniform sampling reads a vertex more often, the more lists contain it. 12 bytes per vertex.
+    Uniform sampling reads a vertex more often, the more lists contain it (PaGraph, Lin et al. 2020,
+    3.1). Takes 12 bytes per vertex. GraphError: the lists contain an invalid vertex.
     """
     counts = np.zeros(graph.num_vertices, np.int64)
     for part in slices(graph.num_edges):
@@ -107,7 +108,7 @@ def pagerank(
 
 @dataclass(frozen=True, kw_only=True)
 class Inclusion:
-    """Expected reads of each vertex's row and list by a mini-batch."""
+    """Expected reads by one mini-batch of each vertex's feature row and adjacency list."""
 
     #: ``[num_vertices]`` float32 probability that the vertex is an input vertex
     probability: Float32Array
@@ -174,7 +175,10 @@ def inclusion(
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
-    """Return m, the edges that an expansion traverses from each vertex."""
+    """Return each vertex's number of edges that one expansion traverses, m of ``inclusion``.
+
+    ``degrees`` are in-degrees.
+    """
     if fanout == -1:
         return degrees
     if replace:
@@ -183,7 +187,10 @@ def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
 
 
 def _share_picked(degrees: Int64Array, fanout: int, replace: bool) -> NDArray[np.floating[Any]]:
-    """Return the probability that an expanded vertex picks a given in-neighbor."""
+    """Return each vertex's probability that one expansion picks a given in-neighbor.
+
+    This is t of ``inclusion``; ``degrees`` are in-degrees.
+    """
     inverse: Float64Array = 1 / np.maximum(degrees, 1)
     if fanout == -1:
         return np.ones_like(inverse)
@@ -198,7 +205,10 @@ _STREAM = 0x686F746E657373
 
 
 def uniform(num_vertices: int, seed: int) -> Int32Array:
-    """Return ``[num_vertices]`` int32, uniform in [0, 2^31), a function of ``seed`` and vertex."""
+    """Return ``[num_vertices]`` int32 random hotness, uniform in [0, 2^31).
+
+    A vertex's value depends on ``seed`` and the vertex alone.
+    """
     key = splitmix64(np.array([seed ^ _STREAM], np.uint64))
     hotness = np.empty(num_vertices, np.int32)
     for rows in slices(num_vertices):

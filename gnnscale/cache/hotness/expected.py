@@ -13,7 +13,10 @@ from gnnscale.core import Array, Float32Array, Int32Array
 
 
 class LaterEpochs:
-    """Estimated reads of rows (H_F) or lists (H_T) by a group of devices in a later epoch."""
+    """Estimated reads of rows (H_F) or lists (H_T) by a group of devices in a later epoch.
+
+    A later epoch is any after the first.
+    """
 
     def __init__(
         self,
@@ -24,10 +27,14 @@ class LaterEpochs:
         *,
         max_count: float | None = None,
     ) -> None:
-        """Prepare to estimate from ``counts`` by device, and a model's ``expected`` reads.
+        """Prepare to estimate; the properties compute on first use.
 
-        ``first_half`` are reads of ``compared_vertices`` in the first batches, a ``share`` of all.
-        ``max_count`` is the largest possible count of a vertex; None: unlimited.
+        Args:
+            counts: ``[num_vertices]`` reads in the first epoch, by device of the group.
+            expected: ``[num_vertices]`` reads of the group in an epoch, as a model expects them.
+            first_half: each device's reads of ``compared_vertices`` in its first batches.
+            share: these batches' share of the group's batches.
+            max_count: largest possible count of a vertex. None: unlimited.
         """
         self._max_count = max_count
         self._counts, self._expected = counts, expected
@@ -35,7 +42,7 @@ class LaterEpochs:
 
     @cached_property
     def values(self) -> Float32Array:
-        """``[num_vertices]`` expected reads of the group."""
+        """``[num_vertices]`` expected reads of the group in one later epoch."""
         return credible(
             add_counts(list(self._counts.values())),
             self._expected,
@@ -46,7 +53,7 @@ class LaterEpochs:
 
     @cached_property
     def shares(self) -> dict[int, float]:
-        """Share of the group's reads by device."""
+        """Share of each device in the group's reads of the first epoch."""
         totals = {device: int(row.sum(dtype=np.int64)) for device, row in self._counts.items()}
         group_total = max(sum(totals.values()), 1)
         return {device: total / group_total for device, total in totals.items()}
@@ -54,7 +61,10 @@ class LaterEpochs:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedReads:
-    """Expected reads of an epoch, H_F and H_T by device position, to rank vertices by hotness."""
+    """Expected reads of a mean epoch of a run, to rank vertices by hotness.
+
+    H_F has the reads of rows and H_T the reads of lists, each by device position.
+    """
 
     first: Presampled  #: presampled first epoch
     #: rows, lists: estimates of later epochs by device. Empty for a run of one epoch, and for a
@@ -64,11 +74,11 @@ class ExpectedReads:
     num_epochs: int  #: epochs of the run
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` reads of rows, H_F summed over ``devices``: A_F."""
+        """Return ``[num_vertices]`` reads of rows by all of ``devices``: A_F, the sum over H_F."""
         return self._sum(self.first.sum_rows(devices), self.rows, devices)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` reads of lists, H_T summed over ``devices``: A_T."""
+        """Return ``[num_vertices]`` reads of lists by all of ``devices``: A_T, the sum over H_T."""
         return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
@@ -94,10 +104,10 @@ def expect_reads(
     *,
     num_epochs: int,
 ) -> ExpectedReads:
-    """Return estimated reads of a run's epochs, from the first epoch, by groups of devices.
+    """Return the reads of a run's mean epoch, from those of the ``first``, counted by presampling.
 
-    Without groups, later epochs equal the first. ``include`` returns the expected reads of a batch
-    by devices and batch size.
+    Later epochs are estimated for each of ``groups`` of devices; without groups, they equal the
+    first. ``include`` takes devices and a batch size, and returns the expected reads of a batch.
     """
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
@@ -111,7 +121,10 @@ def expect_reads(
 def _later_epochs(
     first: Presampled, devices: Sequence[int], include: Callable[[Sequence[int], float], Inclusion]
 ) -> tuple[LaterEpochs, LaterEpochs]:
-    """Return the estimated rows and lists that ``devices`` read in each epoch after the first."""
+    """Return estimates of the rows, and of the lists, that ``devices`` read in a later epoch.
+
+    ``first`` has the counts of the first epoch; ``include`` as in ``expect_reads``.
+    """
     reads = [first.of(device) for device in devices]
     num_batches = sum(device_reads.num_batches for device_reads in reads)
     num_seeds = sum(device_reads.num_seeds for device_reads in reads)
@@ -141,7 +154,7 @@ _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 @dataclass(frozen=True, kw_only=True)
 class AverageReads:
-    """Mean reads of an epoch over a run, H_F and H_T by device position, which predict hits.
+    """Mean reads per epoch of a run, to predict hits: H_F of rows, H_T of lists, by device.
 
     Later epochs read the hottest vertices of the first epoch less often, since some of them were
     read by chance. The counts alone do not determine the difference: seeds appear once per epoch,
@@ -155,38 +168,44 @@ class AverageReads:
     num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the device's mean reads of the rows of ``vertices`` in an epoch.
+        """Return the device's mean reads, per epoch, of the rows of ``vertices``.
 
-        ``counted`` are the reads in the first epoch. None: they are counted here.
+        ``counted`` is the number of such reads in the first epoch. None: the method counts them.
         """
         scale = self._scale(Presampled.num_rows, device)
         return self._at(Presampled.rows_at, scale, device, vertices, counted)
 
     def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the mean reads of the lists of ``vertices``; arguments as in ``rows_at``."""
+        """Return the device's mean reads, per epoch, of the lists of ``vertices``.
+
+        ``counted`` as in ``rows_at``.
+        """
         scale = self._scale(Presampled.num_list_reads, device)
         return self._at(Presampled.lists_at, scale, device, vertices, counted)
 
     def num_rows(self, device: int) -> int:
-        """Return the number of rows that the device reads in an epoch."""
+        """Return the number of rows that the device reads in an epoch, counted in the first."""
         return self.first.num_rows(device)
 
     def num_list_reads(self, device: int) -> int:
-        """Return the number of the device's list reads in an epoch, N_TSUM."""
+        """Return N_TSUM, the device's number of list reads in an epoch, counted in the first."""
         return self.first.num_list_reads(device)
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` reads of rows, H_F summed over ``devices``: A_F."""
+        """Return ``[num_vertices]`` mean reads of rows, H_F summed over ``devices``: A_F."""
         scales = {device: self._scale(Presampled.num_rows, device) for device in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` reads of lists, H_T summed over ``devices``: A_T."""
+        """Return ``[num_vertices]`` mean reads of lists, H_T summed over ``devices``: A_T."""
         scales = {device: self._scale(Presampled.num_list_reads, device) for device in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
-        """Return the first epoch's reads per presampled later read. None: no later reads."""
+        """Return the ratio of a device's ``total`` reads in the first epoch to those in ``later``.
+
+        None: no later reads were presampled.
+        """
         later = 0 if self.later is None else total(self.later, device)
         return total(self.first, device) / later if later else None
 
@@ -227,11 +246,11 @@ class AverageReads:
 def later_steps(
     steps_per_epoch: int, *, batch_size: int, num_epochs: int
 ) -> tuple[range, int | None]:
-    """Return the epochs to presample after the first, and their number of first steps (None: all).
+    """Return the epochs after the first to presample, and the number of first steps in each.
 
-    The default is half of the second epoch, and at least 16,384 seeds, or 256 steps of small
-    batches: the error of a hit rate is then below half a percentage point in nearly all runs. On a
-    small graph, several epochs give these seeds, at most all epochs.
+    The number is None for all steps. The steps are half of the second epoch, and at least 16,384
+    seeds, or 256 steps of small batches: the error of a hit rate is then below half a percentage
+    point in nearly all runs. On a small graph, several epochs give these seeds, at most all epochs.
     """
     steps = steps_per_epoch
     needed = max(-(-steps // 2), min(-(-_MIN_SEEDS // batch_size), _MAX_SMALL_STEPS))

@@ -23,7 +23,10 @@ _ALMOST_SURE = 1 - 2.0**-24
 
 
 def compared_vertices(num_vertices: int) -> slice:
-    """Return the slice of vertices, about 2^20 at most, whose counts in two halves are compared."""
+    """Return a slice with a stride, of about 2^20 vertices at most.
+
+    ``credible`` compares these vertices' counts in the two halves of an epoch.
+    """
     return slice(None, None, -(-num_vertices // _MAX_COMPARED) or 1)
 
 
@@ -45,13 +48,20 @@ def credible(
     expectation. Errors of the model are common to both halves of the epoch, c = c1 + c2: with h the
     first half's share of the batches, t is the mean of (c1 - h m) (c2 - (1 - h) m) over the mean of
     h (1 - h) m². The remainder of (c - m)² beyond t m² is chance and gives s. The model is first
-    corrected by a factor. Factor, t and s are estimated per octave of the expectation. The total of
-    the estimates is that of the counts.
+    corrected by a factor. Factor, t and s are estimated per octave of the expectation: from one
+    power of 2 to the next. The total of the estimates is that of the counts.
 
-    A batch reads a row at most once, so a count of B batches is at most B. The factor then applies
-    to picks, x = -B log(1 - m / B): a batch with x / B independent picks on average misses the
-    vertex with probability exp(-x / B). A vertex that every batch reads stays at B for any factor,
-    and the total is not adjusted.
+    With ``max_count``, a batch reads a row at most once, so a count of B batches is at most B. The
+    factor then applies to picks, x = -B log(1 - m / B): a batch with x / B independent picks on
+    average misses the vertex with probability exp(-x / B). A vertex that every batch reads stays at
+    B for any factor, and the total is not adjusted.
+
+    Args:
+        counts: ``[num_vertices]`` c.
+        expected: ``[num_vertices]`` m.
+        first_half: c1 of ``compared_vertices``.
+        share: h.
+        max_count: B. None: counts are unlimited.
     """
     model = _Model(counts, expected, max_count)
     compared = compared_vertices(len(counts))
@@ -96,7 +106,10 @@ class _Model:
     def compare(
         self, counts: Int32Array, expected: Float32Array, first_half: Int32Array, share: float
     ) -> None:
-        """Set each octave's model error and chance, by the counts of two halves."""
+        """Fit each octave's model error and chance, from counts of an epoch and of its first half.
+
+        The arguments are those of ``credible``, of the vertices in ``compared_vertices`` only.
+        """
         picks = self._picks(expected)
         mean = self._corrected(picks)
         # The fitted octave nearest to the vertex's octave.
@@ -134,7 +147,10 @@ class _Model:
         return picks
 
     def _corrected(self, picks: Array) -> Float64Array:
-        """Return the model's expectations, corrected by the factors at ``picks``."""
+        """Return the expected counts of a vertex with these ``picks``, corrected by the factors.
+
+        Without ``max_count``, ``picks`` are the expected counts themselves.
+        """
         factors: Float64Array = np.exp2(self._at(picks, self._log_factors))
         if self._max_count is None:
             factors *= picks
@@ -145,8 +161,8 @@ class _Model:
     def _at(self, picks: Array, by_octave: Float64Array) -> Float64Array:
         """Return ``by_octave`` at ``picks`` ``[n]``, interpolated over the logarithm of picks.
 
-        ``picks`` are expected counts of vertices, or picks as in ``credible``. ``by_octave`` has a
-        value for each fitted octave, at the octave's middle.
+        ``picks`` are expected counts of vertices, or with ``max_count`` picks as in ``credible``.
+        ``by_octave`` has a value for each fitted octave, at the octave's middle.
         """
         middles = self._fitted + _FIRST_OCTAVE - 0.5
         logs = np.log2(np.maximum(picks, np.finfo(np.float32).tiny))
@@ -155,19 +171,22 @@ class _Model:
 
 
 def _ratio(part: Float64Array, whole: Float64Array) -> Float64Array:
-    """Return ``part / whole``, 0 if ``whole`` is nearly 0."""
+    """Return ``part / whole`` elementwise, 0 where ``whole`` is nearly 0."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > _NEXT_TO_NOTHING)
 
 
 def _octaves(expected: Array) -> Int64Array:
-    """Return the index of each value's octave: k - ``_FIRST_OCTAVE`` from 2^(k - 1) to 2^k."""
+    """Return each value's octave as an index: k + 64 for values from 2^(k - 1) to below 2^k.
+
+    Indices are limited to 0 and 127.
+    """
     exponents: Int64Array = np.frexp(expected)[1].astype(np.int64) - _FIRST_OCTAVE
     return np.minimum(np.maximum(exponents, 0), _NUM_OCTAVES - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HalfReads:
-    """Reads of about the first half of the batches, of the vertices of ``compared_vertices``."""
+    """One device's reads of ``compared_vertices`` in about the first half of its batches."""
 
     rows: Int32Array  #: reads of rows, as in ``DeviceReads``
     lists: Int32Array  #: reads of lists, as in ``DeviceReads``
@@ -176,7 +195,7 @@ class HalfReads:
 
 @dataclass(kw_only=True)
 class DeviceReads:
-    """Reads of the batches of one device."""
+    """Reads by the presampled batches of one device: a count for each vertex, and totals."""
 
     #: ``[num_vertices]`` int32, a row of H_F: batches with the vertex as an input vertex
     rows: Int32Array
@@ -189,7 +208,7 @@ class DeviceReads:
     half: HalfReads | None = None  #: reads of about half of the batches. None: not counted
 
     def keep_half(self) -> None:
-        """Store the reads so far as ``half``."""
+        """Copy the counts so far of ``compared_vertices`` to ``half``."""
         compared = compared_vertices(len(self.rows))
         self.half = HalfReads(
             rows=self.rows[compared].copy(),
@@ -200,7 +219,7 @@ class DeviceReads:
 
 @dataclass(frozen=True, kw_only=True)
 class Presampled:
-    """Reads of presampled batches by device: the matrices H_F and H_T."""
+    """Counted reads of presampled batches by device: H_F of rows, H_T of lists."""
 
     reads: Mapping[int, DeviceReads] = field(repr=False)  #: by device position in the plan
     num_epochs: int  #: number of presampled epochs
@@ -211,20 +230,20 @@ class Presampled:
         return self.reads[device]
 
     def rows_of(self, device: int) -> Int32Array:
-        """Return ``[num_vertices]`` batches of the device that read each row, of H_F."""
+        """Return a row of H_F: for each vertex, how many of the device's batches read its row."""
         return self.reads[device].rows
 
     def lists_of(self, device: int) -> Int32Array:
-        """Return ``[num_vertices]`` reads of each adjacency list by the device, of H_T."""
+        """Return a row of H_T: ``[num_vertices]`` reads of each adjacency list by the device."""
         return self.reads[device].lists
 
     def sum_rows(self, devices: Sequence[int]) -> Int32Array:
-        """Return ``[num_vertices]`` reads of rows, H_F summed over ``devices``: A_F."""
+        """Return ``[num_vertices]`` reads of rows by all of ``devices``: A_F, the sum over H_F."""
         rows = [self.rows_of(device) for device in devices]
         return add_counts(rows, num_threads=self.num_threads)
 
     def sum_lists(self, devices: Sequence[int]) -> Int32Array:
-        """Return ``[num_vertices]`` reads of lists, H_T summed over ``devices``: A_T."""
+        """Return ``[num_vertices]`` reads of lists by all of ``devices``: A_T, the sum over H_T."""
         lists = [self.lists_of(device) for device in devices]
         return add_counts(lists, num_threads=self.num_threads)
 
@@ -237,7 +256,7 @@ class Presampled:
         return int(sum_at(self.lists_of(device), vertices))
 
     def num_rows(self, device: int) -> int:
-        """Return the number of rows that the device reads."""
+        """Return the number of rows that the device reads, summed over its batches."""
         return self.reads[device].num_rows
 
     def num_list_reads(self, device: int) -> int:
@@ -246,7 +265,10 @@ class Presampled:
 
 
 def add_counts(rows: Sequence[Int32Array], *, num_threads: int = 1) -> Int32Array:
-    """Return the elementwise sum of ``rows``, up to 2^31 - 1; of one row, the row itself."""
+    """Return the elementwise sum of the arrays ``rows``, limited to 2^31 - 1.
+
+    The sum of a single array is that array, not a copy.
+    """
     if len(rows) == 1:
         return rows[0]
     total = np.empty_like(rows[0])
@@ -271,10 +293,11 @@ def presample(
     num_steps: int | None = None,
     advance: Callable[[int], None] = lambda amount: None,
 ) -> Presampled:
-    """Return the reads of ``devices`` in the first ``num_steps`` (None: all) of each of ``epochs``.
+    """Sample batches, and return the reads of ``devices``, summed over ``epochs``.
 
-    Several batches are sampled at a time; their order is irrelevant. ``advance`` is called with 1
-    for each batch. Takes about 16 bytes per device and vertex.
+    Only the first ``num_steps`` of each epoch are sampled; None: all. Several batches are sampled
+    at a time; their order is irrelevant. ``advance`` is called with 1 for each batch. Takes about
+    16 bytes per device and vertex.
     """
     num_vertices, num_epochs = draws.graph.num_vertices, 0
     reads_by_device = {
@@ -308,7 +331,7 @@ def presample(
 
 
 class _Uncounted:
-    """Batches of a device that are counted together, since counts are not in the CPU cache."""
+    """Batches of a device that wait to be counted together, since counts miss the CPU cache."""
 
     def __init__(self) -> None:
         self._rows: list[Array] = []
@@ -316,7 +339,7 @@ class _Uncounted:
         self._num_rows = 0
 
     def add(self, inputs: PresampledInputs) -> int:
-        """Add the reads of a batch, and return the number of uncounted rows."""
+        """Add a batch, and return the number of input rows of all batches that wait."""
         vertices = inputs.frontier.input_vertices
         self._rows.append(vertices)
         for indptr in inputs.frontier.indptrs:

@@ -41,7 +41,7 @@ class PrefixSums:
         return cls(sums=stored, stride=stride, num_numbers=len(values), numbers=values.__getitem__)
 
     def between(self, first: int, last: int) -> Array:
-        """Return ``[last - first + 1]`` sums: those of the first ``first`` to ``last`` numbers."""
+        """Return the sums of the first n numbers, for each n from ``first`` to ``last``."""
         block = first // self.stride
         start = block * self.stride
         sums = np.empty(last - start + 1, self.sums.dtype)
@@ -55,24 +55,28 @@ class PrefixSums:
         return self.between(num, num)[0]
 
     def num_within(self, limit: int) -> int:
-        """Return the largest count of first numbers whose sum is at most ``limit``."""
+        """Return the largest n for which the first n numbers add up to at most ``limit``."""
         block = int(np.searchsorted(self.sums, limit, side="right")) - 1
         first = min(block * self.stride, self.num_numbers)
         sums = self.between(first, min(first + self.stride, self.num_numbers))
         return first + int(np.searchsorted(sums, limit, side="right")) - 1
 
     def at_least(self, num: Int64Array) -> Array:
-        """Return stored lower bounds of the sums of the first ``num`` numbers, elementwise."""
+        """Return lower bounds, from stored sums, of the sums of the first ``num`` numbers."""
         return self.sums[num // self.stride]
 
     def at_most(self, num: Int64Array) -> Array:
-        """Return stored upper bounds of the sums of the first ``num`` numbers, elementwise."""
+        """Return upper bounds, from stored sums, of the sums of the first ``num`` numbers."""
         return self.sums[-(-num // self.stride)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCost:
-    """Link cost of a clique for any content of its caches; equations 3 to 8 by prefix sums."""
+    """Link cost of a clique for any content of its caches; equations 3 to 8 by prefix sums.
+
+    Q_T and Q_F are the clique's vertices by descending reads of lists and of rows; caches hold the
+    first vertices of each.
+    """
 
     budget_bytes: int  #: B, bytes of all caches of the clique
     list_bytes: PrefixSums  #: prefix sums of the bytes of the lists in Q_T
@@ -91,34 +95,38 @@ class CliqueCost:
     row_price: float  #: link bytes of a missed row
 
     def num_lists(self, topology_bytes: int) -> int:
-        """Return the number of lists of Q_T that fit into ``topology_bytes``, eq. 3."""
+        """Return how many of the first lists of Q_T fit into ``topology_bytes``, eq. 3."""
         return self.list_bytes.num_within(topology_bytes)
 
     def num_rows(self, feature_bytes: Any) -> Any:
-        """Return the number of rows of Q_F that fit into ``feature_bytes``, eq. 6."""
+        """Return how many of the first rows of Q_F fit into ``feature_bytes``, eq. 6."""
         return np.minimum(feature_bytes // self.row_bytes, self.row_hotness.num_numbers)
 
     def n_t(self, list_hotness: Any) -> Any:
-        """Return the sampling transactions if caches serve ``list_hotness`` reads, eq. 4 and 5."""
+        """Return N_T, the sampling transactions over the link, eq. 4 and 5.
+
+        ``list_hotness`` is the number of list reads that caches serve.
+        """
         return self.n_tsum * (1 - list_hotness / max(self.total_list_hotness, 1))
 
     def rows_missed(self, row_hotness: Any) -> Any:
-        """Return U_F, the rows over the link if caches serve ``row_hotness`` reads, eq. 7."""
+        """Return U_F, the row reads over the link if caches serve ``row_hotness`` reads, eq. 7."""
         return self.total_row_hotness - row_hotness
 
     def price(self, list_hotness: Any, row_hotness: Any) -> Any:
-        """Return the link cost in bytes if caches serve these reads of lists and rows."""
+        """Return the link cost in bytes if caches serve these numbers of list and row reads."""
         sampling = self.list_price * self.n_t(list_hotness)
         return sampling + self.row_price * self.rows_missed(row_hotness)
 
     def topology_bytes(self, alpha: float) -> int:
-        """Return m_T, the bytes for lists at their share ``alpha`` of the memory."""
+        """Return m_T, the bytes for lists if their share of the clique's memory is ``alpha``."""
         return min(int(alpha * self.budget_bytes), self.budget_bytes)
 
     def point(self, alpha: float) -> CurvePoint:
         """Return the transactions if lists get at most the share ``alpha`` of the memory, eq. 2.
 
-        Rows get all memory without lists, as in the filled caches; in eq. 6, 1 - ``alpha``.
+        Rows get all memory that lists leave, as in the filled caches, not only 1 - ``alpha`` as in
+        eq. 6.
         """
         num_lists = self.num_lists(self.topology_bytes(alpha))
         n_t = float(self.n_t(self.list_hotness.at(num_lists)))
@@ -142,9 +150,10 @@ def grid_alpha(cost: CliqueCost) -> float:
 
 
 def best_num_lists(cost: CliqueCost) -> int:
-    """Return the number of lists of Q_T to cache at the lowest price, by an exact search.
+    """Return the number of lists of Q_T to cache for the lowest price, by an exact search.
 
-    The price falls only when one more list fits, so the best division ends with a list.
+    Rows fill the memory that lists leave. The search is over numbers of lists: memory that adds no
+    list to a cache cannot lower the price.
     """
     last = cost.num_lists(cost.budget_bytes)
     best, lowest = 0, math.inf
@@ -160,7 +169,10 @@ def best_num_lists(cost: CliqueCost) -> int:
 
 
 def _promising(cost: CliqueCost, last: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of numbers of lists, ends included, that may contain the cheapest number."""
+    """Yield ranges ``(first, last)``, ends included, of numbers of lists to cache.
+
+    Some range contains the number of lowest price. ``last`` is the largest number of lists.
+    """
     stride = cost.list_bytes.stride
     firsts = np.arange(0, last + 1, stride)
     max_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.at_least(firsts))

@@ -26,7 +26,7 @@ _STRIDE = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueContent:
-    """Vertices that the K devices of a clique cache, with their bytes and reads."""
+    """Vertices that each of the K devices of a clique caches, with their bytes and reads."""
 
     vertices: list[Array]  #: vertices of each device, hottest first
     bytes: Int64Array  #: ``[K]`` int64 cached bytes
@@ -36,7 +36,10 @@ class CliqueContent:
 
 @dataclass(frozen=True, kw_only=True)
 class HotVertices:
-    """Vertices of a clique by hotness, as many as its memory can hold."""
+    """Vertices that a clique may cache, in two orders: by reads of lists, and by reads of rows.
+
+    Each order has as many vertices as fit into the clique's memory.
+    """
 
     #: ``[m]`` Q_T, vertices by descending reads of their lists, A_T: one per traversed edge, and
     #: one per visit for the offsets. Lists without reads, and lists larger than each device's
@@ -52,14 +55,21 @@ class HotVertices:
     def share_lists(
         self, task: CacheTask, clique: Sequence[int], num_lists: int, capacities: Int64Array
     ) -> CliqueContent:
-        """Return each device's lists G_T: the first ``num_lists`` that fit into its bytes."""
+        """Share the first ``num_lists`` of ``lists`` out among the devices of ``clique``: G_T.
+
+        A list goes to the device that reads it most, of the devices with bytes of ``capacities``
+        left; a list that fits on no device is left out.
+        """
         local = [_list_reads(task, [device], task.presampled) for device in clique]
         return _share(task, self.lists[:num_lists], local, capacities, **_list_bytes(task))
 
     def share_rows(
         self, task: CacheTask, clique: Sequence[int], capacities: Int64Array
     ) -> CliqueContent:
-        """Return each device's rows G_F, as many as fit into its bytes."""
+        """Share ``rows`` out among the devices of ``clique``, within ``capacities`` in bytes: G_F.
+
+        A row goes to the device that reads it most, of the devices with bytes left.
+        """
         num_rows = sum(int(capacity) // task.row_bytes for capacity in capacities)
         local = [task.presampled.rows_of(device) for device in clique]
         order = self.rows[:num_rows]
@@ -69,7 +79,14 @@ class HotVertices:
 def _share(
     task: CacheTask, order: Array, local: Sequence[Int32Array], capacities: Int64Array, **sizes: Any
 ) -> CliqueContent:
-    """Return each device's vertices of ``order``, bytes and reads, by ``local`` reads (step 3)."""
+    """Share ``order`` out among the devices of a clique (Algorithm 1, step 3).
+
+    Args:
+        order: vertices, hottest first.
+        local: ``[num_vertices]`` reads of each device, which decide its share.
+        capacities: bytes of each device.
+        sizes: arguments of ``ops.share_out`` for the bytes of a vertex.
+    """
     threads = task.num_threads
     shared = ops.share_out(order, local, capacities=capacities, num_threads=threads, **sizes)
     assert shared.reads is not None
@@ -81,7 +98,7 @@ def _share(
 
 
 def _list_bytes(task: CacheTask) -> dict[str, Any]:
-    """Return keyword arguments of native operations for the bytes of cached lists (eq. 3)."""
+    """Return keyword arguments by which native operations count the bytes of lists (eq. 3)."""
     return {
         "bytes_per_vertex": BYTES_PER_LIST,
         "offsets": task.graph.indptr,
@@ -94,7 +111,7 @@ def _list_reads(
     devices: Sequence[int],
     reads: presampled.Presampled | expected.ExpectedReads | expected.AverageReads,
 ) -> Array:
-    """Return ``[num_vertices]`` reads of lists, A_T, by the sampling devices in ``devices``."""
+    """Return ``[num_vertices]`` reads of lists, A_T, by those of ``devices`` that sample."""
     samplers = [device for device in devices if task.device_at[device].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
@@ -104,9 +121,10 @@ def _list_reads(
 def candidates(
     task: CacheTask, clique: Sequence[int], reads: presampled.Presampled | expected.ExpectedReads
 ) -> HotVertices:
-    """Return a clique's vertices, sorted by its devices' hotness (Algorithm 1, steps 1 and 2).
+    """Return a clique's vertices, sorted by its devices' reads (Algorithm 1, steps 1 and 2).
 
-    ``reads`` rank the vertices, ties by out-degree; ``task.counted`` gives their hotness.
+    ``reads`` rank the vertices, equals by out-degree. The prefix sums of hotness are those of
+    ``task.counted``, the run's mean reads.
     """
     budgets = [task.device_at[device].budget_bytes for device in clique]
     list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)
@@ -198,7 +216,7 @@ class Legion(CachePlannerConfig):
         return True
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return the plan of all cliques, each planned on its own."""
+        """Return the plan of all cliques, each planned by itself."""
         planned = [self._plan_clique(task, clique) for clique in task.cliques]
         devices = [pair for plan in planned for pair in zip(plan.caches, plan.traffic, strict=True)]
         devices.sort(key=lambda pair: pair[0].device)
@@ -238,7 +256,7 @@ class _CliquePlan:
 
 
 def clique_cost(task: CacheTask, clique: Sequence[int], hot: HotVertices) -> CliqueCost:
-    """Return the cost model of a clique whose candidates are ``hot``."""
+    """Return the cost model of a clique, ``hot`` being its vertices by hotness."""
     members = [task.device_at[device] for device in clique]
     reads = task.presampled
 
@@ -268,7 +286,7 @@ def _mean(
     price: Callable[[CacheDevice], float],
     weight: Callable[[CacheDevice], int],
 ) -> float:
-    """Return the mean of ``price`` over members, weighted by their reads, ``weight``."""
+    """Return the mean of ``price`` over ``members``, each weighted by its reads, ``weight``."""
     prices = [price(member) for member in members]
     if len(set(prices)) == 1:
         return prices[0]
@@ -282,9 +300,10 @@ def _mean(
 def _contents(
     task: CacheTask, clique: Sequence[int], hot: HotVertices, cost: CliqueCost, num_lists: int
 ) -> tuple[CliqueContent, CliqueContent]:
-    """Return each device's lists, of the ``num_lists`` hottest, and rows for the memory left.
+    """Return a clique's cached lists, of the ``num_lists`` hottest, and rows for the memory left.
 
-    Only lists that fit into a device's memory besides its reserve for rows are included.
+    Each device reserves memory for its share of the rows; lists that do not fit into the remainder
+    are left out.
     """
     budgets = [task.device_at[device].budget_bytes for device in clique]
     # Each device reserves an equal share of its memory for the rows that fit with the lists.
@@ -313,7 +332,10 @@ def _caches(
 def _predict(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[CacheTraffic]:
-    """Return the expected reads of each device, by the memory that serves them."""
+    """Return the expected reads of each device, by the memory that serves them.
+
+    That memory is a cache of the clique, or the host's.
+    """
     reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
         row_reads, list_reads = {}, {}

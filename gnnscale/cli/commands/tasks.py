@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Create, lock and yield a folder for ``names``, with ``.hydra``; in a sweep, the job's."""
+    """Create and lock the output folder for files ``names``, with ``.hydra`` in it, and yield it.
+
+    In a sweep, only lock and yield the job's folder, which Hydra has created.
+    """
     if in_sweep():
         directory = job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"):
@@ -41,14 +44,20 @@ def output_folder(
 
 
 def check_output(names: Sequence[str], *, force: bool | None) -> None:
-    """Raise ConfigError if the output folder has ``.hydra`` or files ``names``; not in a sweep."""
+    """Raise ConfigError if the output folder has ``.hydra`` or files ``names``.
+
+    With ``force`` these may exist, for replacement. In a sweep, nothing is checked.
+    """
     if not in_sweep():
         directory = Path(hydra_settings().run.dir)
         run_directory.check_output(directory, (*names, run_directory.COMPOSED), force=force)
 
 
 def job_directory() -> Path:
-    """Return the run directory of this job; also for torchrun's ranks above 0."""
+    """Return this job's folder: Hydra's in a sweep, otherwise the command's output folder.
+
+    For torchrun's ranks above 0 the output folder is a temporary one.
+    """
     hydra = hydra_settings()
     return Path(hydra.runtime.output_dir if in_sweep() else hydra.run.dir)
 
@@ -73,7 +82,10 @@ def hydra_settings() -> Any:
 
 
 def typed_options(kind: str) -> list[str]:
-    """Return options as typed, references unresolved; ``kind``: ``task``, or ``hydra``'s own."""
+    """Return options as the user typed them, with references unresolved.
+
+    ``kind``: ``task`` for the command's options, ``hydra`` for Hydra's.
+    """
     from omegaconf import OmegaConf
 
     overrides: Any = OmegaConf.to_container(hydra_settings().overrides[kind], resolve=False)
@@ -81,7 +93,7 @@ def typed_options(kind: str) -> list[str]:
 
 
 def prepare(options: DictConfig) -> None:
-    """Convert raw files to a graph store."""
+    """Convert the raw files of a dataset to a graph store, and print the store's path."""
     from gnnscale.run.commands import PrepareConfig
 
     config = typed(options, PrepareConfig)
@@ -89,7 +101,10 @@ def prepare(options: DictConfig) -> None:
 
 
 def partition(options: DictConfig) -> None:
-    """Partition a graph; print it, draw ``partition.svg``, and write part stores if asked."""
+    """Partition a graph, unless an equal partition is stored; print it and draw ``partition.svg``.
+
+    Part stores are written if asked for.
+    """
     from rich.console import Console
 
     from gnnscale import partition as parts
@@ -114,7 +129,10 @@ def partition(options: DictConfig) -> None:
 
 
 def plan_cache(options: DictConfig) -> None:
-    """Plan the caches of a run, print the plan, and draw ``cache_plan.svg`` into its directory."""
+    """Plan the caches of a run, unless an equal plan is stored.
+
+    Print the plan, and draw ``cache_plan.svg`` into its directory.
+    """
     let_idle_threads_sleep()
 
     from rich.console import Console
@@ -137,7 +155,10 @@ def plan_cache(options: DictConfig) -> None:
 
 
 def evaluate(options: DictConfig) -> None:
-    """Evaluate the best checkpoint of a run, and write ``evaluation.json`` into its directory."""
+    """Evaluate the best checkpoint of a run; print the metrics.
+
+    Also write them to ``evaluation.json`` in the run directory.
+    """
     let_idle_threads_sleep()
 
     from gnnscale.inference.evaluate import evaluate as evaluate_run
@@ -161,7 +182,7 @@ def format_metric(value: float | None) -> str:
 
 
 def predict(options: DictConfig) -> None:
-    """Write predictions or embeddings of a run's best checkpoint."""
+    """Write predictions or embeddings by a run's best checkpoint to a file, and print its path."""
     let_idle_threads_sleep()
 
     from gnnscale.inference.export import predict as task
@@ -173,7 +194,10 @@ def predict(options: DictConfig) -> None:
 
 
 def take_graph(options: DictConfig) -> GraphSource | None:
-    """Remove the dataset from ``options``; return it, or None if it is the run's dataset."""
+    """Remove a chosen dataset from ``options``, and return it.
+
+    None: no dataset is chosen. Nothing is removed then: the options are paths of the run's dataset.
+    """
     from omegaconf import open_dict
 
     from gnnscale.data import GraphSource
@@ -206,7 +230,10 @@ def export(options: DictConfig) -> None:
 
 
 def doctor(options: DictConfig) -> None:
-    """Examine this machine, and a named graph store; write ``doctor.json``; calibrate if asked."""
+    """Examine this machine, and the graph store if one is named; write ``doctor.json``.
+
+    Also calibrate the performance model if asked to. GraphError: the store has a problem.
+    """
     let_idle_threads_sleep()
 
     from rich.console import Console
@@ -246,7 +273,10 @@ def _calibrate(console: Console) -> Path:
 
 
 def simulate(options: DictConfig) -> None:
-    """Predict training on a platform; write ``simulation.json`` and ``scaling.svg``."""
+    """Predict training on a platform; print it.
+
+    Also write ``simulation.json`` and ``scaling.svg``.
+    """
     from rich.console import Console
 
     from gnnscale.planner.simulator import SimulateConfig
@@ -263,7 +293,10 @@ def simulate(options: DictConfig) -> None:
 
 
 def generate(options: DictConfig) -> None:
-    """Write an FPGA design, or compare the vendor's reports with the design's estimates."""
+    """Write an FPGA design into the output folder.
+
+    With ``report``, write a comparison of the vendor's reports with a design's estimates instead.
+    """
     let_idle_threads_sleep()
 
     from rich.console import Console
@@ -293,7 +326,7 @@ def generate(options: DictConfig) -> None:
 
 
 def _compare(options: DictConfig, config: GenerateConfig) -> None:
-    """Compare the vendor's reports with their design's estimates, and write the comparison."""
+    """Compare the vendor's reports with their design's estimates; print and write the result."""
     from rich.console import Console
 
     from gnnscale.fpga_design.vendor import compare
@@ -311,7 +344,10 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
 
 
 def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the option groups of a training run on the design, and the values of its options."""
+    """Return the options of a training run on the design, for its host program.
+
+    They are the choice of each option group, and values by name of option or group.
+    """
     from omegaconf import OmegaConf
 
     from gnnscale.fpga_design.design import PARTITIONERS

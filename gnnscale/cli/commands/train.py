@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def train(options: DictConfig) -> float | None:
-    """Train, and write ``summary.json``, also after a failure; return the validation metric."""
+    """Train, and write ``summary.json``, also after a failure; return the validation metric.
+
+    None: the metric is not defined, or this process is a torchrun rank above 0.
+    """
     # The time of a sweep's job starts now, otherwise with the process.
     began = time.monotonic() - (0.0 if tasks.in_sweep() else process_age_s() or 0.0)
     try:
@@ -96,7 +99,10 @@ def _train_rank(
 
 @contextmanager
 def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
-    """Create and lock the run directory, and log into it; a sweep has created its jobs' folders."""
+    """Create and lock the run directory, log into it, and yield it.
+
+    In a sweep Hydra has created the directory, the job's folder.
+    """
     if tasks.in_sweep():
         directory = tasks.job_directory()
         with sole_writer(directory, option="hydra.sweep.dir"), run_directory.logged(directory):
@@ -140,7 +146,7 @@ def _write_failure(directory: Path, message: str) -> None:
 
 
 def _result_line(result: TrainResult) -> str:
-    """Return the test metrics and the best epoch in one line."""
+    """Return a run's test metrics and best epoch in one line."""
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"

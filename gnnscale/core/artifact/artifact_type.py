@@ -88,7 +88,7 @@ class ArtifactType:
         Args:
             fits: raises GraphError unless the existing artifact at ``path`` can be reused.
             force: make the artifact again even if it exists.
-            holds: whether an artifact may contain an entry that ``files`` does not match.
+            holds: returns whether an artifact may contain an entry that ``files`` does not match.
         """
 
         def replace() -> bool:
@@ -104,7 +104,10 @@ class ArtifactType:
     def check_replaceable(
         self, path: Path, holds: Callable[[Path], bool] = lambda entry: False
     ) -> None:
-        """Raise GraphError if a directory has entries that do not belong to an artifact."""
+        """Raise GraphError if a directory has entries that do not belong to an artifact.
+
+        ``holds`` returns whether an entry belongs to one though ``files`` does not match its name.
+        """
         for entry in sorted(path.iterdir()):
             file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
             if not (file or holds(entry)):
@@ -114,13 +117,19 @@ class ArtifactType:
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write the header, after all arrays: ``entries``, whose ``arrays`` are ``ArrayEntry``s."""
+        """Write ``entries`` as the header into ``folder``, after all arrays.
+
+        ``entries["arrays"]`` has the ``ArrayEntry`` of each array, by name.
+        """
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
         write_atomically(folder / self.header, header_text(content))
 
     def read_header(self, path: Path) -> dict[str, Any]:
-        """Return a header's plain entries; GraphError: missing, too large, or of other version."""
+        """Return the plain entries of the header of the artifact at ``path``.
+
+        GraphError: the header is missing, too large, or of another version.
+        """
         file = path / self.header
         try:
             size = file_bytes(file)
@@ -140,7 +149,10 @@ class ArtifactType:
         return entries
 
     def record(self, cls: type[T], entries: Mapping[str, Any], path: Path) -> T:
-        """Return header entries as dataclass ``cls``; GraphError for a missing or invalid one."""
+        """Return header ``entries`` as dataclass ``cls``.
+
+        GraphError if one is missing or invalid.
+        """
         try:
             return decode(cls, entries, source="entry")
         except ValueError as error:
@@ -207,7 +219,10 @@ class ArtifactType:
     def check_same(
         self, path: Path, options: Mapping[str, object], stored: Mapping[str, object]
     ) -> None:
-        """Raise GraphError with the first of ``options`` that differs from ``stored``."""
+        """Raise GraphError, naming the first difference, unless ``options`` equal ``stored``.
+
+        ``stored`` are the options of the artifact at ``path``.
+        """
         for name in (*options, *stored):
             if options.get(name) != stored.get(name):
                 raise GraphError(
@@ -216,7 +231,7 @@ class ArtifactType:
                 )
 
     def otherwise(self, path: Path) -> str:
-        """Return the hint for a user who needs a different artifact than the one at ``path``."""
+        """Return a hint for a user who needs another artifact than the one at ``path``."""
         if self.command is None:
             return f"remove {path}, and it is made again"
         return f"name another {self.option}, or run {self.command} with force=true"
@@ -226,6 +241,6 @@ class ArtifactType:
         return self.error_with_hint(path, f"{path / self.header}: {problem}")
 
     def error_with_hint(self, path: Path, problem: object) -> GraphError:
-        """Return the error for a ``problem``, with the command that makes the artifact again."""
+        """Return the error for a ``problem``, with a hint on making the artifact again."""
         again = f"run {self.command} again with force=true"
         return GraphError(f"{problem}; {again if self.command else self.otherwise(path)}")

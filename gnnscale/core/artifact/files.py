@@ -36,7 +36,7 @@ _PUBLISHING_S = 0.05
 
 
 def file_bytes(path: Path) -> int:
-    """Return the size of a file; GraphError unless it is a regular file. A pipe might never end."""
+    """Return the size of a regular file; GraphError for a missing file and for a pipe or folder."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -49,7 +49,10 @@ def file_bytes(path: Path) -> int:
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file to read bytes, unbuffered, without blocking; GraphError if it fails."""
+    """Open a regular file to read bytes, unbuffered; GraphError for any other file.
+
+    A pipe does not block the call.
+    """
     file_bytes(path)
     try:
         # O_NONBLOCK: the path may have become a pipe since, and opening a pipe blocks.
@@ -81,7 +84,10 @@ def read_file(path: Path) -> bytes:
 
 @contextmanager
 def readable(source: object) -> Iterator[None]:
-    """Turn any exception of the block, as zipfile raises on damaged input, into GraphError."""
+    """Turn any exception of the ``with`` block into a GraphError about ``source``.
+
+    On damaged input, modules such as zipfile raise many kinds.
+    """
     try:
         yield
     except GraphError:
@@ -165,7 +171,10 @@ def check_store_directory(store: str, *, option: str = "dataset.store") -> None:
 
 
 def store_directory(store: str, *, option: str = "dataset.store") -> Path:
-    """Return the directory ``store``, the value of ``option``, with links resolved."""
+    """Return the directory ``store`` with links resolved.
+
+    ConfigError, naming ``option``: no path.
+    """
     try:
         return Path(os.path.realpath(expanded(store)))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
@@ -173,7 +182,10 @@ def store_directory(store: str, *, option: str = "dataset.store") -> Path:
 
 
 def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Whether ``path`` exists, is not empty, and is not to be replaced; GraphError: a file."""
+    """Whether ``path`` exists, is not empty, and is not to be replaced by ``replace``.
+
+    GraphError: ``path`` is a file, or ``replace`` raises it.
+    """
     try:  # one system call: another process may replace the directory between two
         empty = not os.listdir(path)
     except FileNotFoundError:
@@ -184,7 +196,10 @@ def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
 
 
 def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Return ``_is_final`` without lock or write permission, tried again after a GraphError."""
+    """Return ``_is_final`` before a lock is taken, which needs no write permission.
+
+    After a GraphError, check again: another process may have replaced the directory meanwhile.
+    """
     try:
         return _is_final(path, replace)
     except GraphError:
@@ -243,7 +258,10 @@ class NoSpaceError(errors.GraphError):
 
 
 def check_space(task: object, folder: Path, *, memory: int = 0, disk: int = 0) -> None:
-    """Raise NoSpaceError if a task needs more bytes of memory, or in ``folder``, than are free."""
+    """Raise NoSpaceError unless ``memory`` and ``disk`` bytes are free for ``task``.
+
+    ``disk`` bytes are needed in ``folder``; ``task`` names the activity in the message.
+    """
     problems = []
     if memory > _SMALL and memory > (available := hardware.find_machine().memory.available):
         problems.append(f"{size(memory)} of memory, and {size(available)} are available")
@@ -290,7 +308,10 @@ def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
 
 
 def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
-    """Raise GraphError for a (name, value, maximum) with a value below 0 or above its maximum."""
+    """Raise GraphError for a (name, value, maximum) with a value below 0 or above its maximum.
+
+    A value of None is accepted.
+    """
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
             raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {brief(value)}")
@@ -319,7 +340,10 @@ def digest(values: object, *, size: int = 16) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return options as plain JSON values; a nested options object also names its class."""
+    """Return options as plain JSON values.
+
+    An options object becomes a dictionary that names its class as ``_target_``.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         return {"_target_": stored_path(type(value)), **inner}
@@ -327,7 +351,10 @@ def plain(value: Any) -> Any:
 
 
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a regular file in hex; after ``stop`` the result is meaningless."""
+    """Return the SHA-256 of a regular file in hex, and show the progress.
+
+    Setting ``stop`` ends the call early, with a meaningless result.
+    """
     sha256 = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))

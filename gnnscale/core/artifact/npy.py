@@ -86,7 +86,7 @@ class NpyWriter:
         write_header(self._file, (self._num_rows, *self._row_shape), self._dtype)
 
     def append(self, rows: Array) -> None:
-        """Write ``rows``, converted to the file's type."""
+        """Write ``rows``, converted to the file's type, after the rows written so far."""
         data = np.ascontiguousarray(rows, dtype=self._dtype)
         assert data.shape[1:] == self._row_shape
         view = data.reshape(-1).view(np.uint8).data
@@ -116,7 +116,11 @@ class NpyWriter:
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the header of a .npy file; a matrix's fills a disk block, for direct I/O of rows."""
+    """Write the header of a .npy file to ``file``.
+
+    The header of a matrix is padded to a disk block of 4096 bytes, so that rows can be read by
+    direct I/O.
+    """
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, header)
@@ -193,7 +197,11 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
 
 
 def check_length(array: Array) -> None:
-    """Raise GraphError if a mapped file became shorter; lost pages are zeros, then SIGBUS."""
+    """Raise GraphError if the file that ``array`` maps became shorter than the array.
+
+    Beyond the new end, the last page reads as zeros, and further pages raise SIGBUS. Arrays in
+    memory pass.
+    """
     root: Any = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -209,7 +217,10 @@ def check_length(array: Array) -> None:
 
 
 def explain_lost_page(file: Path) -> str:
-    """Return one line that explains a SIGBUS on a file, named as in ``/proc/self/maps``."""
+    """Return one line that explains a SIGBUS while mapped ``file`` was read.
+
+    ``file`` is a name from ``/proc/self/maps``.
+    """
     with suppress(NpyError, GraphError, OSError), open_regular(file) as stream:
         header, size = read_header(stream), os.fstat(stream.fileno()).st_size
         expected = header.offset + header.num_bytes
@@ -251,7 +262,8 @@ def check_array(
 ) -> None:
     """Raise GraphError, naming ``source``, unless an array has the expected axes and elements.
 
-    ``axes`` are allowed numbers of axes, ``kinds`` NumPy's letters of allowed kinds. None: all.
+    ``axes`` is an allowed number of axes, or several; ``kinds`` are NumPy's letters of allowed
+    kinds. None: all are allowed.
     """
     form = f"{array.dtype}{list(array.shape)}"
     allowed = (axes,) if isinstance(axes, int) else axes

@@ -24,7 +24,7 @@ _COMPOSING = threading.RLock()
 
 
 def register_resolvers() -> None:
-    """Let options refer to ``${usable_cores:}``."""
+    """Register the resolver of ``${usable_cores:}``, which options may refer to."""
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
@@ -37,7 +37,8 @@ def separate_hydra() -> Iterator[None]:
     A program that is a Hydra application has one ``GlobalHydra``, ``HydraConfig``, version base,
     ``ConfigStore`` and set of resolvers. The block starts without the first three, with copies of
     the resolvers and of the store, the latter without the program's configurations, whose names
-    could collide with options. References must be resolved within the block.
+    could collide with options. References must be resolved within the block. Other threads wait for
+    its end.
     """
     from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
@@ -105,9 +106,10 @@ def compose(
 
 
 def store(name: str, values: Mapping[str, Any], **location: str) -> None:
-    """Register ``values`` as configuration ``name``, also for the processes of a launcher.
+    """Register ``values`` as configuration ``name`` in Hydra's ConfigStore.
 
-    ``location`` is the ``group`` and ``package`` of the configuration, as Hydra defines them.
+    A launcher's processes get it, too. ``location`` is the ``group`` and ``package`` of the
+    configuration, as Hydra defines them.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -115,7 +117,10 @@ def store(name: str, values: Mapping[str, Any], **location: str) -> None:
 
 
 def store_code(group: str, name: str) -> None:
-    """Allow, import and store a user's class ``FILE.py:NAME`` or ``MODULE:NAME`` for ``group``."""
+    """Allow and import a user's class, and register its default options as a choice of ``group``.
+
+    ``name`` is ``FILE.py:NAME`` or ``MODULE:NAME``, and becomes the name of the choice.
+    """
     user_code.allow([name])
     values = user_code.default_options(name, group=group)
     # Hydra treats the name as a path.
@@ -124,7 +129,10 @@ def store_code(group: str, name: str) -> None:
 
 
 def resolved_now(folder: str) -> str | None:
-    """Return the name of a folder with ``${now:}`` resolved. None: it refers to options."""
+    """Return ``folder`` with ``${now:}`` replaced by the time.
+
+    None: ``folder`` refers to options.
+    """
     from hydra.core.utils import setup_globals
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException

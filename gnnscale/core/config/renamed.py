@@ -60,11 +60,11 @@ _STORED = {current: stored for stored, current in _CURRENT.items()}
 
 
 def current_path(path: str) -> str:
-    """Return the present path of a class, given the path that a stored file names."""
+    """Return the present path of a class that a stored file names by ``path``, even if it moved."""
     return _CURRENT.get(path, path)
 
 
 def stored_path(cls: type[object]) -> str:
-    """Return the first path of a class, by which stored files and their identities name it."""
+    """Return the path by which stored files and their identities name ``cls``, even if it moved."""
     path = f"{cls.__module__}.{cls.__qualname__}"
     return _STORED.get(path, path)

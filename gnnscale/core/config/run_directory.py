@@ -140,8 +140,8 @@ def check_output(
 def removed_on_error(directory: Path) -> Iterator[set[str]]:
     """Create a folder; if the ``with`` block raises, remove new entries and new parents.
 
-    Yields a set to which the caller adds the names that may be removed. If the block created other
-    entries, nothing is removed.
+    Yields a set to which the caller adds the names that may be removed. If the block created an
+    entry that is not in the set, nothing is removed.
     """
     folders = (directory, *directory.parents)
     missing = list(takewhile(lambda folder: not os.path.lexists(folder), folders))
@@ -165,9 +165,10 @@ def removed_on_error(directory: Path) -> Iterator[set[str]]:
 
 @contextmanager
 def logged(directory: Path) -> Iterator[None]:
-    """Log to a file of a run directory during the ``with`` block, and record the directory as used.
+    """Log to a file of a run directory during the ``with`` block.
 
-    The handlers and levels of the program's own logging stay in effect.
+    ``resume_command`` then names this directory. The handlers and levels of the program's own
+    logging stay in effect.
     """
     global _in_use
     _in_use = directory
@@ -181,7 +182,10 @@ def logged(directory: Path) -> Iterator[None]:
 
 
 def _begin_to_log() -> Callable[[], None]:
-    """Enable INFO lines of the package, and return the function that restores the logger."""
+    """Enable INFO records of the package, and return the function that restores its logger.
+
+    Meanwhile the program's handlers get only records of the program's level.
+    """
     package = logging.getLogger("gnnscale")
     if package.isEnabledFor(logging.INFO):  # the lines then reach the root logger
         return lambda: None
@@ -205,7 +209,10 @@ _threads_of_runs: list[int] = []
 
 @contextmanager
 def _written_to(file: logging.Handler) -> Iterator[None]:
-    """Log to ``file`` in the ``with`` block, except lines from the threads of other runs."""
+    """Add the handler ``file`` to the log during the ``with`` block.
+
+    It gets all records but those from the threads of other runs.
+    """
     thread = threading.get_ident()
     file.addFilter(lambda record: record.thread == thread or record.thread not in _threads_of_runs)
     with _LOGS.held():
@@ -222,7 +229,7 @@ def _written_to(file: logging.Handler) -> Iterator[None]:
 
 
 class _ForwardingHandler(logging.Handler):
-    """Handler that forwards records to the program's handlers at the program's level."""
+    """Handler that passes records to the root logger's handlers, at the root logger's level."""
 
     def emit(self, record: logging.LogRecord) -> None:
         root = logging.getLogger()
@@ -232,10 +239,10 @@ class _ForwardingHandler(logging.Handler):
 
 @contextmanager
 def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
-    """Lock a run directory while a command writes ``file`` (None: any file) into it.
+    """Lock the run directory ``run`` while a command writes ``file`` into it.
 
-    A file outside of the directory needs no lock. A folder without a run is not locked, since the
-    command refuses it.
+    None: a file of any name. A file outside of the directory needs no lock. A folder without a run
+    is not locked, since the command refuses it.
     """
     inside = file is None or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(run))
     is_run = os.path.lexists(run / CONFIG_FILE)
@@ -255,10 +262,10 @@ def check_unused(directory: Path, *, option: str = "output", jobs: bool = False)
 
 
 def claim(directory: Path, run: str) -> None:
-    """Create the directory of torchrun's run ``run``, whose processes may be restarted.
+    """Create the directory of a torchrun run, and write the run's ``--rdzv-id``, ``run``, into it.
 
-    The first process of each machine calls this; the machines may share the directory. ConfigError
-    if it holds another run.
+    torchrun may restart the run's processes. The first process of each machine calls this; the
+    machines may share the directory. ConfigError if it holds another run.
     """
     file = directory / TORCHRUN_FILE
     if _claimed_by(file) == run:
@@ -284,7 +291,10 @@ def claim(directory: Path, run: str) -> None:
 
 
 def _claimed_by(file: Path) -> str | None:
-    """Return the ``--rdzv-id`` in ``file``. None: there is no such file."""
+    """Return the ``--rdzv-id`` in ``file``, which ``claim`` has written.
+
+    None: there is no such file.
+    """
     try:
         return read_regular(file, limit=_MAX_NAME).decode(errors="replace")
     except FileNotFoundError:
@@ -352,7 +362,10 @@ def check_store_of_run(file: Path, store: str | None) -> None:
 
 
 def write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> None:
-    """Write the composed options, Hydra's settings and the overrides, in Hydra's file layout."""
+    """Write the composed options, Hydra's settings and the overrides to ``.hydra``.
+
+    The folder is in ``directory``, its files as Hydra writes them.
+    """
     from omegaconf import OmegaConf
 
     root = OmegaConf.create({"hydra": hydra})

@@ -127,7 +127,10 @@ def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
 
 @cache
 def _plain_options(cls: type) -> type:
-    """Return a dataclass of the fields of ``cls`` that contain no dataclass, without its checks."""
+    """Return a dataclass of the fields of ``cls`` that contain no dataclass.
+
+    It has neither the defaults nor the checks of ``cls``.
+    """
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.init]
     plain = [(name, hints[name]) for name in names if record_of(hints[name]) is None]
@@ -135,7 +138,10 @@ def _plain_options(cls: type) -> type:
 
 
 def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
-    """Convert the values of ``node`` to the types of ``options``; absent keys stay absent."""
+    """Return the values of ``node`` by name, converted to the types of the dataclass ``options``.
+
+    Absent keys stay absent.
+    """
     schema = OmegaConf.structured(options)
     hints = get_type_hints(options)
     values: dict[str, Any] = {}
@@ -164,7 +170,10 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
 
 
 def _whole(value: Any, hint: Any) -> Any:
-    """Return ``value`` with floats such as 1e9 as integers if ``hint`` is an integer type."""
+    """Return ``value``, a float such as 1e9 as an integer if ``hint`` is an integer type.
+
+    Elements of lists are converted, too.
+    """
     if isinstance(value, list) and get_origin(hint) is list:
         return [_whole(element, get_args(hint)[0]) for element in value]
     types = (hint, *get_args(hint))
@@ -173,7 +182,10 @@ def _whole(value: Any, hint: Any) -> Any:
 
 
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
-    """Raise ConfigError for numbers that are not finite or too large, and unprintable text."""
+    """Raise ConfigError for NaN, an integer beyond 64 bits or unprintable text in ``value``.
+
+    Infinity is refused, too, unless ``infinite``.
+    """
     if isinstance(value, (list, dict)):
         for part in [*value, *(value.values() if isinstance(value, dict) else ())]:
             _check_plain(option, part, infinite=infinite)
@@ -217,7 +229,7 @@ def unknown_option(name: str, options: Iterable[str]) -> str:
 def differences(
     new: Mapping[str, Any], old: Mapping[str, Any], *, ignore: Iterable[str] = (), prefix: str = ""
 ) -> list[tuple[str, Any, Any]]:
-    """Return ``(dotted key, new value, old value)`` for every option in which two runs differ.
+    """Return ``(dotted key, new value, old value)`` of every option that differs between two runs.
 
     ``new`` and ``old`` are nested plain dictionaries; an absent key counts as None. ``ignore`` are
     dotted keys of options or groups that may differ; ``prefix`` is for the recursion.

@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Declared:
-    """Declared interpretation of a field's texts."""
+    """Declaration of how the texts in a field of options are interpreted, such as paths or code."""
 
     what: str  #: one of ``KINDS``
     known: tuple[str, ...] = ()  #: texts that name a part of the package, not a path
@@ -75,7 +75,10 @@ def names(what: str, **details: Any) -> dict[str, Any]:
 
 
 def declared(options: type, name: str) -> str | None:
-    """Return which of ``KINDS`` a field declares; None: the field declares nothing."""
+    """Return the kind, of ``KINDS``, that a field of ``options`` declares.
+
+    None: it declares none.
+    """
     (field,) = (field for field in fields(options) if field.name == name)
     declaration = _declaration(field, get_type_hints(options)[name])
     return None if declaration is None else declaration.what
@@ -119,7 +122,10 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
 def _named_in_entries(
     entries: Iterable[tuple[Mapping[str, Any], type]], option: str, value: Any
 ) -> Iterator[NamedOption]:
-    """Yield the named options in the entries of an option, as options called ``option``."""
+    """Yield the options inside ``entries`` that name code, programs, paths or addresses.
+
+    Each is called ``option`` and has the full ``value``, since the user types that again.
+    """
     for entry, cls in entries:
         for inner in named_in(entry, cls):
             yield NamedOption(option=option, what=inner.what, texts=inner.texts, value=value)
@@ -128,7 +134,11 @@ def _named_in_entries(
 def _named(
     declaration: _Declared | None, option: str, value: Any, prefix: str
 ) -> Iterator[NamedOption]:
-    """Yield ``option`` if ``value``, read by ``declaration`` or as text, names code or a place."""
+    """Yield ``option`` if its ``value`` names code, an FPGA program, a path or an address.
+
+    ``declaration`` says how to read the value's texts. None: a text that looks like a path or an
+    address is one. ``prefix`` is the option's group.
+    """
     if declaration is None:
         texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
@@ -201,9 +211,10 @@ def write_own(directory: Path, options: Mapping[str, Any]) -> None:
 
 
 def remember_own(directory: Path) -> None:
-    """Record a digest of the run's ``config.yaml``, which this user's process has written.
+    """Record, below ``GNNSCALE_HOME``, a digest of the run's ``config.yaml``.
 
-    A failure is logged as a warning; the user must then name the run's paths again later.
+    This user's process has written the file. A failure is logged as a warning; the user must then
+    name the run's paths again later.
     """
     record = _record_file(directory)
     try:
@@ -216,7 +227,7 @@ def remember_own(directory: Path) -> None:
 
 
 def forget_own(directory: Path) -> None:
-    """Remove the record of ``remember_own`` for a run that was refused."""
+    """Remove the record of ``remember_own`` for the run in ``directory``, which was refused."""
     with suppress(OSError):
         record = _record_file(directory)
         record.unlink(missing_ok=True)
@@ -224,7 +235,7 @@ def forget_own(directory: Path) -> None:
 
 
 def is_own_run(directory: Path, values: Mapping[str, Any]) -> bool:
-    """Whether ``gnnscale train`` of this user has written these options to ``directory``."""
+    """Whether ``remember_own`` of this user has recorded these options for ``directory``."""
     record = _record_file(directory)
     try:
         check_private(record.parent)
@@ -256,7 +267,10 @@ def _allowed(named: NamedOption, directory: Path) -> bool:
 
 
 def _in_home(path: str) -> bool:
-    """Whether ``path`` is in an untrusted folder of ``GNNSCALE_HOME``; its links are trusted."""
+    """Whether ``path`` is below ``GNNSCALE_HOME``, outside of the folders with trusted content.
+
+    Links in it may lead elsewhere.
+    """
     target, root = Path(path).absolute(), home().absolute()
     if ".." in target.parts or not target.is_relative_to(root):
         return False
@@ -265,7 +279,7 @@ def _in_home(path: str) -> bool:
 
 
 def _in_run(path: str, directory: Path) -> bool:
-    """Whether ``path`` is in a run directory and contains no links."""
+    """Whether ``path`` is in a run directory, with no links or special files in its tree."""
     try:
         target = Path(os.path.realpath(path))
         within = target.is_relative_to(os.path.realpath(directory))
@@ -296,7 +310,7 @@ def _drop(values: dict[str, Any], option: str) -> None:
 
 
 def _reason(missing: list[NamedOption]) -> str:
-    """Return why the options of a run are refused."""
+    """Return a clause about ``missing``, the refused options, and why they are refused."""
     code = [named.option for named in missing if named.what == "code"]
     if code:
         return (

@@ -45,7 +45,10 @@ def arguments_of(code: Any) -> Iterable[str]:
 
 
 def check_name(name: Any, *, option: str) -> tuple[str, str]:
-    """Split ``MODULE:NAME`` or ``FILE.py:NAME`` into source and name; ConfigError: neither form."""
+    """Split ``MODULE:NAME`` or ``FILE.py:NAME`` into its two parts.
+
+    ConfigError, naming ``option``: ``name`` has neither form.
+    """
     source, colon, path = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     parts = path.split(".") + ([] if source.endswith(".py") else source.split("."))
     if not (colon and source and all(part.isidentifier() for part in parts)):
@@ -101,7 +104,7 @@ def allowed() -> tuple[str, ...]:
 
 
 def name_for_workers(code: Any) -> str | None:
-    """Return the name by which a worker loads a user's class or function.
+    """Return ``SOURCE:NAME``, by which a worker process loads a user's class or function.
 
     None: options did not name its module, so workers import it as in any Python program.
     """
@@ -139,14 +142,17 @@ def load_class(name: str, base: type[T], *, group: str) -> type[T]:
 
 
 def _unset(cls: type) -> list[str]:
-    """Return the class attributes that bases of ``cls`` declare and that ``cls`` lacks."""
+    """Return the class attributes that ``cls`` or its bases annotate and that have no value.
+
+    Fields of the dataclass do not count.
+    """
     declared = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
     field_names = {field.name for field in fields(cls)}
     return [name for name in declared - field_names if not hasattr(cls, name)]
 
 
 def default_options(name: str, *, group: str) -> dict[str, Any]:
-    """Import a user's class and return the defaults of its options as plain values.
+    """Import a user's class, and return its options' defaults as plain values, with ``_target_``.
 
     An option without a default is ``???``. A default that is not a plain value is omitted.
     """
@@ -172,7 +178,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def code_digest(cls: type) -> str | None:
-    """Return a hash of the file of a user's class, for artifacts; None for a class of gnnscale."""
+    """Return a hash of the file of a user's class, for artifacts. None: a class of gnnscale.
+
+    Without a file, it is a hash of the class's name.
+    """
     if cls.__module__.partition(".")[0] == "gnnscale":
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
@@ -187,7 +196,10 @@ def name_of_code(code: Any) -> str:
 
 
 def importable_name(code: Any) -> str:
-    """Return ``name_of_code``; ConfigError if a function defines it: no process can import it."""
+    """Return ``name_of_code``; ConfigError if the code is defined inside a function.
+
+    No other process can import such code.
+    """
     name = name_of_code(code)
     if "<" in name:
         short = name.rpartition(".")[2]
@@ -199,7 +211,10 @@ def importable_name(code: Any) -> str:
 
 
 def _from_path(name: str, setting: str) -> ModuleType:
-    """Import a module; ``setting`` is ``OPTION=VALUE`` for errors."""
+    """Import the module ``name`` from Python's path, or else from the working directory.
+
+    ``setting`` is ``OPTION=VALUE``, for a ConfigError.
+    """
     _search(Path.cwd())
     try:
         with preserved_defaults():
@@ -220,7 +235,10 @@ def _absolute(file: str) -> Path:
 
 
 def _from_file(name: str, setting: str) -> ModuleType:
-    """Import a file as a module; ``setting`` is ``OPTION=VALUE`` for errors."""
+    """Import the file ``name`` as a module, or return it if it is imported already.
+
+    ``setting`` is ``OPTION=VALUE``, for a ConfigError.
+    """
     file = _absolute(name)
     if not file.is_file():
         raise ConfigError(f"{setting}: no such file, {file}")
@@ -256,7 +274,7 @@ def _failed(setting: str, error: BaseException) -> ConfigError:
 
 
 def user_code_error(action: str, error: BaseException) -> ConfigError:
-    """Return a one-line error with file and line: ``action`` fails in the user's code."""
+    """Return the one-line error that ``action`` fails with ``error``, at a line of user code."""
     source = traceback.extract_tb(error.__traceback__)[-1]
     in_package = Path(source.filename).is_relative_to(_PACKAGE)  # the call itself failed
     location = f" ({source.filename}:{source.lineno})" if source.lineno and not in_package else ""

@@ -94,7 +94,10 @@ def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: Fal
 def read_yaml(
     file: Path, *, raw: Collection[str] = (), is_text: Callable[[str], bool] = lambda option: False
 ) -> dict[str, Any]:
-    """Return the options in a YAML file, as ``load_yaml`` does; keys in ``raw`` are unchecked."""
+    """Return the options in a YAML file, read by ``load_yaml``; none if the file is empty.
+
+    ConfigError: an invalid name or value, except below the keys ``raw``, which are not checked.
+    """
     values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
@@ -119,7 +122,10 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for text with ``${``; if ``allowed``, references to options may stand."""
+    """Raise ConfigError for a text in ``values`` that contains a reference, ``${...}``.
+
+    If ``allowed``, references to options and to ``${usable_cores:}`` are accepted.
+    """
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
@@ -129,7 +135,10 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
 
 
 def _check_events(file: Path, text: str) -> None:
-    """Raise ConfigError for anchors, tags and excessive size, before values are constructed."""
+    """Raise ConfigError for anchors, tags, excessive size and invalid YAML.
+
+    No values are constructed for this check.
+    """
     depth = count = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -163,7 +172,10 @@ def _parse(file: Path, text: str, is_text: Callable[[str], bool]) -> Any:
 
 
 def _read_as_texts(node: Any, option: str, is_text: Callable[[str], bool]) -> None:
-    """Tag scalars of text options as text, except null."""
+    """Change the tags of scalars in ``node`` to text if their options are texts; null stays null.
+
+    ``option`` is the dotted name of ``node``.
+    """
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             _read_as_texts(value, f"{option}.{key.value}" if option else str(key.value), is_text)
@@ -184,7 +196,10 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Raise ConfigError for an invalid name, control characters, NaN, or an int over 64 bits."""
+    """Raise ConfigError for an invalid name or value in ``value``, which is called ``option``.
+
+    Invalid values are control characters, NaN and integers over 64 bits.
+    """
     if isinstance(value, dict):
         for key, element in value.items():
             name = f"{option}.{brief(key)}" if option else brief(key)
