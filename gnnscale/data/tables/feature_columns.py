@@ -62,8 +62,8 @@ class FeatureColumns:
     Example: columns ``age`` of numbers, ``vector`` of lists of 3 numbers and ``color`` of 2
     categories have ``num_features`` of 6. If the columns are ``named`` by the user, a CSV column of
     texts is read as numbers, and the first text is an error that names the row. ``categories`` are
-    columns, with whether the user says so: else a column that mixes numbers and texts is refused.
-    ``options`` select the columns and the categories, for errors.
+    category columns, True if the user declares them; else a mix of numbers and texts is refused.
+    ``options`` name the options that select columns and categories, for errors.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class FeatureColumns:
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow types by column name, by which CSV is parsed."""
+        """Arrow type to parse each CSV column as, by column name."""
         import pyarrow
 
         return {
@@ -125,7 +125,7 @@ class FeatureColumns:
     def rows(self) -> Iterator[Float32Array]:
         """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
-        A warning names default features that number the rows, are ids, or parts of a split.
+        At the end, warn of default features that number the rows, are ids, or parts of a split.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
@@ -144,7 +144,7 @@ class FeatureColumns:
             self._warn_of_texts(numbers.count)
 
     def _warn_of_texts(self, num_rows: int) -> None:
-        """Warn about categories that are ids, or parts of a split."""
+        """Warn about category columns with another text in each row, or with parts of a split."""
         for column, names in self._categories.items():
             source = self._table.path, brief(repr(column))
             if len(names) == num_rows >= _FEW_ROWS:
@@ -192,7 +192,7 @@ class FeatureColumns:
         raise GraphError(f"{batch.locate(index)}: {which} is {brief(value)}, {reason}")
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
-        """Return a cell in its original form; CSV was parsed as float32."""
+        """Return a cell in its original form; CSV, parsed as float32, is read again as text."""
         import pyarrow
 
         if not self._table.is_csv:
@@ -257,7 +257,7 @@ def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> No
 
 
 class _RowNumbers:
-    """Detector of features that number the rows, among the feature numbers ``features``.
+    """Detector of features that number the rows, among the indices ``features`` of features.
 
     Such a feature has integers of equal distance, or a range of integers in any order.
     """
@@ -298,7 +298,7 @@ class _RowNumbers:
 
     @property
     def features(self) -> list[int]:
-        """Numbers of the features that number the rows; empty for fewer than 16 rows."""
+        """Indices of the features that number the rows; empty for fewer than 16 rows."""
         if self.count < _FEW_ROWS:
             return []
         least, greatest, total = self._extremes
