@@ -286,7 +286,7 @@ class StallDetector:
         )
 
     def _stuck(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return the stall of processes without progress while others wait. None: no stall."""
+        """Return the stall of processes without progress while processes wait. None: no stall."""
         started = {i: pulse for i, pulse in pulses.items() if pulse is not None}
         ages = {i: self._now - self._last_seen[i].signs_at for i in started}
         stuck = [i for i in started if ages[i] >= self._after_s]

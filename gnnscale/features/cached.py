@@ -198,7 +198,7 @@ class LookAheadFeatures(_DeviceCache):
             self._keep_matching(vertices, num_threads)
 
     def _keep_matching(self, vertices: Array, num_threads: int) -> None:
-        """Copy the rows that the next batch reads again, or all rows if that batch is unknown."""
+        """Keep the rows of ``vertices`` that the next batch reads again, or all if unknown."""
         if len(self._previous) < len(vertices):
             self._previous = np.empty_like(self._rows, shape=(len(vertices), self._rows.shape[1]))
         if self._replay.belady.num_expected:

@@ -199,7 +199,7 @@ class MultiLevelStore(WrappedStore):
             self._previous, self._spare = self._spare, self._previous
 
     def _keep_matching(self, matrices: Sequence[Array], slots: Int32Array, threads: int) -> None:
-        """Copy the rows that the next step reads again, or all rows if that step is unknown."""
+        """Keep the step's rows that the next step reads again, or all if that step is unknown."""
         if len(self._spare) < len(slots):
             self._spare = np.empty((len(slots), self.tier.source.width), self.tier.source.dtype)
         with self._planning:

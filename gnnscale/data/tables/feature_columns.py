@@ -27,7 +27,7 @@ _NOT_FINITE = ("inf", "infinity", "nan")
 
 @dataclass(frozen=True, kw_only=True)
 class _WithColumns:
-    """Entries of ``meta.json`` with the feature columns."""
+    """Entries of ``meta.json`` with the feature columns of vertices and edges."""
 
     columns: tuple[Column, ...] | None = None
     edge_columns: tuple[Column, ...] | None = None
