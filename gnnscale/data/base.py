@@ -58,7 +58,7 @@ class GraphSource(ABC):
         *,
         splits: bool,
     ) -> "GraphSource":
-        """Return the source of this graph for predictions, which need no labels.
+        """Return the source to open for predictions: this one; a subclass may leave out labels.
 
         Args:
             columns: columns of the vertex features that the run was trained on. None: the
@@ -175,9 +175,9 @@ class Dataset(StoreOptions, GraphSource):
         *,
         splits: bool,
     ) -> "Dataset":
-        """Return this dataset without warnings for training and, for a user's graph, labels.
+        """Return a copy that warns about no features and, for a user's graph, reads no labels.
 
-        Labels remain with ``splits``, and in a ``store`` that was prepared with these options.
+        It reads labels with ``splits``, or if ``store`` exists and was prepared with these options.
         """
         dataset = copy(self)
         object.__setattr__(dataset, "_advises", False)
@@ -196,7 +196,10 @@ class Dataset(StoreOptions, GraphSource):
         return True
 
     def _outdated(self, path: Path, force: bool) -> str:
-        """Return the reason to write the store again, or ""; GraphError: ``store`` is outdated."""
+        """Return the reason to write the store at ``path`` again, or "" if it is up to date.
+
+        GraphError: options differ, or the user's ``store`` is outdated or no graph store.
+        """
         if force:
             if self.store is not None:
                 store_check.check_replaceable(path)
@@ -215,7 +218,7 @@ class Dataset(StoreOptions, GraphSource):
         return f", since {changed} has changed"
 
     def store_path(self) -> Path:
-        """Return the directory of the store: ``store``, or a default by options and ``raw``."""
+        """Return the directory of the store: ``store``, or a default by name, options and raw."""
         identity = self._identity()
         if self.raw is not None and self.store is None:
             local = None if remote.is_remote(self.raw) else _expand(self.raw).absolute()
@@ -223,7 +226,7 @@ class Dataset(StoreOptions, GraphSource):
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
-        """Return the raw file or folder, downloaded if ``raw`` is None; ConfigError: no address."""
+        """Return ``raw``, or the folder of the downloaded files; ConfigError: none is published."""
         if self.raw is not None:
             return _existing_path(self.raw)
         published = self.published()
@@ -262,7 +265,7 @@ class Dataset(StoreOptions, GraphSource):
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
 
     def _identity(self) -> dict[str, Any]:
-        """Return layout and options that determine the store; newer options only if changed."""
+        """Return layout and options that determine the store, without newer options at defaults."""
         skip = ("raw", "store", "memory_bytes")
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         labels = {} if self._has_labels else {"labels": "unread"}
@@ -285,7 +288,7 @@ _NONE = object()
 
 
 def _check_source(dataset: Dataset) -> None:
-    """Raise ConfigError unless name, ``raw`` and ``store`` are valid."""
+    """Raise ConfigError unless name, ``raw`` (None if generated) and ``store`` are valid."""
     if not _NAME.fullmatch(dataset.name) or ".." in dataset.name:
         raise ConfigError(
             f"dataset.name={brief(dataset.name)}: expected a name, not a path: up to 100 letters "
@@ -306,7 +309,7 @@ def _check_source(dataset: Dataset) -> None:
 
 
 def _existing_files(dataset: Dataset) -> Sequence[Path]:
-    """Return the raw files in ``raw`` that still exist; none if ``raw`` is None."""
+    """Return the raw files that still exist; none if ``raw`` is None or cannot be read."""
     if dataset.raw is None:
         return ()
     try:
@@ -316,7 +319,7 @@ def _existing_files(dataset: Dataset) -> Sequence[Path]:
 
 
 def _download_and_write(dataset: Dataset, folder: Path) -> None:
-    """Write the store of ``dataset`` into ``folder``; discard a download of damaged files."""
+    """Write the store into ``folder``; if ``raw`` is None, download, and remove damaged files."""
     published = dataset.published() if dataset.raw is None else None
     if published is not None:
         remote.download(published)  # outside of try: a network error discards no download

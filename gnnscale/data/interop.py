@@ -66,7 +66,7 @@ def from_arrays(
         edge_features: ``[num_edges, num_edge_features]`` or ``[num_edges]`` finite numbers,
             converted to float32.
         edge_labels: ``[num_edges]`` classes or regression targets.
-        edge_split: train, valid and test edges by their labels: numbers, or masks ``[num_edges]``.
+        edge_split: train, valid and test edges: indices into ``edges``, or masks ``[num_edges]``.
         number_edges: whether ``Graph.edge_ids`` has the index of each edge in ``edges``.
         advises: whether to warn about feature magnitudes that impede training.
 
@@ -215,8 +215,8 @@ def from_pyg(
 ) -> Graph:
     """Return a Graph of a homogeneous PyG ``Data``. Features are shared as in ``from_arrays``.
 
-    Edges keep their direction: ``edge_index[0]`` sends messages to ``edge_index[1]``. Fields ``x``
-    (with ``num_nodes``), ``y``, ``train_mask``, ``val_mask`` and ``test_mask`` are optional.
+    Edges keep their direction: ``edge_index[0]`` sends messages to ``edge_index[1]``. Fields ``y``,
+    ``train_mask``, ``val_mask`` and ``test_mask`` are optional; ``x`` is, if ``num_nodes`` is set.
 
     Args:
         data: PyG data on the CPU.
@@ -269,7 +269,7 @@ def _edge_index(fields: Any, name: str) -> Array:
 
 
 def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
-    """Return the weights ``[num_edges]`` from the edge fields of a DGL or PyG graph."""
+    """Return the edge field ``key``, weights ``[num_edges]``. None: ``key`` is None."""
     values = _edge_field(fields, key, name, "weights")
     if values is None:
         return None
@@ -315,7 +315,7 @@ def _from_peer(
 
 
 def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
-    """Return the vertices of a mask, or of a matrix's first column. None: there is no mask."""
+    """Return the ids that a mask selects, or column 0 of a matrix of masks. None: no mask."""
     if mask is None:
         return None
     mask = array_inputs.as_array(mask, what)
@@ -338,7 +338,7 @@ def _topology(
     features: Float32Array | None,
     labels: EdgeLabels | None,
 ) -> dict[str, Any]:
-    """Return the fields of ``Graph`` for in-neighbor lists and edge data."""
+    """Return the ``Graph`` fields ``indptr``, ``indices`` and ``edges``, sorted by destination."""
     listed = features is not None or labels is not None
     ends = np.stack([src, dst], axis=1) if listed else None
     if weights is None and features is None and not number_edges:
@@ -357,7 +357,7 @@ def _topology(
 
 
 def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Return ``indptr`` int64 and ascending ``indices`` (type of ``src``) of edges, as CSC."""
+    """Return edges as CSC: ``indptr`` int64, and ``indices``, ascending for each destination."""
     indptr = _list_starts(dst, num_vertices)
     indices = np.empty(len(src), src.dtype)
     ops.csc_fill(src, dst, 0, num_vertices, indptr[:-1].copy(), indices)
@@ -365,7 +365,7 @@ def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array,
 
 
 def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Return ``indptr`` and the order that sorts edges by destination, source and input order.
+    """Return CSC ``indptr``, and edge indices sorted by destination, source and input order.
 
     Memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31, else of 8.
     """

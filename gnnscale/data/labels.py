@@ -18,7 +18,7 @@ _SLICE_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Labels as a ``Graph`` holds them."""
+    """Labels in the form of a ``Graph``, with their number of classes and metric."""
 
     #: classes ``[n]`` int64, -1 if unknown; multi-label ``[n, num_classes]`` uint8; or regression
     #: targets ``[n]`` or ``[n, num_classes]`` float32, NaN if unknown
@@ -43,8 +43,8 @@ def read_labels(
     matrix of one column becomes its column, unless ``num_classes`` is 1. Other floating point
     numbers are regression targets, unless ``metric`` is one of classes. ``num_classes`` of None:
     the columns of a matrix, or the largest class plus one. ``of`` is ``vertex`` or ``edge``; an
-    edge has one class or one target. ``advice`` is for the log if targets look like classes. Raises
-    GraphError for another form or value, or if all targets of vertices are unknown.
+    edge has one class or one target. ``advice`` ends a warning that targets look like classes.
+    Raises GraphError for another form or value, or if all targets of vertices are unknown.
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
@@ -100,7 +100,7 @@ def wrapped_label(labels: Array, dtype: np.dtype[Any]) -> int | None:
 
 
 def wrapped_message(dtype: np.dtype[Any]) -> str:
-    """Return the error message for a label that ``wrapped_label`` reports."""
+    """Return the error message for a label that ``wrapped_label`` finds."""
     return (
         f"{np.iinfo(dtype).max} is what -1 becomes in {dtype}, and class "
         f"{np.iinfo(dtype).max - 1} does not occur; give labels as int64, -1 if unknown"
@@ -110,7 +110,10 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return checked labels; one column is a vector, unless multi-label of one class."""
+    """Return labels ``[count]``, or ``[count, k]`` if k > 1 or ``num_classes`` is 1.
+
+    GraphError: labels have another form.
+    """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
             f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "
@@ -164,7 +167,7 @@ def _refuse_unknown_cells(labels: Array, source: object) -> None:
 
 
 def _warn_of_empty_rows(labels: Array, source: object) -> None:
-    """Warn about one-hot rows that are read as multi-label, since some rows are all zeros."""
+    """Warn if a matrix is multi-label only since some rows, else one-hot, are all zeros."""
     if labels.ndim == 1 or labels.shape[1] == 1:
         return
     empty = 0
@@ -213,7 +216,7 @@ def _read_targets(
 
 
 def _are_whole(targets: Float32Array) -> bool:
-    """Whether targets ``[n]`` look like classes: integers of at least 0."""
+    """Whether targets are one column of integers of at least 0, and so look like classes."""
     if targets.ndim == 2:
         return False
     labeled = targets[~np.isnan(targets)]

@@ -30,7 +30,7 @@ class RandomSplit:
             raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
 
     def write(self, writer: StoreWriter, name: str) -> None:
-        """Split the labels in ``writer``, and set the parts there; ConfigError: an empty part."""
+        """Split the labeled vertices and edges in ``writer``; ConfigError: a part is empty."""
         if writer.has_labels:
             parts = random_split(writer.labels, self.fractions, seed=self.seed)
             self._check(parts, "vertices")
@@ -57,7 +57,7 @@ class RandomSplit:
 
 
 def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) -> _Parts:
-    """Return random train, valid and test ids of labeled entries; test has the remainder."""
+    """Return train, valid and test ids of labeled entries, drawn at random by ``fractions``."""
     labeled = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(labeled)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
@@ -78,7 +78,7 @@ def random_edge_split(
         ends: ``[n, 2]`` sources and destinations.
 
     Returns:
-        Numbers of the edges of each part, ``[k]``.
+        Indices of the edges of each part, ``[k]``.
     """
     labeled = np.flatnonzero(has_label(labels))
     pairs = np.sort(np.asarray(ends)[labeled], axis=1)

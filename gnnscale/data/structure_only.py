@@ -124,7 +124,7 @@ def smooth_labels(
 ) -> Int64Array:
     """Return balanced classes that neighbors tend to share, ``[num_vertices]``.
 
-    They are quantiles of noise, which is averaged over in-neighbors twice.
+    Classes are quantiles of noise, to which its mean over in-neighbors is added twice.
     """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
@@ -153,7 +153,7 @@ def _vertex_ranges(indptr: Int64Array) -> Iterator[tuple[int, int]]:
 
 
 def _neighbor_mean(indptr: Int64Array, indices: IntArray, signal: Float32Array) -> Float32Array:
-    """Return the mean of ``signal`` over the in-neighbors of each vertex; 0 without neighbors."""
+    """Return the mean of ``signal`` over each vertex's in-neighbors in ``indptr``; 0 without."""
     values = signal[indices[indptr[0] : indptr[-1]]]
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     offsets = indptr - indptr[0]

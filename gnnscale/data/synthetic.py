@@ -21,7 +21,7 @@ _SLICE_EDGES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class RmatDraws:
-    """Out-of-core sampler of R-MAT edges; the same edges as ``ops.rmat_edges``."""
+    """Out-of-core sampler of R-MAT edges, which equal those of ``ops.rmat_edges``."""
 
     num_vertices: int  #: number of vertices
     num_edges: int  #: number of distinct undirected edges
@@ -63,7 +63,7 @@ class RmatDraws:
         folder: Path,
         memory_bytes: int,
     ) -> int:
-        """Merge samples into the sorted distinct edges; return the number of new edges."""
+        """Merge samples from number ``first`` on into ``distinct``; return the number added."""
         num_before = distinct.num_edges
         # A quarter, since the lists of a range are in memory twice, besides slices of samples.
         spool = edge_spool.EdgeSpool(
@@ -240,9 +240,9 @@ class RMat(SyntheticGraph, structure_only.Structure):
     """Recursive-matrix graph (Chakrabarti et al., 2004) with the parameters of Graph500.
 
     Vertices are numbered at random. Edges are distinct, undirected and without loops. Labels and
-    features are generated from the structure. The default sizes are those of ogbn-products. Its
-    split is by popularity, as that of ogbn-products: vertices of highest degree train, the next
-    validate.
+    features are generated from the structure. The default sizes are those of ogbn-products. The
+    published split is by popularity, as for ogbn-products: vertices of highest degree train, the
+    next validate.
 
     Attributes:
         num_vertices: number of vertices.
@@ -312,7 +312,7 @@ class RMat(SyntheticGraph, structure_only.Structure):
 
 
 def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
-    """Raise NoSpaceError, before sampling, if memory or disk is too small for ``graph``."""
+    """Raise NoSpaceError, before sampling, unless ``memory`` bytes and the disk are free."""
     feature_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features)
     files.check_space(
         f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "

@@ -79,7 +79,7 @@ def check_features(rows: Array, first: int, source: object, of: str = "vertex") 
 def refuse_not_finite(
     rows: Array, converted: Array, first: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError for the first value of ``rows`` that is not finite in ``converted``."""
+    """Raise GraphError for the first value of ``rows`` that is not finite once ``converted``."""
     finite = np.isfinite(converted)
     if finite.all():
         return
@@ -133,7 +133,7 @@ def edge_features(
 
 
 def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
-    """Return ``[n]`` classes, integers or floats, as int64, -1 for NaN; GraphError: no class."""
+    """Return classes ``[n]``, integers or floats, as int64, -1 for NaN; GraphError: no class."""
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
@@ -157,7 +157,7 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of columns, or the largest class plus one; GraphError: too many."""
+    """Return the number of columns, or of classes up to the largest; GraphError: too many."""
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(
@@ -203,7 +203,7 @@ def checked_labels(
 def is_regression(labels: Array, metric: str | None) -> bool:
     """Whether labels are regression targets: by ``metric`` or, if None, floating point numbers.
 
-    A multi-label matrix of zeros and ones is none.
+    Without ``metric``, a matrix of zeros and ones is multi-label.
     """
     if metric is not None:
         return metric == "rmse"
@@ -215,7 +215,7 @@ def is_regression(labels: Array, metric: str | None) -> bool:
 def checked_targets(
     labels: Array, *, count: int, source: object, of: str = "vertex"
 ) -> Float32Array:
-    """Return targets ``[count]`` or ``[count, k]`` as float32; GraphError: all are NaN."""
+    """Return targets ``[count]`` or ``[count, k]`` as float32; GraphError: infinite, or all NaN."""
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != count:
         raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
@@ -269,7 +269,7 @@ def check_split(
 
 
 def whole_numbers(values: object, source: object, what: str) -> Int64Array:
-    """Return a list of Python integers as an int64 array; GraphError: another type, a boolean."""
+    """Return a list of Python integers as an int64 array; GraphError: other types, or too large."""
     if not isinstance(values, list):
         raise GraphError(f"{source}: {what}: expected a list, got {quoted(values)}")
     if set(map(type, values)) <= {int}:
@@ -302,7 +302,7 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
 
 
 def quoted(value: object) -> str:
-    """Return a value of JSON or a pickle for a message, compound and huge values by their type."""
+    """Return a JSON or pickle value as text for a message; compound and huge values by type."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):

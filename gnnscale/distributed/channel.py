@@ -82,7 +82,7 @@ class Channel:
         numbers: tuple[int, ...] = _NO_NUMBERS,
         array: Array | None = None,
     ) -> None:
-        """Send a message with three ``numbers`` and ``array`` ``[n]``, of 1, 4 or 8 bytes each."""
+        """Send a message of three ``numbers`` and an ``array`` of elements of 1, 4 or 8 bytes."""
         content: Array = np.zeros(0, np.uint8) if array is None else np.ascontiguousarray(array)
         header = _HEADER.pack(kind, len(content), content.itemsize, *numbers)
         with self._sending:
@@ -129,7 +129,7 @@ class Channel:
             self._socket.shutdown(socket.SHUT_RD)
 
     def hang_up(self) -> None:
-        """Stop receiving and sending: ``send`` in another thread fails."""
+        """Stop sending and receiving: in other threads, ``send`` fails, ``receive`` gives None."""
         with suppress(OSError):  # the other end is gone
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -167,7 +167,7 @@ class Rendezvous:
         self._socket.listen()
 
     def accept(self) -> Channel:
-        """Wait for a connection from a process of this user."""
+        """Return a channel to the next process of this user that connects; refuse other users."""
         while True:
             connection, _ = self._socket.accept()
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -181,7 +181,7 @@ class Rendezvous:
 
 
 def connect(name: str) -> Channel:
-    """Connect to the process that listens under ``name``; raise OSError if there is none."""
+    """Return a channel to the process that listens under ``name``; OSError: there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(f"\0{name}")

@@ -82,7 +82,7 @@ class ProcessStatus:
 
     @contextmanager
     def waits(self) -> Iterator[None]:
-        """Mark this thread as waiting for another process during the ``with`` block."""
+        """Mark this thread as waiting for another process in the block, then count progress."""
         thread = get_ident()
         if thread in self.waiting:  # nested block
             yield
@@ -111,7 +111,7 @@ class ProcessStatus:
             self.signs += 1
 
     def pulse(self, beat: int, *, left: bool = False) -> Heartbeat:
-        """Return the heartbeat with sequence number ``beat``."""
+        """Return this process's heartbeat number ``beat``; ``left``: the process leaves the run."""
         pid, start = own_process()
         return Heartbeat(
             beat=beat,
@@ -203,11 +203,11 @@ class StallDetector:
     """Detector of stalled processes, from the heartbeats of a run.
 
     A process is stalled if it sends no heartbeats. While other processes wait, a process that does
-    not wait and makes no progress is stalled. If all wait, the processes with the fewest steps are.
+    not wait and makes no progress is stalled. If all wait, those with the fewest steps are stalled.
     """
 
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Start without heartbeats of the devices ``names``. ``limit_s`` None: stalls may last."""
+        """Watch the devices ``names``; a stall is over after ``limit_s`` seconds (None: never)."""
         self._names = names
         self._last_seen = [_LastSeen() for _ in names]
         self._limit_s = limit_s
@@ -284,7 +284,7 @@ class StallDetector:
         )
 
     def _stuck(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return the stall of processes without progress while other processes wait."""
+        """Return the stall of processes without progress while processes wait. None: no stall."""
         started = {i: pulse for i, pulse in pulses.items() if pulse is not None}
         ages = {i: self._now - self._last_seen[i].signs_at for i in started}
         stuck = [i for i in started if ages[i] >= self._after_s]
@@ -305,7 +305,7 @@ class StallDetector:
 
 
 def has_process_ended(pulse: Heartbeat | None) -> bool:
-    """Whether a process of this machine has ended; waiting peers then get a connection error."""
+    """Whether the process of ``pulse``, if it is on this machine, has ended."""
     return pulse is not None and pulse.state in ("Z", "X")
 
 
@@ -321,7 +321,7 @@ class activity(ContextDecorator):  # noqa: N801  used like a contextmanager func
     """
 
     def __init__(self, name: str) -> None:
-        """Prepare the activity ``name``."""
+        """Prepare to record ``name`` for the thread that enters the block."""
         self._name = name
 
     def __enter__(self) -> None:

@@ -132,7 +132,7 @@ class Group:
         return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
 
     def broadcast_object(self, content: Any) -> Any:
-        """Return the plain value that rank 0 passes."""
+        """Return the plain value that rank 0 passes; those of other ranks are ignored."""
         return json.loads(self.broadcast(json.dumps(content).encode() if self.is_rank0 else None))
 
     def trade(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -153,8 +153,8 @@ class Group:
         return received
 
     def all_gather_into(self, into: Tensor, values: Tensor) -> None:
-        """All-gather ``values``, of one shape everywhere, into ``into[rank]``."""
-        with sockets.waiting_for_peers():
+        """All-gather: write the ``values`` of each rank r, of one shape, into ``into[r]``."""
+        with waiting_for_peers():
             _outliving.extend((into, values))
             if values.device.type == "cpu":
                 dist.all_gather(list(into.unbind()), values, group=self.connections)
@@ -202,8 +202,8 @@ class Group:
         return work
 
     def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
-        """Start to receive a tensor from rank ``peer`` into ``into``; wait by ``finish``."""
-        with sockets.waiting_for_peers():
+        """Start to receive a message of ``tag`` from rank ``peer`` in ``into``; return its work."""
+        with waiting_for_peers():
             work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
@@ -215,7 +215,7 @@ class Group:
                 work.wait()
 
     def new_group(self) -> "Group":
-        """Return a new group of these processes with connections of its own."""
+        """Return a group of these processes with separate connections; a single process: self."""
         if self.size == 1:
             return self
         with sockets.waiting_for_peers(), sockets.connecting():
@@ -228,7 +228,7 @@ class Group:
 
 
 def _sum_at_rank0(group: Group, values: Tensor) -> None:
-    """Sum at rank 0, in the order of ranks, and send the result to all ranks."""
+    """Sum ``values`` in place: rank 0 adds in the order of ranks, then sends the sum to all."""
     peers = range(1, group.size)
     if not group.is_rank0:
         dist.send(values, 0, group=group.connections)
@@ -255,7 +255,7 @@ def _exchange_with_peers(group: Group, parts: Sequence[Tensor], received: Sequen
 
 
 def _with_sums(group: Group) -> Group:
-    """Return the group with shared-memory sums if all processes are on one machine."""
+    """Return the group, with shared-memory sums if all processes can map memory of one machine."""
     if group.size > group.local_size:
         return group
 
@@ -290,13 +290,13 @@ SINGLE_PROCESS = Group(rank=0, size=1, local_rank=0, local_size=1)
 
 @contextmanager
 def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[Group]:
-    """Join the group of torchrun's processes, described by environment variables.
+    """Join torchrun's process group, described by environment variables, for a ``with`` block.
 
     ``job`` is the number of the run in its sweep, equal in every process.
 
     Raises:
-        ConfigError: the number of processes is not ``num_devices``, or others cannot reach this
-            machine.
+        ConfigError: the number of processes is not ``num_devices``, or other machines cannot reach
+            this machine.
         PeerLostError: not all processes have joined in time.
     """
     size = int(os.environ["WORLD_SIZE"])
@@ -334,7 +334,7 @@ def _leave_sums() -> None:
 
 
 def hang_up() -> None:
-    """Close the connections to torchrun's other processes, so that all waiting calls fail."""
+    """Shut down connections and shared-memory sums, so that calls waiting for processes fail."""
     _leave_sums()
     sockets.shut_down()
 
@@ -343,7 +343,7 @@ def hang_up() -> None:
 def join(rank: int, size: int, meeting: Path | None, *, backend: str) -> Iterator[Group]:
     """Yield the group of ``size`` processes of this machine, which meet by file ``meeting``.
 
-    None: one process, without connections.
+    ``meeting`` of None: one process, without connections. The process leaves after the block.
     """
     group = Group(rank=rank, size=size, local_rank=rank, local_size=size)
     if meeting is None:

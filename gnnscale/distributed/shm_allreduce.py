@@ -25,7 +25,7 @@ class SharedSums:
     """
 
     def __init__(self, memory: SharedMemory, rank: int, size: int) -> None:
-        """Join as ``rank``, before any sum; all map ``num_bytes(size)`` zeros in ``memory``."""
+        """Join as ``rank``; before any sum, all processes join and map ``memory``, first zeros."""
         self._rank = rank
         num_bytes = SharedSum.num_bytes(size)
         area: UInt8Array = memory.array((self.num_bytes(size),), np.dtype(np.uint8))

@@ -57,7 +57,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Record the connections made in the ``with`` block, and enable TCP keepalive on them.
+    """Record the connections made in the ``with`` block, then enable TCP keepalive on all.
 
     A failed machine or network closes no connections; keepalive ends them after a minute.
     """
@@ -108,13 +108,13 @@ def forget() -> None:
 
 
 class PeerLostError(RuntimeError):
-    """Loss of another process of the group, which reports the cause itself."""
+    """Error for the loss of another process of the group; that process reports the cause."""
 
 
 def torchrun_keys(job: int) -> str:
     """Return the prefix of a run's keys in torchrun's store, which separates runs of a sweep.
 
-    It also separates restarts, but only in the agent's store: others are new after each restart,
+    In the agent's store it also separates restarts. Any other store is new after each restart,
     and machines may count restarts differently.
     """
     is_agent_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -152,9 +152,9 @@ def waiting_for_peers() -> Iterator[None]:
 
 
 def record_failure(error: BaseException) -> None:
-    """Record ``error`` as the reason for which this process ends the run.
+    """Record ``error`` as the reason for which this process ends the run, unless one is recorded.
 
-    The cause of a PeerLostError is in another process; it is ignored.
+    A PeerLostError is ignored, since its cause is in another process.
     """
     if isinstance(error, PeerLostError):
         return
@@ -179,13 +179,13 @@ RENDEZVOUS = timedelta(minutes=5)
 
 @cache
 def torchrun_store() -> Store:
-    """Return torchrun's store, at one port for all runs of a sweep."""
+    """Return torchrun's key-value store, connected once for all runs of a sweep."""
     store: Store = next(rendezvous("env://", timeout=RENDEZVOUS))[0]
     return store
 
 
 def torchrun_client() -> Store:
-    """Return a separate connection to torchrun's store, for another thread."""
+    """Return a second connection to torchrun's key-value store, for another thread."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     with waiting_for_peers():
         return TCPStore(address, port, timeout=RENDEZVOUS, wait_for_workers=False)

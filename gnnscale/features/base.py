@@ -44,8 +44,8 @@ def write_aggregated(
     """Aggregate ``rows`` ``[n, f]`` over ``block`` into ``out``.
 
     ``out`` is ``[num_dst, f]``, or ``[num_dst, 2 f]`` if ``self_term`` is ``"concat"``; float32 or
-    bfloat16. ``ids`` has the row of each source; None: local ids are rows. ``own_rows`` are rows
-    that destinations add; None: ``rows``.
+    bfloat16. ``ids`` has the index in ``rows`` of each source; None: source i has row i.
+    ``own_rows`` has the rows that destinations add if ``self_term`` is ``"add"``; None: ``rows``.
     """
     adds_self = aggregation.self_term == "add"
     width = out.shape[1] if adds_self else out.shape[1] // 2

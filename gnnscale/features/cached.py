@@ -19,9 +19,10 @@ from gnnscale.sampling import MiniBatch
 
 
 def rank_slots(num_vertices: int, caches: Sequence[Array]) -> ops.RankedSlots:
-    """Return each vertex's slot in the concatenated ``caches``, vertices of each clique member.
+    """Return a map from vertices to slots: row numbers in the concatenated ``caches``.
 
-    A single cache of ascending vertices takes the least memory.
+    ``caches[k]`` has the vertices whose rows clique member k holds. A single cache of ascending
+    vertices takes the least memory.
     """
     return ops.RankedSlots(num_vertices, list(caches))
 
@@ -51,7 +52,7 @@ class CachedFeatures(_DeviceCache):
         own: int,
         names: Sequence[str] = (),
     ) -> None:
-        """Wrap ``host``; ``slots`` are those of the cached rows, see ``rank_slots``.
+        """Wrap ``host``; ``slots`` map vertices to cached rows, see ``rank_slots``.
 
         ``caches`` are ``[n_k, stored_width]`` rows of each clique member, in the host's type;
         ``own`` is the index of this device's cache. ``names`` are the members' names in reports.
@@ -68,7 +69,7 @@ class CachedFeatures(_DeviceCache):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, from the caches or from the host."""
+        """Return the rows of ``vertices``, ``[n, width]``, from caches or the host; count them."""
         out = ops.empty((len(vertices), self.width), dtype)
         caches, slots = self._content
         _, name = self.inner.stored
@@ -89,7 +90,7 @@ class CachedFeatures(_DeviceCache):
         self._content = (list(caches), slots)
 
     def take_counters(self) -> dict[str, float]:
-        """Return counts of rows read at each member and the host since the last call, by key."""
+        """Return numbers of rows read from each member and the host, by report key; reset them."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._names)
@@ -110,9 +111,9 @@ def count_by_name(counts: Sequence[int], names: Sequence[str]) -> dict[str, floa
 
 
 def row_traffic(counts: Sequence[int], *, member: int, row_bytes: int) -> Traffic:
-    """Return the traffic of ``counts`` rows, by clique member's cache and then of the host.
+    """Return the traffic of reading ``counts`` rows from each clique member, then from the host.
 
-    ``member`` is the index of this device in ``counts``.
+    ``member`` is the index of this device, whose rows are hits.
     """
     peers = sum(counts[:-1]) - counts[member]
     return Traffic(
@@ -133,10 +134,10 @@ _CACHE, _PREVIOUS = 0, 1
 class LookAheadFeatures(_DeviceCache):
     """Host features with a dynamic cache whose replacement policy knows the next batches.
 
-    The steps of a run are expected in gather order, each at least ``window`` steps before its
-    gather. Any other gather, e.g. of a profiling run, reads the host and changes nothing. One
-    thread may expect while another gathers, at any distance. Rows enter the cache from batches that
-    have them on the device: filling it causes no link traffic.
+    The caller announces a run's steps by ``expect``, in gather order, each at least ``window``
+    steps before its gather. Any other gather, e.g. of a profiling run, reads the host and
+    changes nothing. One thread may expect while another gathers, at any distance. Rows enter the
+    cache from batches that have them on the device: filling it causes no link traffic.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class LookAheadFeatures(_DeviceCache):
     ) -> None:
         """Wrap ``host`` with an empty cache.
 
-        ``priority`` (``[num_vertices]``) orders the rows whose next reads are equally soon.
+        Of rows whose next reads are equally soon, those of highest ``priority`` stay.
         """
         self.inner = host
         self._policy = policy
@@ -161,7 +162,7 @@ class LookAheadFeatures(_DeviceCache):
         return self._replay.window
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the input vertices of the next step, ``[n]``. None: the step reads no rows.
+        """Announce the input vertices of the next step, ``[n]``. None: the step reads no rows.
 
         ``gather`` recognizes the batch by the identity of the array.
         """
@@ -194,7 +195,7 @@ class LookAheadFeatures(_DeviceCache):
             self._keep_matching(vertices, num_threads)
 
     def _keep_matching(self, vertices: Array, num_threads: int) -> None:
-        """Keep the rows that the next batch reads again, or all rows if that batch is unknown."""
+        """Keep the rows of ``vertices`` that the next batch reads again, or all if unknown."""
         if len(self._previous) < len(vertices):
             self._previous = np.empty_like(self._rows, shape=(len(vertices), self._rows.shape[1]))
         if self._replay.belady.num_expected:
@@ -205,7 +206,7 @@ class LookAheadFeatures(_DeviceCache):
         self._copy(vertices[matching], self._previous, matching, num_threads)
 
     def _copy(self, vertices: Array, target: Array, slots: Int32Array, num_threads: int) -> None:
-        """Copy rows of ``vertices`` in their stored type; a device copies within its memory."""
+        """Copy the stored rows of ``vertices`` to ``target[slots]``, as a device would."""
         ops.copy_rows(
             self.inner.stored, vertices, (target, self._dtype), slots, num_threads=num_threads
         )
@@ -248,7 +249,7 @@ def _map_file(
 
 
 class CachedAdjacency:
-    """Counter of the adjacency list reads of a device that samples on its own, by memory.
+    """Counter of a sampling device's adjacency list reads, by the memory that serves them.
 
     Each sampled neighbor is one read, and so are the offsets of each list (Legion counts an edge as
     a transaction). A miss is one request to the host.
@@ -313,7 +314,7 @@ class CachedAdjacency:
         )
 
     def _host_access(self, reads: int) -> Access:
-        """Return the access of ``reads`` reads from the host, one request each."""
+        """Return the bytes and requests of ``reads`` reads from the host, one request each."""
         return Access(
             host_bytes=reads * self._id_bytes,
             link_bytes=reads * self._request_bytes,

@@ -68,10 +68,10 @@ class DiskRows:
         return self._reader.submit(vertices, (buffer.view(np.uint8), "uint8"), slots)
 
     def skip(self) -> None:
-        """Do nothing: no other process takes part in the reads."""
+        """Do nothing in a step without rows: no other process takes part in the reads."""
 
     def profile_rows(self, vertices: Array) -> Array:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Read and return the rows of ``vertices``, ``[n, width]``, as stored."""
         rows: Array = np.empty((len(vertices), self.width), self.dtype)
         self.finish(self.start(vertices, rows, np.arange(len(vertices), dtype=np.int32)))
         return rows
@@ -81,7 +81,7 @@ class DiskRows:
         self._reader.wait(ticket)
 
     def take_reads(self) -> SourceReads:
-        """Return the bytes and requests that were read since the last call."""
+        """Return the bytes (gaps included) and requests that were read since the last call."""
         counters = self._reader.take_counters()
         return SourceReads(
             num_bytes=round(counters["bytes_read"]), num_requests=round(counters["requests"])
@@ -127,7 +127,7 @@ class DiskRates:
 
     @property
     def max_gap_bytes(self) -> int:
-        """Bytes read in the time of a request: a smaller gap is read, not skipped."""
+        """Largest gap between two reads that one request reads faster than two requests."""
         return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
 
     def seconds(self, num_requests: float, num_bytes: float) -> float:
@@ -137,12 +137,12 @@ class DiskRates:
 
 
 def cached_disk_rates(file: Path) -> DiskRates | None:
-    """Return the rates of ``file``'s disk, measured once in a process. None: below 16 MiB."""
+    """Return the rates of the disk of ``file``, measured once in a process. None: below 16 MiB."""
     return _cached_rates(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
 
 
 def max_read_gap(file: Path) -> int:
-    """Return the largest gap in bytes between two reads of ``file`` that one request reads."""
+    """Return the largest gap in bytes that a request of ``file`` should read; measure its disk."""
     rates = cached_disk_rates(file)
     return file.stat().st_size if rates is None else rates.max_gap_bytes
 
@@ -240,10 +240,9 @@ def choose_resident_lists(
 def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.DiskLists:
     """Return a reader of ``graph.indices`` in a file, with the lists of ``vertices`` in memory.
 
-    ``vertices`` ascend.
-
-    ``max_gap_bytes`` is the largest gap between two neighbors that one request reads. ConfigError:
-    there is no file. GraphError: the topology is damaged. OSError: the file cannot be read.
+    ``vertices`` ascend. ``max_gap_bytes`` is the largest gap between two neighbors that one request
+    reads. ConfigError: there is no file. GraphError: the topology is damaged. OSError: the file
+    cannot be read.
     """
     indices = mapped_indices(graph)
     with ops.naming_graph(graph.path or graph.name):

@@ -32,8 +32,8 @@ class HostFeatures(FeatureStore):
     ) -> None:
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
-        ``num_features`` is f of int8 and int4, whose rows are bytes. ``columns`` are ``(first, last
-        + 1)`` of the columns to read (P3); None: all columns.
+        ``num_features`` is needed for int8 and int4, whose rows are bytes. ``columns`` are
+        ``(first, last + 1)`` of the columns to read (P3); None: all columns.
         """
         self.from_disk = from_disk  #: whether most rows are on the disk when they are read
         self._columns = columns
@@ -46,7 +46,7 @@ class HostFeatures(FeatureStore):
 
     @classmethod
     def of(cls, graph: Graph, *, columns: tuple[int, int] | None = None) -> "HostFeatures":
-        """Return the store of all or some ``columns`` of ``graph``; GraphError: it is a shard."""
+        """Return the store of ``columns`` (None: all) of ``graph``; GraphError: it is sharded."""
         if isinstance(graph.features, ShardedFeatures):
             raise graph.features.refused()
         from_disk = read_from_disk(graph)

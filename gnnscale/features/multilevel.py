@@ -53,10 +53,10 @@ class _PlannedStep:
 class MultiLevelStore(WrappedStore):
     """Rows cached in device memory, backed by a tiered store in host memory.
 
-    The values equal the backing store's, bit for bit. The steps of a run are expected in gather
-    order, each at least ``lead`` steps before its gather. Any other gather, e.g. of a profiling
-    run, reads host memory and the backing store, and changes nothing. One thread may expect while
-    another gathers, at any distance.
+    The values equal the backing store's, bit for bit. The caller announces a run's steps by
+    ``expect``, in gather order, each at least ``lead`` steps before its gather. Any other gather,
+    e.g. of a profiling run, reads host memory and the backing store, and changes nothing. One
+    thread may expect while another gathers, at any distance.
     """
 
     def __init__(self, tier: TieredStore, rows: DeviceCacheRows) -> None:
@@ -79,10 +79,10 @@ class MultiLevelStore(WrappedStore):
         self._row_counts = [0] * (len(rows.members) + 1)
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
+        """Announce the vertices of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        Steps with a full look-ahead window are planned, and their missing rows expected in host
-        memory. ``gather`` recognizes the step by the identity of the array.
+        Plan each step with a full look-ahead window, and expect its missing rows in host memory.
+        ``gather`` recognizes the step by the identity of the array.
         """
         with self._planning:
             self._expected.append(vertices)
@@ -92,7 +92,7 @@ class MultiLevelStore(WrappedStore):
                 self._plan_step()
 
     def end(self) -> None:
-        """Announce that no further step follows, so that the last steps are read ahead as well."""
+        """Announce that no step follows; plan the last steps, so that they are read ahead."""
         with self._planning:
             while self._expected:
                 self._plan_step()
@@ -125,12 +125,12 @@ class MultiLevelStore(WrappedStore):
         return out, self._count(ready, counts)
 
     def replace(self, rows: DeviceCacheRows) -> None:
-        """Read other static rows on the device, as many as before, in the steps without a plan."""
+        """Read other static ``rows`` on the device, as many as before, in steps not yet planned."""
         with self._planning:
             self._rows = rows
 
     def take_counters(self) -> dict[str, float]:
-        """Return counts of rows read at each member and the host since the last call, by key."""
+        """Return numbers of rows read from each member and the host, by report key; reset them."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._rows.names)
@@ -188,7 +188,7 @@ class MultiLevelStore(WrappedStore):
     def _update_cache(
         self, step: _PlannedStep, matrices: Sequence[Array], slots: Int32Array, num_threads: int
     ) -> None:
-        """Copy rows that enter the device's cache and, with Match, rows of the next step."""
+        """Copy entering rows to the device's cache and, with Match, keep rows for the next step."""
         if self._rows.match:
             self._keep_matching(matrices, slots, num_threads)
         update, cache = step.update, step.members[self._rows.own]
@@ -197,7 +197,7 @@ class MultiLevelStore(WrappedStore):
             self._previous, self._spare = self._spare, self._previous
 
     def _keep_matching(self, matrices: Sequence[Array], slots: Int32Array, threads: int) -> None:
-        """Keep the rows that the next step reads again, or all rows if that step is unknown."""
+        """Keep the step's rows that the next step reads again, or all if that step is unknown."""
         if len(self._spare) < len(slots):
             self._spare = np.empty((len(slots), self.tier.source.width), self.tier.source.dtype)
         with self._planning:
@@ -218,7 +218,7 @@ class MultiLevelStore(WrappedStore):
         target_slots: Int32Array,
         num_threads: int,
     ) -> None:
-        """Copy rows in their stored type, from their slots in the concatenated ``matrices``."""
+        """Copy stored rows from ``source_slots`` of the concatenated ``matrices`` to ``target``."""
         first = 0
         for rows in matrices:
             inside = (source_slots >= first) & (source_slots < first + len(rows))
@@ -233,7 +233,7 @@ class MultiLevelStore(WrappedStore):
             first += len(rows)
 
     def _count(self, ready: ReadyRows, counts: list[int]) -> Traffic:
-        """Add ``counts`` of rows by memory, free the step's slots, and return its traffic."""
+        """Add ``counts`` of rows by memory, release ``ready``, and return the step's traffic."""
         *members, previous, missed, _ = counts
         members[self._rows.own] += previous
         with self._counting:

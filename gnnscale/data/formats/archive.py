@@ -21,7 +21,7 @@ _UNREADABLE_FLAGS = 0x1 | 0x20 | 0x40
 
 
 class Archive:
-    """Zip file, open for reading; GraphError for damage, many members, or members of one name."""
+    """Zip file, open for reading; GraphError: damage, over 10,000 members, or two of one name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,9 +58,10 @@ class Archive:
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:
-        """Raise GraphError if a member needs over ``allowance + ratio * packed`` bytes.
+        """Raise GraphError, with ``advice``, if a member needs more memory than allowed.
 
-        ``needs`` is its size in memory. None: the unpacked bytes.
+        Allowed are ``allowance`` bytes plus ``ratio`` times its packed size. ``needs`` of None:
+        its unpacked size.
         """
         unpacked, packed = self.member_bytes(name)
         needs = unpacked if needs is None else needs
@@ -71,7 +72,7 @@ class Archive:
             )
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a member; damage raises GraphError on opening or reading."""
+        """Open a member; GraphError, on opening or reading: damage, encryption, bzip2 or LZMA."""
         source = f"{self.path}/{name}"
         info = self._members[name]
         if info.flag_bits & _UNREADABLE_FLAGS:
@@ -85,7 +86,7 @@ class Archive:
             return io.BufferedReader(_Member(self._zip.open(info), source), _BUFFER_BYTES)
 
     def read(self, name: str, *, allowance: int, ratio: int, advice: str) -> bytes:
-        """Return the content of a member; limits as for ``check_size``."""
+        """Return the content of a member; GraphError beyond the limits of ``check_size``."""
         self.check_size(name, allowance=allowance, ratio=ratio, advice=advice)
         with self.open(name) as file:
             return file.read()
@@ -141,7 +142,7 @@ def extract_all(path: Path, folder: Path) -> None:
 
 
 def _check_place(info: zipfile.ZipInfo, path: Path) -> None:
-    """Raise GraphError unless a member is a file or a folder within the target folder."""
+    """Raise GraphError if a member leads out of the target folder, or is a link or a device."""
     name = info.filename
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:

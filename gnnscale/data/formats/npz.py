@@ -47,12 +47,12 @@ class NpzReader:
         return f"{self.path}/{name}.npy"
 
     def text(self, name: str) -> bytes:
-        """Return a word that SciPy stored: a small array's last 16 bytes without NULs."""
+        """Return the text that SciPy stored as array ``name``: its last 16 bytes without NULs."""
         data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
         return data[-16:].replace(b"\0", b"")
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
-        """Return shape and type of an array, checked as in ``map_npy``."""
+        """Return shape and type of an array; GraphError: damage, or other axes or dtype kinds."""
         member, source = self._member(name), self.source(name)
         with self._archive.open(member) as file:
             try:
@@ -66,15 +66,15 @@ class NpzReader:
         return header
 
     def vector(self, name: str, kinds: str = "iu") -> Array:
-        """Return the array ``name`` with one axis."""
+        """Return the array ``name`` of one axis, of one of the dtype ``kinds``."""
         return self._read_full(name, 1, kinds)
 
     def matrix(self, name: str, kinds: str = "iuf") -> Array:
-        """Return the array ``name`` with two axes."""
+        """Return the array ``name`` of two axes, of one of the dtype ``kinds``."""
         return self._read_full(name, 2, kinds)
 
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
-        """Return labels ``[num_vertices]`` or ``[num_vertices, k]``, however well they compress."""
+        """Return the array ``name`` of 1 or 2 axes; its size limit grows with ``num_vertices``."""
         return self._read_full(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
     def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
@@ -85,7 +85,7 @@ class NpzReader:
         yield from self._slices(name, header, header.shape[0], header.shape[1:])
 
     def pairs(self, name: str) -> Iterator[tuple[Array, Array]]:
-        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        """Yield the ``[2, num_edges]`` array ``name`` in slices of columns: ``(row 0, row 1)``."""
         header = self.header(name, axes=2, kinds="iu")
         if header.shape[0] != 2:
             raise GraphError(
@@ -151,7 +151,7 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
 
 
 class ArrayFolder:
-    """Reader of the mapped arrays of a folder of .npy files; interface of ``NpzReader``."""
+    """Reader of the .npy files of a folder, mapped; with most methods of ``NpzReader``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -179,17 +179,17 @@ class ArrayFolder:
         return f"{self.path}/{name}.npy"
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
-        """Return shape and type of an array, checked as in ``map_npy``."""
+        """Return shape and type of an array; GraphError: damage, or other axes or dtype kinds."""
         array = map_npy(self.path / f"{name}.npy")
         check_array(array, axes=axes, kinds=kinds, source=self.source(name))
         return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
 
     def vector(self, name: str, kinds: str = "iu") -> Array:
-        """Return the array ``name`` with one axis, mapped."""
+        """Return the array ``name`` of one axis, of one of the dtype ``kinds``, mapped."""
         return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
 
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
-        """Return labels ``[num_vertices]`` or ``[num_vertices, k]``, mapped."""
+        """Return the array ``name`` of 1 or 2 axes, mapped; ``num_vertices`` is ignored."""
         self.header(name, axes=(1, 2), kinds=kinds)
         return map_npy(self.path / f"{name}.npy")
 
@@ -200,7 +200,7 @@ class ArrayFolder:
             yield array[part]
 
     def pairs(self, name: str) -> Iterator[tuple[Array, Array]]:
-        """Yield a ``[2, num_edges]`` array in slices ``(row 0, row 1)``, read side by side."""
+        """Yield the ``[2, num_edges]`` array ``name`` in slices of columns: ``(row 0, row 1)``."""
         array = map_npy(self.path / f"{name}.npy", axes=2, kinds="iu")
         if len(array) != 2:
             raise GraphError(f"{self.source(name)}: {list(array.shape)}, allowed is [2, num_edges]")
@@ -209,7 +209,7 @@ class ArrayFolder:
 
 
 def open_arrays(path: Path) -> ArrayFolder | NpzReader:
-    """Open a folder of .npy files, or an archive of them, as a context manager."""
+    """Return a reader, a context manager, of a folder of .npy files or of a .npz file."""
     if path.is_dir():
         return ArrayFolder(path)
     if path.suffix != ".npz":

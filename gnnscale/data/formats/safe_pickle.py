@@ -60,7 +60,7 @@ def _run(data: bytes, source: object) -> Any:
 
 
 def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
-    """Return the array of a pickled record; GraphError unless it has ``axes`` and ``kinds``."""
+    """Return the array in ``value``; GraphError: no array, or other axes or dtype kind."""
     if not isinstance(value, safe_pickle_types.ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
     check_array(value.array, axes=axes, kinds=kinds, source=source)
@@ -79,7 +79,7 @@ def _refused(source: object, reason: str, position: int) -> GraphError:
 
 
 class _StackMachine:
-    """Stack with marks, and memo, as the pickle format defines."""
+    """State of a pickle interpreter: a stack with marks, and a memo of objects by number."""
 
     def __init__(self, num_bytes: int) -> None:
         self.stack: list[Any] = []

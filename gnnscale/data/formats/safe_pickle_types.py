@@ -24,13 +24,13 @@ class PickleError(ValueError):
 
 @dataclass(frozen=True)
 class Global:
-    """Name in a pickle, never resolved."""
+    """Dotted name of a function or class in a pickle, never imported."""
 
     name: str
 
 
 class Budget:
-    """Budget of bytes of arrays, since a pickle may use one string many times."""
+    """Budget of array bytes in a pickle, since one stored string could fill many arrays."""
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes = num_bytes
@@ -50,7 +50,7 @@ class DtypeRecord:
         self.dtype: np.dtype[Any] | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set ``dtype`` by a state: version, byte order, no subarray, names, fields or flags."""
+        """Set ``dtype`` from ``state``: version and byte order; PickleError: fields or flags."""
         if not (isinstance(state, tuple) and len(state) in (8, 9)):
             raise PickleError("a dtype with a state of another form")
         version, order, *details = state
@@ -72,7 +72,7 @@ class ArrayRecord:
         self.array: Array | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Fill ``array`` by a state: version, shape, type, whether in Fortran order, bytes."""
+        """Set ``array`` from ``state``: version, shape, type, whether Fortran order, and bytes."""
         if not (isinstance(state, tuple) and len(state) == 5):
             raise PickleError("an array with a state of another form")
         version, shape, dtype, fortran, content = state
@@ -83,7 +83,7 @@ class ArrayRecord:
     def fill(
         self, content: object, dtype: object, shape: object, order: object, budget: Budget
     ) -> None:
-        """Set the elements; PickleError unless content, type and shape agree."""
+        """Set ``array`` from bytes ``content`` and spend them; PickleError: they do not fit."""
         if self.array is not None:
             raise PickleError("an array is filled twice")
         if not isinstance(dtype, DtypeRecord) or dtype.dtype is None:
@@ -130,14 +130,14 @@ def _make_dtype(budget: Budget, *args: object) -> DtypeRecord:
 
 
 def _reconstruct(budget: Budget, *args: object) -> ArrayRecord:
-    """Return an empty array, as NumPy's function of that name; BUILD fills it."""
+    """Return an empty record for NumPy's function of that name; ``build`` fills it later."""
     if len(args) != 3 or args[0] != Global("numpy.ndarray"):
         raise PickleError("an array of another class")
     return ArrayRecord()
 
 
 def _from_buffer(budget: Budget, *args: object) -> ArrayRecord:
-    """Return a filled array, as NumPy's function of that name (protocol 5)."""
+    """Return a filled record for NumPy's ``_frombuffer(bytes, type, shape, order)``."""
     if len(args) != 4 or _text(args[3]) not in ("C", "F"):
         raise PickleError("an array with arguments of another form")
     record = ArrayRecord()
@@ -152,7 +152,7 @@ def _new_sparse(budget: Budget, *args: object) -> SparseRecord:
 
 
 def _reconstructor(budget: Budget, *args: object) -> SparseRecord:
-    """Return an empty CSR matrix, as an object of a class in protocols 0 and 1."""
+    """Return an empty CSR record for ``copyreg._reconstructor``, of protocols 0 and 1."""
     if args not in [(Global(name), Global("builtins.object"), None) for name in _SPARSE]:
         raise PickleError("an object of another class than csr_matrix")
     return SparseRecord()
@@ -165,7 +165,7 @@ def _default_dict(budget: Budget, *args: object) -> dict[Any, Any]:
 
 
 def _encode(budget: Budget, *args: object) -> bytes:
-    """Return bytes, which protocols 0 to 2 store as text."""
+    """Return the bytes that protocols 0 to 2 store as latin1 text."""
     if len(args) != 2 or not isinstance(args[0], str) or args[1] != "latin1":
         raise PickleError("bytes in another encoding than latin1")
     return _latin1(args[0], budget)
@@ -186,7 +186,7 @@ def _latin1(text: str, budget: Budget) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Return a word of up to 8 characters, pickled as str or bytes; else ''."""
+    """Return ``value`` as str if it is str or bytes of up to 8 characters; else ''."""
     if isinstance(value, bytes) and len(value) <= 8:
         value = value.decode("latin1")
     return value if isinstance(value, str) and len(value) <= 8 else ""

@@ -43,7 +43,10 @@ def check_csr(indptr: Array, num_indices: int, source: object) -> None:
 
 
 def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
-    """Return ``indptr`` and ``indices`` of a square CSR matrix that SciPy saved, checked."""
+    """Return ``indptr`` and ``indices`` of a square CSR matrix with names after ``prefix``.
+
+    Offsets are checked, ids are not.
+    """
     indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
     check_csr(indptr, len(indices), npz.path)
     if "format" in npz and not npz.text("format").endswith(b"csr"):
@@ -58,7 +61,7 @@ def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]
 
 
 def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield ``(row, column)`` of the entries of a sparse matrix, in slices."""
+    """Yield arrays ``(rows, columns)`` of the entries of a sparse matrix, in slices."""
     for first in range(0, len(indices), _SLICE_EDGES):
         columns = indices[first : first + _SLICE_EDGES]
         rows = np.searchsorted(indptr, np.arange(first, first + len(columns)), side="right") - 1
@@ -70,8 +73,8 @@ def sparse_matrix(
 ) -> CsrMatrix:
     """Return a checked CSR matrix of features; repeated entries are added up.
 
-    ``num_columns`` is from the file, of any type. ``num_bytes`` of the file limit the dense form.
-    Values become uint8 if all are integers up to 255, else float32 or float64.
+    ``num_columns`` is unchecked. ``num_bytes``, the size of the file, limits the dense form.
+    Values become uint8 if all are integers from 0 to 255, else float32 or float64.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -100,7 +103,10 @@ def sparse_matrix(
 
 
 def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
-    """Raise GraphError for a dense form beyond 1 GiB plus 1,024 ``num_bytes`` or 4 KiB a value."""
+    """Raise GraphError if the dense form exceeds 1 GiB plus 1,024 bytes per byte of the values.
+
+    Values count 4 bytes each, at most ``num_bytes``, the size of the file.
+    """
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
     allowed = _DENSE_BYTES + _DENSE_RATIO * min(4 * matrix.nnz, num_bytes)

@@ -62,7 +62,7 @@ def csv_table(
 ) -> Array:
     """Return a text file without a header as one array ``[rows, len(types)]``.
 
-    GraphError: it has over ``max_rows``, or ``allowance`` bytes and 20 times the file's size.
+    GraphError: over ``max_rows`` rows, or over ``allowance`` bytes plus 20 times the file's size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []
@@ -109,7 +109,7 @@ def num_columns(file: Path, *, source: object) -> int:
 
 @contextmanager
 def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
-    """Yield a stream of a text file's bytes; arguments as for ``csv_columns``."""
+    """Yield a byte stream of a file, decompressed as in ``csv_columns``; or the stream itself."""
     if not isinstance(file, Path):
         yield file
         return
@@ -127,7 +127,7 @@ def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[
 
 
 class _Limited:
-    """Stream that raises GraphError after ``limit`` bytes."""
+    """Decompressed stream that raises GraphError once over ``limit`` bytes are read."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int, source: object) -> None:
         self._stream = stream
@@ -148,7 +148,7 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield first line number and bytes of blocks of full lines, after ``skip_lines`` lines."""
+    """Yield blocks of full lines after ``skip_lines`` lines: number of the first line, bytes."""
     line, partial_line = 1, b""
     while True:
         with readable(source):
@@ -234,7 +234,7 @@ def _parsed(
 
 
 def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
-    """Return start and end of the first line that cannot be parsed, by bisection."""
+    """Return start and end offset in ``block`` of the first line that ``parse`` refuses."""
     start, stop = 0, len(block)
     while True:
         middle = (start + stop) // 2

@@ -70,7 +70,7 @@ class Arrays(base.Dataset):
             check_choice("dataset.metric", self.metric, METRICS)
 
     def raw_files(self) -> list[Path]:
-        """Return the path of the archive, or of each file that is read."""
+        """Return the archive, or the files with accepted names in the folder."""
         path = self.raw_path()
         if not path.is_dir():
             return [path]
@@ -78,7 +78,7 @@ class Arrays(base.Dataset):
         return [file for file in files if file.exists()]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push edges, features, labels and split of the arrays into ``writer``."""
+        """Push edges, features, labels and splits of the arrays into ``writer``."""
         with open_arrays(self.raw_path()) as arrays:
             unread = sorted(set(arrays.names) - _NAMES)
             if unread:
@@ -107,7 +107,7 @@ class Arrays(base.Dataset):
     def _read_with_features(
         self, arrays: ArrayFolder | NpzReader, writer: StoreWriter, features: str
     ) -> None:
-        """Push vertices, edges and the features in the array ``features``."""
+        """Set the number of vertices by the array ``features``; push edges, then features."""
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
         dtype = "uint8" if header.dtype.kind == "b" else str(header.dtype)
@@ -269,7 +269,7 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
 
 
 def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
-    """Return the number of vertices by labels or lists; GraphError without both."""
+    """Return the number of labels or, without labels, of lists in ``indptr``; else GraphError."""
     labels = _array_name(arrays, _LABELS)
     if labels is not None:
         return arrays.header(labels, axes=(1, 2), kinds="biuf").shape[0]
@@ -297,14 +297,14 @@ def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
 
 
 class _RowChunks:
-    """Iterator of row chunks that returns any number of rows at a time."""
+    """Buffer of an iterator of row chunks, from which any number of rows can be taken."""
 
     def __init__(self, chunks: Iterator[Array]) -> None:
         self._chunks = chunks
         self._remainder: list[Array] = []
 
     def take(self, num_rows: int) -> Array:
-        """Return the next ``num_rows`` rows, which exist."""
+        """Return the next ``num_rows`` rows, at most all that remain."""
         chunks = self._remainder
         while sum(map(len, chunks)) < num_rows or not chunks:
             chunks.append(next(self._chunks))
@@ -314,7 +314,7 @@ class _RowChunks:
 
 
 def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
-    """Return the number of edge features, or 0; GraphError unless there are ``num_edges`` rows."""
+    """Return the length of an edge feature row or 0; GraphError unless ``num_edges`` rows exist."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return 0
@@ -329,7 +329,7 @@ def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
 
 
 def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
-    """Yield matrices of consecutive rows of edge features; none without features."""
+    """Yield slices ``[n, num_edge_features]`` of edge features in order; none without features."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return

@@ -30,8 +30,8 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
     """Return the classes ``[num_vertices]`` from comma-separated text with a header.
 
     Classes are all numbers, or all words, which are numbered in alphabetical order. A mixture is
-    refused, so that one damaged number does not renumber all classes. ``num_bytes`` of all files
-    limit the number of vertices.
+    refused, so that one damaged number does not renumber all classes. ``num_bytes``, the
+    size of all files, limits the number of vertices.
     """
     rows = []
     for row in _rows(data, source):
@@ -199,7 +199,7 @@ class _File:
         self.source = name if archive is None else f"{archive.path}/{name}"
 
     def open(self) -> IO[bytes]:
-        """Open the file, for reading in blocks."""
+        """Open the file for reading in blocks; GraphError if it unpacks to too many bytes."""
         if self._archive is None:
             return Path(self._name).open("rb")
         self._archive.check_size(
@@ -257,7 +257,7 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _only_zip(path: Path) -> Path:
-    """Return the only zip archive in folder ``path`` without unpacked files, else ``path``."""
+    """Return the single .zip in folder ``path`` if that has no target.csv file, else ``path``."""
     if path.is_dir() and not any(file.name.endswith(_ENDINGS[0]) for file in _files_in(path)):
         zips = sorted(path.glob("*.zip"))
         if len(zips) == 1:

@@ -126,7 +126,7 @@ def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: i
 
 
 def _set_graph(writer: StoreWriter, labels: Array, num_vertices: int, source: Path) -> None:
-    """Set the number of vertices and the labels; GraphError unless they agree."""
+    """Set number of vertices and labels in ``writer``; GraphError unless all have a label row."""
     if len(labels) != num_vertices:
         raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
     writer.set_num_vertices(num_vertices, source=source)
@@ -203,7 +203,7 @@ class Mag240m(base.Dataset):
 
 
 def _read_split(path: Path, num_vertices: int) -> list[Array]:
-    """Return the parts of the split from a dictionary of arrays that torch.save wrote."""
+    """Return train, valid and test-dev ids from a dictionary of arrays that torch.save wrote."""
     with Archive(path) as archive:
         names = [name for name in archive.names if name.endswith("/data.pkl")]
         if len(names) != 1:

@@ -31,7 +31,7 @@ _NUM_VALID = 500
 class Planetoid(base.Dataset):
     """Files ``ind.<name>.{x,y,tx,ty,allx,ally,graph,test.index}``, pickled by Python 2.
 
-    Vertices that the test range of CiteSeer skips have no features and no label.
+    Vertices that the test range of CiteSeer skips have features of 0 and no label.
     """
 
     #: URL of the authors' files.
@@ -51,7 +51,7 @@ class Planetoid(base.Dataset):
         return [self._file(part) for part in _PARTS if part != "x"]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; training vertices come first in the files, test vertices last."""
+        """Push the graph; vertices of file ``y`` train, the next 500 validate, the last test."""
         import scipy.sparse  # takes a while, and a run whose store exists needs none
 
         allx, tx = self._matrix("allx"), self._matrix("tx")
@@ -84,7 +84,7 @@ class Planetoid(base.Dataset):
     def _read_test(
         self, allx: sparse.CsrMatrix, tx: sparse.CsrMatrix, ally: Array, ty: Array
     ) -> Int64Array:
-        """Return the test vertices; GraphError unless they agree with the other files."""
+        """Return the ids in ``test.index``; GraphError unless they fit features and labels."""
         file = self._file("test.index")
         num_known, num_tested = allx.shape[0], tx.shape[0]
         test: Int64Array = text.csv_table(file, ["int64"], source=file)[:, 0]

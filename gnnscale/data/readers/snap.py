@@ -60,7 +60,7 @@ def _read(file: Path) -> Iterator[list[Array]]:
 
 
 def _first_edge(file: Path) -> tuple[str, str, int]:
-    """Return the first line that is not a comment, its delimiter, and its index."""
+    """Return the first line that is not a comment, its delimiter, and its index from 0."""
     lines = head_lines(file, source=file)
     if lines and lines[0].startswith("%%MatrixMarket"):
         raise GraphError(
@@ -80,7 +80,7 @@ def _first_edge(file: Path) -> tuple[str, str, int]:
 
 
 def _distinct(edges: Iterator[list[Array]], file: Path) -> Int64Array:
-    """Return the distinct ids, sorted; new ids are merged when they outnumber the known ids."""
+    """Return the distinct vertex ids of ``edges``, ascending; GraphError: an id is negative."""
     ids = np.empty(0, np.int64)
     waiting: list[Array] = []
     for ends in edges:

@@ -157,7 +157,10 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return the tables for predictions, with the user's or else the run's feature columns."""
+        """Return these tables for predictions; feature columns that the user omits are the run's.
+
+        A column that was a feature of the run is then no label (unless ``splits``) and no weight.
+        """
         changes: dict[str, Any] = {}
         if not self._is_prepared():
             if columns and self.features is None:
@@ -174,7 +177,7 @@ class Tables(base.Dataset):
         return super(Tables, tables).to_predict(columns, edge_columns, splits=splits)
 
     def prepare(self, force: bool = False) -> Path:
-        """Prepare the store, return its folder; warn about columns that may not be features."""
+        """Prepare the store, return its folder; warn of stored features that are now left out."""
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
@@ -241,13 +244,13 @@ class Tables(base.Dataset):
 
 
 def _column_names(columns: Sequence[Column]) -> tuple[list[str] | None, list[str]]:
-    """Return the names of the columns of categories, or None, and the names of all columns."""
+    """Return the names of category columns (None: there are none), and the names of all columns."""
     categories = [column.name for column in columns if column.categories is not None]
     return categories or None, [column.name for column in columns]
 
 
 def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | None]) -> None:
-    """Raise ConfigError if a feature column repeats, or has another role."""
+    """Raise ConfigError if a feature column repeats, or is in ``used``, columns of other roles."""
     for column in columns or ():
         if column in used or (columns or []).count(column) > 1:
             raise ConfigError(
@@ -256,7 +259,7 @@ def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | 
 
 
 def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
-    """Return the feature columns. None: vertices have no features."""
+    """Return the vertex feature columns, the user's or the default, and log them. None: none."""
     names, chosen = options.features, options.categories or ()
     if names is None:
         used = (table.require("id", options.id), options.label, options.split_column)
@@ -325,7 +328,7 @@ def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path
 
 
 def _edge_table(options: Tables, table: Table, writer: StoreWriter) -> EdgeTable:
-    """Return the columns of the table of edges; note the names of the feature columns."""
+    """Return the columns of the edge table; note feature columns, log columns that are not read."""
     ends = (table.require("source", options.source), table.require("target", options.target))
     weight = None
     if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
@@ -379,7 +382,7 @@ def _check_edge_space(
 
 
 def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str]) -> dict[str, bool]:
-    """Return the columns of categories among ``names``, with whether the user chose them."""
+    """Return the category columns among ``names``: True if ``chosen`` by the user, else texts."""
     return {
         name: name in chosen for name in names if name in chosen or holds_texts(table.types[name])
     }
@@ -388,7 +391,7 @@ def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str])
 def _set_labels(
     writer: StoreWriter, column: label_columns.LabelColumn, ids: vertex_ids.IdColumn, source: Path
 ) -> None:
-    """Set classes with their names, or regression targets."""
+    """Set the labels of ``column`` in ``writer``: classes with names, or regression targets."""
     labels, names = column.finish(ids)
     num_classes, count = None if names is None else len(names), writer.num_vertices
     result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")

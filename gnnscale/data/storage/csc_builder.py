@@ -24,7 +24,7 @@ _VERTEX_BYTES = 24
 
 @dataclass(frozen=True)
 class SortedLists:
-    """In-neighbor lists of a range of vertices."""
+    """In-neighbor lists of a range of vertices, each ascending, with the data of their edges."""
 
     first: int  #: first vertex of the range
     offsets: Int64Array  #: ``[num_vertices + 1]`` offsets into ``lists``, from 0 on
@@ -44,12 +44,12 @@ class _Range:
 
 
 def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
-    """Yield the lists of all vertices in ranges, in order; no edge may follow.
+    """Finish ``spool``, and yield the in-neighbor lists of all vertices, range by range.
 
     If ``drop_duplicates``, repeated edges become one edge with the first feature row and the sum of
-    the weights (GraphError beyond float32). Otherwise they are in the order of their rows or,
-    without rows, of their weights. Memory is that of the spool plus 8 bytes per vertex; a single
-    list that is larger must still fit.
+    the weights (GraphError beyond float32). Otherwise they are in the order of their feature
+    rows or, without rows, of their weights. Memory is that of the spool plus 8 bytes
+    per vertex; a single list that is larger must still fit.
     """
     blocks = spool.finish()
     num_threads = min(hardware.usable_cores(), _MAX_THREADS)
@@ -77,7 +77,7 @@ def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator
 
 
 class _Sorter:
-    """Sorter of blocks of edges, split into ranges that fit into ``memory_bytes``."""
+    """Sorter of edges into in-neighbor lists, by ranges of vertices that fit ``memory_bytes``."""
 
     def __init__(
         self, spool: edge_spool.EdgeSpool, drop_duplicates: bool, memory_bytes: int
@@ -92,7 +92,7 @@ class _Sorter:
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
-        """Yield ranges of vertices that fit into memory; ranges of a split block are sorted."""
+        """Yield a range for each block; split blocks beyond the memory, and sort their ranges."""
         for block in blocks:
             num_vertices = block.last - block.first
             num_edges = block.num_edges + num_vertices * self._loops
@@ -105,7 +105,7 @@ class _Sorter:
                 yield part
 
     def sort(self, part: _Range) -> None:
-        """Sort the edges of ``part`` into ``part.lists``, unless they are sorted."""
+        """Sort the edges of ``part``, with added loops, into ``part.lists``, unless it is set."""
         if part.lists is not None:
             return
         first, last = part.first, part.last
@@ -131,7 +131,7 @@ class _Sorter:
         part.lists = SortedLists(first, offsets, lists, carried)
 
     def _range_starts(self, degrees: Int64Array) -> Int64Array:
-        """Return the boundaries of ranges that fit into memory, relative to the first vertex."""
+        """Return offsets ``[k + 1]`` that cut a block into ranges that fit into memory."""
         needed = np.zeros(len(degrees) + 1, np.int64)
         needed[1:] = self._edge_bytes * (degrees + self._loops) + _VERTEX_BYTES
         np.cumsum(needed, out=needed)
@@ -142,7 +142,7 @@ class _Sorter:
         return np.array(cuts)
 
     def _split_block(self, block: edge_spool.EdgeBlock) -> Iterator[_Range]:
-        """Yield the ranges of a block; one file has their edges, the first range at its end."""
+        """Yield the ranges of a block; write its edges to a file, the first range at the end."""
         degrees = block.in_degrees()
         cuts = self._range_starts(degrees)
         range_of = np.repeat(np.arange(len(cuts) - 1, dtype=np.int32), np.diff(cuts))
@@ -173,7 +173,7 @@ class _Sorter:
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
-    """Write ``indptr.npy``, ``indices.npy``, edge weights and edge rows; return their entries.
+    """Write ``indptr``, ``indices``, edge weights and feature row numbers; return their entries.
 
     A block that exceeds the memory is split into ranges; an edge is written twice at most.
     """
@@ -203,9 +203,10 @@ def write_topology(
 def merged(
     offsets: Int64Array, lists: Int32Array, carried: edge_spool.EdgePayload, first: int
 ) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
-    """Return the lists with repeated neighbors merged: the first row, the sum of the weights.
+    """Return offsets, lists and payload with repeated neighbors merged: first row, summed weight.
 
-    Sums are in float64 in the order of ``lists``, so that they are independent of the threads.
+    ``first`` is the first vertex, for errors. Sums are in float64 in the order of
+    ``lists``, so that they are independent of the threads.
     """
     begins = np.empty(len(lists), np.bool_)  # edges that start a neighbor or a list
     begins[:1] = True

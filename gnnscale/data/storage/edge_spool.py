@@ -28,27 +28,27 @@ _CARRIED_BITS = 32
 
 @dataclass(frozen=True)
 class EdgePayload:
-    """Data of edges besides their ends, ``[num_edges]``."""
+    """Weights and feature row numbers of edges, ``[num_edges]`` each."""
 
     weights: Float32Array | None = None  #: None: edges have no weights
     rows: UInt32Array | None = None  #: rows of edge features. None: edges have no features.
 
 
 def weight_bits(weights: Float32Array) -> UInt32Array:
-    """Return the bits of finite, non-negative ``weights``, which sort like the weights."""
+    """Return finite, non-negative ``weights`` as uint32 bits, which sort like the weights."""
     # Adding plus zero clears the sign bit of minus zero.
     bits: UInt32Array = (weights + np.float32(0)).view(np.uint32)
     return bits
 
 
 def packed(src: Int64Array, carried: UInt32Array) -> Int64Array:
-    """Return words of sources (below 2^31) and 32 bits, which sort like (source, bits) pairs."""
+    """Return words with ``src`` (below 2^31) above 32 bits of ``carried``; they sort like pairs."""
     words: Int64Array = (src << _CARRIED_BITS) | carried
     return words
 
 
 def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
-    """Return the sources and the 32 bits of ``words``."""
+    """Return the sources and the 32 carried bits of ``words`` that ``packed`` returned."""
     return (words >> _CARRIED_BITS).astype(np.int32), words.astype(np.uint32)
 
 
@@ -88,7 +88,7 @@ class EdgeFile:
             yield ends[0], ends[1]
 
     def close(self) -> None:
-        """Remove the files."""
+        """Close and remove the files."""
         for file, path in zip(self._files, self._paths, strict=True):
             with suppress(OSError):  # on a full disk even closing can fail
                 file.close()
@@ -115,7 +115,7 @@ class EdgeBlock:
         self.num_edges += len(src)
 
     def spill(self) -> None:
-        """Write the edges in memory to disk."""
+        """Append the edges in memory to the block's file, and release them."""
         self._spilled = self.in_degrees()
         if self._file is None:
             self._file = EdgeFile(self._path, self._dtype)
@@ -132,7 +132,7 @@ class EdgeBlock:
         return degrees
 
     def take(self) -> Iterator[tuple[Array, Array]]:
-        """Yield all edges in slices, release each slice, and remove the files."""
+        """Yield all edges in slices ``(src, dst)``, release each slice, and remove the files."""
         while self._edges:
             yield self._edges.pop()
         if self._file is not None:
@@ -140,13 +140,13 @@ class EdgeBlock:
         self.close()
 
     def close(self) -> None:
-        """Remove the files."""
+        """Close and remove the files of spilled edges."""
         if self._file is not None:
             self._file.close()
 
 
 class RowWeights:
-    """Temporary file of weights by edge row, for edges that are sorted with their rows."""
+    """Temporary file of the edge weight of each feature row, for words that carry only rows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -163,7 +163,7 @@ class RowWeights:
         self._weights = map_npy(self._path)
 
     def of(self, rows: UInt32Array) -> Float32Array:
-        """Return the weights of ``rows``."""
+        """Return the weights of the edges with feature ``rows``; after ``finish``."""
         assert self._weights is not None
         return np.asarray(self._weights)[rows]
 
@@ -187,14 +187,17 @@ _SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return the bytes of disk for spooled edges of two words; 0: they surely fit in memory."""
+    """Return bytes of disk for edges of two words of ``word_bytes``; 0: memory surely holds all."""
     num_bytes = 2 * word_bytes * num_edges
     # Slabs are filled to three quarters at least.
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
 
 
 class EdgeSpool:
-    """Spool of edges, in blocks of destinations, in ``memory_bytes``; the caller checks ids."""
+    """Unsorted edges in blocks by destination, spilled to disk beyond a share of ``memory_bytes``.
+
+    The caller checks ids.
+    """
 
     def __init__(
         self,
@@ -232,9 +235,10 @@ class EdgeSpool:
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges ``[num_edges]``; with data, the graph has at most 2^31 - 1 vertices.
+        """Append edges ``[num_edges]`` with ``weights`` and, if ``has_rows``, the next feature row.
 
-        ``weights`` and ``has_rows`` (the next rows of features) are in all calls or in none.
+        All calls have weights, or none; rows likewise. With either, GraphError beyond 2^31 - 1
+        vertices.
         """
         if self.weighted is None:
             self._open(weights is not None, has_rows)
@@ -284,16 +288,16 @@ class EdgeSpool:
 
     @property
     def packs(self) -> bool:
-        """Whether a word packs a source with the row of the edge or, without rows, the weight."""
+        """Whether a source is stored as a word with the edge's feature row or else its weight."""
         return bool(self.weighted or self.has_rows)
 
     @property
     def word(self) -> np.dtype[Any]:
-        """Type of words: int64 if packed, else that of vertex ids."""
+        """Type of stored sources and destinations: int64 if packed, else that of vertex ids."""
         return np.dtype(np.int64) if self.packs else self._dtype
 
     def loop_words(self, vertices: Array) -> Array:
-        """Return the words of loops added to ``vertices``: weight 1, the row after the last."""
+        """Return words of self-loops at ``vertices``, with weight 1 or the row after the last."""
         if not self.packs:
             return vertices
         one = weight_bits(np.ones(1, np.float32))
@@ -339,7 +343,7 @@ class EdgeSpool:
         self.held_bytes += ends.nbytes
 
     def _reserve(self, num_edges: int) -> Array:
-        """Return a slice ``[2, num_edges]`` of a slab; spill if memory is full.
+        """Return an array ``[2, num_edges]`` to fill, a part of a slab; spill if memory is full.
 
         Slabs have huge pages, since faulting pages of 4 KiB is slow; a spill reuses one slab.
         """
@@ -356,7 +360,7 @@ class EdgeSpool:
         return ends
 
     def _spill(self) -> None:
-        """Write all edges in memory to disk; later edges follow with a full slab and ``finish``."""
+        """Write all edges in memory to disk; from now on, full slabs and ``finish`` spill too."""
         for block in self._blocks:
             block.spill()
         self.held_bytes = 0
@@ -378,7 +382,7 @@ class EdgeSpool:
         return self._blocks
 
     def close(self) -> None:
-        """Remove the temporary files."""
+        """Close and remove the temporary files."""
         for block in self._blocks:
             block.close()
         if self._row_weights is not None:

@@ -93,7 +93,7 @@ class EdgeWriter:
         spool.add(src, dst, weights, features is not None)
 
     def write_topology(self) -> None:
-        """Write in-neighbor lists, ends and features of edges, once; remove temporary files."""
+        """Write in-neighbor lists, edge ends and features unless done; remove temporary files."""
         if "indptr" in self.arrays:
             return
         spool = self._require_spool("the graph")
@@ -130,16 +130,16 @@ class EdgeWriter:
         self._labels = result.values, result.num_classes
 
     def set_split(self, split: Mapping[str, Array], source: object) -> None:
-        """Set the edge numbers of each part of ``SPLITS``."""
+        """Keep the edge indices of each part of ``SPLITS``; ``write_labels`` checks them."""
         self._split = split, source
 
     def ends(self) -> IntArray:
-        """Return the ends ``[num_edges, 2]`` in input order, mapped; no edge may follow."""
+        """Write the topology; return the ends ``[num_edges, 2]`` in input order, mapped."""
         self.write_topology()
         return map_npy(self._path / f"{store_format.EDGE_ENDS}.npy")
 
     def write_labels(self, splits: Sequence[str]) -> dict[str, Any] | None:
-        """Write labels and split; return the entry of ``meta.json``. None: there are no labels."""
+        """Write labels and parts ``splits``; return the ``meta.json`` entry. None: no labels."""
         if self._labels is None:
             return None
         labels, num_classes = self._labels
@@ -155,7 +155,7 @@ class EdgeWriter:
         return {"num_classes": num_classes, "metric": metric}
 
     def standardize(self) -> None:
-        """Standardize the edge features over the training edges or, without a split, all edges."""
+        """Standardize the edge features over the training edges, or all without a split."""
         assert self._published is not None
         train = None if self._split is None else np.sort(self._split[0]["train"])
         what = "edges" if train is None else "training edges"
@@ -164,7 +164,7 @@ class EdgeWriter:
         self.arrays[store_format.EDGE_FEATURES] = self._published.scale(scaling)
 
     def close(self) -> None:
-        """Remove the temporary files."""
+        """Close the files of ends and features, and remove the temporary files."""
         if self._spool is not None:
             self._spool.close()
         if self._published is not None:
@@ -235,7 +235,7 @@ class PublishedEdges:
         self._advance(len(src))
 
     def finish(self, *, num_zeros: int) -> dict[str, ArrayEntry]:
-        """Append rows of zeros to the features; return the entries of ``meta.json``."""
+        """Append ``num_zeros`` feature rows of zeros, close the files; return their entries."""
         self._num_zeros = num_zeros
         if self.num_features:
             self._files[EDGE_FEATURES].append(np.zeros((num_zeros, self.num_features), np.float32))
@@ -248,7 +248,7 @@ class PublishedEdges:
         return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
 
     def scale(self, scaling: ColumnScaling) -> ArrayEntry:
-        """Standardize the features in their file, except appended zeros; return its entry."""
+        """Replace the features in their file by scaled features, except zeros; return its entry."""
         rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
         scaled, first = self._folder / _SCALED, 0

@@ -39,7 +39,7 @@ class FeatureWriter:
     def write(
         self, chunks: Iterable[Array], shape: tuple[int, int], dtype: str, source: object
     ) -> None:
-        """Write the rows of all vertices as ``StoreWriter.write_features`` describes."""
+        """Write rows as ``StoreWriter.write_features`` says, or keep them for ``standardize``."""
         validation.check_num_features(shape[1], source)
         normalize, chosen = self._options.normalize_features, self._options.feature_dtype
         self.num_features = shape[1]
@@ -60,7 +60,7 @@ class FeatureWriter:
             warn_of_columns(spread, source, self._notes.get("columns", ()))
 
     def write_empty(self, num_vertices: int, source: object, *, edges_have_features: bool) -> None:
-        """Write rows of length 0; ConfigError if an option is for features."""
+        """Write rows of length 0; ConfigError if an option that changes features is set."""
         option_values = {
             "normalize_features": self._options.normalize_features or None,
             "standardize": (self._options.standardize and not edges_have_features) or None,
@@ -77,7 +77,10 @@ class FeatureWriter:
         )
 
     def standardize(self, train: IntArray | None) -> None:
-        """Write the features, scaled to mean 0 and deviation 1 over ``train`` vertices, or all."""
+        """Write the features that ``write`` kept, scaled to mean 0 and deviation 1 over ``train``.
+
+        ``train`` of None: over all vertices.
+        """
         rows, chosen = map_npy(self._path / _UNSCALED), self._options.feature_dtype
         scaling = ColumnScaling.of(rows, train)
         self._notes["scaling"] = asdict(scaling)
@@ -115,7 +118,7 @@ class FeatureWriter:
 def warn_of_columns(
     spread: Spread, source: object, columns: Sequence[Mapping[str, Any]], *, of_edges: bool = False
 ) -> None:
-    """Warn about a feature column of far larger numbers; ``columns`` have name and width.
+    """Warn if a feature column has far larger numbers than most; ``columns`` have name and width.
 
     With ``of_edges``, also warn about numbers whose squares overflow float32.
     """
@@ -152,7 +155,10 @@ def write_features(
     encoding: FeatureEncoding,
     source: object,
 ) -> tuple[ArrayEntry, float]:
-    """Write feature rows of all vertices; return their entry and their largest magnitude."""
+    """Write feature rows of all vertices; return their entry and the largest magnitude.
+
+    The magnitude is 0 for float16 rows.
+    """
     num_vertices, num_features = shape
     first, largest = 0, 0.0
     with (
@@ -181,7 +187,10 @@ def write_features(
 
 
 def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
-    """Return ``rows`` in the stored form; ConfigError or GraphError: a value does not fit."""
+    """Return ``rows`` in the stored form; ConfigError or GraphError: a value does not fit.
+
+    ``first`` is the vertex of the first row, for errors.
+    """
     if encoding.normalize:
         with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
             rows = rows.astype(np.float32)

@@ -79,7 +79,7 @@ class PrepareEstimate:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that preparing takes, at most; a single huge list may exceed it."""
+        """Bytes of memory that preparing takes, at most; a huge neighbor list may take more."""
         list_bytes = edge_spool.EDGE_BYTES if self._packs else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # spooled, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices

@@ -39,7 +39,7 @@ def is_remote(location: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Raise ConfigError unless an address has a scheme of ``SCHEMES`` and is not a chain."""
+    """Raise ConfigError unless an address has a scheme of ``SCHEMES``, and no ``::`` (a chain)."""
     if "::" in address:
         raise ConfigError(f"dataset.raw={brief(address)}: expected one address, got a chain")
     check_choice("dataset.raw: the scheme of the address", address.partition("://")[0], SCHEMES)
@@ -84,7 +84,7 @@ def _open_filesystem(address: str) -> tuple[Any, str]:
 def _list_files(
     system: Any, root: str, names: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield relative path and version of each file in ``names``, or in such a folder."""
+    """Yield relative path and version (size, stamp) of files in ``names`` and in such folders."""
     for entry in system.ls(root, detail=True):
         name = PurePosixPath(entry["name"]).name
         if name not in names:
@@ -174,11 +174,11 @@ class Published:
 
 
 def download(published: Published) -> Path:
-    """Return the folder of the files, downloaded unless it exists; resume a partial download.
+    """Return the folder of the files, downloaded and unpacked unless it exists.
 
-    The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``; its ``download.json`` records
-    address, size and SHA-256 of every file. Raises GraphError without a network, if the host
-    refuses, or if a checksum differs.
+    A partial download is resumed. The folder is in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/raw``;
+    its ``download.json`` records address, size and SHA-256 of every file. Raises GraphError
+    without a network, if the host refuses, or if a checksum differs.
     """
     path = _folder(published)
     parts = path.with_name(f".{published.name}.parts")
@@ -239,7 +239,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any
     ) -> Any:
-        """Follow the redirect; close the connection if it is refused."""
+        """Follow the redirect; GraphError, with the connection closed, if it is refused."""
         try:
             return super().http_error_302(req, fp, code, msg, headers)
         except GraphError:
@@ -298,7 +298,7 @@ def _content_length(url: str, headers: Message) -> int | None:
 
 
 def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) -> None:
-    """Write the response to ``file``; NoSpaceError: it has more bytes than the disk has free."""
+    """Append the response to ``file``, up to ``total`` bytes; NoSpaceError: the disk is full."""
     folder, name = Path(file.name).parent, Path(file.name).stem
     free = shutil.disk_usage(folder).free
     if total is not None:

@@ -68,7 +68,7 @@ class ColumnScaling:
 def _row_slices(
     rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
 ) -> Iterator[Array]:
-    """Yield slices of the rows of ``vertices``, or of all rows, in float64."""
+    """Yield float64 slices of the rows of ``vertices`` (None: all), stored as ``dtype``."""
     width = rows.shape[1] if width is None else width
     step = max(1, _SLICE_BYTES // (8 * width))
     for first in range(0, len(rows) if vertices is None else len(vertices), step):
@@ -77,7 +77,10 @@ def _row_slices(
 
 
 class Spread:
-    """Magnitudes of feature columns in the first rows; the median includes ``reference``."""
+    """Largest magnitude of each feature column in the first rows, compared with their median.
+
+    ``reference`` are further magnitudes for the median.
+    """
 
     def __init__(self, reference: Sequence[float] = ()) -> None:
         self._reference = reference
@@ -92,7 +95,7 @@ class Spread:
             yield rows
 
     def add(self, rows: Array) -> None:
-        """Measure rows ``[n, num_features]`` that are among the first."""
+        """Measure ``rows`` ``[n, num_features]`` until ``SAMPLED_ROWS`` rows are measured."""
         if self._rows_left > 0 and len(rows):
             with np.errstate(over="ignore"):  # infinity is refused later
                 part = np.abs(rows[: self._rows_left].astype(np.float32)).max(axis=0)
@@ -106,7 +109,7 @@ class Spread:
 
     @property
     def widest(self) -> tuple[int, float, float] | None:
-        """Number of the largest column, its magnitude, and the median magnitude.
+        """Index of the largest column, its magnitude, and the median magnitude.
 
         None: the largest magnitude is below 100 times the median.
         """
@@ -119,7 +122,7 @@ class Spread:
 
 
 def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
-    """Warn about a feature column of far larger magnitude than the median column."""
+    """Warn if a feature column is far larger than the median; ``names`` returns a column's name."""
     if spread.widest is not None:
         column, largest, usual = spread.widest
         _LOG.warning(
@@ -140,7 +143,7 @@ def warn_of_large(largest: float, source: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _WithScaling:
-    """Entries of ``meta.json`` with the scalings."""
+    """Entries of ``meta.json`` with the scalings of vertex and edge features."""
 
     scaling: ColumnScaling | None = None
     edge_scaling: ColumnScaling | None = None
@@ -174,7 +177,7 @@ def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
 
 
 def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled edge features in a temporary file; zeros of loops remain."""
+    """Return ``graph`` with scaled edge features in a temporary file; zeros of new loops remain."""
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)
@@ -183,7 +186,7 @@ def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
 
 
 def _scaled_copy(rows: Array, scaling: ColumnScaling, dtype: str, count: int) -> Float32Array:
-    """Return a temporary file of the first ``count`` rows, scaled, then zeros."""
+    """Return rows mapped from a temporary file: the first ``count`` scaled, then zeros."""
     folder, shape = Path(tempfile.gettempdir()), (len(rows), len(scaling.mean))
     check_space("scaled features", folder, disk=4 * shape[0] * shape[1])
     with tempfile.TemporaryFile() as file:  # the map keeps it

@@ -24,7 +24,7 @@ _UNFINISHED_META = ".meta.json.tmp"
 
 @dataclass(frozen=True, kw_only=True)
 class RawFile:
-    """Record of a raw file in ``meta.json``."""
+    """Size, time and checksum of a raw file, recorded in ``meta.json``."""
 
     name: str  #: path relative to ``dataset.raw``
     bytes: int
@@ -34,7 +34,7 @@ class RawFile:
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Yield a function that returns records of ``files``, hashed in a thread during the block."""
+    """Hash ``files`` in a thread during the block; yield a function that returns the records."""
     stop = threading.Event()
 
     def record(file: Path) -> RawFile:
@@ -188,7 +188,7 @@ def _array_checks(
     slice_bytes: int,
     advance: Callable[[int], None],
 ) -> Iterator[Check]:
-    """Yield the checks of an array: its checksum, and the range of its values."""
+    """Read the array ``name``; yield the checks of its checksum and, for some, its values."""
     file, array, divided = path / f"{name}.npy", graph.edges.arrays().get(name), graph.features
     if isinstance(divided, ShardedFeatures) and name in ("features", store_format.OWNER):
         array = divided.rows if name == "features" else divided.owner
@@ -208,7 +208,7 @@ def _array_checks(
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
-    """Return a message on neighbors out of range or order, from edge ``first`` on, or None."""
+    """Return a message if ``ids``, neighbors from edge ``first`` on, are out of range or order."""
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
         edge = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
         return (
@@ -226,7 +226,7 @@ def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
 
 
 def _owner(edge: int, graph: Graph) -> int:
-    """Return the destination of the edge number ``edge``."""
+    """Return the destination of edge ``edge``, an index into ``graph.indices``."""
     return int(np.searchsorted(graph.indptr, edge, side="right")) - 1
 
 
@@ -236,7 +236,7 @@ def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None
 
 
 def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None:
-    """Return a message on a value not finite, from vertex or row ``first`` on, or None."""
+    """Return a message on a value of ``rows`` (from ``first`` on) that is not finite, or None."""
     if dtype == "uint8":
         return None
     good = finite(rows, dtype)
@@ -261,7 +261,7 @@ def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | No
 
 
 def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
-    """Return a message on a row number out of range, from edge ``first`` on, or None."""
+    """Return a message on a feature row number out of range, from edge ``first`` on, or None."""
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():
@@ -274,7 +274,7 @@ def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
 
 
 def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
-    """Return a message on a vertex id out of range, from edge ``first`` on, or None."""
+    """Return a message on a vertex id out of range, from input edge ``first`` on, or None."""
     wrong = (ends < 0) | (ends >= graph.num_vertices)
     if not wrong.any():
         return None

@@ -96,7 +96,7 @@ class StoreWriter:
         self._features.write(chunks, (self.num_vertices, num_features), dtype, source)
 
     def set_featureless(self, *, source: object) -> None:
-        """Write feature rows of length 0; ConfigError if an option is for features."""
+        """Write feature rows of length 0; ConfigError if an option that changes features is set."""
         self._features.write_empty(
             self.num_vertices, source, edges_have_features=self.edges.has_features
         )
@@ -130,11 +130,11 @@ class StoreWriter:
         self._labels.split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
 
     def set_edge_labels(self, labels: Array, *, source: object) -> None:
-        """Set labels of all edges in input order; set ``edges.lists_edges`` before any edge."""
+        """Set labels of all edges in input order; before any edge, set ``edges.lists_edges``."""
         self.edges.set_labels(labels, source)
 
     def set_edge_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
-        """Set the numbers, in input order, of the edges of training, validation and test."""
+        """Set the indices, in input order, of the edges of training, validation and test."""
         self.edges.set_split(dict(zip(SPLITS, (train, valid, test), strict=True)), source)
 
     def finish(
@@ -214,7 +214,7 @@ class LabelWriter:
         self.num_classes, self.metric = num_classes, metric
 
     def check_split(self) -> None:
-        """Raise GraphError, if vertices have labels, unless the split passes ``check_split``."""
+        """Raise GraphError, if vertices have labels, unless ``validation.check_split`` passes."""
         if self.num_classes and self.split is not None and self.labels is not None:
             split, source = self.split
             validation.check_split(split, self.labels, len(self.labels), source)

@@ -61,7 +61,10 @@ ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of ``vertices`` or ``edges``, by ``name`` or, if None, a usual name."""
+    """Return the files of ``vertices`` or ``edges``, at ``name`` or, if None, a default name.
+
+    GraphError: no file, an empty file, several default names, or both Parquet and CSV.
+    """
     if name is not None:
         path = folder / name
         if not path.exists():
@@ -107,7 +110,10 @@ MAX_TEXT_BYTES = 1 << 16
 
 
 def plain(array: Any) -> Any:
-    """Return an Arrow array with a dictionary's values in place, and texts as large_string."""
+    """Return an Arrow array without dictionary encoding, with texts as large_string."""
+    import pyarrow
+    from pyarrow import compute
+
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return pyarrow.compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
@@ -175,7 +181,10 @@ def refuse_nulls(batch: Batch, column: str) -> None:
 
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
-    """Return a column of numbers or booleans as floating point, nulls as NaN."""
+    """Return a column of numbers or booleans as ``dtype``, nulls as NaN; GraphError: other type."""
+    import pyarrow
+    from pyarrow import compute
+
     array = plain(batch.columns[column])
     if not is_number(array.type):
         raise GraphError(

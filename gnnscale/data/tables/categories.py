@@ -90,13 +90,16 @@ def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
 
 
 def mixed_up(categories: Sequence[str]) -> str | None:
-    """Return a text among categories that are otherwise numbers, likely a mistake; else None."""
+    """Return the first text if categories mix texts and numbers, likely by mistake; else None."""
     texts = [name for name in categories if not _NUMBER.fullmatch(name)]
     return texts[0] if texts and len(texts) < len(categories) else None
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
-    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell."""
+    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
+
+    GraphError: a value is not among ``categories``.
+    """
     encoded = _as_texts(batch, column).dictionary_encode()
     number = {name: index for index, name in enumerate(categories)}
     unknown = len(categories)
@@ -132,9 +135,10 @@ def _as_texts(batch: Batch, column: str) -> Any:
 def feature_mapping(
     graph: str, columns: Sequence[Column], expected_columns: Sequence[Column]
 ) -> Int64Array | None:
-    """Return the source feature of each expected feature, -1 for a category without vertices.
+    """Return the index, in the features of ``columns``, of each feature of ``expected_columns``.
 
-    None: the features are equal. ConfigError: a category of the graph was not in training.
+    -1: no vertex of ``graph`` has the category. None: the features are equal. ConfigError: a
+    category of ``graph`` was not in training.
     """
     if columns == expected_columns or all(
         a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)
@@ -152,7 +156,7 @@ def feature_mapping(
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
-    """Raise ConfigError, naming ``option``, unless columns agree on categories or numbers."""
+    """Raise ConfigError if only one of ``column`` and ``expected``, of training, has categories."""
     if column.categories is not None and expected.categories is None:
         raise ConfigError(
             f"dataset: column {brief(repr(expected.name))} of {graph}: expected numbers as in "
@@ -182,8 +186,8 @@ def _category_mapping(graph: str, column: Column, expected: Column, first: int) 
 def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
     """Return ``graph`` with remapped vertex features in a temporary file.
 
-    ``mapping`` ``[num_features]`` is the source feature of each result feature, -1 for zeros. int8
-    and int4 become float32.
+    ``mapping`` ``[num_features]`` is the index of the source of each result feature, -1 for zeros.
+    int8 and int4 become float32.
     """
     dtype, width = graph.feature_dtype, graph.num_features
     if dtype not in MAX_QUANTIZED:
@@ -203,7 +207,7 @@ def remap_edge_features(graph: Graph, mapping: Int64Array) -> Graph:
 def _remapped_copy(
     features: Array, mapping: Int64Array, read: Callable[[Array], Array] = np.asarray
 ) -> Array:
-    """Return remapped rows ``[num_rows, len(mapping)]`` in a temporary file, by slices."""
+    """Return remapped rows ``[num_rows, len(mapping)]``, a temporary file; ``read`` decodes."""
     shape, dtype = (len(features), len(mapping)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)

@@ -33,7 +33,7 @@ class MappedEdges:
 
 
 class EdgeLabelColumns:
-    """Labels and, optionally, split of all edges in the order of the table, added by batch."""
+    """Collector of edge labels and, if there is a ``split``, of parts, by batch in table order."""
 
     def __init__(self, table: Table, label: LabelColumn, split: SplitColumn | None) -> None:
         self._label = label
@@ -54,7 +54,7 @@ class EdgeLabelColumns:
     def finish(
         self, *, unlabeled: str
     ) -> tuple[Array, list[str] | None, Sequence[Int64Array] | None]:
-        """Return labels, names of the classes or None, and edges of each part or None."""
+        """Return labels, class names (None: numbers) and edge indices by part (None: no split)."""
         labels, names = self._label.finish(self._locations)
         if self._split is None:
             return labels, names, None
@@ -76,7 +76,7 @@ class EdgeTable:
     id_type: str = field(default="auto")  #: one of ``ID_TYPES``
 
     def mapped(self, ids: vertex_ids.IdMap) -> Iterator[MappedEdges]:
-        """Yield batches of edges that threads decode; append their labels; errors name the row."""
+        """Decode the table by threads, yield batches, append labels; errors name the row."""
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
         with Pipeline(
             self._batches(ids, num_threads),
@@ -106,7 +106,7 @@ class EdgeTable:
         return _interleave([_Share(batches) for batches in shares])
 
     def _csv_types(self, ids: vertex_ids.IdMap) -> dict[str, Any]:
-        """Return Arrow types by column name, by which CSV is parsed."""
+        """Return the Arrow type to parse each CSV column as, by column name."""
         import pyarrow  # takes a while, and a run whose store exists needs none
 
         types = dict.fromkeys(self.ends, vertex_ids.csv_id_type(self.id_type, ids.type))
@@ -127,7 +127,7 @@ class EdgeTable:
 
 
 class _Share:
-    """Iterator over a share of a table, advanced by one thread at a time."""
+    """Iterator over the batches of a part of a table; threads advance it in turn."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
@@ -142,7 +142,7 @@ class _Share:
 
 
 class _DecodedEdges:
-    """Batch of a share, as read and as mapped to vertices; both None before a thread decodes."""
+    """Next batch of a share, as read and as mapped to vertices; None until a thread decodes it."""
 
     def __init__(self, share: _Share) -> None:
         self.share = share
@@ -151,7 +151,7 @@ class _DecodedEdges:
 
 
 def _interleave(shares: Sequence[_Share]) -> Iterator[_DecodedEdges]:
-    """Yield a batch to decode of each share, round-robin, until all shares end."""
+    """Yield an undecoded batch of each share in turn, until all shares have ended."""
     while any(not share.ended for share in shares):
         for share in shares:
             if not share.ended:

@@ -26,7 +26,7 @@ _NOT_FINITE = ("inf", "infinity", "nan")
 
 @dataclass(frozen=True, kw_only=True)
 class _WithColumns:
-    """Entries of ``meta.json`` with the feature columns."""
+    """Entries of ``meta.json`` with the feature columns of vertices and edges."""
 
     columns: tuple[Column, ...] | None = None
     edge_columns: tuple[Column, ...] | None = None
@@ -61,8 +61,8 @@ class FeatureColumns:
     Example: columns ``age`` of numbers, ``vector`` of lists of 3 numbers and ``color`` of 2
     categories have ``num_features`` of 6. If the columns are ``named`` by the user, a CSV column of
     texts is read as numbers, and the first text is an error that names the row. ``categories`` are
-    columns, with whether the user says so: else a column that mixes numbers and texts is refused.
-    ``options`` select the columns and the categories, for errors.
+    category columns, True if the user declares them; else a mix of numbers and texts is refused.
+    ``options`` name the options that select columns and categories, for errors.
     """
 
     def __init__(
@@ -109,7 +109,9 @@ class FeatureColumns:
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow types by column name, by which CSV is parsed."""
+        """Arrow type to parse each CSV column as, by column name."""
+        import pyarrow
+
         return {
             column: pyarrow.string() if column in self._categories else pyarrow.float32()
             for column in self._columns
@@ -122,7 +124,7 @@ class FeatureColumns:
     def rows(self) -> Iterator[Float32Array]:
         """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
-        A warning names default features that number the rows, are ids, or parts of a split.
+        At the end, warn of default features that number the rows, are ids, or parts of a split.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
@@ -141,7 +143,7 @@ class FeatureColumns:
             self._warn_of_texts(numbers.count)
 
     def _warn_of_texts(self, num_rows: int) -> None:
-        """Warn about categories that are ids, or parts of a split."""
+        """Warn about category columns with another text in each row, or with parts of a split."""
         for column, names in self._categories.items():
             source = self._table.path, brief(repr(column))
             if len(names) == num_rows >= _FEW_ROWS:
@@ -189,7 +191,9 @@ class FeatureColumns:
         raise GraphError(f"{batch.locate(index)}: {which} is {brief(value)}, {reason}")
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
-        """Return a cell in its original form; CSV was parsed as float32."""
+        """Return a cell in its original form; CSV, parsed as float32, is read again as text."""
+        import pyarrow
+
         if not self._table.is_csv:
             return batch.columns[column][index].as_py()
         row = batch.row + index
@@ -252,7 +256,7 @@ def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> No
 
 
 class _RowNumbers:
-    """Detector of features that number the rows, among the feature numbers ``features``.
+    """Detector of features that number the rows, among the indices ``features`` of features.
 
     Such a feature has integers of equal distance, or a range of integers in any order.
     """
@@ -293,7 +297,7 @@ class _RowNumbers:
 
     @property
     def features(self) -> list[int]:
-        """Numbers of the features that number the rows; empty for fewer than 16 rows."""
+        """Indices of the features that number the rows; empty for fewer than 16 rows."""
         if self.count < _FEW_ROWS:
             return []
         least, greatest, total = self._extremes

@@ -42,13 +42,11 @@ class RowOrder(Protocol):
 
 
 def csv_label_type(guessed: Any) -> Any:
-    """Return the Arrow type to parse CSV labels as, by the ``guessed``: float64 or string."""
-    numeric = (
-        pyarrow.types.is_integer(guessed)
-        or pyarrow.types.is_floating(guessed)
-        or pyarrow.types.is_null(guessed)
-    )
-    return pyarrow.float64() if numeric else pyarrow.string()
+    """Return the Arrow type to parse CSV labels as: float64 if numbers are ``guessed``, or text."""
+    from pyarrow import float64, string, types
+
+    numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
+    return float64() if numeric else string()
 
 
 class LabelColumn:
@@ -136,7 +134,7 @@ class LabelColumn:
         return labels, None
 
     def _values(self, labels: Array, first: int, rows: RowOrder) -> Float32Array:
-        """Return the regression targets from row ``first`` on."""
+        """Return ``labels``, from row ``first`` on, as float32 targets; GraphError: an infinity."""
         with np.errstate(over="ignore"):
             values = labels.astype(np.float32)
         wrong = ~np.isnan(labels) & ~np.isfinite(values)
@@ -145,7 +143,7 @@ class LabelColumn:
         return values
 
     def _classes(self, labels: Array, first: int, rows: RowOrder) -> Int64Array:
-        """Return the classes from row ``first`` on, -1 if unknown."""
+        """Return ``labels``, from row ``first`` on, as classes, -1 for NaN; else GraphError."""
         labeled = ~np.isnan(labels)
         good = ~labeled | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
         if not good.all():
@@ -182,7 +180,9 @@ class SplitColumn:
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow types by column name, by which CSV is parsed."""
+        """Arrow type to parse each CSV column as, by column name."""
+        import pyarrow
+
         return {self._column: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
@@ -248,7 +248,7 @@ class SplitColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Part of the split of each row, by three mask columns, given as names with Arrow types."""
+    """Part of the split of each row, read from three mask columns, names with Arrow types."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(", ".join(columns))
@@ -256,7 +256,9 @@ class SplitMasks(SplitColumn):
 
     @property
     def csv_types(self) -> dict[str, Any]:
-        """Arrow types by column name, by which CSV is parsed."""
+        """Arrow type to parse each CSV column as, by column name."""
+        from pyarrow import bool_, types
+
         return {
             name: kind
             if pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)
@@ -265,7 +267,7 @@ class SplitMasks(SplitColumn):
         }
 
     def add(self, batch: Batch) -> None:
-        """Append the masks of a batch; GraphError, naming the row, for a value of no mask."""
+        """Append the masks of a batch; GraphError: a value is not 0 or 1, or a row in two parts."""
         parts = np.zeros(len(batch), np.uint8)
         for part, column in enumerate(self._columns, 1):
             kind = batch.columns[column].type

@@ -63,10 +63,10 @@ class ParquetFile:
     def batches(
         self, columns: Sequence[str], batch_rows: int, batch_bytes: int, groups: range | None = None
     ) -> Iterator[Batch]:
-        """Yield columns in batches of up to ``batch_rows`` rows, fewer if texts are long.
+        """Yield columns of the row ``groups`` (None: all) in batches of up to ``batch_rows`` rows.
 
-        A batch has about ``batch_bytes`` of texts; a single row may exceed it. Damaged files, and
-        files that unpack to much more memory than their size, are refused.
+        A batch has about ``batch_bytes`` of texts, or a single row. Damaged files, and files that
+        unpack to much more memory than their size, are refused.
         """
         groups = range(self.num_groups) if groups is None else groups
         row = 1 + sum(self._group_rows[: groups.start])
@@ -87,7 +87,7 @@ class ParquetFile:
     def _decode(
         self, file: Any, columns: Sequence[str], batch_rows: int, groups: range, row: int
     ) -> Iterator[Batch]:
-        """Yield the rows of row groups, from row ``row`` of the file on."""
+        """Yield batches of row ``groups``, from row ``row`` of the file on, counted from 1."""
         with readable(self.path):
             # pyarrow silently drops a structure column if one of its fields is missing.
             for part in file.iter_batches(
@@ -101,7 +101,7 @@ class ParquetFile:
     def _safe_rows(
         self, group: int, columns: Sequence[str], batch_rows: int, batch_bytes: int
     ) -> int:
-        """Return the rows of a group to decode at a time; GraphError if the group is too large.
+        """Return the number of rows to decode at a time; GraphError if the row group is too large.
 
         A value of a few bits may be any entry of a dictionary, so the longest entry limits the
         rows.
@@ -144,7 +144,7 @@ class ParquetFile:
         return chunks
 
     def _check_sizes(self, group: int, chunks: Sequence[ColumnChunk]) -> None:
-        """Raise GraphError for wrong counts, or far more bytes of memory than in the file."""
+        """Raise GraphError for wrong counts of values, or far more bytes to decode than read."""
         source = f"{self.path}: row group {group}"
         for chunk in chunks:
             if not chunk.nested and chunk.num_values != chunk.num_rows:
@@ -167,7 +167,9 @@ class ParquetFile:
             )
 
     def _longest_entry(self, group: int, path: str) -> int | None:
-        """Return the bytes of the longest entry of a dictionary. None: unknown."""
+        """Return the bytes of the longest dictionary entry of column ``path``. None: unknown."""
+        from pyarrow import compute, types
+
         with (
             self._open(read_dictionary=[path], metadata=self._metadata) as file,
             readable(self.path),
@@ -198,7 +200,7 @@ class ParquetFile:
 
 
 def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
-    """Return the index columns of a data frame, from the metadata of pandas."""
+    """Return the names of a data frame's index columns, from the metadata of pandas."""
     try:
         names = json.loads((metadata or {})[b"pandas"])["index_columns"]
     except (KeyError, TypeError, ValueError, RecursionError):

@@ -93,7 +93,10 @@ class ColumnChunk:
         return bool(self.data) and self.data[0].encoding in _BY_DICTIONARY
 
     def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
-        """Return an upper bound on the bytes of a decoded value; ``longest`` entry if known."""
+        """Return an upper bound on the bytes of a decoded value.
+
+        ``longest``: bytes of the longest dictionary entry. None: unknown.
+        """
         if self.width is not None:
             return self.width
         entry = self.dictionary_bytes if longest is None else longest
@@ -105,7 +108,7 @@ class ColumnChunk:
         return max([1, *sizes, self._prefixed_bytes(batch_bytes)])
 
     def _prefixed_bytes(self, batch_bytes: int) -> int:
-        """Return bytes a value by which a batch of texts with shared prefixes has 128 MiB, or 0."""
+        """Return bytes per value by which a batch of prefix-encoded texts has 128 MiB, or 0."""
         pages = [page for page in self.data if page.encoding == _PREFIXES]
         if not pages:
             return 0
@@ -125,7 +128,7 @@ class ChunkLocation:
 
 
 def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkLocation]]:
-    """Return the column chunks of every row group, in the order of the schema."""
+    """Return the locations of the column chunks of every row group, in the order of the schema."""
     size = stream.seek(0, 2)
     stream.seek(max(size - _TAIL_BYTES, 0))
     length, magic = int.from_bytes(stream.read(4), "little"), stream.read(4)
@@ -145,7 +148,7 @@ def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkLocation]]:
 
 
 def _chunk_location(fields: dict[int, Any]) -> ChunkLocation:
-    """Return the location of the column chunk of a ``ColumnMetaData``."""
+    """Return the location of a column chunk, from the fields of its ``ColumnMetaData``."""
     data, dictionary = fields[9], fields.get(11, 0)
     start = dictionary if 0 < dictionary < data else data
     if min(start, fields[7], fields[5]) < 0:
@@ -156,7 +159,7 @@ def _chunk_location(fields: dict[int, Any]) -> ChunkLocation:
 def read_pages(
     stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
 ) -> tuple[Page, ...]:
-    """Return the pages of a column chunk, up to ``num_values``, from their headers."""
+    """Return the pages of a column chunk, from their headers, until they have ``num_values``."""
     pages: list[Page] = []
     offset, end = start, start + num_bytes
     while offset < end and num_values > 0:
@@ -171,7 +174,7 @@ def read_pages(
 
 
 def _parse_page(fields: dict[int, Any]) -> Page | None:
-    """Return the page of a header; None: the header is damaged."""
+    """Return the page that header ``fields`` describe; None: the header is damaged."""
     kind = fields.get(1)
     if type(kind) is not int:
         return None
@@ -208,7 +211,7 @@ def _read_header(
 def _read_struct(
     data: bytes, offset: int, depth: int, schema: Mapping[int, Any]
 ) -> tuple[dict[int, Any], int]:
-    """Return the fields of a Thrift structure in ``schema`` by number, and its end."""
+    """Return a Thrift structure's fields in ``schema``, by number, and the end offset."""
     if depth < 0:
         raise ValueError("nested too deeply")
     fields: dict[int, Any] = {}
@@ -226,7 +229,7 @@ def _read_struct(
 
 
 def _read_value(data: bytes, offset: int, kind: int, depth: int, schema: Any) -> tuple[Any, int]:
-    """Return a value and its end; None for a type that is not in ``schema``."""
+    """Return a value of Thrift type ``kind`` (None: not in ``schema``) and its end offset."""
     if kind in _WHOLE:
         return _read_integer(data, offset)
     if kind == _STRUCT and schema is not None:
@@ -242,7 +245,7 @@ def _read_value(data: bytes, offset: int, kind: int, depth: int, schema: Any) ->
 
 
 def _skip_value(data: bytes, offset: int, kind: int, depth: int) -> int:
-    """Return the end of a value that is skipped."""
+    """Return the end offset of a value of Thrift type ``kind``, which is not read."""
     if kind in _WHOLE:
         while data[offset] > 127:
             offset += 1

@@ -32,7 +32,8 @@ def default_features(
 ) -> list[str]:
     """Return the feature columns if the user names none; log the skipped columns.
 
-    ``categories`` are columns that the user names as categories, which are always features.
+    ``other_roles`` are columns of ids, labels and split. ``categories`` are columns that the user
+    names as categories, which are always features.
     """
     free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)
@@ -65,14 +66,19 @@ def skip_reason(name: str) -> str:
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
-    """Return columns named like parts: all if training and another are, else only booleans."""
+    """Return the columns that are masks by a name such as ``train`` or ``is_valid``.
+
+    Without a name of training and a second name, only boolean columns are masks.
+    """
+    from pyarrow import types
+
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
     several = any(match[1] for match in matches.values()) and len(matches) > 1
     return {name for name in matches if several or pyarrow.types.is_boolean(table.types[name])}
 
 
 def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
-    """Warn if an earlier release prepared a store with features that are skipped today."""
+    """Warn if ``columns``, as an earlier release stored them, have features skipped today."""
     names = (
         [column.get("name") for column in columns if isinstance(column, dict)]
         if isinstance(columns, list)
@@ -100,7 +106,7 @@ def log_features(table: Table, names: Sequence[str]) -> None:
 
 
 def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
-    """Warn about default features, except categories, whose name suggests a label or an id."""
+    """Warn about default features whose name suggests a label or, except categories, an id."""
     for name in names:
         role = suspected_role(name)
         if role == "a label":

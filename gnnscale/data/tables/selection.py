@@ -94,7 +94,10 @@ def _read_selection(
     columns: tuple[str, ...],
     listed: str,
 ) -> tuple[str, list[Any]]:
-    """Return ``OPTION=FILE`` for errors, and the ids ``[n]`` of each column."""
+    """Return ``OPTION=FILE`` for errors, and the selected ids ``[n]`` of each column.
+
+    ``allowed`` and ``listed`` tell in errors the accepted files, and an example of listed ids.
+    """
     if not isinstance(selection, (str, Path)):
         return option, _listed_ids(selection, option, listed, len(columns), vertex_ids)
     text = str(selection)
@@ -194,10 +197,10 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
 def find_kinds(
     file: str, column: str | None, graph: Graph, vertex_ids: pyarrow.Array | None, *, option: str
 ) -> Int32Array:
-    """Return ``[num_vertices]`` int32 kinds, numbered by first appearance in ``file``, else -1.
+    """Return the kind of each vertex, ``[num_vertices]`` int32; -1 if ``file`` lacks the vertex.
 
-    ``file`` is one of ``find_vertices``; a table if the kinds are in a ``column``. None: all
-    vertices of the file have one kind.
+    Kinds are numbered by first appearance. ``file`` is one of ``find_vertices``; a table if the
+    kinds are in a ``column``. None: all vertices of the file have kind 0.
     """
     kinds = np.full(graph.num_vertices, -1, np.int32)
     if column is None:

@@ -62,7 +62,7 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield batches of about ``batch_bytes`` of text, which threads parse as ``types``."""
+        """Yield columns in batches of about ``batch_bytes``, which threads parse as ``types``."""
 
         def parse(block: _Block) -> None:
             table = self._read(block, columns, types).combine_chunks()
@@ -192,7 +192,7 @@ class Table:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns in batches of rows of about ``row_bytes``; CSV is parsed as ``types``."""
+        """Yield columns in batches; rows take about ``row_bytes``, CSV is parsed as ``types``."""
         for file in self._files:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)
@@ -204,7 +204,7 @@ class Table:
     ) -> list[Iterator[batch.Batch]]:
         """Return up to ``num_shares`` iterators that together yield all ``batches``.
 
-        Parquet is divided by row groups; CSV is one share, since threads parse it already.
+        Parquet is divided by row groups; CSV has one iterator, since threads parse it already.
         """
         files = [file for file in self._files if isinstance(file, parquet_file.ParquetFile)]
         groups = [(file, number) for file in files for number in range(file.num_groups)]
@@ -228,7 +228,7 @@ def _group_batches(
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[batch.Batch]:
-    """Yield the batches of consecutive row groups."""
+    """Yield the batches of consecutive row ``groups``, pairs of a file and a group number."""
     for file, numbers in groupby(groups, key=itemgetter(0)):
         group_numbers = [number for _, number in numbers]
         yield from file.batches(

@@ -34,7 +34,12 @@ def max_id_bytes(file_bytes: int) -> int:
 
 
 def csv_id_type(id_type: str, guessed: Any) -> Any:
-    """Return the Arrow type of ids of CSV; ``guessed`` is the type of the first rows."""
+    """Return the Arrow type to parse ids of CSV as: int64 or string.
+
+    ``guessed``, the type of the first rows, decides if ``id_type`` is ``auto``.
+    """
+    import pyarrow
+
     whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
     return pyarrow.int64() if whole else pyarrow.string()
 
@@ -225,7 +230,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
 
 
 def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
-    """Return the names of the classes of vertices or ``edges``. None: they have no names."""
+    """Return the names of the classes of vertices or, with ``edges``, edges. None: no names."""
     if graph.path is None:
         return None
     entry = "edge_classes" if edges else "classes"
