@@ -154,7 +154,7 @@ class Group:
 
     def all_gather_into(self, into: Tensor, values: Tensor) -> None:
         """All-gather: write the ``values`` of each rank r, of one shape, into ``into[r]``."""
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             _outliving.extend((into, values))
             if values.device.type == "cpu":
                 dist.all_gather(list(into.unbind()), values, group=self.connections)
@@ -203,7 +203,7 @@ class Group:
 
     def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
         """Start to receive a message of ``tag`` from rank ``peer`` in ``into``; return its work."""
-        with waiting_for_peers():
+        with sockets.waiting_for_peers():
             work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work

@@ -111,9 +111,6 @@ MAX_TEXT_BYTES = 1 << 16
 
 def plain(array: Any) -> Any:
     """Return an Arrow array without dictionary encoding, with texts as large_string."""
-    import pyarrow
-    from pyarrow import compute
-
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return pyarrow.compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
@@ -182,9 +179,6 @@ def refuse_nulls(batch: Batch, column: str) -> None:
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
     """Return a column of numbers or booleans as ``dtype``, nulls as NaN; GraphError: other type."""
-    import pyarrow
-    from pyarrow import compute
-
     array = plain(batch.columns[column])
     if not is_number(array.type):
         raise GraphError(

@@ -110,8 +110,6 @@ class FeatureColumns:
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow type to parse each CSV column as, by column name."""
-        import pyarrow
-
         return {
             column: pyarrow.string() if column in self._categories else pyarrow.float32()
             for column in self._columns
@@ -192,8 +190,6 @@ class FeatureColumns:
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
         """Return a cell in its original form; CSV, parsed as float32, is read again as text."""
-        import pyarrow
-
         if not self._table.is_csv:
             return batch.columns[column][index].as_py()
         row = batch.row + index

@@ -43,10 +43,12 @@ class RowOrder(Protocol):
 
 def csv_label_type(guessed: Any) -> Any:
     """Return the Arrow type to parse CSV labels as: float64 if numbers are ``guessed``, or text."""
-    from pyarrow import float64, string, types
-
-    numeric = types.is_integer(guessed) or types.is_floating(guessed) or types.is_null(guessed)
-    return float64() if numeric else string()
+    numeric = (
+        pyarrow.types.is_integer(guessed)
+        or pyarrow.types.is_floating(guessed)
+        or pyarrow.types.is_null(guessed)
+    )
+    return pyarrow.float64() if numeric else pyarrow.string()
 
 
 class LabelColumn:
@@ -181,8 +183,6 @@ class SplitColumn:
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow type to parse each CSV column as, by column name."""
-        import pyarrow
-
         return {self._column: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
@@ -257,8 +257,6 @@ class SplitMasks(SplitColumn):
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow type to parse each CSV column as, by column name."""
-        from pyarrow import bool_, types
-
         return {
             name: kind
             if pyarrow.types.is_floating(kind) or pyarrow.types.is_integer(kind)

@@ -168,8 +168,6 @@ class ParquetFile:
 
     def _longest_entry(self, group: int, path: str) -> int | None:
         """Return the bytes of the longest dictionary entry of column ``path``. None: unknown."""
-        from pyarrow import compute, types
-
         with (
             self._open(read_dictionary=[path], metadata=self._metadata) as file,
             readable(self.path),

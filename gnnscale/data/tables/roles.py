@@ -70,8 +70,6 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
 
     Without a name of training and a second name, only boolean columns are masks.
     """
-    from pyarrow import types
-
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
     several = any(match[1] for match in matches.values()) and len(matches) > 1
     return {name for name in matches if several or pyarrow.types.is_boolean(table.types[name])}

@@ -38,8 +38,6 @@ def csv_id_type(id_type: str, guessed: Any) -> Any:
 
     ``guessed``, the type of the first rows, decides if ``id_type`` is ``auto``.
     """
-    import pyarrow
-
     whole = id_type == "integer" or (id_type == "auto" and pyarrow.types.is_integer(guessed))
     return pyarrow.int64() if whole else pyarrow.string()
 

@@ -99,7 +99,7 @@ def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch
     run = replace(TRAINED, columns=None, scaling=scaling)
     graph = graph_of(4, np.zeros(3, np.int64))
     assert run.fitted(graph).features.tolist() == [[0] * 4] * 3
-    read = "gnnscale.run.checkpoint.input_schema.read_scaling"
+    read = "gnnscale.data.storage.standardize.read_scaling"
     monkeypatch.setattr(read, lambda graph: scaling)
     assert run.fitted(graph) is graph
     for other in (
