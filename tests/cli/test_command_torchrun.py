@@ -5,14 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_runs
 
 pytestmark = pytest.mark.integration
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_features=8"),
-    *("model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64", "num_threads=1"),
-    *("device_plan=cpu_each", "runtime.deterministic=true"),
-)
+TINY = (*tiny_runs.TINY, "batch_size=64", "device_plan=cpu_each", "runtime.deterministic=true")
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def test_a_run_without_a_name_and_a_sweep_are_refused(gnnscale: Any, started_aga
 def test_a_run_continues_with_another_kind_of_plan(gnnscale: Any, tmp_path: Path) -> None:
     options = [each for each in TINY if not each.startswith(("device_plan", "runtime"))]
     assert gnnscale("train", *options, "epochs=1", "output=run").returncode == 0
-    for epochs, plan in ((2, "cpu_each"), (3, "cpu_x2"), (4, "cpu_each")):
+    for epochs, plan in ((2, "cpu_x2"), (3, "cpu_each")):
         done = gnnscale("train", "resume=run", f"device_plan={plan}", f"epochs={epochs}")
         assert done.returncode == 0, done.stderr
         summary = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +40,23 @@ def untouched(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join((words[0], words[-2])))
-def test_what_is_in_a_folder_is_refused(
-    command: tuple[str, ...], run_lines: Callable[..., Any], tmp_path: Path, elsewhere: Path
-) -> None:
+def test_what_is_in_a_folder_is_refused(command, run_lines, tmp_path, elsewhere) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    for name in COMMANDS[command]:
-        for target in (elsewhere, elsewhere / "file", elsewhere / "missing", None):
-            place = out / name
-            if target is None:
-                place.write_text(PRECIOUS)
-            else:
-                place.symlink_to(target)
-            forced = [(*command, "force=true")] if command[0] == "generate" and target else []
-            for answer in run_lines([command, *forced], tmp_path):
-                assert answer.status == 1, answer
-                assert "out" in answer.stderr.splitlines()[-1]
-            assert os.listdir(out) == [name]
-            assert untouched(elsewhere)
-            place.unlink()
+    targets = (elsewhere, elsewhere / "file", elsewhere / "missing", None)
+    for name, target in zip(cycle(COMMANDS[command]), targets, strict=False):
+        place = out / name
+        if target is None:
+            place.write_text(PRECIOUS)
+        else:
+            place.symlink_to(target)
+        forced = [(*command, "force=true")] if command[0] == "generate" and target else []
+        for answer in run_lines([command, *forced], tmp_path):
+            assert answer.status == 1, answer
+            assert "out" in answer.stderr.splitlines()[-1]
+        assert os.listdir(out) == [name]
+        assert untouched(elsewhere)
+        place.unlink()
 
 
 def test_a_sweep_in_a_folder_of_another_writes_through_no_link(
@@ -91,9 +90,7 @@ def test_a_design_is_replaced_by_force_alone(gnnscale: Any, tmp_path: Path) -> N
     assert "holds build, which is not of this command" in refused.stderr.splitlines()[-1]
 
 
-def test_files_of_a_run_are_replaced_by_force_alone(
-    gnnscale: Any, tmp_path: Path, elsewhere: Path
-) -> None:
+def test_files_of_a_run_are_replaced_by_force_alone(gnnscale, tmp_path, elsewhere) -> None:
     done = gnnscale("train", *RUN, "output=run")
     assert done.returncode == 0, done.stderr
     commands = (("predict", "p.npy", "missing"), ("export", "m.safetensors", "file"))

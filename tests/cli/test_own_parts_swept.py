@@ -20,14 +20,10 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(run_lines: Callable[..., Any], tmp_path: Path) -> Run:
+def run(gnnscale: Run, tmp_path: Path) -> Run:
     """Run a command line in a directory with ``mine.py``, the parts of ``tests/fakes``."""
     shutil.copy(own_parts.__file__, tmp_path / "mine.py")
-
-    def command(*line: str) -> Any:
-        return run_lines([line], tmp_path)[0]
-
-    return command
+    return gnnscale
 
 
 def summary(directory: Path) -> dict[str, Any]:
@@ -56,22 +52,10 @@ def test_a_sweep_over_shipped_and_own_parts(run: Run, tmp_path: Path) -> None:
 def test_own_parts_after_the_run(run: Run, tmp_path: Path) -> None:
     """What a run directory names is not imported; what is typed again is."""
     sampler = ("sampler=mine.py:FewAtFirst", "sampler.few=[2,2]", "sampler.many=[5,3]")
-    parts = (
-        "partitioner=mine.py:Dealt",
-        "partitioner.at_once=3",
-        "features=mine.py:HalvedFeatures",
-    )
+    parts = ("partitioner=mine.py:Dealt", "partitioner.at_once=3")
     trained = run(
-        *(
-            "train",
-            *TINY,
-            *sampler,
-            *parts,
-            "features=mine.py:HalvedFeatures",
-            "metrics=[mine.py:worst_recall]",
-            "output=r",
-        ),
-        "device_plan=cpu_x2",
+        *("train", *TINY, *sampler, *parts, "features=mine.py:HalvedFeatures", "output=r"),
+        *("metrics=[mine.py:worst_recall]", "device_plan=cpu_x2"),
     )
     assert trained.status == 0, trained.stderr
     # Nothing needs the code of the parts to evaluate, nor the file.
@@ -109,9 +93,8 @@ def test_a_file_of_options_names_own_parts(run: Run, tmp_path: Path) -> None:
     )
     done = run("train", "config=mine.yaml", "--cfg", "job")
     assert done.status == 0, done.stderr
-    assert (
-        "  _target_: mine.py:Dealt\n  num_parts: null\n  store: null\n  at_once: 2" in done.stdout
-    )
+    dealt = "  _target_: mine.py:Dealt\n  num_parts: null\n  store: null\n  at_once: 2"
+    assert dealt in done.stdout
     assert "  _target_: mine.py:HalvedFeatures\n" in done.stdout
 
 
@@ -147,9 +130,7 @@ def text(outputs, labels): return "good"
 """
 
 
-def test_what_cannot_be_a_part_is_one_line(
-    run: Run, run_lines: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_what_cannot_be_a_part_is_one_line(run, run_lines, tmp_path) -> None:
     (tmp_path / "wrong.py").write_text(WRONG_PARTS)
     lines = [("train", *STORE, "epochs=1", "output=w", each) for each in WRONG]
     for answer, line in zip(run_lines(lines, tmp_path), WRONG.values(), strict=True):

@@ -248,9 +248,7 @@ def described_run(hybrid_run: Any) -> Any:
 
 
 @pytest.mark.long
-def test_no_text_of_a_run_acts_in_its_page(
-    described_run: Any, write_run: Any, tmp_path: Path
-) -> None:
+def test_no_text_of_a_run_acts_in_its_page(described_run, write_run, tmp_path) -> None:
     hybrid_run = described_run
     walked = 0
     parts = {"started": hybrid_run.started, "epochs": hybrid_run.epochs, "steps": hybrid_run.steps}
@@ -329,9 +327,7 @@ def test_no_text_of_a_platform_acts_in_a_simulation(tmp_path: Path) -> None:
         ThisMachine(file=file).open()
 
 
-def test_no_text_of_a_partition_acts_in_its_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, random_graph: Any
-) -> None:
+def test_no_text_of_a_partition_acts_in_its_picture(tmp_path, monkeypatch, random_graph) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     graph = random_graph()
     path = make_partition(Hash(), graph, num_parts=2, num_hops=2, num_threads=1)
@@ -346,9 +342,7 @@ def test_no_text_of_a_partition_acts_in_its_picture(
         assert pictures[0] == pictures[1]
 
 
-def test_no_text_of_a_job_acts_in_the_page_of_a_sweep(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_text_of_a_job_acts_in_the_page_of_a_sweep(tmp_path, capsys) -> None:
     summary = {"status": "completed", "epochs": 1, "best_epoch": 1, "metric": "accuracy"}
     summary |= {"valid_metric": 0.5, "test_metric": 0.5, "mteps": 1.0, "figures": "measured"}
     summary |= {"epoch_time_s": {"mean": 1.0, "median": 1.0}, "dataset": "a", "error": "b"}

@@ -186,9 +186,7 @@ def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> Non
         *(("cuda", "emulated", True), ("cuda", "measured", False), ("cpu", "measured", False)),
     ],
 )
-def test_rates_that_an_accelerator_states_are_not_called_calibrated(
-    kind: str, figures: str, stated: bool
-) -> None:
+def test_rates_that_an_accelerator_states_are_not_called_calibrated(kind, figures, stated) -> None:
     devices = [*PREDICTED["devices"], {"kind": kind, "figures": figures}]
     text = "\n".join(sentences(PREDICTED | {"devices": devices, "rehearsed": None}))
     assert ("rates of the host, and those that accelerators state" in text) == stated

@@ -106,10 +106,7 @@ def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "own_observers:Half",
-            "observers=own_observers:Half: expected a method stepped; gnn",
-        ),
+        ("own_observers:Half", "observers=own_observers:Half: expected a method stepped; gnn"),
         ("own_observers:Broken", "its construction failed: ZeroDivisionError: division by zero"),
         ("own_observers:Nobody", "has no Nobody"),
     ],

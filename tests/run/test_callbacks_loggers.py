@@ -173,9 +173,7 @@ def test_mlflow(mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path, kn
     assert back == ("set_tracking_uri", None), "the program's own address is set by itself"
 
 
-def test_an_active_run_of_mlflow_gets_a_child_and_stays(
-    mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path
-) -> None:
+def test_an_active_run_of_mlflow_gets_a_child_and_stays(mlflow, follow, measured, tmp_path) -> None:
     """A second run of the program would have to end the active one first."""
     mlflow.active = SimpleNamespace(info=SimpleNamespace(run_id="mine", experiment_id="7"))
     follow(MlflowLogger(tmp_path / "my run", OPTIONS))
@@ -306,9 +304,7 @@ def values_of(items: Any) -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("known", [0, 2])
-def test_wandb_offline(
-    follow: Follow, measured: Any, tmp_path: Path, known: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_offline(follow, measured, tmp_path, known, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for name in ("WANDB_PROJECT", "WANDB_DIR"):

@@ -180,19 +180,14 @@ def test_evaluation_options() -> None:
     [
         (["features.window=0"], "features.window=0: must be at least 1"),
         (["features.memory_bytes=0"], "features.memory_bytes=0: must be at least 1"),
-        (
-            ["partitioner=p3", "device_plan=cpu_x2"],
-            "features=shared: expected partitioner=none",
-        ),
+        (["partitioner=p3", "device_plan=cpu_x2"], "features=shared: expected partitioner=none"),
         (
             ["device_plan.devices=[{kind: cuda}]"],
             "features=shared: expected devices .*, got cuda:0, which reads rows in host memory",
         ),
     ],
 )
-def test_what_does_not_go_with_divided_rows(
-    overrides: list[str], message: str, settings: Settings
-) -> None:
+def test_what_does_not_go_with_divided_rows(overrides, message, settings) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         settings("features=shared", *overrides)
 

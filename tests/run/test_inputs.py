@@ -127,9 +127,7 @@ def seeds_of(order: Any, num_steps: int) -> list[int]:
 @pytest.mark.long
 @pytest.mark.parametrize("of_rows", ROW_OPTIMIZERS)
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_a_resumed_run_learns_the_same_bits(
-    run: Any, tmp_path: Path, optimizer: str, of_rows: str
-) -> None:
+def test_a_resumed_run_learns_the_same_bits(run, tmp_path, optimizer, of_rows) -> None:
     how = (*LEARNED, f"optimizer={optimizer}", f"features.optimizer={of_rows}")
     how = (*how, "runtime.checkpoint_every_s=0")
     whole = run(tmp_path / "whole", *how, "epochs=4")

@@ -41,8 +41,7 @@ def as_dgl(data: Data) -> Any:
     return source
 
 
-@pytest.mark.parametrize("fanouts", [[-1, -1], [4, 3, 2]])
-@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize(("fanouts", "replace"), [([-1, -1], False), ([4, 3, 2], True)])
 def test_attributes_are_those_of_the_edges(data: Data, fanouts: list[int], replace: bool) -> None:
     for batch in NeighborLoader(data, fanouts, batch_size=70, replace=replace, shuffle=True):
         assert batch.e_id.dtype == torch.int64

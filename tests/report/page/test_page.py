@@ -152,9 +152,7 @@ def test_all_metrics_are_in_a_table(tmp_path: Path, cpu_run: Any) -> None:
     ]
 
 
-def test_threads_of_one_worker_that_never_change_are_a_line(
-    tmp_path: Path, cpu_run: Any, write_run: Any
-) -> None:
+def test_threads_of_one_worker_that_never_change_are_a_line(tmp_path, cpu_run, write_run) -> None:
     page, _ = write_run(tmp_path, cpu_run)
     found = section(page, "Batch shares and threads")
     assert "Threads in every step: sample 2, load 2, propagate 2. Prefetch none:" in found

@@ -118,9 +118,7 @@ FILES = (LAST, BEST, INPUT_SCHEMA)
 @pytest.mark.parametrize(
     ("file", "flips"), [(LAST, 400), (BEST, 300), (INPUT_SCHEMA, 300)], ids=str
 )
-def test_random_flips_in_the_files_of_a_run(
-    trained: Callable[[Path, bytes], None], saved: dict[Path, bytes], file: Path, flips: int
-) -> None:
+def test_random_flips_in_the_files_of_a_run(trained, saved, file, flips) -> None:
     content, draw = saved[file], random.Random(str(file))
     trained(file, content)
     for bit in draw.sample(range(8 * len(content)), flips):
@@ -128,9 +126,7 @@ def test_random_flips_in_the_files_of_a_run(
             trained(file, flipped(content, bit))
 
 
-def test_every_bit_of_a_signature_is_covered(
-    trained: Any, saved: dict[Path, bytes], tmp_path: Path
-) -> None:
+def test_every_bit_of_a_signature_is_covered(trained, saved, tmp_path) -> None:
     file, content = tmp_path / INPUT_SCHEMA, saved[INPUT_SCHEMA]
     file.parent.mkdir()
     for bit in range(8 * len(content)):
@@ -139,9 +135,7 @@ def test_every_bit_of_a_signature_is_covered(
             read_input_schema(tmp_path)
 
 
-def test_a_signature_of_earlier_releases_opens(
-    trained: Any, saved: dict[Path, bytes], tmp_path: Path
-) -> None:
+def test_a_signature_of_earlier_releases_opens(trained, saved, tmp_path) -> None:
     file = tmp_path / INPUT_SCHEMA
     file.parent.mkdir()
     file.write_bytes(saved[INPUT_SCHEMA])

@@ -85,9 +85,7 @@ def test_features_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
         (COLUMNS[::-1], "have another order than those that the run was trained on"),
     ],
 )
-def test_columns_of_other_names(
-    monkeypatch: pytest.MonkeyPatch, found: tuple[Column, ...], message: str
-) -> None:
+def test_columns_of_other_names(monkeypatch, found, message) -> None:
     read = "gnnscale.run.checkpoint.input_schema.read_columns"
     monkeypatch.setattr(read, lambda graph: found)
     with one_line(message):
@@ -124,9 +122,7 @@ def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_table_beside_a_run_without_names(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_beside_a_run_without_names(tmp_path, caplog) -> None:
     table = table_graph(tmp_path / "new", THIS_MONTH)
     replace(TRAINED, columns=None, num_features=table.num_features).fitted(table)
     assert caplog.messages[-1] == (
@@ -266,9 +262,7 @@ def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool
         ("1,,rome,1\n2,,oslo,1\n3,,,2\n", {"categories": ["age"]}, "'age' of new: expected num"),
     ],
 )
-def test_categories_of_another_table_that_do_not_fit(
-    tmp_path: Path, rows: str, options: dict, message: str
-) -> None:
+def test_categories_of_another_table_that_do_not_fit(tmp_path, rows, options, message) -> None:
     run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH))
     graph = table_graph(tmp_path / "b", rows, label=None, **options)
     with one_line(message):
@@ -311,9 +305,7 @@ def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize
         (PAID, {"standardize": True}, "prepare it with dataset.standardize=false"),
     ],
 )
-def test_edges_of_another_table_that_do_not_fit(
-    tmp_path: Path, edges: str, options: dict, message: str
-) -> None:
+def test_edges_of_another_table_that_do_not_fit(tmp_path, edges, options, message) -> None:
     run = InputSchema.of(edge_graph(tmp_path / "a", PAID))
     graph = edge_graph(tmp_path / "b", edges, **options)
     with one_line(message):

@@ -249,9 +249,7 @@ NOT_DONE = {
 @pytest.mark.long
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("name", DONE)
-def test_a_run_that_has_lost_its_checkpoint_is_refused(
-    new_run: Any, tmp_path: Path, name: str, restarts: bool
-) -> None:
+def test_a_run_that_has_lost_its_checkpoint_is_refused(new_run, tmp_path, name, restarts) -> None:
     run = new_run()
     run.checkpoint.restarts = restarts
     (tmp_path / "checkpoints").mkdir()
@@ -276,16 +274,12 @@ def test_a_run_that_has_done_no_epoch_starts_again(new_run: Any, tmp_path: Path,
 @pytest.mark.parametrize(
     "content", ["{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5]
 )
-def test_a_summary_of_something_else_is_of_no_epoch(
-    new_run: Any, tmp_path: Path, content: str
-) -> None:
+def test_a_summary_of_something_else_is_of_no_epoch(new_run, tmp_path, content) -> None:
     (tmp_path / "summary.json").write_text(content)
     assert new_run().resume() is None
 
 
-def test_a_run_without_checkpoints_is_not_resumed(
-    new_run: Any, settings: Any, tmp_path: Path
-) -> None:
+def test_a_run_without_checkpoints_is_not_resumed(new_run, settings, tmp_path) -> None:
     run = new_run()
     run.checkpoint.runtime = settings("runtime.checkpoint=false").runtime
     write_metrics(tmp_path, epochs(0.5))

@@ -67,16 +67,12 @@ def test_metrics_of_ones_own_are_called_by_their_functions(graph: Graph) -> None
         ("own_parts:nothing", "metrics=own_parts:nothing: "),
     ],
 )
-def test_metrics_that_cannot_be_used_are_refused_before_training(
-    graph: Graph, name: str, line: str
-) -> None:
+def test_metrics_that_cannot_be_used_are_refused_before_training(graph, name, line) -> None:
     with one_line(line):
         VertexTask(graph=graph, metrics=[name]).try_metrics()
 
 
-def test_targets_that_a_part_of_the_split_lacks_are_warned_of(
-    graph: Graph, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_targets_that_a_part_of_the_split_lacks_are_warned_of(graph, caplog) -> None:
     targets = np.ones((graph.num_vertices, 3), np.float32)
     targets[graph.train_idx, 1] = np.nan
     targets[graph.train_idx[0], 0] = np.nan

@@ -15,13 +15,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import PlantedPartition
 from gnnscale.graph import EdgeData, Graph, Origin, Split
 from gnnscale.run.tasks import edge_structure
-from gnnscale.run.tasks.edge_split import (
-    PARTS,
-    EdgeSplit,
-    identify_split,
-    make_split,
-    open_split,
-)
+from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit, identify_split, make_split, open_split
 from gnnscale.run.tasks.edge_structure import has_reverse, is_bipartite, is_undirected
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
@@ -304,11 +298,7 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
     "wide neighbours": ("indices", lambda a: a.astype(np.int64), "expected int32[n], got int64["),
     "no weights": ("edge_weights", lambda a: a[:0], "weights, got 0"),
-    "negative weight": (
-        "edge_weights",
-        with_value(-1),
-        "edge 7: expected a weight of at least 0",
-    ),
+    "negative weight": ("edge_weights", with_value(-1), "edge 7: expected a weight of at least 0"),
     "NaN weight": ("edge_weights", with_value(np.nan), "edge 7: expected a weight of at least 0"),
 }
 for _part in ("train", "valid", "test"):
