@@ -31,34 +31,24 @@ def evaluated(run: Path, **options: Any) -> Any:
 
 @pytest.mark.long
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
-def test_evaluation_equals_the_runs_own_test(finished: Any, tmp_path: Path, inference: str) -> None:
-    result = finished(f"runtime.inference={inference}")
-    evaluation = evaluated(tmp_path)
-    assert (evaluation.inference, evaluation.epoch) == (inference, result.best_epoch)
-    for name in ("test_metric", "valid_metric", "ceiling"):
-        assert getattr(evaluation, name) == getattr(result, name)
-
-
-@pytest.mark.long
-def test_all_metrics_of_the_run_are_measured(finished: Any, tmp_path: Path) -> None:
-    result = finished("metrics=[macro_f1,accuracy]")
+def test_evaluation_has_the_metrics_of_the_run(finished: Any, tmp_path: Path, inference) -> None:
+    options = ("metrics=[macro_f1,accuracy]", "sampler.fanouts=[1,1]")
+    result = finished(f"runtime.inference={inference}", *options)
     assert result.metric == "macro_f1"
     assert result.valid_metric == result.valid_metrics["macro_f1"]
     best = max(each.valid_metrics["macro_f1"] for each in result.history)
     assert result.valid_metric == best
     evaluation = evaluated(tmp_path)
+    assert (evaluation.inference, evaluation.epoch) == (inference, result.best_epoch)
+    assert evaluation.ceiling == result.ceiling
     assert evaluation.metrics["test"] == result.test_metrics
     assert evaluation.metrics["valid"] == result.valid_metrics
     assert list(evaluation.metrics["train"]) == ["macro_f1", "accuracy"]
     assert evaluation.test_metric == result.test_metric == result.test_metrics["macro_f1"]
-
-
-@pytest.mark.long
-def test_inference_may_be_chosen(finished: Any, tmp_path: Path) -> None:
-    finished("sampler.fanouts=[1,1]")
-    exact, sampled = evaluated(tmp_path), evaluated(tmp_path, inference="sampled")
-    assert sampled.inference == "sampled"
-    assert sampled.train_metric != exact.train_metric
+    chosen = {"exact": "sampled", "sampled": "exact"}[inference]
+    other = evaluated(tmp_path, inference=chosen)
+    assert other.inference == chosen
+    assert other.train_metric != evaluation.train_metric
 
 
 def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> None:
@@ -102,20 +92,18 @@ def test_folders_that_are_no_run_are_refused(finished: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
+def test_weights_of_another_model_or_graph(finished: Any, tmp_path: Path) -> None:
+    finished("epochs=1")
+    own = OmegaConf.load(tmp_path / "config.yaml")
+    for option, value, message in (
         ("model.hidden", 16, "best.safetensors: not weights of this model"),
         ("dataset.seed", 7, "run: the graph's "),
-    ],
-)
-def test_weights_of_another_model_or_graph(finished, tmp_path, option, value, message) -> None:
-    finished("epochs=1")
-    changed = OmegaConf.load(tmp_path / "config.yaml")
-    OmegaConf.update(changed, option, value)
-    OmegaConf.save(changed, tmp_path / "config.yaml")
-    with one_line(message, "best.safetensors"):
-        evaluated(tmp_path)
+    ):
+        changed = own.copy()
+        OmegaConf.update(changed, option, value)
+        OmegaConf.save(changed, tmp_path / "config.yaml")
+        with one_line(message, "best.safetensors"):
+            evaluated(tmp_path)
     save_checkpoint(tmp_path / BEST, {**load_checkpoint(tmp_path / BEST), "graph": None})
     with one_line("best.safetensors: not weights of a run (its graph"):
         evaluated(tmp_path)
@@ -140,13 +128,11 @@ def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
-)
-def test_when_validation_is_due(settings, graph, model, every, due) -> None:
-    config = settings("epochs=5", f"runtime.eval_every={every}")
-    validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
-    assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+def test_when_validation_is_due(settings, graph, model) -> None:
+    for every, due in ((1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])):
+        config = settings("epochs=5", f"runtime.eval_every={every}")
+        validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
+        assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])

@@ -247,36 +247,33 @@ NOT_DONE = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("name", DONE)
-def test_a_run_that_has_lost_its_checkpoint_is_refused(new_run, tmp_path, name, restarts) -> None:
+def test_a_run_that_has_lost_its_checkpoint_is_refused(new_run: Any, tmp_path: Path) -> None:
     run = new_run()
-    run.checkpoint.restarts = restarts
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / name).write_text(DONE[name])
     before = run.weights()
-    if restarts and "/" not in name:
-        # Its machine was lost just after the first epoch: nobody is there to ask.
-        assert run.resume() is None
-        return
-    with one_line(f" {name}" if "/" in name else name, f"{LAST} is missing; copy it to ch"):
-        run.resume()
-    assert run.has(before)
-    assert (tmp_path / name).read_text() == DONE[name]
+    for name, content in DONE.items():
+        (tmp_path / name).write_text(content)
+        run.checkpoint.restarts = False
+        with one_line(f" {name}" if "/" in name else name, f"{LAST} is missing; copy it to ch"):
+            run.resume()
+        assert run.has(before)
+        assert (tmp_path / name).read_text() == content
+        run.checkpoint.restarts = True
+        if "/" in name:
+            with one_line(f"{LAST} is missing"):
+                run.resume()
+        else:
+            # Its machine was lost just after the first epoch: nobody is there to ask.
+            assert run.resume() is None
+        (tmp_path / name).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("name", NOT_DONE)
-def test_a_run_that_has_done_no_epoch_starts_again(new_run: Any, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(NOT_DONE[name])
-    assert new_run().resume() is None
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5]
-)
-def test_a_summary_of_something_else_is_of_no_epoch(new_run, tmp_path, content) -> None:
-    (tmp_path / "summary.json").write_text(content)
-    assert new_run().resume() is None
+def test_a_run_that_has_done_no_epoch_starts_again(new_run: Any, tmp_path: Path) -> None:
+    others = ("{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5)
+    for name, content in (*NOT_DONE.items(), *(("summary.json", each) for each in others)):
+        (tmp_path / name).write_text(content)
+        assert new_run().resume() is None
+        (tmp_path / name).unlink(missing_ok=True)
 
 
 def test_a_run_without_checkpoints_is_not_resumed(new_run, settings, tmp_path) -> None:
@@ -316,9 +313,8 @@ def test_parts_of_files_that_a_killed_process_left_are_removed(new_run, tmp_path
 def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
     run = new_run()
     run.save(epochs(0.5))
-    other = new_run(
-        seed=1, graph=replace(run.checkpoint.run.graph, origin=Origin(content="another"))
-    )
+    graph = replace(run.checkpoint.run.graph, origin=Origin(content="another"))
+    other = new_run(seed=1, graph=graph)
     before = other.weights()
     with one_line("the graph's content is another, but "):
         other.resume()
