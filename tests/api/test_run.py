@@ -95,6 +95,13 @@ def test_arguments_of_another_kind(planted: Graph) -> None:
         with one_line(": expected a list of whole numbers, such", begins="fanouts="):
             gnnscale.train(planted, fanouts=fanouts)
 
+    class Local(OwnBlocks):
+        pass
+
+    for given in (Local, Local(8, 8, 4, 2)):
+        with pytest.raises(ConfigError, match=r"^Local: is defined in a function, .* to a file"):
+            gnnscale.train(planted, given, **FEW)
+
 
 @pytest.mark.long
 def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
@@ -385,15 +392,6 @@ def test_a_module_of_ones_own(planted, tmp_path, caplog, built) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             gnnscale.load(done.directory, module=OwnBlocks, arguments=arguments)
-
-
-def test_a_class_of_a_function_is_no_module(planted: Graph) -> None:
-    class Local(OwnBlocks):
-        pass
-
-    for given in (Local, Local(8, 8, 4, 2)):
-        with pytest.raises(ConfigError, match=r"^Local: is defined in a function, .* to a file"):
-            gnnscale.train(planted, given, **FEW)
 
 
 @pytest.mark.parametrize(

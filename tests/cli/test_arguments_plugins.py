@@ -96,9 +96,6 @@ def test_a_search_says_what_is_better() -> None:
     check_search(["hydra/sweeper=optuna", "hydra.sweeper.direction=minimize"])
     with pytest.raises(ConfigError, match="direction=maximize"):
         check_search(["hydra/sweeper=optuna"])
-
-
-def test_what_to_install() -> None:
     assert explain_missing_plugin("hydra/launcher", "nope") is None
     line = explain_missing_plugin("hydra/sweeper", "optuna")
     assert line == "hydra/sweeper=optuna: not installed, pip install hydra-optuna-sweeper"

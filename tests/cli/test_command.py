@@ -63,12 +63,6 @@ def test_help_lists_the_commands_without_torch(command_in: Any, tmp_path: Path) 
     assert gnnscale().returncode == 2
 
 
-def test_an_unknown_command(gnnscale: Command) -> None:
-    one_line(gnnscale("trian"), "trian: unknown command, did you mean 'train'?")
-    known = "prepare, partition, plan-cache, train, evaluate, predict, export, simulate, generate"
-    one_line(gnnscale("xyz"), f"commands are {known}, doctor")
-
-
 def test_help_and_configuration_of_a_command(gnnscale: Command) -> None:
     answer = gnnscale("train", "--help")
     assert "\nexperiment\n  choices: " in answer.stdout
@@ -106,15 +100,12 @@ def test_completion(gnnscale: Command) -> None:
     assert "partitioner=hash" in complete("gnnscale partition partitioner=")
 
 
-def test_prepare_prints_the_store(gnnscale: Command) -> None:
+def test_prepare_and_partition_print_what_they_made(gnnscale: Command) -> None:
     store = path_written(gnnscale("prepare", *STORE))
     assert (store / "meta.json").is_file()
     before = (store / "meta.json").stat().st_mtime_ns
     assert path_written(gnnscale("prepare", *STORE, "force=true")) == store
     assert (store / "meta.json").stat().st_mtime_ns != before
-
-
-def test_partition_prints_the_parts(gnnscale: Command) -> None:
     options = (*STORE, "num_threads=1", "partitioner=random")
     answer = gnnscale("partition", *options, "partitioner.num_parts=3")
     path = path_written(answer)
@@ -163,13 +154,16 @@ def test_train_then_evaluate(gnnscale: Command, trained: tuple[Path, Answer]) ->
     assert evaluation["epoch"] == summary["best_epoch"]
 
 
-def test_a_file_with_a_mistake(gnnscale: Command, tmp_path: Path) -> None:
+def test_an_unknown_command_and_a_file_with_a_mistake(gnnscale: Command, tmp_path: Path) -> None:
     for text, line in (
         ("sed: 11\n", "sed: unknown option, did you mean 'seed'?"),
         ("seed: [1\n", "my run.yaml: not valid YAML in line 2"),
     ):
         (tmp_path / "my run.yaml").write_text(text)
         one_line(gnnscale("train", "config=my run.yaml"), line)
+    one_line(gnnscale("trian"), "trian: unknown command, did you mean 'train'?")
+    known = "prepare, partition, plan-cache, train, evaluate, predict, export, simulate, generate"
+    one_line(gnnscale("xyz"), f"commands are {known}, doctor")
 
 
 def start(directory: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:

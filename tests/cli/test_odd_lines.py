@@ -112,7 +112,7 @@ def test_one_line_and_nothing_left(answers: list[Any], number: int) -> None:
     assert part in answers[number].line
 
 
-def test_what_is_left_by_a_run_that_did_not_begin(run_lines: Any, tmp_path: Path) -> None:
+def test_folders_of_commands_that_did_not_begin(run_lines: Any, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
     folders = [f"hydra.run.dir={tmp_path}/{name}" for name in ("new/run", "mine")]
@@ -120,6 +120,12 @@ def test_what_is_left_by_a_run_that_did_not_begin(run_lines: Any, tmp_path: Path
         assert "batch_size=0: must be at least 1" in answer.line
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert (tmp_path / "mine" / "file").exists()
+    # A folder that another command has claimed, and has not yet written anything else into.
+    (tmp_path / "run" / ".hydra").mkdir(parents=True)
+    (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
+    assert answer.status == 1
+    assert "holds .hydra, which would be overwritten" in answer.stderr
+    assert os.listdir(tmp_path / "run") == [".hydra"]
 
 
 def test_completion_says_nothing_of_half_typed_lines(run_lines: Any) -> None:
@@ -142,12 +148,3 @@ def test_text_and_names_are_checked_without_a_process() -> None:
     for argument in ("model=a/b", "model=[gcn,5]", "experiment='../x'", "hydra/sweeper=a.b"):
         with pytest.raises(ConfigError, match="the name of a"):
             check_overrides([argument])
-
-
-def test_one_of_two_commands_has_the_folder(run_lines: Any, tmp_path: Path) -> None:
-    """A folder that another command has claimed, and has not yet written anything else into."""
-    (tmp_path / "run" / ".hydra").mkdir(parents=True)
-    (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
-    assert answer.status == 1
-    assert "holds .hydra, which would be overwritten" in answer.stderr
-    assert os.listdir(tmp_path / "run") == [".hydra"]

@@ -48,23 +48,9 @@ def test_a_text_is_what_was_typed() -> None:
         if text.strip() and not text.endswith("\\") and text != "(a":
             listed = value_of(as_typed(f"dataset.features=[b,{text}, c]", "train", sweep=False))
             assert [getattr(each, "text", each) for each in listed] == ["b", text.strip(), "c"]
-
-
-@given(st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1))
-def test_any_text_is_what_was_typed(text: str) -> None:
-    assert value_of(f"a={quoted(text)}") == text
-    if text != "null" and text[0] not in "'\"" and "\\" not in text and "${" not in text:
-        found = value_of(as_typed(f"dataset.label={text}", "prepare", sweep=False))
-        assert found == text or f"{text.partition('(')[0]}(" in ("str(", "int(", "float(", "bool(")
-
-
-def test_what_is_hydras_stays_so() -> None:
     for argument in (f"dataset.label={value}" for value in HYDRAS):
         for sweep in (False, True):
             assert as_typed(argument, "train", sweep=sweep) == argument
-
-
-def test_other_options_are_left_alone() -> None:
     for argument in (
         *("seed=0", "seed=007", "epochs=1e3", "sampler.fanouts=[5,5]", "seed=ü", "model=gcn"),
         *("dataset.split_seed=true", "-m", "~dataset", "config=ü.yaml", "output=ü"),
@@ -73,6 +59,14 @@ def test_other_options_are_left_alone() -> None:
         "dataset.raw=/data/a.b-c_d/x.npz",
     ):
         assert as_typed(argument, "train", sweep=False) == argument
+
+
+@given(st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1))
+def test_any_text_is_what_was_typed(text: str) -> None:
+    assert value_of(f"a={quoted(text)}") == text
+    if text != "null" and text[0] not in "'\"" and "\\" not in text and "${" not in text:
+        found = value_of(as_typed(f"dataset.label={text}", "prepare", sweep=False))
+        assert found == text or f"{text.partition('(')[0]}(" in ("str(", "int(", "float(", "bool(")
 
 
 def swept(argument: str) -> list[Any]:
@@ -89,16 +83,13 @@ def test_a_sweep_takes_each_value_as_it_was_typed() -> None:
     lists = swept("dataset.features=[a,ü],[true]")
     found = [[getattr(each, "text", each) for each in one] for one in lists]
     assert found == [["a", "ü"], ["true"]]
-
-
-def test_without_a_sweep_a_comma_is_a_character_of_a_free_text() -> None:
     assert composed("dataset.label=Name, First").dataset.label == "Name, First"
     assert composed("dataset.delimiter=,").dataset.delimiter == ","
     # Of choices, several are a sweep, and the error says how that is asked for.
     assert as_typed("dataset.name=cora,citeseer", "train", sweep=False).endswith("cora,citeseer")
 
 
-def test_values_of_either_kind() -> None:
+def test_values_of_either_kind(tmp_path: Path) -> None:
     ids = composed("vertices=[1,2]", "run=x", "out=y.npy", command="predict").vertices
     assert list(ids) == [1, 2]
     texts = composed("vertices=[Größe,a (b)]", "run=x", "out=y.npy", command="predict").vertices
@@ -111,6 +102,15 @@ def test_values_of_either_kind() -> None:
     assert (options.model.module, options.model.arguments.x) == ("ü.py:A", "ü")
     assert translate("train", ["hydra.run.dir=ü (1)"]).arguments == ("hydra.run.dir='ü (1)'",)
     assert translate("train", ["-m", "hydra.sweep.dir=ü (1)"]).output == "ü (1)"
+    file = tmp_path / "mine (ü).yaml"
+    file.write_text(
+        "defaults:\n  - override /dataset: tables\n"
+        "dataset: {raw: x, label: true, id: 007, weight: null, features: [1.50, Größe (m)]}\n"
+    )
+    translated = translate("train", [f"config={file}"])
+    dataset = compose(translated.config, translated.arguments)[0].dataset
+    assert (dataset.label, dataset.id, dataset.weight) == ("true", "007", None)
+    assert list(dataset.features) == ["1.50", "Größe (m)"]
 
 
 def test_other_options_show_the_quotes_that_work() -> None:
@@ -128,18 +128,6 @@ def test_other_options_show_the_quotes_that_work() -> None:
     with pytest.raises(ConfigError) as error:
         translate("train", ["sö=1"])
     assert "quotes" not in str(error.value)
-
-
-def test_texts_in_a_file_are_what_it_says(tmp_path: Path) -> None:
-    file = tmp_path / "mine (ü).yaml"
-    file.write_text(
-        "defaults:\n  - override /dataset: tables\n"
-        "dataset: {raw: x, label: true, id: 007, weight: null, features: [1.50, Größe (m)]}\n"
-    )
-    translated = translate("train", [f"config={file}"])
-    dataset = compose(translated.config, translated.arguments)[0].dataset
-    assert (dataset.label, dataset.id, dataset.weight) == ("true", "007", None)
-    assert list(dataset.features) == ["1.50", "Größe (m)"]
 
 
 @pytest.mark.integration

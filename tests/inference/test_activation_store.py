@@ -93,9 +93,6 @@ def test_rows_are_aggregated_where_they_were_written() -> None:
     assert rows.self_rows is None
     assert aggregated(rows, Aggregation(self_term="add")) == [[121.0, 242.0]]
     assert aggregated(rows, Aggregation(self_term="concat")) == [[100.0, 200.0, 21.0, 42.0]]
-
-
-def test_a_destination_adds_its_row_of_the_second_part() -> None:
     rows = MemoryRows(3, 2, num_parts=2)
     rows.write(0, torch.tensor([[1.0, 2.0, 7.0, 8.0], [10.0, 20.0, 7.0, 8.0]]))
     rows.write(2, torch.tensor([[100.0, 200.0, 0.5, 0.25]]))
@@ -115,9 +112,6 @@ def test_results_come_in_order_from_threads_that_work_at_once() -> None:
     with workers.running():
         assert list(workers.map(work, range(6))) == [(item, False, 1) for item in range(6)]
     assert torch.get_num_threads() == before
-
-
-def test_many_threads_are_divided_among_few_chunks() -> None:
     assert [Workers(count).threads_per_chunk for count in (1, 3, 4, 7, 64)] == [1, 1, 1, 1, 16]
     workers = Workers(8)
     with workers.running():

@@ -215,25 +215,19 @@ def test_whoever_stops_reading_leaves_no_file_open(random_graph: Any, on_disk: A
     assert model.training
 
 
-def test_a_file_that_cannot_be_read_is_one_error(random_graph, on_disk, monkeypatch) -> None:
+def test_threads_change_nothing_and_errors_are_told(random_graph, on_disk, monkeypatch) -> None:
     graph, store = on_disk(random_graph(400, 4000, num_features=80))
     model = GraphSAGE(hidden=16).build(num_features=80, num_classes=5).train()
+    infer = partial(LayerwiseInference, model, graph, store=store, limits=LIMITS)
+    assert torch.equal(infer(num_threads=1).logits(), infer(num_threads=4).logits())
 
     def broken(self: Any, ticket: int) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(inputs.DiskRows, "finish", broken)
-    inference = LayerwiseInference(model, graph, num_threads=2, store=store, limits=LIMITS)
     with pytest.raises(OSError, match="Input/output error"):
-        inference.logits()
+        infer(num_threads=2).logits()
     assert model.training
-
-
-def test_threads_change_nothing(random_graph: Any, on_disk: Any) -> None:
-    graph, store = on_disk(random_graph(400, 4000, num_features=80))
-    model = GraphSAGE(hidden=16).build(num_features=80, num_classes=5)
-    infer = partial(LayerwiseInference, model, graph, store=store, limits=LIMITS)
-    assert torch.equal(infer(num_threads=1).logits(), infer(num_threads=4).logits())
 
 
 def test_passes_are_planned_by_the_memory_that_is_left_then(

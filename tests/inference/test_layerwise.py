@@ -216,16 +216,25 @@ def test_weights_may_change_between_calls(random_graph, monkeypatch, config, kep
     assert torch.equal(again, fresh.logits(vertices))
 
 
-def test_a_disk_without_room_is_an_error_and_no_crash(random_graph: Any, monkeypatch: Any) -> None:
+def test_a_disk_without_room_is_an_error(random_graph: Any, monkeypatch: Any) -> None:
     def full(*arguments: int) -> None:
         raise OSError(28, "No space left on device")
 
     graph = random_graph()
     model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5).train()
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        LayerwiseInference(model, graph, num_threads=1, limits=IN_FILE).logits()
+    inference = LayerwiseInference(model, graph, num_threads=1, limits=IN_FILE)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            inference.logits()
     assert model.training
+    # A run is refused before it trains.
+    usage = shutil.disk_usage("/")._replace(free=19_199)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with one_line("of temporary disk, got"):
+        inference.prepare(graph.valid_idx)
+    usage = usage._replace(free=19_200)
+    inference.prepare(graph.valid_idx)
 
 
 def test_inference_announces_its_time_and_memory(random_graph: Any, caplog: Any) -> None:
@@ -242,20 +251,6 @@ def test_inference_announces_its_time_and_memory(random_graph: Any, caplog: Any)
     # A graph that is done in no time needs no announcement.
     LayerwiseInference(model, graph, num_threads=1).prepare(graph.valid_idx)
     assert len(caplog.records) == 1
-
-
-def test_a_run_that_its_disk_has_no_room_for_is_refused_before_it_trains(
-    random_graph: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = random_graph()
-    model = GraphSAGE(hidden=16).build(num_features=20, num_classes=5)
-    inference = LayerwiseInference(model, graph, num_threads=1, limits=IN_FILE)
-    full = shutil.disk_usage("/")._replace(free=19_199)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
-    with one_line("of temporary disk, got"):
-        inference.prepare(graph.valid_idx)
-    full = full._replace(free=19_200)
-    inference.prepare(graph.valid_idx)
 
 
 def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:

@@ -89,9 +89,6 @@ def test_a_table_has_a_row_for_each_device(stored: Stored) -> None:
     predicted = f"predicted of an epoch, on average over the run: {rates} over the links"
     assert predicted in " ".join(text.split())
     assert lines[-2:] == ["a [red]note", "planned in 1.50 s"]
-
-
-def test_what_is_not_known_is_not_shown(stored: Stored) -> None:
     plan = replace(PLAN, predicted=None, curve=(), alphas=(None, None), notes=())
     text = printed(stored(plan=plan))
     assert cells(text, "emulated:0")[-3:] == ["–", "–", "–"]
@@ -124,13 +121,7 @@ def test_of_very_many_devices_some_are_shown(stored: Stored) -> None:
     assert "│ ... " in text
 
 
-def test_a_plan_of_no_cache(stored: Stored) -> None:
-    none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=None)
-    assert printed(stored(plan=none)).endswith("planned in 1.50 s\n")
-    assert drawn(stored(plan=none))[0] == "mine: caches by none"
-
-
-def test_a_picture_shows_where_rows_are_found(stored: Stored) -> None:
+def test_a_picture_shows_where_rows_are_found_and_the_cost_model(stored: Stored) -> None:
     found = drawn(stored(plan=PLAN), "a <b> & c")
     assert found[0] == "a <b> & c: caches by legion, hits predicted"
     assert {"own cache", "peers", "host", "emulated:2", "100 rows", "10 rows"} <= set(found)
@@ -138,10 +129,6 @@ def test_a_picture_shows_where_rows_are_found(stored: Stored) -> None:
     rects = [each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]
     widths = [("own", 180), ("peers", 90), ("host", 90), ("own", 0), ("peers", 0), ("host", 360)]
     assert [(each.get("class"), float(each.get("width", 0))) for each in rects] == widths
-
-
-def test_a_picture_shows_the_cost_model(stored: Stored) -> None:
-    root = ElementTree.fromstring(draw(stored(plan=PLAN), graph="mine"))
     lines = [each for each in root.iter(f"{SVG}path") if each.get("data-label")]
     labels = [each.get("data-label") for each in lines]
     assert labels == ["N_T, sampling", "N_F, features", "N_total"]

@@ -43,15 +43,12 @@ def printed(store: Path) -> str:
     return on_console(print_store, examine_store(store), width=200)
 
 
-def test_whole_store(store: Path) -> None:
+def test_whole_and_damaged_stores(store: Path) -> None:
     findings = examine_store(store)
     assert findings["path"] == str(store)
     assert store_problem(findings) is None
     assert printed(store).count("as it must be") == len(findings["checks"]) == 10
     assert "[red]store" in printed(store)
-
-
-def test_damaged_store(store: Path) -> None:
     damage(store)
     findings = json.loads(json.dumps(examine_store(store)))
     assert store_problem(findings).startswith(f"{store}/features.npy: checksum ")
@@ -123,7 +120,7 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], d
     return find
 
 
-def test_boards_that_a_driver_counts_or_not(driver: Any, tmp_path: Path) -> None:
+def test_boards_of_drivers(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert driver(_Cards()) == {"xrt": "unknown version", "boards": list(_Cards.names)}
     (tmp_path / "version.json").write_text('{"BUILD_VERSION": "2.12.427"}')
     assert driver(_Cards())["xrt"] == "2.12.427"
@@ -134,9 +131,6 @@ def test_boards_that_a_driver_counts_or_not(driver: Any, tmp_path: Path) -> None
     for number in (0, 1, 5):
         cards.enumerate_devices = lambda number=number: number
         assert driver(cards)["boards"] == list(_Cards.names[:number])
-
-
-def test_no_driver_and_one_that_fails(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert driver(SimpleNamespace())["boards"] == []
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "pyxrt", None)

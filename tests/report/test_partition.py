@@ -41,7 +41,7 @@ def drawn(partition: Partition, graph: str = "mine") -> list[str]:
     return texts(draw(partition, graph=graph))
 
 
-def test_a_table_has_a_row_for_each_part(made: Made) -> None:
+def test_a_table_and_a_picture_have_every_part(made: Made) -> None:
     partition = made(Hash(), 3)
     text = printed(partition, "[bold]mine")
     assert "[bold]mine: 3 parts by hash" in text
@@ -54,6 +54,14 @@ def test_a_table_has_a_row_for_each_part(made: Made) -> None:
     assert f"edges cut {partition.figures.edge_cut_fraction * 100:.1f} %" in text
     assert f"replication factor {partition.figures.replication_factor:.2f}" in text
     assert "(predicted " in text
+    shown = drawn(partition, "a <b> & c")
+    assert shown[0] == "a <b> & c: 3 parts by hash"
+    assert {"vertices", "in-edges", "training vertices", "edges between parts"} <= set(shown)
+    part = partition.figures.parts[2]
+    assert f"{part.num_inner} + {part.num_vertices - part.num_inner}" in shown
+    assert f"{part.num_edges:,}" in shown
+    for row in partition.figures.cut or ():
+        assert {f"{count:,}" for count in row} <= set(shown)
 
 
 @pytest.mark.parametrize("config", [P3(), NoPartitioner()])
@@ -74,18 +82,6 @@ def test_notes_and_unknown_memory_are_shown(made: Made) -> None:
     assert text.endswith("[red]a note\n")
     assert "time 1,000 s" in text
     assert "peak memory – (" in text
-
-
-def test_a_picture_shows_sizes_and_cuts(made: Made) -> None:
-    partition = made(Hash(), 3)
-    shown = drawn(partition, "a <b> & c")
-    assert shown[0] == "a <b> & c: 3 parts by hash"
-    assert {"vertices", "in-edges", "training vertices", "edges between parts"} <= set(shown)
-    part = partition.figures.parts[2]
-    assert f"{part.num_inner} + {part.num_vertices - part.num_inner}" in shown
-    assert f"{part.num_edges:,}" in shown
-    for row in partition.figures.cut or ():
-        assert {f"{count:,}" for count in row} <= set(shown)
 
 
 def test_columns_are_drawn_where_they_lie(made: Made) -> None:

@@ -74,9 +74,7 @@ def test_a_line_by_hand(tmp_path: Path, hybrid_run: Any) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "value", [1 / 3, 1e-9, 2.0**-40, 123456789.123456789, 5e300, np.float64(0.1)]
-)
+@pytest.mark.parametrize("value", [1 / 3, 2.0**-40, 123456789.123456789, 5e300, np.float64(0.1)])
 def test_numbers_have_all_their_digits(tmp_path: Path, hybrid_run: Any, value: float) -> None:
     """Whatever is compared later is the run's own number, bit for bit."""
     record = hybrid_run.steps[0]
@@ -88,14 +86,6 @@ def test_numbers_have_all_their_digits(tmp_path: Path, hybrid_run: Any, value: f
     assert (line["loss"], line["seconds"]) == (value, value * 3)
     assert line["devices"][0]["stage_s"]["load"] == value
     assert line["devices"][0]["stage_s"]["sample"] == value / 7
-
-
-def test_hits_and_misses_of_a_cache_are_written(tmp_path: Path, cached_run: Any) -> None:
-    steps = written_steps(tmp_path, cached_run.steps[:1])
-    line = json.loads((tmp_path / "steps.jsonl").read_text())
-    rows = {"hits": 672, "misses": 224, "link_bytes": 22400, "link_requests": 2240}
-    assert line["devices"][1]["traffic"]["rows"] == rows
-    assert steps.link_bytes.tolist() == [[0, 224 * 110]]
 
 
 def test_odd_values(file: Path, tmp_path: Path, hybrid_run: Any) -> None:

@@ -93,17 +93,6 @@ def test_a_run_that_went_on_with_other_devices() -> None:
     assert [each["batch_share"] for each in devices] == [None, None]
 
 
-def test_absent_figures_are_null() -> None:
-    summary = summarize(result(epoch(1, None, 1.0), test_metrics={}), status="interrupted")
-    absent = ("valid_metric", "test_metric", "predicted", "ceiling")
-    assert all(summary[name] is None for name in absent)
-    (device,) = summary["devices"]
-    absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate")
-    assert all(device[name] is None for name in absent)
-    assert device["counters"] == {}
-    assert device["stage_times_s"]["exchange"] is device["stage_times_s"]["transfer"] is None
-
-
 def test_a_run_without_an_epoch_has_a_summary() -> None:
     summary = summarize(result(test_metrics={}), status="failed", error="no data")
     assert summary["error"] == "no data"
@@ -176,9 +165,6 @@ def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:
     assert lines[1]["nvtps"] == 150.0
     write_metrics(tmp_path, [epoch(1, 0.5, 1.0)])
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
-
-
-def test_json_that_cannot_be_written_leaves_the_file_before(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"x": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
@@ -257,9 +243,6 @@ def test_what_gpus_took_is_of_the_whole_run() -> None:
     without = summarize(result(epoch(1, 0.5, 1.0)), status="completed")
     assert without["energy_j"] is without["devices"][0]["gpu"] is energy_sentence(without) is None
     assert "J of the run" not in devices(without)
-
-
-def test_links_between_gpus_are_a_table() -> None:
     found = result(epoch(1, 0.5, 1.0))
     assert summarize(found, status="completed")["nvlink"] is None
     layout = replace(found.layout, nvlink=((0, 4), (4, 0)))

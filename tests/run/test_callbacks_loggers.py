@@ -128,9 +128,6 @@ def test_what_an_epoch_has_not_is_left_out(measured: Any) -> None:
     assert first["train_loss"] == record.train_loss
     assert first["mteps"] == record.num_edges / record.epoch_time_s / 1e6
     assert all(isinstance(value, (int, float)) for value in first.values())
-
-
-def test_options_have_dotted_names() -> None:
     model = {"model.hidden": "16", "model.dims": "[4, 5]"}
     assert flat_options(OPTIONS) == {"seed": "3", **model, "cache_plan": "null"}
 

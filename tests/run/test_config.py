@@ -29,35 +29,25 @@ def test_options_become_records(settings: Settings) -> None:
     ("overrides", "message"),
     [
         ("batch_size=0", "batch_size=0: must be at least 1 and at most"),
-        ("batch_size=abc", "batch_size: Value 'abc' of type 'str' could not be converted"),
         ("batch_size=null", "batch_size=null: expected a value"),
         ("epochs=2147483648", "epochs=2147483648: must be at least 1 and at most"),
         ("num_threads=4097", "num_threads=4097: must be at least 1 and at most 4,096"),
-        ("seed=-1", "seed=-1: must be at least 0"),
         ("seed=9223372036854775808", "seed=9223372036854775808: expected a number of 64 bits"),
         ("sampler.fanouts=[5]", "set model.num_layers=1, or sampler.fanouts=[5,5]"),
         (f"sampler.fanouts=[{'1,' * 16}1]", "sampler.fanouts=17: must be"),
-        ("model.hidden=65537", "model.hidden=65537: must be at least 1 and at most 65,536"),
-        ("model.num_layers=65", "model.num_layers=65: must be at least 1 and at most 64"),
-        ("model.dropout=nan", "model.dropout=nan: expected a finite number"),
         ("optimizer.lr=-1", "optimizer.lr=-1.0: expected a number above 0"),
-        ("optimizer.schedule_epochs=2147483648", "optimizer.schedule_epochs=2147483648: must be"),
         ("optimizer.warmup_epochs=3", "optimizer.warmup_epochs=3: expected less than epochs=3"),
         ("runtime.compute_dtype=float16", "allowed are float32, bfloat16"),
         ("runtime.accumulate=0", "runtime.accumulate=0: must be at least 1"),
-        ("runtime.inference=full", "allowed are exact, sampled"),
         ("runtime.eval_every=0", "runtime.eval_every=0"),
-        ("runtime.patience=2147483648", "runtime.patience=2147483648: must be at least 1"),
         ("runtime.checkpoint_every_s=-1", "runtime.checkpoint_every_s=-1.0: expected 0 or more"),
         ("runtime.clip_norm=0", "runtime.clip_norm=0.0: expected a number above 0"),
         ("runtime.prefetch=three_stage", "allowed are auto, none, one_stage, two_stage"),
-        ("runtime.prefetch_depth=1025", "runtime.prefetch_depth=1025: must be at least 1 and at"),
         ("device_plan=cpu_x2 device_plan.split=[30,30]", "expected a sum of batch_size=64, got 60"),
         ("device_plan.split=[9223372036854775807]", "expected numbers from 0 to"),
         ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
         (plan_of(*["cpu"] * 1025), "number of device_plan.devices=1025: must be at least 1 and"),
         (plan_of("{kind:cpu,name:../x}"), "device_plan.devices.0.name=../x: expected"),
-        (plan_of("{kind:cpu,name:..}"), "device_plan.devices.0.name=..: expected"),
         ("+optimizer.momentun=0.9", "optimizer.momentun: unknown option"),
         (
             "loss=cross_entropy device_plan=fpga_csim",
@@ -67,8 +57,8 @@ def test_options_become_records(settings: Settings) -> None:
             "loss=cross_entropy loss.class_weights=[1,a]",
             "loss.class_weights: expected numbers of at least 0, got a",
         ),
-        ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         ("metrics=[mae,mae]", "metrics=[mae, mae]: expected different names"),
+        ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         (
             "model=gcn model.input_dropout=0.5 partitioner=p3 device_plan=cpu_x2",
             "model.input_dropout=0.5: expected 0 with partitioner=p3, whose devices aggregate",
@@ -141,6 +131,10 @@ def test_what_is_no_option_is_refused_as_well(settings: Settings) -> None:
         replace(config, model=Custom(functions=MaxPooling, hidden=8))
     with pytest.raises(ConfigError, match="got LayerSampling; use sampler=full"):
         replace(config, sampler=LayerSampling(layer_sizes=[50, 50]))
+    exchange: Any = object()
+    message = "^features=shared: expected exchange=null"
+    with pytest.raises(ConfigError, match=message):
+        replace(settings("features=shared"), exchange=exchange)
 
 
 def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
@@ -161,13 +155,10 @@ def test_a_device_that_samples_refuses_a_sampler_that_it_does_not_know(settings:
         settings("device_plan=cuda", "sampler=labor")
 
 
-def test_sizes_of_layers() -> None:
+def test_sizes_of_layers_and_options_of_evaluation() -> None:
     for sizes, message in (([2**31, 5], "layer_sizes=2147483648"), ([1] * 17, "layer_sizes=17")):
         with pytest.raises(ConfigError, match=message):
             LayerSampling(layer_sizes=sizes)
-
-
-def test_evaluation_options() -> None:
     with pytest.raises(ConfigError, match="inference=all: allowed are exact, sampled"):
         EvaluateConfig(run=Path(), num_threads=1, inference="all")
     with pytest.raises(ConfigError, match="num_threads=0"):
@@ -190,10 +181,3 @@ def test_evaluation_options() -> None:
 def test_what_does_not_go_with_divided_rows(overrides, message, settings) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         settings("features=shared", *overrides)
-
-
-def test_an_exchange_does_not_go_with_divided_rows(settings: Settings) -> None:
-    exchange: Any = object()
-    message = "^features=shared: expected exchange=null"
-    with pytest.raises(ConfigError, match=message):
-        replace(settings("features=shared"), exchange=exchange)

@@ -34,7 +34,7 @@ def losses(result: Any) -> list[float]:
     return [each.train_loss for each in result.history]
 
 
-def test_first_rows_depend_on_seed_and_vertex() -> None:
+def test_first_rows_and_rates() -> None:
     config = LearnedFeaturesConfig(dim=3)
     rows = config.draw(5, seed=1)
     assert rows.dtype == np.float32
@@ -44,9 +44,6 @@ def test_first_rows_depend_on_seed_and_vertex() -> None:
     assert np.abs(many).max() <= 0.1
     assert abs(many.mean()) < 1e-3
     assert many.std() == pytest.approx(0.1 / 3**0.5, rel=0.01)
-
-
-def test_the_first_rate_of_rows() -> None:
     for options, rate in (({}, 0.1), ({"optimizer": "adam"}, 0.02), ({"lr": 0.5}, 0.5)):
         assert LearnedFeaturesConfig(**options).rate_factor(0.02) * 0.02 == pytest.approx(rate)
 
@@ -214,10 +211,7 @@ def test_tables_that_memory_does_not_hold_are_refused(settings: Any, monkeypatch
     huge = replace(graph, indptr=np.broadcast_to(np.int64(0), (1 << 40,)))
     with pytest.raises(ConfigError, match=r"features.dim=128: expected tables of at most .* GiB"):
         with_features(LearnedFeaturesConfig(), huge, num_threads=1)
-
-
-def test_tables_of_all_processes_need_memory(settings: Any, monkeypatch: Any) -> None:
-    """One table of 600 rows of 12 fits, and two do not."""
+    # One table of 600 rows of 12 fits, and two do not.
     memory = read_memory()
     small = replace(memory, available=40_000)
     monkeypatch.setattr(vertex_features, "read_memory", lambda: small)
@@ -283,7 +277,7 @@ def test_structure_is_learnt_from(run: Any, tmp_path: Path) -> None:
     assert min(found.values()) > 0.7, found
 
 
-def test_commands_that_need_widths_refuse_a_graph_without_features(settings: Any) -> None:
+def test_what_does_not_go_with_graphs_without_features_is_refused(settings, run, tmp_path) -> None:
     config = settings("dataset.num_features=0", "device_plan=emulated_x4", "cache_planner=pagraph")
     graph = config.dataset.open()
     with pytest.raises(GraphError, match="its vertices have no features"):
@@ -291,9 +285,6 @@ def test_commands_that_need_widths_refuse_a_graph_without_features(settings: Any
     options: Any = {"batch_size": 64, "seed": 0, "cores": 1, "same_machine": False}
     with pytest.raises(GraphError, match="its vertices have no features"):
         measured_task(config.dataset, config.model, config.sampler, **options)
-
-
-def test_rows_of_another_kind_are_refused(run: Any, settings: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^features=degrees: expected partitioner=none"):
         settings("features=degrees", "partitioner=p3", "device_plan=cpu_x2")
     with pytest.raises(ConfigError, match=r"features.hops=0: must be at least 1"):

@@ -41,9 +41,6 @@ def test_an_fpga_has_the_figures_of_the_listing() -> None:
     assert found.bandwidth == 77e9
     assert found.dies[2].bank == "DDR[2]"
     assert set(found.sources.values()) == {"argument of fpga_metadata", "that of the U250"}
-
-
-def test_links_share_the_hosts_memory() -> None:
     assert platform(4).link_share == 1
     assert platform(16).link_share == pytest.approx(205 / 256)
     assert platform(2).boards[1].link_bandwidth == 16e9
@@ -99,18 +96,11 @@ def test_a_design_is_written_for_vitis_and_the_host(designed) -> None:
     assert len(runtime.platform.config.devices) == 2
     assert runtime.options == {"batch_size": 128, "sampler": "neighbor", "sampler.fanouts": [4, 4]}
     api.init(bitstream)
-
-
-@pytest.mark.long
-def test_a_design_is_not_replaced(designed) -> None:
     *_, folder = designed
     with pytest.raises(
         ConfigError, match=r"^directory=.*/u250: holds include, which would be over"
     ):
         api.generate_design(model(), {"fanouts": [4, 4]}, platform(2), directory=folder)
-
-
-def test_a_bitstream_that_is_missing_is_named(designed) -> None:
     bitstream, *_ = designed
     with pytest.raises(ConfigError, match=r"bitstream=/nowhere/a.xclbin: no such file"):
         api.init(bitstream._replace(file=Path("/nowhere/a.xclbin")))

@@ -201,6 +201,13 @@ def test_what_other_functions_make_is_asked_for(graph, tmp_path, monkeypatch) ->
         with pytest.raises(ConfigError, match=message):
             call(*given)
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    graph = api.load_input_graph("planetoid", tmp_path / "nowhere", name="cora")
+    assert isinstance(graph.config, Planetoid)
+    model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
+    with pytest.raises(GraphError, match="nowhere: no such file or folder"):
+        api.start_training(model, graph, directory=tmp_path / "a" / "run")
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> None:
@@ -211,13 +218,3 @@ def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> 
         train(api.gnn_computation("customize", Local))
     assert not (tmp_path / "outputs").exists()
     assert [each.name for each in (tmp_path / "home").iterdir()] == ["platform.yaml"]
-
-
-def test_a_graph_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
-    graph = api.load_input_graph("planetoid", tmp_path / "nowhere", name="cora")
-    assert isinstance(graph.config, Planetoid)
-    model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
-    with pytest.raises(GraphError, match="nowhere: no such file or folder"):
-        api.start_training(model, graph, directory=tmp_path / "a" / "run")
-    assert not (tmp_path / "a").exists()

@@ -122,7 +122,7 @@ def test_rows_with_a_scale_become_float32(random_graph: Callable[..., Graph], dt
         assert np.array_equal(batch.x, rows[batch.n_id])
 
 
-def test_trimming_does_not_change_the_seeds_output(graph: Graph) -> None:
+def test_outputs_of_trimmed_batches_and_of_all_neighbours(graph: Graph) -> None:
     model = GraphSAGE(graph.num_features, 8, num_layers=3, out_channels=5).eval()
     for batch in NeighborLoader(graph, FANOUTS, batch_size=100):
         whole = model(batch.x, batch.edge_index)
@@ -131,9 +131,6 @@ def test_trimming_does_not_change_the_seeds_output(graph: Graph) -> None:
         trimmed = model(batch.x, batch.edge_index, **dict(zip(names, hops, strict=True)))
         assert len(trimmed) < len(whole)
         torch.testing.assert_close(trimmed[: batch.batch_size], whole[: batch.batch_size])
-
-
-def test_all_neighbours_give_the_output_of_the_whole_graph(graph: Graph) -> None:
     data = as_data(graph)
     model = GraphSAGE(graph.num_features, 8, num_layers=2, out_channels=5).eval()
     expected = model(data.x, data.edge_index)
@@ -171,12 +168,14 @@ def test_epochs_differ_in_order_and_in_neighbours(graph: Graph) -> None:
     assert not torch.equal(first.edge_index[:, :50], other.edge_index[:, :50])
 
 
-def test_the_last_batch_may_be_dropped(graph: Graph) -> None:
+def test_the_last_batch_may_be_dropped_and_no_seed_is_no_batch(graph: Graph) -> None:
     whole = NeighborLoader(graph, [2], batch_size=70)
     assert [batch.batch_size for batch in whole] == [70, 70, 70, 70, 20]
     assert len(whole) == 5
     full = NeighborLoader(graph, [2], batch_size=70, drop_last=True)
     assert [batch.batch_size for batch in full] == [70] * len(full) == [70] * 4
+    for no_vertex in ([], (), np.array([]), torch.tensor([]), [False] * 300):
+        assert list(NeighborLoader(graph, [2], no_vertex)) == []
 
 
 def test_seeds_by_ids_and_by_mask(graph: Graph) -> None:
@@ -249,9 +248,6 @@ def test_other_attributes_of_data_come_along(graph: Graph) -> None:
             assert batch[name].dtype == data[name].dtype
             assert torch.equal(batch[name], data[name][batch.n_id]), name
         assert np.array_equal(batch.boxes, boxes[batch.n_id])
-
-
-def test_a_graph_without_features_gives_ids_alone(graph: Graph) -> None:
     data = Data(edge_index=as_data(graph).edge_index, num_nodes=graph.num_vertices)
     (batch,) = NeighborLoader(data, [2], batch_size=300)
     assert batch.x is None
@@ -348,11 +344,6 @@ def test_arguments_of_pyg_that_mean_the_same_are_taken(graph: Graph) -> None:
 def test_seeds_that_are_refused(graph: Graph, input_nodes: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         NeighborLoader(graph, [2], input_nodes)
-
-
-def test_no_seed_is_no_batch(graph: Graph) -> None:
-    for no_vertex in ([], (), np.array([]), torch.tensor([]), [False] * 300):
-        assert list(NeighborLoader(graph, [2], no_vertex)) == []
 
 
 def test_data_that_is_refused(graph: Graph) -> None:

@@ -26,13 +26,13 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["last.safetensors"]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.99])
-def test_a_truncated_file_is_one_line(tmp_path: Path, share: float) -> None:
+def test_a_truncated_file_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "last.safetensors"
-    save_checkpoint(file, CONTENT)
-    os.truncate(file, int(file.stat().st_size * share))
-    with one_line("last.safetensors: not a readable checkpoint"):
-        load_checkpoint(file)
+    for share in (0.0, 0.2, 0.5, 0.99):
+        save_checkpoint(file, CONTENT)
+        os.truncate(file, int(file.stat().st_size * share))
+        with one_line("last.safetensors: not a readable checkpoint"):
+            load_checkpoint(file)
 
 
 class Dangerous:

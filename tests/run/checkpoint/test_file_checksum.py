@@ -41,9 +41,6 @@ def test_every_bit_of_a_file_is_covered(tmp_path: Path) -> None:
     for bit in range(8 * len(content)):
         with pytest.raises(ConfigError):
             load_checkpoint(file, flipped(content, bit))
-
-
-def test_damage_of_many_bits_is_found(tmp_path: Path) -> None:
     file, draw = tmp_path / "last.safetensors", random.Random(0)
     save_checkpoint(file, CONTENT)
     content = file.read_bytes()
@@ -55,12 +52,6 @@ def test_damage_of_many_bits_is_found(tmp_path: Path) -> None:
         if bytes(damaged[: len(content)]) != content:
             with pytest.raises(ConfigError):
                 load_checkpoint(file, bytes(damaged[: len(content)]))
-
-
-def test_the_line_names_the_checksum(tmp_path: Path) -> None:
-    file = tmp_path / "last.safetensors"
-    save_checkpoint(file, CONTENT)
-    content = file.read_bytes()
     damaged = flipped(content, 8 * content.index(torch.arange(4.0).numpy().tobytes()[-2:]))
     with one_line("bytes are not those of its checksum", begins=f"{file}: not a readable checkpo"):
         load_checkpoint(file, damaged)

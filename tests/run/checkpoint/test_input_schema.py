@@ -29,16 +29,13 @@ def graph_of(num_features: int, labels: np.ndarray) -> Graph:
     return from_arrays(EDGES, np.ones((3, num_features), np.float32), labels)
 
 
-def test_what_a_graph_says_of_its_models() -> None:
+def test_what_a_graph_says_of_its_models(tmp_path: Path) -> None:
     one = InputSchema.of(graph_of(4, np.array([0, 1, 2])))
     assert (one.num_features, one.num_classes, one.labels) == (4, 3, "classes")
     assert (one.columns, one.classes) == (None, None)
     assert (one.multilabel, one.regression) == (False, False)
     assert InputSchema.of(graph_of(1, np.array([0.5, 1, 2], np.float32))).regression
     assert InputSchema.of(graph_of(1, np.array([[0, 1], [1, 0], [1, 1]]))).multilabel
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_input_schema(tmp_path) is None
     write_input_schema(tmp_path, TRAINED)
     assert read_input_schema(tmp_path) == TRAINED
@@ -65,12 +62,6 @@ def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
     file.write_text("[")
     with one_line("signature.json: signature"):
         read_input_schema(tmp_path)
-
-
-def test_features_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    TRAINED.fitted(graph_of(4, np.zeros(3, np.int64)))
-    with one_line("has 5 features, and the run was trained on 4 of mine"):
-        TRAINED.fitted(graph_of(5, np.zeros(3, np.int64)))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +101,7 @@ def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch
         replace(run, scaling=ColumnScaling(mean=[1.0], deviation=[1.0]))
 
 
-def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_without_names_count(caplog, tmp_path) -> None:
     """What was trained on arrays is applied to a table, and the other way round, with a warning."""
     graph = graph_of(4, np.zeros(3, np.int64))
     replace(TRAINED, columns=None).fitted(graph)
@@ -120,9 +111,9 @@ def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
         f"dataset: features of {graph.name} have no names, and those of mine do: their order must "
         "be age,text"
     ]
-
-
-def test_a_table_beside_a_run_without_names(tmp_path, caplog) -> None:
+    TRAINED.fitted(graph_of(4, np.zeros(3, np.int64)))
+    with one_line("has 5 features, and the run was trained on 4 of mine"):
+        TRAINED.fitted(graph_of(5, np.zeros(3, np.int64)))
     table = table_graph(tmp_path / "new", THIS_MONTH)
     replace(TRAINED, columns=None, num_features=table.num_features).fitted(table)
     assert caplog.messages[-1] == (
@@ -150,9 +141,6 @@ def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
         run.fitted(graph_of(4, np.zeros(3, np.int64)))
     # A run that read none is applied to any graph.
     replace(run, num_edge_features=0).fitted(with_edge_features(3))
-
-
-def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None:
     run = InputSchema.of(edge_graph(tmp_path / "a", PAID))
     graph = edge_graph(tmp_path / "b", PAID, edge_features=None)
     with one_line(
@@ -160,6 +148,11 @@ def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None
         "set dataset.edge_features=[amount,kind]"
     ):
         run.fitted(graph)
+    graph = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_features=np.ones((2, 3)))
+    assert InputSchema.of(graph).fitted(graph) is graph
+    unread = InputSchema.of(graph.without_edge_features())
+    assert (unread.num_edge_features, unread.edge_columns) == (0, None)
+    assert unread.fitted(graph).edge_rows is None
 
 
 def test_weights_are_those_of_a_run_or_missing_in_both(tmp_path: Path) -> None:
@@ -189,28 +182,6 @@ def test_columns_of_edges_of_another_order(monkeypatch: pytest.MonkeyPatch) -> N
             run.fitted(with_edge_features(2))
 
 
-def test_features_of_edges_that_a_model_does_not_read_are_left_out() -> None:
-    graph = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_features=np.ones((2, 3)))
-    assert InputSchema.of(graph).fitted(graph) is graph
-    unread = InputSchema.of(graph.without_edge_features())
-    assert (unread.num_edge_features, unread.edge_columns) == (0, None)
-    assert unread.fitted(graph).edge_rows is None
-
-
-def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Path) -> None:
-    write_input_schema(tmp_path, TRAINED)
-    file = tmp_path / INPUT_SCHEMA
-    entries = json.loads(file.read_text())
-    del (
-        entries["crc32"],
-        entries["num_edge_features"],
-        entries["edge_columns"],
-        entries["edge_scaling"],
-    )
-    file.write_text(json.dumps(entries))
-    assert read_input_schema(tmp_path) == TRAINED
-
-
 def test_whether_edges_have_weights(tmp_path: Path) -> None:
     ends, rows = (np.array([0, 1]), np.array([1, 0])), np.ones((2, 3), np.float32)
     for weights, expected in ((None, False), ([1.0, 2.0], True)):
@@ -220,11 +191,14 @@ def test_whether_edges_have_weights(tmp_path: Path) -> None:
         assert read_input_schema(tmp_path) == InputSchema.of(graph)
     file = tmp_path / INPUT_SCHEMA
     entries = json.loads(file.read_text())
-    del entries["crc32"], entries["edge_weights"]  # as an earlier release wrote it
+    # As earlier releases wrote it.
+    for name in ("crc32", "edge_weights", "num_edge_features", "edge_columns", "edge_scaling"):
+        del entries[name]
     file.write_text(json.dumps(entries))
     read = read_input_schema(tmp_path)
     assert read is not None
     assert read.edge_weights is None
+    assert (read.num_edge_features, read.edge_columns, read.edge_scaling) == (0, None, None)
 
 
 def table_graph(folder: Path, rows: str, **options: object) -> Graph:

@@ -141,6 +141,13 @@ def test_epochs_are_kept_where_the_run_tells_of_them(new_run: Any, tmp_path: Pat
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 4, "train_')
     assert epochs_before(run.checkpoint.directory, saved) == (history[:3], trained(history[3]))
+    history = epochs(0.5, 0.25, 0.75)
+    write_metrics(tmp_path, history[:2])
+    run.save(history)
+    saved = new_run(seed=1).resume()
+    write_metrics(tmp_path, history[:1])
+    with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
+        epochs_before(run.checkpoint.directory, saved)
 
 
 def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
@@ -154,17 +161,6 @@ def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
     # That of another run, or of a time that was done again, is of no use.
     write_metrics(tmp_path, [history[0], replace(history[1], epoch_time_s=2.0)])
     assert epochs_before(run.checkpoint.directory, saved) == (history[:1], trained(history[1]))
-
-
-def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> None:
-    run = new_run()
-    history = epochs(0.5, 0.25, 0.75)
-    write_metrics(tmp_path, history[:2])
-    run.save(history)
-    saved = new_run(seed=1).resume()
-    write_metrics(tmp_path, history[:1])
-    with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
-        epochs_before(run.checkpoint.directory, saved)
 
 
 def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path) -> None:
@@ -220,15 +216,6 @@ def test_with_an_interval_it_is_due_inside_epochs_too(new_run, settings, clock) 
     assert not replace(checkpoint, runtime=off.runtime).is_due_inside
 
 
-def test_a_run_without_a_checkpoint_starts_again(new_run: Any, caplog: Any) -> None:
-    run = new_run()
-    before = run.weights()
-    caplog.set_level(logging.INFO)
-    assert run.resume() is None
-    assert run.has(before)
-    assert "stopped before its first checkpoint; it starts again" in caplog.text
-
-
 #: What a run directory without a checkpoint may have of a run that has done an epoch.
 DONE = {
     "checkpoints/best.safetensors": "x",
@@ -268,12 +255,18 @@ def test_a_run_that_has_lost_its_checkpoint_is_refused(new_run: Any, tmp_path: P
         (tmp_path / name).unlink(missing_ok=True)
 
 
-def test_a_run_that_has_done_no_epoch_starts_again(new_run: Any, tmp_path: Path) -> None:
+def test_a_run_that_has_done_no_epoch_starts_again(new_run, tmp_path, caplog) -> None:
     others = ("{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5)
     for name, content in (*NOT_DONE.items(), *(("summary.json", each) for each in others)):
         (tmp_path / name).write_text(content)
         assert new_run().resume() is None
         (tmp_path / name).unlink(missing_ok=True)
+    run = new_run()
+    before = run.weights()
+    caplog.set_level(logging.INFO)
+    assert run.resume() is None
+    assert run.has(before)
+    assert "stopped before its first checkpoint; it starts again" in caplog.text
 
 
 def test_a_run_without_checkpoints_is_not_resumed(new_run, settings, tmp_path) -> None:
@@ -321,27 +314,20 @@ def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
     assert other.has(before)
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("drop_last", False, None),
-        ("drop_last", True, "resume: drop_last is True, but .* was written with None"),
-        ("model", {"input_dropout": 0.0}, None),
-        ("model", {"input_dropout": 0.5}, "resume: model.input_dropout is 0.5, but "),
-    ],
-)
-def test_options_that_a_release_had_not_are_what_it_did(
-    new_run: Any, monkeypatch: pytest.MonkeyPatch, option: str, value: Any, message: str | None
-) -> None:
-    before = OPTIONS | ({"model": {}} if option == "model" else {})
+def test_options_that_a_release_had_not_are_what_it_did(new_run: Any, monkeypatch: Any) -> None:
+    before = OPTIONS | {"model": {}}
     monkeypatch.setitem(globals(), "OPTIONS", before)
     new_run().save(epochs(0.5))
-    monkeypatch.setitem(globals(), "OPTIONS", before | {option: value})
-    if message is None:
-        assert new_run().resume() is not None
-    else:
+    for option, message in (
+        ({"drop_last": True}, "resume: drop_last is True, but .* was written with None"),
+        ({"model": {"input_dropout": 0.5}}, "resume: model.input_dropout is 0.5, but "),
+    ):
+        monkeypatch.setitem(globals(), "OPTIONS", before | option)
         with pytest.raises(ConfigError, match=message):
             new_run().resume()
+    same = {"drop_last": False, "model": {"input_dropout": 0.0}}
+    monkeypatch.setitem(globals(), "OPTIONS", before | same)
+    assert new_run().resume() is not None
 
 
 def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:

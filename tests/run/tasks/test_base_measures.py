@@ -20,6 +20,10 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
 def test_the_graph_has_a_metric_of_its_own(graph: Graph) -> None:
     assert chosen_metrics([], graph) == (graph.metric,)
     assert chosen_metrics(["macro_f1", "accuracy"], graph) == ("macro_f1", "accuracy")
+    value = ceiling(graph, "accuracy")
+    assert value is not None
+    assert 0.25 < value <= 1
+    assert ceiling(graph, "macro_f1") is None
 
 
 def test_metrics_of_other_labels_are_refused(graph: Graph) -> None:
@@ -39,13 +43,6 @@ def test_metrics_of_other_labels_are_refused(graph: Graph) -> None:
             chosen_metrics([metric], bad)
     with one_line("expected accuracy, macro_f1, micro_f1 for the labels of"):
         chosen_metrics(["mae"], graph)
-
-
-def test_the_ceiling_is_the_generators(graph: Graph) -> None:
-    value = ceiling(graph, "accuracy")
-    assert value is not None
-    assert 0.25 < value <= 1
-    assert ceiling(graph, "macro_f1") is None
 
 
 def test_metrics_of_ones_own_are_called_by_their_functions(graph: Graph) -> None:
