@@ -452,7 +452,6 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> None:
-    """Of an error, the lowest is the best."""
     dst = np.repeat(np.arange(planted.num_vertices), np.diff(planted.indptr))
     features, targets = np.array(planted.features), np.array(planted.labels, np.float32)
     split = {name: getattr(planted, name) for name in ("train_idx", "valid_idx", "test_idx")}
@@ -465,36 +464,3 @@ def test_a_run_without_a_summary_is_measured_by_its_graph(planted: Graph) -> Non
     assert None not in values
     assert len(set(values)) == 3
     assert found.valid_metric == min(each for each in values if each is not None)
-
-
-@pytest.mark.long
-def test_categories_of_the_next_month(tmp_path: Path) -> None:
-    """The next table has other cities in its first places, and each keeps its meaning."""
-    cities = ["bern", "oslo", "rome"]
-
-    def table(name: str, chosen: list[str], labelled: bool) -> Any:
-        folder = tmp_path / name
-        folder.mkdir()
-        rows = [f"{i},{city}" for i, city in enumerate(chosen)]
-        if labelled:
-            parts = ["train", "valid", "test"]
-            rows = [
-                f"{row},{cities.index(city)},{parts[i % 3]}"
-                for i, (row, city) in enumerate(zip(rows, chosen, strict=True))
-            ]
-        head = "id,city" + ",label,split" * labelled
-        (folder / "vertices.csv").write_text("\n".join([head, *rows, ""]))
-        (folder / "edges.csv").write_text("source,target\n0,0\n")
-        more = {} if labelled else {"label": None}
-        return api.load_input_graph("tables", folder, name=name, **more)
-
-    seen = [cities[i % 3] for i in np.random.default_rng(0).permutation(180)]
-    options = {"optimizer.lr": 0.1, "runtime.eval_every": 5}
-    first = table("first", seen, True)
-    result = gnnscale.train(first, **SMALL | {"epochs": 20}, options=options)
-    assert result.test_metric == 1.0
-    following = ["rome", "oslo", "rome", "oslo"]
-    found = result.predict(graph=table("following", following, False))
-    assert found.tolist() == [cities.index(each) for each in following]
-    with pytest.raises(ConfigError, match=r"column 'city' of .*, got 'zug'"):
-        result.predict(graph=table("unknown", ["rome", "zug"], False))

@@ -112,7 +112,6 @@ def of_numpy() -> dict[str, Any]:
 
 
 def state() -> dict[str, Any]:
-    """Return all state of the process and of this thread that a library may touch."""
     parts = {"hydra": of_hydra(), "torch": of_torch(), "process": of_process(), "numpy": of_numpy()}
     return {f"{part}: {name}": each for part, of in parts.items() for name, each in of.items()}
 
@@ -130,8 +129,6 @@ def unchanged(what: str) -> Iterator[None]:
 
 
 class Watch(gnnscale.Observer):
-    """Sees the state of the program in the middle of a run."""
-
     def __init__(self) -> None:
         self.seen: list[dict[str, Any]] = []
 
@@ -154,7 +151,6 @@ def graph() -> Any:
 
 
 def train(**given: Any) -> tuple[gnnscale.Result, dict[str, Any]]:
-    """Make the calls that make a graph and a run, and return what they compute."""
     with unchanged("from_arrays"):
         made = graph()
     watch, before = Watch(), of_hydra() | of_torch() | of_numpy()
@@ -166,7 +162,6 @@ def train(**given: Any) -> tuple[gnnscale.Result, dict[str, Any]]:
 
 
 def use(directory: Path) -> dict[str, Any]:
-    """Make every call that takes a run or a graph, and return what they compute."""
     with unchanged("load"):
         run = gnnscale.load(directory)
     with unchanged("model"):
@@ -296,7 +291,6 @@ def in_state(ways: Sequence[str]) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def module_home(tmp_path_factory: pytest.TempPathFactory, write_figures: Any) -> Iterator[None]:
-    """Work in a folder of these tests, which is their home, too."""
     # What a library sets when it is imported for the first time is its own.
     pytest.importorskip("torch_geometric")
     folder = tmp_path_factory.mktemp("caller")
@@ -363,8 +357,6 @@ def test_a_module_of_the_program_is_what_it_is_in_training() -> None:
 
 
 class Raises(gnnscale.Observer):
-    """Raises what it is given in an event, or at the end of an epoch."""
-
     def __init__(self, raised: BaseException, event: str, epoch: int = 1) -> None:
         self.events: list[str] = []
         self.epochs: list[int] = []
@@ -462,8 +454,6 @@ def test_threads_train_at_the_same_time(plain: Any) -> None:
 
 @pytest.mark.integration
 def test_a_running_event_loop_trains(plain: Any) -> None:
-    """As in a notebook."""
-
     async def main() -> dict[str, Any]:
         return train()[1]
 

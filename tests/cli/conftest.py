@@ -79,7 +79,6 @@ def gnnscale(tmp_path: Path, run_lines: Callable[..., list[Answer]]) -> Command:
 
 @pytest.fixture(scope="session")
 def run_lines(environment: dict[str, str]) -> Iterator[Callable[..., list[Answer]]]:
-    """Run command lines, each in an empty directory if in none, and tell what each did."""
     with subprocess.Popen(
         [sys.executable, PROGRAM],
         stdin=subprocess.PIPE,

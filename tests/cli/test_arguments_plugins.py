@@ -28,7 +28,6 @@ Command = Callable[..., Any]
 
 
 def needs(plugin: str) -> pytest.MarkDecorator:
-    """Skip where a plugin of Hydra is not installed."""
     missing = find_spec("hydra_plugins") is None or find_spec(f"hydra_plugins.{plugin}") is None
     return pytest.mark.skipif(missing, reason=f"pip install {plugin.replace('_', '-')}")
 
@@ -55,7 +54,11 @@ def test_a_search_finds_the_best_of_what_does_not_fail(gnnscale, tmp_path, stops
     assert {row["batch_size"]: row["status"] for row in rows} == {"0": "failed", "64": "completed"}
     jobs = json.loads((tmp_path / "search" / "results.json").read_text())["jobs"]
     assert len(jobs) == 5
-    metrics = {job["valid_metric"]: job["options"] for job in jobs if job["status"] == "completed"}
+    metrics = {
+        job["valid_metric"]: job["options"]
+        for job in reversed(jobs)
+        if job["status"] == "completed"
+    }
     assert found.best_value == max(metrics) > min(metrics)
     best_lr = float(metrics[found.best_value]["optimizer.lr"])
     assert best_lr == found.best_params["optimizer.lr"]

@@ -41,7 +41,6 @@ def path_written(answer: Answer) -> Path:
 
 
 def one_line(answer: Answer, *parts: str) -> None:
-    """Assert that a command failed with one line, which holds ``parts``."""
     assert answer.returncode != 0
     assert answer.stdout == ""
     *others, line = answer.stderr.splitlines()
@@ -176,7 +175,6 @@ def start(directory: Path, environment: dict[str, str], *arguments: str) -> subp
 def limited(
     blocks: int, directory: Path, environment: dict[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line with a limit on the blocks of a file."""
     line = ["bash", "-c", f'ulimit -f {blocks}; exec "$@"', "-", sys.executable, "-m", "gnnscale"]
     options: dict[str, Any] = {"capture_output": True, "text": True}
     return subprocess.run([*line, *arguments], cwd=directory, env=environment, **options)

@@ -14,7 +14,6 @@ TINY = (*tiny_runs.TINY, "batch_size=64", "device_plan=cpu_each", "runtime.deter
 
 @pytest.fixture
 def started_again() -> dict[str, str]:
-    """The variables that torchrun gives the only process of a run."""
     variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     return variables | {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "mine"}
@@ -53,14 +52,3 @@ def test_a_run_without_a_name_and_a_sweep_are_refused(gnnscale: Any, started_aga
     assert refused.returncode == 1
     (line,) = refused.stderr.splitlines()
     assert line == "torchrun --max-restarts: a sweep is not started again; 0 goes with -m"
-
-
-def test_a_run_continues_with_another_kind_of_plan(gnnscale: Any, tmp_path: Path) -> None:
-    options = [each for each in TINY if not each.startswith(("device_plan", "runtime"))]
-    assert gnnscale("train", *options, "epochs=1", "output=run").returncode == 0
-    for epochs, plan in ((2, "cpu_x2"), (3, "cpu_each")):
-        done = gnnscale("train", "resume=run", f"device_plan={plan}", f"epochs={epochs}")
-        assert done.returncode == 0, done.stderr
-        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-        assert summary["epochs"] == epochs
-        assert len(summary["devices"]) == (2 if plan == "cpu_x2" else 1)

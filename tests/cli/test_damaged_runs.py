@@ -69,16 +69,3 @@ def test_a_run_that_has_lost_its_checkpoint_is_refused(trained, run_lines, tmp_p
         (answer,) = run_lines([("train", "resume=run", "epochs=3")], tmp_path)
         assert f"{LAST} is missing; copy it to " in line_of(answer)
         assert [file.read_bytes() for file in left] == before
-
-
-def test_a_run_that_has_lost_its_best_weights_writes_them_again(
-    trained: Path, run_lines: Any, tmp_path: Path
-) -> None:
-    directory = tmp_path / "run"
-    shutil.copytree(trained, directory)
-    for file in (BEST, INPUT_SCHEMA):
-        (directory / file).unlink()
-    (answer,) = run_lines([("train", "resume=run")], tmp_path)
-    assert answer.status == 0, answer.stderr
-    for file in (BEST, INPUT_SCHEMA):
-        assert (directory / file).read_bytes() == (trained / file).read_bytes()

@@ -18,12 +18,10 @@ RAN = "ran"
 
 
 def code(place: Path) -> dict[str, str]:
-    """What Hydra would instantiate: it makes a folder."""
     return {"_target_": "os.mkdir", "path": str(place / RAN)}
 
 
 def texts(place: Path) -> dict[str, str]:
-    """Files that would do something, by what they try."""
     made = place / RAN
     writes = {"handlers": {"x": {"class": "logging.FileHandler", "filename": str(made)}}}
     hydra = {
@@ -57,7 +55,6 @@ def texts(place: Path) -> dict[str, str]:
 
 
 def found_run(run: Path, **values: Any) -> Path:
-    """A run directory that says so."""
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, **values}))
     return run

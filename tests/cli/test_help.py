@@ -12,7 +12,6 @@ SHARED = ("dataset.store", "dataset.raw", "model.module", "model.arguments")
 
 
 def options_of(text: str) -> dict[str, str]:
-    """The options of a help text, with their meanings as one line."""
     joined = re.sub(r"\n {6,}", " ", text)
     found = re.findall(r"^  ([a-z][\w.]*)=(\S+)(.*)$", joined, re.MULTILINE)
     return {name: meaning.strip() for name, _, meaning in found}

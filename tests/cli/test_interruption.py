@@ -186,7 +186,6 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 def wait_until_gone(folder: Path) -> None:
-    """Wait for what another process of the command clears."""
     until = time.monotonic() + 30
     while os.listdir(folder) and time.monotonic() < until:
         time.sleep(0.1)

@@ -28,7 +28,6 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A folder and a file that links lead to."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "file").write_text(PRECIOUS)

@@ -13,7 +13,6 @@ Imported = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory, command_in: Callable[..., Any]) -> Imported:
-    """Run a command to a good end, and return which heavy modules its process has imported."""
     command = command_in(tmp_path_factory.mktemp("start"), PROGRAM)
 
     def run(*arguments: str) -> list[str]:

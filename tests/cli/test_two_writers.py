@@ -39,8 +39,6 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def start(environment: dict[str, str]) -> Callable[..., Any]:
-    """Start a command in a directory, and end it with the ``with`` block."""
-
     @contextmanager
     def started(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         command = [sys.executable, "-m", "gnnscale", *map(str, arguments)]
@@ -77,7 +75,6 @@ def training(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 def in_one_line(answer: Any) -> str:
-    """Return what a refused command reports, after the line that it starts."""
     text = answer.stderr if isinstance(answer.stderr, str) else answer.stderr.read()
     (line,) = (each for each in text.splitlines() if each != "starting")
     assert "Traceback" not in text

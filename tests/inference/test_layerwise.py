@@ -41,7 +41,6 @@ IN_FILE = MemoryLimits(hidden_bytes=10_000)
 
 
 def watch_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return where the sizes of chunks will be noted."""
     sizes: list[int] = []
     neighbours = ChunkLoader.neighbours
 

@@ -15,8 +15,6 @@ WIDTH, NUM = 6, 40
 
 
 class Known:
-    """A predictor of rows that are there."""
-
     def __init__(self) -> None:
         self.rows_of = np.random.default_rng(0).standard_normal((NUM, WIDTH), np.float32)
 

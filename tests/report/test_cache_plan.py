@@ -97,7 +97,7 @@ def test_a_table_has_a_row_for_each_device(stored: Stored) -> None:
     assert "million transactions" not in "".join(drawn(stored(plan=plan)))
 
 
-def test_caches_that_look_ahead_and_those_that_do_not(stored: Stored) -> None:
+def test_caches_that_look_ahead_and_very_many_devices(stored: Stored) -> None:
     ahead = LookAhead(window=8, num_rows=1234, match=True)
     looking = cache(0, look_ahead=ahead, matched_bytes=5 << 20)
     devices = (looking, cache(1, host_aggregates=True), cache(2))
@@ -110,9 +110,6 @@ def test_caches_that_look_ahead_and_those_that_do_not(stored: Stored) -> None:
     assert cells(text, "emulated:1")[1:3] == ["host aggregates", ""]
     assert "looks 8 steps ahead, and reads rows of the batch before, beyond the budget\n" in text
     assert "predicted of an epoch, as the run draws them" in text
-
-
-def test_of_very_many_devices_some_are_shown(stored: Stored) -> None:
     caches, cliques = tuple(map(cache, range(70))), tuple((device,) for device in range(70))
     many = {"cliques": cliques, "devices": caches, "alphas": (None,) * 70, "predicted": None}
     text = printed(stored(plan=replace(PLAN, **many)))

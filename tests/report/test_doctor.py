@@ -34,7 +34,6 @@ def store(tmp_path: Path) -> Path:
 
 
 def damage(store: Path) -> None:
-    """Make the last feature not finite."""
     content = (store / "features.npy").read_bytes()
     (store / "features.npy").write_bytes(content[:-2] + b"\xc0\x7f")
 
@@ -58,15 +57,12 @@ def test_whole_and_damaged_stores(store: Path) -> None:
     assert none == f"{store}/none: not a graph store, it has no meta.json"
 
 
-def test_what_to_install_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_install_and_memory_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Square brackets are markup to rich."""
     monkeypatch.setattr(doctor, "installed", lambda *_: None)
     shown = on_console(print_findings, examine(), width=200)
     assert "pip install 'gnnscale[dgl]'" in shown
     assert "pip install 'gnnscale[pyg]'" in shown
-
-
-def test_memory_of_a_container() -> None:
     memory = {"total": 8 << 30, "available": 2 << 30, "installed": 8 << 30}
     assert doctor._format_memory(memory) == "8.00 GiB, 2.00 GiB available"
     shown = doctor._format_memory(memory | {"total": 4 << 30})
@@ -81,7 +77,6 @@ def test_bad_options() -> None:
 
 @pytest.mark.long
 def test_the_command_says_what_is_damaged(store: Path, tmp_path: Path) -> None:
-    """Findings in doctor.json, one line, and status 1."""
     damage(store)
     command = [sys.executable, "-m", "gnnscale", "doctor", f"store='{store}'"]
     environment = os.environ | {"GNNSCALE_HOME": str(tmp_path / "home")}
@@ -110,8 +105,6 @@ class _Cards:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], dict[str, Any]]:
-    """Lets doctor find a driver, and returns what it finds."""
-
     def find(xrt: Any) -> dict[str, Any]:
         monkeypatch.setattr(doctor.build, "load_pyxrt", lambda: xrt)
         monkeypatch.setenv("XILINX_XRT", str(tmp_path))

@@ -55,12 +55,6 @@ def test_what_is_busy_most_is_the_bottleneck(changes: dict[str, float], bottlene
     assert figures(**changes)["bottleneck"] == bottleneck
 
 
-def test_only_an_fpga_without_a_bitstream_is_simulated() -> None:
-    assert is_simulated(Fpga())
-    assert not is_simulated(Fpga(bitstream="gnnscale.xclbin"))
-    assert not is_simulated(Cpu())
-
-
 def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
     text = printed(device(0, figures()), device(1, None), device(2, figures(cycles=8_000_000)))
     lines = text.splitlines()
@@ -76,3 +70,6 @@ def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
         "fpga:2 (csim): simulating took 12.4 s for 40.0 s of the card",
     ]
     assert printed(device(0, None)) == ""
+    assert is_simulated(Fpga())
+    assert not is_simulated(Fpga(bitstream="gnnscale.xclbin"))
+    assert not is_simulated(Cpu())

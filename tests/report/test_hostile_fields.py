@@ -55,7 +55,6 @@ CONFIGS = resources.files("gnnscale.configs")
 
 
 def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths to all texts in records, lists and mappings."""
     if isinstance(value, str):
         yield path
     elif is_dataclass(value):
@@ -71,7 +70,6 @@ def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def changed(value: Any, path: tuple[Any, ...], text: str) -> Any:
-    """A copy in which the text at ``path`` is another; records check themselves."""
     if not path:
         return text
     first, rest = path[0], path[1:]
@@ -92,7 +90,6 @@ def kinds(value: Any) -> list[tuple[Any, ...]]:
 
 
 def refusal(run: Callable[[], object]) -> str | None:
-    """The line by which ``run`` refuses, None if it does not."""
     try:
         run()
     except ConfigError as error:

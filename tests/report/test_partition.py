@@ -22,7 +22,6 @@ Made = Callable[..., Partition]
 
 @pytest.fixture
 def made(tmp_path, monkeypatch, random_graph) -> Made:
-    """Make a partition of a graph with 300 vertices and 3,000 edges."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     graph = random_graph(num_features=100)
 
@@ -75,16 +74,13 @@ def test_what_is_absent_is_not_zero(made: Made, config: PartitionerConfig) -> No
     assert "training vertices" not in shown
 
 
-def test_notes_and_unknown_memory_are_shown(made: Made) -> None:
+def test_notes_unknown_memory_and_columns_are_shown(made: Made) -> None:
     partition = made(Hash(), 2)
     noted = {"notes": ("[red]a note",), "peak_rss_bytes": None, "seconds": 1000.0}
     text = printed(replace(partition, figures=replace(partition.figures, **noted)))
     assert text.endswith("[red]a note\n")
     assert "time 1,000 s" in text
     assert "peak memory – (" in text
-
-
-def test_columns_are_drawn_where_they_lie(made: Made) -> None:
     shown = drawn(made(P3(), 2))
     assert {"feature columns", "100 in all", "0–49", "50–99"} <= set(shown)
 

@@ -25,7 +25,6 @@ def train(directory: Path, run_training: Callable[..., Any], **values: Any) -> A
 
 
 def ended_by(error: BaseException) -> Callable[..., Any]:
-    """A run that comes to an end before it has started."""
     return mock.Mock(side_effect=error)
 
 

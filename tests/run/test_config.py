@@ -49,14 +49,8 @@ def test_options_become_records(settings: Settings) -> None:
         (plan_of(*["cpu"] * 1025), "number of device_plan.devices=1025: must be at least 1 and"),
         (plan_of("{kind:cpu,name:../x}"), "device_plan.devices.0.name=../x: expected"),
         ("+optimizer.momentun=0.9", "optimizer.momentun: unknown option"),
-        (
-            "loss=cross_entropy device_plan=fpga_csim",
-            "loss: expected auto, and classes, for fpga:0, which computes the loss on the device",
-        ),
-        (
-            "loss=cross_entropy loss.class_weights=[1,a]",
-            "loss.class_weights: expected numbers of at least 0, got a",
-        ),
+        ("loss=cross_entropy device_plan=fpga_csim", "loss: expected auto, and classes, for fpga:"),
+        ("loss=cross_entropy loss.class_weights=[1,a]", "loss.class_weights: expected numbers of"),
         ("metrics=[mae,mae]", "metrics=[mae, mae]: expected different names"),
         ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         (
@@ -87,25 +81,11 @@ READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            "sampler.fanouts=[-1,5]",
-            "expected all neighbors in the first layer, got sampler.fanouts=[-1, 5]; "
-            "use sampler=full, or sampler.fanouts that end in -1",
-        ),
-        (
-            "model=gat model.num_heads=2",
-            "expected a first layer that aggregates features with coefficients of the graph alone, "
-            "got GAT; model=gcn, sgc, gin, and sage with model.aggregator=mean",
-        ),
-        (
-            plan_of(ROWS),
-            "expected devices with host_aggregates=true for which the host loads, got cpu:0, ",
-        ),
+        ("sampler.fanouts=[-1,5]", "expected all neighbors in the first layer, got sampler.fanout"),
+        ("model=gat model.num_heads=2", "expected a first layer that aggregates features with coe"),
+        (plan_of(ROWS), "expected devices with host_aggregates=true for which the host loads, got"),
         (plan_of("cpu", accelerator(reads_host_memory=True)), "got emulated:1, "),
-        (
-            "device_plan=cpu_x2 partitioner=p3",
-            "got partitioner=p3, whose devices aggregate columns of the features",
-        ),
+        ("device_plan=cpu_x2 partitioner=p3", "got partitioner=p3, whose devices aggregate column"),
         ("cache_planner=pagraph", "got caches, which hold rows before aggregation"),
     ],
 )
@@ -172,10 +152,7 @@ def test_sizes_of_layers_and_options_of_evaluation() -> None:
         (["features.window=0"], "features.window=0: must be at least 1"),
         (["features.memory_bytes=0"], "features.memory_bytes=0: must be at least 1"),
         (["partitioner=p3", "device_plan=cpu_x2"], "features=shared: expected partitioner=none"),
-        (
-            ["device_plan.devices=[{kind: cuda}]"],
-            "features=shared: expected devices .*, got cuda:0, which reads rows in host memory",
-        ),
+        (["device_plan.devices=[{kind: cuda}]"], "features=shared: expected devices .*, got cuda:"),
     ],
 )
 def test_what_does_not_go_with_divided_rows(overrides, message, settings) -> None:

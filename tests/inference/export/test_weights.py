@@ -32,14 +32,12 @@ def dgl_graph(dgl: Any, graph: Graph) -> Any:
 
 
 def ran(snippet: str, **given: Any) -> torch.Tensor:
-    """The logits of a program that was printed."""
     with torch.no_grad():
         exec(snippet, given)
     return given["logits"]
 
 
 def inputs(library: str, graph: Graph) -> dict[str, Any]:
-    """What a program of a library that is installed is given."""
     module = pytest.importorskip("torch_geometric" if library == "pyg" else "dgl")
     if library == "dgl":
         return {"graph": dgl_graph(module, graph)}

@@ -38,7 +38,6 @@ def summary(counts: ClassCounts) -> dict[str, Any]:
 
 
 def names(page: str) -> list[list[str]]:
-    """Names of the classes in each table of scores."""
     tables = re.findall(r'<div class="scores">(.*?)</div>', page, re.S)
     return [re.findall(r'<td class="left">(.*?)</td>', each) for each in tables]
 

@@ -11,7 +11,6 @@ from gnnscale.report.summary import summarize
 
 
 def rows(html: str) -> list[list[str]]:
-    """The text of each cell of each row of all tables."""
     found = re.findall("<tr>(.*?)</tr>", html)
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in found]
     return [[re.sub("<[^>]*>", "", cell).strip() for cell in row] for row in cells]

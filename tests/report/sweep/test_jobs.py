@@ -215,7 +215,6 @@ def page_of(directory: Path) -> str:
 
 
 def launched(directory: Path, launcher: str) -> None:
-    """End a sweep of another launcher than Hydra's own."""
     ended(directory, runtime={"choices": {"hydra/launcher": launcher}})
 
 

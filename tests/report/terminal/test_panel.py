@@ -92,8 +92,6 @@ def printed(directory: Path, run: Any, result: Any, num_steps: int | None = None
 
 
 def with_equal_steps(run: Any) -> Any:
-    """Every step takes 100 ms, and every device the same."""
-
     def equal(step: Any) -> Any:
         devices = tuple(replace(device, stages=STAGE_TIMES) for device in step.devices)
         return replace(step, seconds=0.1 * step.step, devices=devices)

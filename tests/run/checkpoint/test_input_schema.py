@@ -68,10 +68,7 @@ def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
     ("found", "message"),
     [
         ((COLUMNS[0],), "has no features 'text', which the run was trained on; it has age"),
-        (
-            (*COLUMNS, Column(name="id2", width=1)),
-            "has features 'id2', which the run was not trained on; set dataset.features=[age,text]",
-        ),
+        ((*COLUMNS, Column(name="i", width=1)), "'i', which the run was not trained on; set data"),
         ((COLUMNS[0], replace(COLUMNS[1], width=2)), "has 2 numbers in each 'text', and the run"),
         (COLUMNS[::-1], "have another order than those that the run was trained on"),
     ],

@@ -32,7 +32,6 @@ def prefetch() -> str:
 
 @pytest.fixture
 def resume(options, observer, tmp_path, prefetch) -> Callable[[Change], None]:
-    """Train an epoch, change the checkpoint, and go on from it."""
     node = options("epochs=1", f"runtime.prefetch={prefetch}")
     plain: Any = OmegaConf.to_container(node, resolve=True)
     OmegaConf.save(plain, tmp_path / "config.yaml")

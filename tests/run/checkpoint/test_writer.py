@@ -32,13 +32,10 @@ def epochs(*metrics: float) -> list[EpochRecord]:
 
 
 def trained(record: EpochRecord) -> EpochRecord:
-    """An epoch as it is before its validation."""
     return replace(record, valid_metric=None, eval_time_s=None)
 
 
 class Run:
-    """A model, its optimizer after a step, and where they are kept."""
-
     def __init__(self, config: RunConfig, graph: Graph, directory: Path, seed: int) -> None:
         torch.manual_seed(seed)
         sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}

@@ -139,6 +139,7 @@ drawn_edges = st.integers(4, 12).flatmap(
 
 
 @pytest.mark.long
+@settings(max_examples=30)
 @given(drawn=drawn_edges, slice_edges=st.sampled_from([1, 5, 1 << 22]), seed=st.integers(0, 9))
 def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
     drawn: Any, slice_edges: int, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -234,12 +235,10 @@ def test_a_part_without_edges_is_refused(graph: Graph, home: Path) -> None:
 
 @pytest.fixture
 def made(graph: Graph) -> Path:
-    """Where a split of the graph is."""
     return make_split(graph, identify_split(graph, **SHARES))
 
 
 def change_kept(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a split says of itself."""
     kept = json.loads((path / "links.json").read_text())
     change(kept)
     (path / "links.json").write_text(json.dumps(kept))
@@ -277,17 +276,9 @@ LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "offsets of fewer": ("indptr", lambda a: np.delete(a, 7), "expected 401 offsets, got 400"),
     "offsets that fall": ("indptr", with_value(10**6), "falls from 1000000 to"),
     "first offset": ("indptr", with_value(1, 0), "got 1 to"),
-    "last offset": (
-        "indptr",
-        with_value(10**6, -1),
-        "expected offsets from 0 to 1330, the number of edges, got 0 to 1000000",
-    ),
+    "last offset": ("indptr", with_value(10**6, -1), "expected offsets from 0 to 1330, the number"),
     "real offsets": ("indptr", lambda a: a.astype(float), "expected int64[n], got float64[401]"),
-    "no neighbours": (
-        "indices",
-        lambda a: a[:0],
-        "indptr.npy: expected offsets from 0 to 0, the number of edges",
-    ),
+    "no neighbours": ("indices", lambda a: a[:0], "indptr.npy: expected offsets from 0 to 0, the"),
     "large neighbour": ("indices", with_value(2**30), "vertex id 1073741824 is out of range, the"),
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
     "wide neighbours": ("indices", lambda a: a.astype(np.int64), "expected int32[n], got int64["),
