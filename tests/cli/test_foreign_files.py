@@ -60,30 +60,22 @@ def found_run(run: Path, **values: Any) -> Path:
     return run
 
 
-@pytest.fixture(scope="module")
-def answers(run_lines: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    place = tmp_path_factory.mktemp("place")
-    (place / "other.yaml").write_text("seed: 5\n")
-    lines: dict[tuple[str, str], list[str]] = {}
-    for name, text in texts(place).items():
-        run = place / "runs" / name.replace(" ", "_").replace("'", "")
+def test_nothing_runs(run_lines: Any, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("seed: 5\n")
+    lines: list[list[str]] = []
+    for number, (name, text) in enumerate(texts(tmp_path).items()):
+        run = tmp_path / "runs" / name.replace(" ", "_").replace("'", "")
         run.mkdir(parents=True)
         (run / "config.yaml").write_text(text)
         # Another option is refused as well: it is too late where anything ran before.
-        lines[name, "config"] = ["train", f"config={run}/config.yaml", "model.hidden=0"]
-        lines[name, "resume"] = ["train", f"resume={run}", "model.hidden=0"]
-        lines[name, "evaluate"] = ["evaluate", f"run={run}"]
-        # Options of a stored run are read in one place, for those who resume or evaluate it.
-        del lines[name, ("resume", "evaluate")[len(lines) // 2 % 2]]
-    return place, dict(zip(lines, run_lines(list(lines.values())), strict=True))
-
-
-def test_nothing_runs(answers: Any) -> None:
-    place, said = answers
-    for of, answer in said.items():
-        assert "config.yaml: " in answer.line, of
-    assert sorted(path.name for path in place.iterdir()) == ["other.yaml", "runs"]
-    for run in (place / "runs").iterdir():
+        lines += [["train", f"config={run}/config.yaml", "model.hidden=0"]]
+        # Who resumes a run and who evaluates it read its options in one place.
+        resume = ["train", f"resume={run}", "model.hidden=0"]
+        lines += [resume if number % 2 else ["evaluate", f"run={run}"]]
+    for line, answer in zip(lines, run_lines(lines), strict=True):
+        assert "config.yaml: " in answer.line, line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.yaml", "runs"]
+    for run in (tmp_path / "runs").iterdir():
         assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 

@@ -128,11 +128,15 @@ def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
 
 
 @pytest.mark.long
-def test_when_validation_is_due(settings, graph, model) -> None:
+def test_when_validation_is_due_and_what_it_reads(settings, graph, model) -> None:
     for every, due in ((1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])):
         config = settings("epochs=5", f"runtime.eval_every={every}")
         validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
         assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
+    known = validator_of(settings(), task, model, HostFeatures.of(graph)).validate()[0]
+    assert validator_of(settings(), task, model, nothing).validate()[0] != known
+    assert validator_of(settings(), task, model, None).validate()[0] == known
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
@@ -150,13 +154,6 @@ def test_each_split_has_its_own_metric(settings, graph, model, inference) -> Non
     assert counts.wanted == tuple(wanted)
     assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])
     assert seconds > 0
-
-
-def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -> None:
-    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
-    known = validator_of(settings(), task, model, HostFeatures.of(graph)).validate()[0]
-    assert validator_of(settings(), task, model, nothing).validate()[0] != known
-    assert validator_of(settings(), task, model, None).validate()[0] == known
 
 
 def test_validation_takes_all_threads_and_gives_them_back(

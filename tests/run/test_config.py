@@ -97,15 +97,20 @@ def test_what_does_not_go_with_rows_aggregated_beforehand(settings, overrides, m
     assert "\n" not in str(error.value)
 
 
-def test_a_cache_plan_needs_a_device_that_it_can_be_for(settings: Settings) -> None:
+@pytest.mark.long
+def test_devices_for_cache_plans_and_samplers(settings: Settings) -> None:
     with pytest.raises(ConfigError, match=r"^cache_plan=there: expected a device with memory"):
         settings("cache_plan=there", "device_plan=cpu_x2")
     settings("cache_plan=there", plan_of("cpu", accelerator()))
     # A planner has nothing to plan, which a sweep over devices may well come to.
     settings("cache_planner=pagraph", "device_plan=cpu_x2")
+    assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
+    refused = "^sampler: expected NeighborSampling, .* for cuda:0, .*, got LaborSampling;"
+    with pytest.raises(ConfigError, match=refused):
+        settings("device_plan=cuda", "sampler=labor")
 
 
-def test_what_is_no_option_is_refused_as_well(settings: Settings) -> None:
+def test_rows_aggregated_beforehand_and_what_does_not_go_with_them(settings: Settings) -> None:
     config = settings(*READY)
     with pytest.raises(ConfigError, match="coefficients of the graph alone, got MaxPooling"):
         replace(config, model=Custom(functions=MaxPooling, hidden=8))
@@ -115,9 +120,6 @@ def test_what_is_no_option_is_refused_as_well(settings: Settings) -> None:
     message = "^features=shared: expected exchange=null"
     with pytest.raises(ConfigError, match=message):
         replace(settings("features=shared"), exchange=exchange)
-
-
-def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
     for config in (settings(*READY), settings(READY[0], "sampler=full")):
         assert config.needs_more_than_graph
         assert config.training_sampler == without_last_hop(config.sampler)
@@ -125,14 +127,6 @@ def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
     host = settings("sampler.fanouts=[5,-1]")
     assert host.training_sampler == host.sampler
     assert not host.needs_more_than_graph
-
-
-@pytest.mark.long
-def test_a_device_that_samples_refuses_a_sampler_that_it_does_not_know(settings: Settings) -> None:
-    assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
-    refused = "^sampler: expected NeighborSampling, .* for cuda:0, .*, got LaborSampling;"
-    with pytest.raises(ConfigError, match=refused):
-        settings("device_plan=cuda", "sampler=labor")
 
 
 def test_sizes_of_layers_and_options_of_evaluation() -> None:

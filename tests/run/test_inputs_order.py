@@ -42,6 +42,13 @@ def test_the_order_of_a_whole_graph_is_the_users(settings: Settings, graph: Grap
     config = settings("device_plan=cpu_x2")
     orders = [checked_order(config, trained(graph), each) for each in (parts, None)]
     assert seeds_of(orders[0]) == seeds_of(orders[1])
+    train = settings("seed=4")
+    names = ("seed", "epochs", "batch_size", "num_threads", "dataset", "model", "sampler")
+    shared = {name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
+    orders = [
+        checked_order(each, trained(graph), None) for each in (PlanCacheConfig(**shared), train)
+    ]
+    assert seeds_of(orders[0]) == seeds_of(orders[1])
 
 
 @pytest.mark.parametrize(("split", "counts"), [("null", [32, 32]), ("[40,24]", [40, 24])])
@@ -56,16 +63,6 @@ def test_devices_have_seeds_of_their_own_parts(settings, graph, split, counts) -
     assert parts.owner is not None
     # Of their own parts, as long as these have any left.
     assert parts.owner[steps[0].seeds].tolist() == [0] * counts[0] + [1] * counts[1]
-
-
-def test_planning_and_training_have_one_order(settings: Settings, graph: Graph) -> None:
-    train = settings("seed=4")
-    names = ("seed", "epochs", "batch_size", "num_threads", "dataset", "model", "sampler")
-    shared = {name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
-    orders = [
-        checked_order(each, trained(graph), None) for each in (PlanCacheConfig(**shared), train)
-    ]
-    assert seeds_of(orders[0]) == seeds_of(orders[1])
 
 
 @pytest.mark.parametrize("parted", [False, True])

@@ -1,5 +1,4 @@
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,29 +130,14 @@ def test_loggers_go_together_in_a_list() -> None:
         compose_run([], {"logger": ["csv", "x"]})
 
 
-def test_columns_and_a_store_of_ones_own(train: Train) -> None:
+def test_a_store_of_ones_own(train: Train) -> None:
     whole = train(platform="cpu_x2")
-    columns = train(platform="cpu_x2", partition=api.graph_partition("p3"))
-    assert columns.losses == pytest.approx(whole.losses, rel=1e-4)
     held = train(platform="cpu_x2", features=api.feature_storing(HoldEvenVertices()))
     assert held.losses == pytest.approx(whole.losses, rel=1e-5)
     written = (held.directory / "config.yaml").read_text()
     assert "_target_: held_rows.HoldEvenVertices" in written
     summary = json.loads((held.directory / "summary.json").read_text())
     assert summary["devices"][0]["feature_hit_rate"] > 0
-
-
-def test_the_programs_own_log(train: Train, caplog: pytest.LogCaptureFixture) -> None:
-    log = logging.getLogger("gnnscale")
-    before = log.level, log.handlers[:], log.propagate
-    for level in (logging.WARNING, logging.INFO):
-        caplog.clear()
-        with caplog.at_level(level):
-            caplog.handler.setLevel(logging.NOTSET)
-            done = train(epochs=1)
-        assert ("epoch 1/1" in caplog.text) == (level == logging.INFO)
-        assert "epoch 1/1" in (done.directory / "train.log").read_text()
-    assert (log.level, log.handlers, log.propagate) == before
 
 
 #: Owners of three vertices, and owners that are the four classes.

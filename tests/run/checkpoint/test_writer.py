@@ -300,7 +300,7 @@ def test_parts_of_files_that_a_killed_process_left_are_removed(new_run, tmp_path
     assert not any((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
+def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any, tiny_graph: Graph) -> None:
     run = new_run()
     run.save(epochs(0.5))
     graph = replace(run.checkpoint.run.graph, origin=Origin(content="another"))
@@ -309,6 +309,9 @@ def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
     with one_line("the graph's content is another, but "):
         other.resume()
     assert other.has(before)
+    sizes = {"num_vertices": 5, "num_edges": 6, "num_features": 2, "num_classes": 2, "num_train": 5}
+    found = graph_identity(replace(tiny_graph, origin=Origin(content="hash")))
+    assert found == {"name": "tiny", **sizes, "content": "hash"}
 
 
 def test_options_that_a_release_had_not_are_what_it_did(new_run: Any, monkeypatch: Any) -> None:
@@ -325,12 +328,6 @@ def test_options_that_a_release_had_not_are_what_it_did(new_run: Any, monkeypatc
     same = {"drop_last": False, "model": {"input_dropout": 0.0}}
     monkeypatch.setitem(globals(), "OPTIONS", before | same)
     assert new_run().resume() is not None
-
-
-def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:
-    sizes = {"num_vertices": 5, "num_edges": 6, "num_features": 2, "num_classes": 2, "num_train": 5}
-    found = graph_identity(replace(tiny_graph, origin=Origin(content="hash")))
-    assert found == {"name": "tiny", **sizes, "content": "hash"}
 
 
 def test_a_run_that_torchrun_starts_again_needs_its_checkpoint_alone(
