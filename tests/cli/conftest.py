@@ -25,6 +25,20 @@ class Answer:
     def returncode(self) -> int:
         return self.status
 
+    def succeeded(self) -> "Answer":
+        assert self.status == 0, self
+        return self
+
+    def refused(self) -> "Answer":
+        assert self.status == 1, self
+        assert "Traceback" not in self.stderr
+        return self
+
+    @property
+    def last_line(self) -> str:
+        """What a refused command says after its progress."""
+        return self.refused().stderr.splitlines()[-1]
+
     @property
     def line(self) -> str:
         """The one line that a refused command says, and all that it leaves."""

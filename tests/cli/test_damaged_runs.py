@@ -29,15 +29,12 @@ READERS = {
 def trained(run_lines: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("trained")
     (answer,) = run_lines([("train", *TINY, "batch_size=64", "epochs=2", "output=run")], folder)
-    assert answer.status == 0, answer.stderr
+    answer.succeeded()
     return folder / "run"
 
 
 def line_of(answer: Any) -> str:
-    """Return the last line, which is all that a refused command reports beside its progress."""
-    assert answer.status == 1, answer
-    assert "Traceback" not in answer.stderr
-    *progress, line = answer.stderr.splitlines()
+    *progress, line = answer.refused().stderr.splitlines()
     assert set(progress) <= {"starting", "starting workers"}
     return str(line)
 

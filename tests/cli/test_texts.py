@@ -142,16 +142,15 @@ def test_commands_take_the_paths_that_they_print(gnnscale: Any, tmp_path: Path) 
         labels=ends % 2,
     )
     data = (f"dataset.raw={folder}/mine.npz", "dataset.split=random")
-    store = gnnscale("prepare", "dataset=arrays", *data, f"dataset.store={folder}/store")
-    assert store.returncode == 0, store.stderr
+    store = gnnscale(
+        "prepare", "dataset=arrays", *data, f"dataset.store={folder}/store"
+    ).succeeded()
     assert store.stdout.splitlines()[-1] == f"{folder}/store"
     small = ("epochs=1", "model.hidden=4", "sampler.fanouts=[2,2]", "num_threads=1")
-    trained = gnnscale("train", "dataset=arrays", *data, *small, f"output={folder}/run")
-    assert trained.returncode == 0, trained.stderr
+    trained = gnnscale("train", "dataset=arrays", *data, *small, f"output={folder}/run").succeeded()
     run = trained.stdout.splitlines()[-1]
     command = json.loads(Path(run, "summary.json").read_text())["command"]
-    again = gnnscale(*shlex.split(command)[1:], f"output={folder}/again")
-    assert again.returncode == 0, again.stderr
+    gnnscale(*shlex.split(command)[1:], f"output={folder}/again").succeeded()
     for arguments in (
         ("evaluate", f"run={run}"),
         ("predict", f"run={run}", f"out={folder}/p.npy"),
@@ -159,6 +158,5 @@ def test_commands_take_the_paths_that_they_print(gnnscale: Any, tmp_path: Path) 
         ("doctor", f"store={folder}/store"),
         ("train", f"resume={run}", "epochs=2"),
     ):
-        done = gnnscale(*arguments)
-        assert done.returncode == 0, done.stderr
+        gnnscale(*arguments).succeeded()
     assert {"p.npy", "m.safetensors", "store", "run", "again"} <= set(os.listdir(folder))
