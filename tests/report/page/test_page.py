@@ -1,5 +1,6 @@
 import re
 from dataclasses import replace
+from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import look_at
-from nesting import headings
 from step_files import written_steps
 
 from gnnscale.core.metrics import count_classes
@@ -27,9 +27,34 @@ def section(page: str, name: str) -> str:
     return page.split(f"<h2>{name}</h2>")[1].split("<h2>")[0]
 
 
+class Nesting(HTMLParser):
+    """Checks that what is opened is closed, and collects the headings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.headings: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None: ...
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
 def test_the_page_is_well_formed(tmp_path, hybrid_run, write_run, cpu_run) -> None:
     page, _ = write_run(tmp_path, hybrid_run)
-    assert headings(page) == SECTIONS
+    nesting = Nesting()
+    nesting.feed(page)
+    assert nesting.open == []
+    assert nesting.headings == SECTIONS
     # It needs no network.
     assert "default-src 'none'" in page
     assert re.findall(r"""(?:src|href)\s*=|url\(|@import""", page) == []
