@@ -53,8 +53,7 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
-    ("num_blocks", "has_weights", "hidden_bytes"),
-    [("one", True, 1 << 30), ("several", False, 0)],
+    ("num_blocks", "has_weights", "hidden_bytes"), [("one", True, 1 << 30), ("several", False, 0)]
 )
 def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
     random_graph, on_disk, name, num_blocks, has_weights, hidden_bytes
