@@ -65,14 +65,20 @@ def test_a_search_finds_the_best_of_what_does_not_fail(gnnscale, tmp_path, stops
 
 
 @pytest.mark.integration
-@needs("hydra_joblib_launcher")
-def test_jobs_in_other_processes(command_in: Callable[..., Command], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param("joblib", marks=needs("hydra_joblib_launcher")),
+        pytest.param("submitit_local", marks=[needs("hydra_submitit_launcher"), pytest.mark.long]),
+    ],
+)
+def test_jobs_in_other_processes(command_in: Any, tmp_path: Path, launcher: str) -> None:
     (tmp_path / "my.yaml").write_text(
         "defaults:\n- override /optimizer: sgd\nnum_threads: ${usable_cores:}\n"
         "batch_size: 64\nseed: 5\n"
     )
     options = tuple(each for each in SHORT if not each.startswith("num_threads"))
-    sweep = ("-m", "hydra/launcher=joblib", "model.dropout=0,2", "output=sweep")
+    sweep = ("-m", f"hydra/launcher={launcher}", "model.dropout=0,2", "output=sweep")
     answer = command_in(tmp_path)("train", "config=my.yaml", *options, *sweep)
     assert answer.returncode == 1
     jobs = json.loads((tmp_path / "sweep" / "results.json").read_text())["jobs"]
