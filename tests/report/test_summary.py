@@ -157,7 +157,7 @@ def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
-    assert len(list(tmp_path.iterdir())) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "metrics.jsonl"}
 
 
 def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
