@@ -17,15 +17,12 @@ def graph() -> api.OptionGroup[Any]:
 
 @pytest.fixture
 def own_home(tmp_path, monkeypatch, write_figures) -> None:
-    """Work in a folder of the test's own, which is its home, too."""
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def train(graph: api.OptionGroup[Any], own_home: None) -> Callable[..., api.Training]:
-    """Train GraphSAGE, or what is given, on a tiny graph in a folder of the test's own."""
-
     def start(
         computation: api.Computation | None = None, platform: Any = "cpu", **given: Any
     ) -> api.Training:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,30 @@ PROGRAM = Path(__file__).parent / "programs" / "many_lines.py"
 
 @dataclass(frozen=True)
 class Answer:
+    """What a command line did. Its names are those of ``subprocess.CompletedProcess``, too."""
+
     status: int
     stdout: str
     stderr: str
     left: list[str]
+
+    @property
+    def returncode(self) -> int:
+        return self.status
+
+    def succeeded(self) -> "Answer":
+        assert self.status == 0, self
+        return self
+
+    def refused(self) -> "Answer":
+        assert self.status == 1, self
+        assert "Traceback" not in self.stderr
+        return self
+
+    @property
+    def last_line(self) -> str:
+        """What a refused command says after its progress."""
+        return self.refused().stderr.splitlines()[-1]
 
     @property
     def line(self) -> str:
@@ -31,20 +52,20 @@ class Answer:
         return line
 
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory, write_figures) -> dict[str, str]:
-    return os.environ | {"GNNSCALE_HOME": str(write_figures(tmp_path_factory.mktemp("home")))}
+def environment(stores: Path) -> dict[str, str]:
+    return os.environ | {"GNNSCALE_HOME": str(stores)}
 
 
 @pytest.fixture(scope="session")
 def command_in(environment: dict[str, str]) -> Callable[..., Command]:
-    """Run the command line in a directory, by its module or by another program."""
+    """Run the command line in a directory, in a new process, by its module or another program."""
 
     def of(directory: Path, *program: object) -> Command:
-        def command(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        def command(*arguments: object, **variables: str) -> Any:
             return subprocess.run(
                 [sys.executable, *map(str, [*(program or ("-m", "gnnscale")), *arguments])],
                 cwd=directory,
@@ -60,20 +81,23 @@ def command_in(environment: dict[str, str]) -> Callable[..., Command]:
 
 
 @pytest.fixture
-def gnnscale(tmp_path: Path, command_in: Callable[..., Command]) -> Command:
-    """Run the command line in an empty directory."""
-    return command_in(tmp_path)
+def gnnscale(tmp_path: Path, run_lines: Callable[..., list[Answer]]) -> Command:
+    """Run the command line in ``tmp_path``, by a process that has its imports behind it."""
+
+    def command(*arguments: object, **variables: str) -> Answer:
+        given = [f"{name}={value}" for name, value in variables.items()]
+        return run_lines([[*given, *map(str, arguments)]], tmp_path)[0]
+
+    return command
 
 
-@pytest.fixture(scope="module")
-def run_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Answer]]]:
-    """Run command lines, each in an empty directory if in none, and tell what each did."""
-    home = tmp_path_factory.mktemp("home")
+@pytest.fixture(scope="session")
+def run_lines(environment: dict[str, str]) -> Iterator[Callable[..., list[Answer]]]:
     with subprocess.Popen(
         [sys.executable, PROGRAM],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "GNNSCALE_HOME": str(home)},
+        env=environment,
         text=True,
     ) as program:
         assert program.stdin is not None

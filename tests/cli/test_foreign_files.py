@@ -18,12 +18,10 @@ RAN = "ran"
 
 
 def code(place: Path) -> dict[str, str]:
-    """What Hydra would instantiate: it makes a folder."""
     return {"_target_": "os.mkdir", "path": str(place / RAN)}
 
 
 def texts(place: Path) -> dict[str, str]:
-    """Files that would do something, by what they try."""
     made = place / RAN
     writes = {"handlers": {"x": {"class": "logging.FileHandler", "filename": str(made)}}}
     hydra = {
@@ -56,39 +54,28 @@ def texts(place: Path) -> dict[str, str]:
     }
 
 
-NAMES = sorted(texts(Path("/x")))
-
-
 def found_run(run: Path, **values: Any) -> Path:
-    """A run directory that says so."""
     run.mkdir(parents=True, exist_ok=True)
     (run / "config.yaml").write_text(OmegaConf.to_yaml({**TINY, **values}))
     return run
 
 
-@pytest.fixture(scope="module")
-def answers(run_lines: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    place = tmp_path_factory.mktemp("place")
-    (place / "other.yaml").write_text("seed: 5\n")
-    lines: dict[tuple[str, str], list[str]] = {}
-    for name, text in texts(place).items():
-        run = place / "runs" / name.replace(" ", "_").replace("'", "")
+def test_nothing_runs(run_lines: Any, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("seed: 5\n")
+    lines: list[list[str]] = []
+    for number, (name, text) in enumerate(texts(tmp_path).items()):
+        run = tmp_path / "runs" / name.replace(" ", "_").replace("'", "")
         run.mkdir(parents=True)
         (run / "config.yaml").write_text(text)
         # Another option is refused as well: it is too late where anything ran before.
-        lines[name, "config"] = ["train", f"config={run}/config.yaml", "model.hidden=0"]
-        lines[name, "resume"] = ["train", f"resume={run}", "model.hidden=0"]
-        lines[name, "evaluate"] = ["evaluate", f"run={run}"]
-    return place, dict(zip(lines, run_lines(list(lines.values())), strict=True))
-
-
-@pytest.mark.parametrize("how", ["config", "resume", "evaluate"])
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_runs(answers: Any, name: str, how: str) -> None:
-    place, said = answers
-    assert "config.yaml: " in said[name, how].line
-    assert sorted(path.name for path in place.iterdir()) == ["other.yaml", "runs"]
-    for run in (place / "runs").iterdir():
+        lines += [["train", f"config={run}/config.yaml", "model.hidden=0"]]
+        # Who resumes a run and who evaluates it read its options in one place.
+        resume = ["train", f"resume={run}", "model.hidden=0"]
+        lines += [resume if number % 2 else ["evaluate", f"run={run}"]]
+    for line, answer in zip(lines, run_lines(lines), strict=True):
+        assert "config.yaml: " in answer.line, line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.yaml", "runs"]
+    for run in (tmp_path / "runs").iterdir():
         assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 

@@ -12,7 +12,6 @@ SHARED = ("dataset.store", "dataset.raw", "model.module", "model.arguments")
 
 
 def options_of(text: str) -> dict[str, str]:
-    """The options of a help text, with their meanings as one line."""
     joined = re.sub(r"\n {6,}", " ", text)
     found = re.findall(r"^  ([a-z][\w.]*)=(\S+)(.*)$", joined, re.MULTILINE)
     return {name: meaning.strip() for name, _, meaning in found}
@@ -48,9 +47,6 @@ def test_what_is_typed_is_what_is_shown() -> None:
     assert "seed=3  " in text
     assert "model.num_heads=" in text
     assert max(map(len, text.splitlines())) <= 110
-
-
-def test_a_topic_that_is_no_group() -> None:
     with one_line("modle: this command has no such group of options, did you mean 'model'?"):
         help_text("train", "train", [], ["modle"])
     with one_line("model: this command has no such group of options"):

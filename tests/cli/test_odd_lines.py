@@ -17,9 +17,7 @@ ODD = [
     ("train epoch=3", "epoch: unknown option, did you mean 'epochs'?"),
     ("train lr=0.1", "lr: unknown option, did you mean 'optimizer.lr'?"),
     ("train model=sgae", "model=sgae: no such model, did you mean 'sage'?"),
-    ("train config=cora_gnc", "config=cora_gnc: no such experiment, did you mean 'cora_gcn'?"),
     ("train config=none.yaml", "config=none.yaml: no such file"),
-    ("train epochs", "epochs: expected option=value"),
     ("train --epochs=3", "--epochs=3: options have no dashes, as in epochs=3"),
     ("train --fast", "--fast: unknown flag"),
     ("train resume=nowhere", "resume=nowhere: expected a run directory"),
@@ -29,11 +27,9 @@ ODD = [
     ("train output=/proc/x", "/proc/x: No such file or directory"),
     ("train output=", "output=: expected a folder"),
     ("train output=a output=b", "output=b: given twice"),
-    ("train output=a hydra.run.dir=b", "hydra.run.dir=b: given twice"),
     ("train resume=x output=a", "output=a: cannot be given with resume"),
     ("train 'output=a/${nope}'", "output=a/${nope}: Interpolation key 'nope' not found"),
     ("evaluate run=x output=a", "output: unknown option"),
-    ("train output=a batch_size=0", "batch_size=0: must be at least 1"),
     ("train -m output=a/b epoch=3,4", "epoch: unknown option"),
     # What a command sets itself, and options that a user has no need of.
     ("train hydra.output_subdir=/proc/x", "hydra.output_subdir=/proc/x: not allowed; of Hydra"),
@@ -43,25 +39,16 @@ ODD = [
     ("prepare dataset=store", "dataset.store: required, the directory of the graph store"),
     ("prepare dataset=store dataset.store=/nowhere", "dataset.store=/nowhere: no such folder"),
     ("train ~model._target_", "model._target_: required"),
-    ("train =", "expected option=value"),
     ("train ''", "expected option=value"),
-    ("train a.b.c=", "a: unknown option"),
-    ("train +x=1", "x: unknown option"),
     ("train ~x", "'x' does not exist"),
-    ("train [", "[: expected option=value"),
     ("train 'seed=\"'", 'seed=": cannot be read as an option'),
     ("train 'seed=${seed}'", "seed: "),
     ("train 'seed=${oc.env:NOPE}'", "seed: KeyError raised while resolving"),
     ("train 'seed=${nope:1}'", "seed: Unsupported interpolation type nope"),
-    ("train seed=???", "seed: required"),
-    ("train seed=99999999999999999999", "expected a number of 64 bits"),
     ("train seed=0,1", "seed=0,1: add -m to run a sweep over these values, or write seed=[0,1]"),
     ("train optimizer.lr=1e999", "optimizer.lr=inf: expected a finite number"),
-    ("train model.dropout=nan", "model.dropout=nan: expected a finite number"),
     ("train sampler.fanouts=[9223372036854775807,5]", "9223372036854775807 is not a fan-out"),
-    ("train num_threads=1000000", "num_threads=1000000: must be at least 1 and at most 4,096"),
     ("train runtime=null", "runtime=null: "),
-    ("train model={a:1}", "model.a: unknown option"),
     ("train dataset=../train", "expected the name of a dataset"),
     ("train hydra/job_logging=../../x", "hydra/job_logging=../../x: not allowed; of Hydra's"),
     ("train hydra/launcher=joblib", "hydra/launcher=joblib: goes with -m, a sweep of several"),
@@ -75,14 +62,9 @@ ODD = [
     ("train -m hydra.sweeper.custom_search_space=os.mkdir", "options of plugins are plain"),
     ("train -m +x={_target_:a.b} hydra.sweeper.sampler=${x}", "options of plugins are plain"),
     ("train -m hydra.sweeper.storage=redis://x", "a study lasts as long as its command"),
-    ("train device_plan.devices=[{kind:cpu,name:../x}]", "device_plan.devices.0.name=../x: "),
-    (
-        "train -m seed=range(0,1000000000)",
-        "expected a sweep of at most 10,000 jobs, got 1,000,000,000",
-    ),
+    ("train -m seed=range(0,1000000000)", "expected a sweep of at most 10,000 jobs, got 1,000,"),
     ("train -m seed=range(0,1,0.0)", "the range has no end"),
     ("train --cfg nonsense", "invalid choice: 'nonsense'"),
-    ("train -c", "expected one argument"),
     ("train --package x", "--package=x: goes with --cfg alone"),
     ("train --run --multirun", "can be specified"),
     ("train --experimental-rerun=x.pickle", "use gnnscale train resume=DIR"),
@@ -90,31 +72,19 @@ ODD = [
     ("train ++hydra.searchpath=[/tmp]", "files of your own are config=FILE.yaml"),
     ("train hydra={searchpath:[/tmp]}", "files of your own are config=FILE.yaml"),
     ("train resume=/dev/zero", "Not a directory"),
-    ("train partitioner=p3 resume=..", "partitioner=p3: resume=DIR continues with the partitioner"),
-    (
-        "train algorithm=p3 resume=..",
-        "algorithm=p3: resume=DIR continues with the algorithm of the",
-    ),
+    ("train algorithm=p3 resume=..", "algorithm=p3: resume=DIR continues with the algorithm of"),
     ("partition algorithm=p3", "algorithm: this command has no such group of options"),
     ("train config=/dev/zero.yaml", "no such file"),
     ("evaluate run=", "run=: expected a file or folder"),
-    ("predict run=nowhere out=p.npy", "run=nowhere: expected a run directory"),
     ("predict run=nowhere out=p.csv", "out=p.csv: expected a name that ends in .parquet or .npy"),
     ("predict run=nowhere", "out: required"),
     ("partition num_parts=2", "did you mean 'partitioner.num_parts'?"),
-    ("partition partitioner.num_parts=0", "partitioner.num_parts=0: must be at least 1"),
-    (
-        "partition partitioner.store=/",
-        "expected a directory of its own, got the file system's root",
-    ),
+    ("partition partitioner.store=/", "expected a directory of its own, got the file system's"),
     ("partition partitioner.store=", "partitioner.store=: expected a path"),
-    ("partition partitioner._target_=os.system", "expected a class of gnnscale"),
     ("simulate accelerators=[1000000000]", "accelerators=[1000000000]: expected 1 to 256 numbers"),
     ("simulate platform=this_machine platform.file=/dev/zero", "/dev/zero: not a regular file"),
     ("simulate platform._target_=os.system", "expected a class of gnnscale"),
-    ("train hydra.callbacks=5", "hydra.callbacks=5: not allowed"),
     ("-sc install=nope", "No completion plugin"),
-    ("train/../x", "unknown command"),
 ]
 #: Arguments that no shell would split like this.
 RAW = [
@@ -126,7 +96,6 @@ RAW = [
     (["train", *["seed=1"] * 3000], "options: expected at most 16,384 characters, got 18,000"),
     (["x" * 1_000_000], "unknown command"),
     (["\x1b[31m"], "\\x1b[31m: unknown command"),
-    (["evaluate", "run=" + "x" * 300], "File name too long"),
 ]
 
 
@@ -141,7 +110,7 @@ def test_one_line_and_nothing_left(answers: list[Any], number: int) -> None:
     assert part in answers[number].line
 
 
-def test_what_is_left_by_a_run_that_did_not_begin(run_lines: Any, tmp_path: Path) -> None:
+def test_folders_of_commands_that_did_not_begin(run_lines: Any, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
     folders = [f"hydra.run.dir={tmp_path}/{name}" for name in ("new/run", "mine")]
@@ -149,6 +118,12 @@ def test_what_is_left_by_a_run_that_did_not_begin(run_lines: Any, tmp_path: Path
         assert "batch_size=0: must be at least 1" in answer.line
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     assert (tmp_path / "mine" / "file").exists()
+    # A folder that another command has claimed, and has not yet written anything else into.
+    (tmp_path / "run" / ".hydra").mkdir(parents=True)
+    (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
+    assert answer.status == 1
+    assert "holds .hydra, which would be overwritten" in answer.stderr
+    assert os.listdir(tmp_path / "run") == [".hydra"]
 
 
 def test_completion_says_nothing_of_half_typed_lines(run_lines: Any) -> None:
@@ -171,12 +146,3 @@ def test_text_and_names_are_checked_without_a_process() -> None:
     for argument in ("model=a/b", "model=[gcn,5]", "experiment='../x'", "hydra/sweeper=a.b"):
         with pytest.raises(ConfigError, match="the name of a"):
             check_overrides([argument])
-
-
-def test_one_of_two_commands_has_the_folder(run_lines: Any, tmp_path: Path) -> None:
-    """A folder that another command has claimed, and has not yet written anything else into."""
-    (tmp_path / "run" / ".hydra").mkdir(parents=True)
-    (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
-    assert answer.status == 1
-    assert "holds .hydra, which would be overwritten" in answer.stderr
-    assert os.listdir(tmp_path / "run") == [".hydra"]

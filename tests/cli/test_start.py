@@ -13,7 +13,6 @@ Imported = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory, command_in: Callable[..., Any]) -> Imported:
-    """Run a command to a good end, and return which heavy modules its process has imported."""
     command = command_in(tmp_path_factory.mktemp("start"), PROGRAM)
 
     def run(*arguments: str) -> list[str]:
@@ -34,7 +33,7 @@ def test_before_training_nothing_is_heavy(imported: Imported, arguments: tuple[s
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_who_launches_a_run_imports_nothing_heavy(imported: Imported) -> None:
-    imported("prepare", *STORE)  # to make the store is another matter
+def test_who_launches_a_run_imports_nothing_heavy(imported: Imported, gnnscale: Any) -> None:
+    gnnscale("prepare", *STORE)  # to make the store is another matter
     options = ("batch_size=64", "epochs=1", "device_plan=cpu_x2")
     assert imported("train", *TINY, *options) == []

@@ -21,8 +21,7 @@ def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> No
     done = gnnscale(
         *("train", *TINY, "batch_size=64", "epochs=2", "loss=custom", *mine, "logger=csv"),
         *("metrics=[macro_f1,accuracy]", "hydra.run.dir=run"),
-    )
-    assert done.returncode == 0, done.stderr
+    ).succeeded()
     run = tmp_path / "run"
     summary = json.loads((run / "summary.json").read_text())
     score = f"{summary['test_metric']:.3f}"
@@ -31,13 +30,11 @@ def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> No
 
     # A directory that was found imports nothing.
     (run / "slowest.txt").unlink()
-    refused = gnnscale("train", "resume=run", "epochs=3")
-    assert refused.returncode == 1
+    refused = gnnscale("train", "resume=run", "epochs=3").refused()
     assert "loss.function, observers: names code" in refused.stderr
     again = " ".join(f"'{each}'" if "[" in each else each for each in sorted(mine))
     assert refused.stderr.endswith(f"if you trust it, add {again}\n")
-    resumed = gnnscale("train", "resume=run", "epochs=3", *mine)
-    assert resumed.returncode == 0, resumed.stderr
+    gnnscale("train", "resume=run", "epochs=3", *mine).succeeded()
     assert (run / "slowest.txt").exists()
     rows = list(csv.DictReader((run / "metrics.csv").read_text().splitlines()))
     lines = (run / "metrics.jsonl").read_text().splitlines()
@@ -48,7 +45,6 @@ def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> No
     assert len(rows) == 3
 
     (tmp_path / "soon.py").write_text(programs[-1].replace("+ 600", "+ 0"))
-    stopped = gnnscale("train", *TINY, "epochs=3", "observers=[soon.py:TimeLimit]")
-    assert stopped.returncode == 0, stopped.stderr
+    stopped = gnnscale("train", *TINY, "epochs=3", "observers=[soon.py:TimeLimit]").succeeded()
     line = "stopped after epoch 1: by observers=soon.py:TimeLimit: ten minutes are over; best was"
     assert line in stopped.stderr

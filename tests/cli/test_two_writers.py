@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_runs
+from tiny_runs import STORE
 
 from gnnscale.run.checkpoint import BEST, LAST
 from gnnscale.run.checkpoint.file import load_checkpoint
 
 pytestmark = pytest.mark.integration
 
-GRAPH = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    "dataset.num_features=8",
-)
-TINY = (*GRAPH, "model.hidden=8", "sampler.fanouts=[5,3]", "batch_size=64", "num_threads=1")
+TINY = (*tiny_runs.TINY, "batch_size=64")
 _TRAIN = """
 import sys
 import gnnscale
@@ -31,17 +29,16 @@ from gnnscale import api
 if __name__ == "__main__":
     sizes = {"num_vertices": 600, "num_edges": 3000, "num_classes": 4, "num_features": 8}
     graph = api.load_input_graph("planted_partition", **sizes)
-    try:
-        gnnscale.train(graph, **{sys.argv[1]: sys.argv[2]})
-    except gnnscale.ConfigError as error:
-        print(error)
+    for keyword in ("resume", "directory"):
+        try:
+            gnnscale.train(graph, **{keyword: sys.argv[1]})
+        except gnnscale.ConfigError as error:
+            print(error)
 """
 
 
 @pytest.fixture(scope="module")
 def start(environment: dict[str, str]) -> Callable[..., Any]:
-    """Start a command in a directory, and end it with the ``with`` block."""
-
     @contextmanager
     def started(directory: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         command = [sys.executable, "-m", "gnnscale", *map(str, arguments)]
@@ -78,7 +75,6 @@ def training(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 def in_one_line(answer: Any) -> str:
-    """Return what a refused command reports, after the line that it starts."""
     text = answer.stderr if isinstance(answer.stderr, str) else answer.stderr.read()
     (line,) = (each for each in text.splitlines() if each != "starting")
     assert "Traceback" not in text
@@ -97,9 +93,7 @@ REFUSED = (
 )
 
 
-def test_a_run_that_trains_is_written_by_nobody_else(
-    training: tuple[Path, int], run_lines: Any
-) -> None:
+def test_a_run_that_trains_is_written_by_nobody_else(training, run_lines) -> None:
     directory, pid = training
     names = set(os.listdir(directory))
     for answer in run_lines(REFUSED, directory.parent):
@@ -117,20 +111,17 @@ def test_a_run_that_trains_may_be_read(training: tuple[Path, int], run_lines: An
     assert (directory.parent / "rows.npy").exists()
 
 
-@pytest.mark.parametrize("keyword", ["resume", pytest.param("directory", marks=pytest.mark.long)])
-def test_a_program_is_refused_as_a_command_is(
-    training: tuple[Path, int], command_in: Any, keyword: str
-) -> None:
+def test_a_program_is_refused_as_a_command_is(training: tuple[Path, int], command_in: Any) -> None:
     directory, pid = training
     program = directory.parent / "program.py"
     program.write_text(_TRAIN)
-    answer = command_in(directory.parent, program)(keyword, directory)
-    assert answer.stdout.startswith(f"{keyword}={directory}: is being written by process {pid} on ")
+    answer = command_in(directory.parent, program)(directory)
+    for keyword, line in zip(("resume", "directory"), answer.stdout.splitlines(), strict=True):
+        assert line.startswith(f"{keyword}={directory}: is being written by process {pid} on ")
 
 
-def test_of_two_that_resume_a_run_one_does(command_in: Any, start: Any, tmp_path: Path) -> None:
+def test_of_two_that_resume_a_run_one_does(gnnscale: Any, start: Any, tmp_path: Path) -> None:
     """The record is that of one run, to the bit, and a third one resumes it."""
-    gnnscale = command_in(tmp_path)
     for name, epochs in (("run", 2), ("whole", 8)):
         assert gnnscale("train", *TINY, f"epochs={epochs}", f"output={name}").returncode == 0
     line = ("train", "resume=run", "epochs=6")
@@ -153,13 +144,13 @@ def test_of_two_that_resume_a_run_one_does(command_in: Any, start: Any, tmp_path
     assert not (tmp_path / "run" / ".lock").exists()
 
 
-def test_a_killed_run_is_resumed_at_once(start: Any, command_in: Any, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed_at_once(start: Any, gnnscale: Any, tmp_path: Path) -> None:
     with start(tmp_path, "train", *TINY, "epochs=1000000", "output=run") as process:
         wait_for((tmp_path / "run" / LAST).exists)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         done = load_checkpoint(tmp_path / "run" / LAST)["epoch"]
-        answer = command_in(tmp_path)("train", "resume=run", f"epochs={done + 2}")
+        answer = gnnscale("train", "resume=run", f"epochs={done + 2}")
     assert answer.returncode == 0, answer.stderr
     assert "resuming after epoch" in answer.stderr
 
@@ -188,60 +179,43 @@ def test_a_run_whose_directory_may_be_that_of_another_writes_no_more(
     assert not (directory / "summary.json").exists()
 
 
-def test_a_sweep_that_runs_is_written_by_nobody_else(
-    start: Any, run_lines: Any, tmp_path: Path
-) -> None:
+def test_a_sweep_that_runs_is_written_by_nobody_else(start, run_lines, tmp_path) -> None:
     line = ("train", "-m", *TINY, "epochs=1000000", "seed=0,1")
     with start(tmp_path, *line, "output=sweep") as process:
         wait_for((tmp_path / "sweep" / "0" / ".lock").exists)
-        answers = run_lines(
-            [
-                (*line, "output=sweep"),
-                (*line, "hydra.sweep.dir=sweep"),
-                ("train", "resume=sweep/0"),
-            ],
-            tmp_path,
-        )
-        for answer, held in zip(answers, ("sweep", "sweep", "0"), strict=True):
+        others = [(*line, "output=sweep"), ("train", "resume=sweep/0")]
+        answers = run_lines([*others, (*line, "hydra.sweep.dir=sweep")], tmp_path)
+        for answer, held in zip(answers, ("sweep", "0", "sweep"), strict=True):
             assert answer.status == 1
             assert f"{held}: is being written by process {process.pid} on " in in_one_line(answer)
+
+
+PARTITION = (
+    *("partition", "partitioner=pagraph", "partitioner.num_parts=2", "num_threads=1"),
+    *("part_stores=true", "force=false", "partitioner.store={place}"),
+)
+PLAN = (
+    *("plan-cache", "batch_size=64", "num_threads=1", "device_plan=emulated_x4", "force=true"),
+    *("sampler.fanouts=[5,3]", "cache_planner.store={place}"),
+)
+PARTS = ("partition.json", "partition.svg", "parts/0/meta.json", "parts/1/meta.json")
 
 
 @pytest.mark.parametrize(
     ("arguments", "place", "holds"),
     [
-        (("prepare", "dataset.store={place}"), "store", ("meta.json", "features.npy")),
         (
-            (
-                *("partition", "partitioner=pagraph", "partitioner.num_parts=2", "num_threads=1"),
-                *("partitioner.store={place}", "part_stores=true"),
-            ),
-            "partition",
-            ("partition.json", "partition.svg", "parts/0/meta.json", "parts/1/meta.json"),
+            ("prepare", "dataset.store={place}", "force=true"),
+            "store",
+            ("meta.json", "features.npy"),
         ),
-        (
-            (
-                *("plan-cache", "batch_size=64", "num_threads=1", "device_plan=emulated_x4"),
-                *("sampler.fanouts=[5,3]", "cache_planner.store={place}"),
-            ),
-            "plan",
-            ("cache_plan.json", "cache_plan.svg"),
-        ),
+        (PARTITION, "partition", PARTS),
+        (PLAN, "plan", ("cache_plan.json", "cache_plan.svg")),
     ],
     ids=["store", "partition", "plan"],
 )
-@pytest.mark.parametrize(
-    "force", ["force=true", pytest.param("force=false", marks=pytest.mark.long)]
-)
-def test_of_two_that_make_an_artifact_one_waits(
-    start: Any,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    place: str,
-    holds: tuple[str, ...],
-    force: str,
-) -> None:
-    line = [*(each.format(place=place) for each in arguments), *GRAPH, force]
+def test_of_two_that_make_an_artifact_one_waits(start, tmp_path, arguments, place, holds) -> None:
+    line = [*(each.format(place=place) for each in arguments), *STORE]
     with start(tmp_path, *line) as first, start(tmp_path, *line) as second:
         for process in (first, second):
             out, errors = process.communicate()

@@ -30,35 +30,28 @@ def evaluated(run: Path, **options: Any) -> Any:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("inference", ["exact", "sampled"])
-def test_evaluation_equals_the_runs_own_test(finished: Any, tmp_path: Path, inference: str) -> None:
-    result = finished(f"runtime.inference={inference}")
-    evaluation = evaluated(tmp_path)
-    assert (evaluation.inference, evaluation.epoch) == (inference, result.best_epoch)
-    for name in ("test_metric", "valid_metric", "ceiling"):
-        assert getattr(evaluation, name) == getattr(result, name)
-
-
-@pytest.mark.long
-def test_all_metrics_of_the_run_are_measured(finished: Any, tmp_path: Path) -> None:
-    result = finished("metrics=[macro_f1,accuracy]")
-    assert result.metric == "macro_f1"
-    assert result.valid_metric == result.valid_metrics["macro_f1"]
-    best = max(each.valid_metrics["macro_f1"] for each in result.history)
+@pytest.mark.parametrize(
+    ("inference", "names"),
+    [("exact", ["macro_f1", "accuracy"]), ("sampled", ["accuracy", "macro_f1"])],
+)
+def test_evaluation_has_the_metrics_of_the_run(finished, tmp_path, inference, names) -> None:
+    options = (f"metrics=[{','.join(names)}]", "sampler.fanouts=[1,1]")
+    result = finished(f"runtime.inference={inference}", *options)
+    assert result.metric == names[0]
+    assert result.valid_metric == result.valid_metrics[names[0]]
+    best = max(each.valid_metrics[names[0]] for each in result.history)
     assert result.valid_metric == best
     evaluation = evaluated(tmp_path)
+    assert (evaluation.inference, evaluation.epoch) == (inference, result.best_epoch)
+    assert evaluation.ceiling == result.ceiling
     assert evaluation.metrics["test"] == result.test_metrics
     assert evaluation.metrics["valid"] == result.valid_metrics
-    assert list(evaluation.metrics["train"]) == ["macro_f1", "accuracy"]
-    assert evaluation.test_metric == result.test_metric == result.test_metrics["macro_f1"]
-
-
-@pytest.mark.long
-def test_inference_may_be_chosen(finished: Any, tmp_path: Path) -> None:
-    finished("sampler.fanouts=[1,1]")
-    exact, sampled = evaluated(tmp_path), evaluated(tmp_path, inference="sampled")
-    assert sampled.inference == "sampled"
-    assert sampled.train_metric != exact.train_metric
+    assert list(evaluation.metrics["train"]) == names
+    assert evaluation.test_metric == result.test_metric == result.test_metrics[names[0]]
+    chosen = {"exact": "sampled", "sampled": "exact"}[inference]
+    other = evaluated(tmp_path, inference=chosen)
+    assert other.inference == chosen
+    assert other.train_metric != evaluation.train_metric
 
 
 def test_sampled_predictions_do_not_depend_on_their_company(settings: Any) -> None:
@@ -102,20 +95,18 @@ def test_folders_that_are_no_run_are_refused(finished: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
+def test_weights_of_another_model_or_graph(finished: Any, tmp_path: Path) -> None:
+    finished("epochs=1")
+    own = OmegaConf.load(tmp_path / "config.yaml")
+    for option, value, message in (
         ("model.hidden", 16, "best.safetensors: not weights of this model"),
         ("dataset.seed", 7, "run: the graph's "),
-    ],
-)
-def test_weights_of_another_model_or_graph(finished, tmp_path, option, value, message) -> None:
-    finished("epochs=1")
-    changed = OmegaConf.load(tmp_path / "config.yaml")
-    OmegaConf.update(changed, option, value)
-    OmegaConf.save(changed, tmp_path / "config.yaml")
-    with one_line(message, "best.safetensors"):
-        evaluated(tmp_path)
+    ):
+        changed = own.copy()
+        OmegaConf.update(changed, option, value)
+        OmegaConf.save(changed, tmp_path / "config.yaml")
+        with one_line(message, "best.safetensors"):
+            evaluated(tmp_path)
     save_checkpoint(tmp_path / BEST, {**load_checkpoint(tmp_path / BEST), "graph": None})
     with one_line("best.safetensors: not weights of a run (its graph"):
         evaluated(tmp_path)
@@ -140,13 +131,15 @@ def validator_of(config: Any, task: Any, model: GNN, store: Any) -> Validator:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("every", "due"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (9, [5])]
-)
-def test_when_validation_is_due(settings, graph, model, every, due) -> None:
-    config = settings("epochs=5", f"runtime.eval_every={every}")
-    validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
-    assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+def test_when_validation_is_due_and_what_it_reads(settings, graph, model) -> None:
+    for every, due in ((1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (9, [5])):
+        config = settings("epochs=5", f"runtime.eval_every={every}")
+        validator = validator_of(config, VertexTask(graph=graph), model, HostFeatures.of(graph))
+        assert [epoch for epoch in range(1, 6) if validator.is_due(epoch)] == due
+    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
+    known = validator_of(settings(), task, model, HostFeatures.of(graph)).validate()[0]
+    assert validator_of(settings(), task, model, nothing).validate()[0] != known
+    assert validator_of(settings(), task, model, None).validate()[0] == known
 
 
 @pytest.mark.parametrize("inference", ["exact", "sampled"])
@@ -164,13 +157,6 @@ def test_each_split_has_its_own_metric(settings, graph, model, inference) -> Non
     assert counts.wanted == tuple(wanted)
     assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])
     assert seconds > 0
-
-
-def test_rows_are_read_from_the_store(settings: Any, graph: Graph, model: GNN) -> None:
-    nothing, task = NoRows().open(graph), VertexTask(graph=graph)
-    known = validator_of(settings(), task, model, HostFeatures.of(graph)).validate()[0]
-    assert validator_of(settings(), task, model, nothing).validate()[0] != known
-    assert validator_of(settings(), task, model, None).validate()[0] == known
 
 
 def test_validation_takes_all_threads_and_gives_them_back(

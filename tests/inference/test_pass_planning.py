@@ -23,7 +23,6 @@ def with_rates(
 
 
 def inputs_of(graph: Graph, on_disk: Any, config: Any, **limits: Any) -> InputPlan | None:
-    """Return the passes that are planned if the features are in a file."""
     graph, store = on_disk(graph)
     model = config.build(num_features=graph.num_features, num_classes=5)
     given = MemoryLimits(**({"chunk_edges": 200, "chunk_vertices": 40} | limits))

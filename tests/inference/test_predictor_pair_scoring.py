@@ -15,8 +15,6 @@ WIDTH, NUM = 6, 40
 
 
 class Known:
-    """A predictor of rows that are there."""
-
     def __init__(self) -> None:
         self.rows_of = np.random.default_rng(0).standard_normal((NUM, WIDTH), np.float32)
 
@@ -43,10 +41,11 @@ def scorer(request: Any, random_graph: Any, monkeypatch: Any) -> tuple[PairScore
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("slice_bytes", [1, 500, 64 << 20])
-@pytest.mark.parametrize("memory_bytes", [0, 1 << 20])
+@pytest.mark.parametrize(
+    ("slice_bytes", "memory_bytes"), [(1, 1 << 20), (500, 0), (64 << 20, 1 << 20)]
+)
 def test_scores_and_partners_are_those_of_all_pairs(
-    scorer: Any, monkeypatch: Any, slice_bytes: int, memory_bytes: int
+    scorer, monkeypatch, slice_bytes, memory_bytes
 ) -> None:
     monkeypatch.setattr(pairs, "_SLICE_BYTES", slice_bytes)
     monkeypatch.setattr(pairs, "_MEMORY_BYTES", memory_bytes)

@@ -89,9 +89,6 @@ def test_a_table_has_a_row_for_each_device(stored: Stored) -> None:
     predicted = f"predicted of an epoch, on average over the run: {rates} over the links"
     assert predicted in " ".join(text.split())
     assert lines[-2:] == ["a [red]note", "planned in 1.50 s"]
-
-
-def test_what_is_not_known_is_not_shown(stored: Stored) -> None:
     plan = replace(PLAN, predicted=None, curve=(), alphas=(None, None), notes=())
     text = printed(stored(plan=plan))
     assert cells(text, "emulated:0")[-3:] == ["–", "–", "–"]
@@ -100,7 +97,7 @@ def test_what_is_not_known_is_not_shown(stored: Stored) -> None:
     assert "million transactions" not in "".join(drawn(stored(plan=plan)))
 
 
-def test_caches_that_look_ahead_and_those_that_do_not(stored: Stored) -> None:
+def test_caches_that_look_ahead_and_very_many_devices(stored: Stored) -> None:
     ahead = LookAhead(window=8, num_rows=1234, match=True)
     looking = cache(0, look_ahead=ahead, matched_bytes=5 << 20)
     devices = (looking, cache(1, host_aggregates=True), cache(2))
@@ -113,9 +110,6 @@ def test_caches_that_look_ahead_and_those_that_do_not(stored: Stored) -> None:
     assert cells(text, "emulated:1")[1:3] == ["host aggregates", ""]
     assert "looks 8 steps ahead, and reads rows of the batch before, beyond the budget\n" in text
     assert "predicted of an epoch, as the run draws them" in text
-
-
-def test_of_very_many_devices_some_are_shown(stored: Stored) -> None:
     caches, cliques = tuple(map(cache, range(70))), tuple((device,) for device in range(70))
     many = {"cliques": cliques, "devices": caches, "alphas": (None,) * 70, "predicted": None}
     text = printed(stored(plan=replace(PLAN, **many)))
@@ -124,13 +118,7 @@ def test_of_very_many_devices_some_are_shown(stored: Stored) -> None:
     assert "│ ... " in text
 
 
-def test_a_plan_of_no_cache(stored: Stored) -> None:
-    none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=None)
-    assert printed(stored(plan=none)).endswith("planned in 1.50 s\n")
-    assert drawn(stored(plan=none))[0] == "mine: caches by none"
-
-
-def test_a_picture_shows_where_rows_are_found(stored: Stored) -> None:
+def test_a_picture_shows_where_rows_are_found_and_the_cost_model(stored: Stored) -> None:
     found = drawn(stored(plan=PLAN), "a <b> & c")
     assert found[0] == "a <b> & c: caches by legion, hits predicted"
     assert {"own cache", "peers", "host", "emulated:2", "100 rows", "10 rows"} <= set(found)
@@ -138,10 +126,6 @@ def test_a_picture_shows_where_rows_are_found(stored: Stored) -> None:
     rects = [each for each in root.iter(f"{SVG}rect") if each.find(f"{SVG}title") is not None]
     widths = [("own", 180), ("peers", 90), ("host", 90), ("own", 0), ("peers", 0), ("host", 360)]
     assert [(each.get("class"), float(each.get("width", 0))) for each in rects] == widths
-
-
-def test_a_picture_shows_the_cost_model(stored: Stored) -> None:
-    root = ElementTree.fromstring(draw(stored(plan=PLAN), graph="mine"))
     lines = [each for each in root.iter(f"{SVG}path") if each.get("data-label")]
     labels = [each.get("data-label") for each in lines]
     assert labels == ["N_T, sampling", "N_F, features", "N_total"]

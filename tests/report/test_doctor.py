@@ -34,7 +34,6 @@ def store(tmp_path: Path) -> Path:
 
 
 def damage(store: Path) -> None:
-    """Make the last feature not finite."""
     content = (store / "features.npy").read_bytes()
     (store / "features.npy").write_bytes(content[:-2] + b"\xc0\x7f")
 
@@ -43,15 +42,12 @@ def printed(store: Path) -> str:
     return on_console(print_store, examine_store(store), width=200)
 
 
-def test_whole_store(store: Path) -> None:
+def test_whole_and_damaged_stores(store: Path) -> None:
     findings = examine_store(store)
     assert findings["path"] == str(store)
     assert store_problem(findings) is None
     assert printed(store).count("as it must be") == len(findings["checks"]) == 10
     assert "[red]store" in printed(store)
-
-
-def test_damaged_store(store: Path) -> None:
     damage(store)
     findings = json.loads(json.dumps(examine_store(store)))
     assert store_problem(findings).startswith(f"{store}/features.npy: checksum ")
@@ -61,33 +57,26 @@ def test_damaged_store(store: Path) -> None:
     assert none == f"{store}/none: not a graph store, it has no meta.json"
 
 
-def test_what_to_install_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_install_and_memory_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Square brackets are markup to rich."""
     monkeypatch.setattr(doctor, "installed", lambda *_: None)
     shown = on_console(print_findings, examine(), width=200)
     assert "pip install 'gnnscale[dgl]'" in shown
     assert "pip install 'gnnscale[pyg]'" in shown
-
-
-def test_memory_of_a_container() -> None:
     memory = {"total": 8 << 30, "available": 2 << 30, "installed": 8 << 30}
     assert doctor._format_memory(memory) == "8.00 GiB, 2.00 GiB available"
     shown = doctor._format_memory(memory | {"total": 4 << 30})
     assert shown.startswith("4.00 GiB (limited by a container or ulimit -v, 8.00 GiB installed),")
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [("calibrate", None, "calibrate=null"), ("store", "", "store=: expected a file or folder")],
-)
-def test_bad_options(option: str, value: object, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        typed(OmegaConf.create({option: value}), DoctorConfig)
+def test_bad_options() -> None:
+    for option, message in (({"calibrate": None}, "=null"), ({"store": ""}, "store=: expected a ")):
+        with pytest.raises(ConfigError, match=message):
+            typed(OmegaConf.create(option), DoctorConfig)
 
 
 @pytest.mark.long
 def test_the_command_says_what_is_damaged(store: Path, tmp_path: Path) -> None:
-    """Findings in doctor.json, one line, and status 1."""
     damage(store)
     command = [sys.executable, "-m", "gnnscale", "doctor", f"store='{store}'"]
     environment = os.environ | {"GNNSCALE_HOME": str(tmp_path / "home")}
@@ -116,8 +105,6 @@ class _Cards:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], dict[str, Any]]:
-    """Lets doctor find a driver, and returns what it finds."""
-
     def find(xrt: Any) -> dict[str, Any]:
         monkeypatch.setattr(doctor.build, "load_pyxrt", lambda: xrt)
         monkeypatch.setenv("XILINX_XRT", str(tmp_path))
@@ -126,22 +113,17 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Any], d
     return find
 
 
-def test_boards_that_an_old_driver_does_not_count(driver: Any, tmp_path: Path) -> None:
+def test_boards_of_drivers(driver: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert driver(_Cards()) == {"xrt": "unknown version", "boards": list(_Cards.names)}
     (tmp_path / "version.json").write_text('{"BUILD_VERSION": "2.12.427"}')
     assert driver(_Cards())["xrt"] == "2.12.427"
     (tmp_path / "version.json").write_text("[]")
     assert driver(_Cards())["xrt"] == "unknown version"
 
-
-@pytest.mark.parametrize("number", [0, 1, 5])
-def test_boards_that_a_driver_counts(driver: Any, number: int) -> None:
     cards = _Cards()
-    cards.enumerate_devices = lambda: number
-    assert driver(cards)["boards"] == list(_Cards.names[:number])
-
-
-def test_no_driver_and_one_that_fails(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (0, 1, 5):
+        cards.enumerate_devices = lambda number=number: number
+        assert driver(cards)["boards"] == list(_Cards.names[:number])
     assert driver(SimpleNamespace())["boards"] == []
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "pyxrt", None)

@@ -37,6 +37,9 @@ def test_figures_by_hand() -> None:
         "card_s": 0.02,
         "simulating_s": 12.4,
     }
+    for counters in ({}, {"late_s": 0.1}, {"csim_cycles": 0}):
+        assert csim_figures(counters, num_steps=3, clock_hz=3e8) is None
+    assert csim_figures(COUNTERS, num_steps=0, clock_hz=3e8) is None
 
 
 @pytest.mark.parametrize(
@@ -50,18 +53,6 @@ def test_figures_by_hand() -> None:
 )
 def test_what_is_busy_most_is_the_bottleneck(changes: dict[str, float], bottleneck: str) -> None:
     assert figures(**changes)["bottleneck"] == bottleneck
-
-
-def test_nothing_was_simulated() -> None:
-    for counters in ({}, {"late_s": 0.1}, {"csim_cycles": 0}):
-        assert csim_figures(counters, num_steps=3, clock_hz=3e8) is None
-    assert csim_figures(COUNTERS, num_steps=0, clock_hz=3e8) is None
-
-
-def test_only_an_fpga_without_a_bitstream_is_simulated() -> None:
-    assert is_simulated(Fpga())
-    assert not is_simulated(Fpga(bitstream="gnnscale.xclbin"))
-    assert not is_simulated(Cpu())
 
 
 def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
@@ -79,3 +70,6 @@ def test_the_tables_fit_a_terminal_and_carry_the_mark() -> None:
         "fpga:2 (csim): simulating took 12.4 s for 40.0 s of the card",
     ]
     assert printed(device(0, None)) == ""
+    assert is_simulated(Fpga())
+    assert not is_simulated(Fpga(bitstream="gnnscale.xclbin"))
+    assert not is_simulated(Cpu())

@@ -30,9 +30,6 @@ def test_the_summary_says_what_the_design_is_and_what_limits_it(generated) -> No
     assert first.startswith(f"design: ({n}, {m}) on the Alveo U250")
     assert "M vertices/s, limited by" in second
     assert re.fullmatch(r"C simulation of 32 seeds: [\d,]+ cycles, 1\.\d\d x the equations'", third)
-
-
-def test_estimates_have_their_sources(generated) -> None:
     plain = describe(generated)
     assert plain["figures"] == "estimated"
     assert set(plain["sources"]) >= {"dies", "bandwidth", "clock_hz", "power_w"}
@@ -48,9 +45,6 @@ def test_the_page_has_every_process_and_pass(generated) -> None:
     assert "No vendor&#x27;s tool was run" in html
     assert html.count("<circle") > len(generated.exploration.points)
     assert "<script" not in html
-
-
-def test_the_plot_marks_the_best_design(generated) -> None:
     drawn = pareto_plot(generated.exploration)
     assert drawn.count('class="best"') == 1
     assert drawn.count('class="front"') == len(generated.exploration.pareto)

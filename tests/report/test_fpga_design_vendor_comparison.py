@@ -14,14 +14,11 @@ CLOCK = Figure(name="clock", unit="MHz", estimated=300.0, synthesized=400.0, rou
 FOUND = Comparison(design=U250, files=(Path("a/csynth.xml"),), figures=(LUTS, CLOCK))
 
 
-def test_what_no_report_has_is_null() -> None:
+def test_the_table_and_the_page_have_every_figure() -> None:
     luts, clock = describe_comparison(FOUND)["figures"]
     assert (luts["synthesized"], luts["ratio"]) == (None, 1.25)
     assert (clock["routed"], clock["ratio"]) == (None, None)
     assert describe_comparison(FOUND)["files"] == ["a/csynth.xml"]
-
-
-def test_the_table_and_the_page_have_every_figure() -> None:
     console = Console(width=120, record=True)
     print_comparison(FOUND, console)
     shown = console.export_text()

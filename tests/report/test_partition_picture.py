@@ -17,7 +17,6 @@ from gnnscale.report.partition import (
 
 
 def boxes(drawing: Drawing, css: str) -> list[dict[str, str]]:
-    """Attributes of the rectangles of a class."""
     root = ElementTree.fromstring(f"<g>{''.join(drawing.elements)}</g>")
     return [each.attrib for each in root.iter("rect") if each.get("class") == css]
 
@@ -46,6 +45,8 @@ def test_bars_are_to_scale() -> None:
     assert (float(lighter["x"]), float(lighter["width"])) == (85, 75)
     assert {"a", "b", "0", "1", "2", "sizes", "of parts"} <= set(texts(drawing))
     assert (drawing.width, drawing.height) == (150, 3 * grid_for(3).row)
+    drawing = size_bars([panel(BarRow(solid=0), BarRow(solid=0))], grid_for(2), x_start=0, top=0)
+    assert [box["width"] for box in boxes(drawing, "bar")] == ["0", "0"]
 
 
 def test_the_mean_is_marked_where_it_means_something() -> None:
@@ -54,11 +55,6 @@ def test_the_mean_is_marked_where_it_means_something() -> None:
         drawing = size_bars([panel(*rows, mean=mean)], grid_for(2), x_start=0, top=0)
         marks = [each for each in drawing.elements if 'class="mean"' in each]
         assert ["M66.7 0v68" in each for each in marks] == [True] * mean
-
-
-def test_nothing_is_drawn_with_no_length() -> None:
-    drawing = size_bars([panel(BarRow(solid=0), BarRow(solid=0))], grid_for(2), x_start=0, top=0)
-    assert [box["width"] for box in boxes(drawing, "bar")] == ["0", "0"]
 
 
 def edges(counts: list[list[int]]) -> Drawing:
@@ -73,6 +69,8 @@ def test_colours_compare_what_lies_between_parts() -> None:
     whole = "".join(drawing.elements)
     assert "<title>10 edges from part 1 to part 0</title>" in whole
     assert "<title>900 edges within part 0</title>" in whole
+    for none in ([[0]], [[0, 0], [0, 0]]):
+        assert "0 edges" in texts(edges(none))
 
 
 def test_a_part_has_one_row_in_bars_and_map() -> None:
@@ -83,12 +81,7 @@ def test_a_part_has_one_row_in_bars_and_map() -> None:
     assert middles == [row + grid_for(5).row / 2 for row in rows]
 
 
-@pytest.mark.parametrize("counts", [[[0]], [[0, 0], [0, 0]]])
-def test_no_edges(counts: list[list[int]]) -> None:
-    assert "0 edges" in texts(edges(counts))
-
-
-@pytest.mark.parametrize("num_parts", [1, 2, 8, 9, 16, 17, 32, 33, MAX_ROWS])
+@pytest.mark.parametrize("num_parts", [1, 2, 9, 16, 33, MAX_ROWS])
 def test_labels_of_columns_do_not_meet(num_parts: int) -> None:
     grid = grid_for(num_parts)
     # A digit of a small label takes 6 pixels at most, one of another 7.

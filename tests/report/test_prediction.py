@@ -7,9 +7,7 @@ import pytest
 from step_files import written_steps
 
 from gnnscale.core.stages import StageTimes
-from gnnscale.planner.cost_model.corrections import nominal_platform
 from gnnscale.planner.cost_model.equations import Prediction
-from gnnscale.planner.platform import NOMINAL
 from gnnscale.report.prediction import compare, noise_floor, sentences
 
 
@@ -150,9 +148,15 @@ def test_each_name_has_its_sentence() -> None:
         "rehearsed: 13.1 ms, error +0.4 %",
         "noise floor: 1.2 %, by which a window of 32 steps errs about the next, over 37",
     ]
-
-
-def test_what_is_not_known_is_said() -> None:
+    errors = {
+        "cpu": {"by_rates": 0.1, "rehearsed": None},
+        "emulated": {"by_rates": -0.002, "rehearsed": 0.001},
+        "other": {"by_rates": None, "rehearsed": None},
+    }
+    assert sentences(PREDICTED | {"kinds": errors})[4:] == [
+        "error of cpu devices alone, without waiting: by rates +10.0 %",
+        "error of emulated devices alone, without waiting: by rates -0.2 %, rehearsed +0.1 %",
+    ]
     unknown = {"measured_step_s": None, "rehearsed": None, "noise_floor": None}
     step = {"by_rates": STEP | {"error": None}}
     assert sentences(PREDICTED | unknown | step) == [
@@ -186,25 +190,7 @@ def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> Non
         *(("cuda", "emulated", True), ("cuda", "measured", False), ("cpu", "measured", False)),
     ],
 )
-def test_rates_that_an_accelerator_states_are_not_called_calibrated(
-    kind: str, figures: str, stated: bool
-) -> None:
+def test_rates_that_an_accelerator_states_are_not_called_calibrated(kind, figures, stated) -> None:
     devices = [*PREDICTED["devices"], {"kind": kind, "figures": figures}]
     text = "\n".join(sentences(PREDICTED | {"devices": devices, "rehearsed": None}))
     assert ("rates of the host, and those that accelerators state" in text) == stated
-
-
-def test_rates_of_no_calibration_have_the_names_of_their_platforms() -> None:
-    assert nominal_platform(2).name == NOMINAL
-
-
-def test_kinds_are_told_apart() -> None:
-    errors = {
-        "cpu": {"by_rates": 0.1, "rehearsed": None},
-        "emulated": {"by_rates": -0.002, "rehearsed": 0.001},
-        "other": {"by_rates": None, "rehearsed": None},
-    }
-    assert sentences(PREDICTED | {"kinds": errors})[4:] == [
-        "error of cpu devices alone, without waiting: by rates +10.0 %",
-        "error of emulated devices alone, without waiting: by rates -0.2 %, rehearsed +0.1 %",
-    ]

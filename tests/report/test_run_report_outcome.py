@@ -53,7 +53,9 @@ def test_a_run_that_stops(tmp_path: Path, hybrid_run: Any, num_steps: int, num_e
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
-def test_a_resumed_run_keeps_its_timeline(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
+def test_a_resumed_run_keeps_its_timeline_and_a_new_one_none(
+    tmp_path, hybrid_run, write_run
+) -> None:
     write_run(tmp_path, hybrid_run)
     before = (tmp_path / "trace.json").read_text()
     report = observer(tmp_path)
@@ -61,11 +63,6 @@ def test_a_resumed_run_keeps_its_timeline(tmp_path: Path, hybrid_run: Any, write
     write_outcome(report, hybrid_run.result, status="completed")
     assert (tmp_path / "trace.json").read_text() == before
     assert len((tmp_path / "steps.jsonl").read_text().splitlines()) == 90
-
-
-def test_a_new_run_drops_what_was_there(tmp_path: Path, hybrid_run: Any, write_run: Any) -> None:
-    write_run(tmp_path, hybrid_run)
-    report = observer(tmp_path)
     report.started(hybrid_run.started)
     assert not (tmp_path / "steps.jsonl").exists()
     write_outcome(report, hybrid_run.started, status="interrupted")

@@ -21,7 +21,7 @@ def threads(events: list[dict[str, Any]], pid: int) -> list[str]:
     return [each["args"]["name"] for each in found]
 
 
-def test_every_event_has_what_the_format_asks_for(tmp_path: Path, hybrid_run: Any) -> None:
+def test_every_event_has_what_the_format_asks_for(tmp_path, hybrid_run, exchange_run) -> None:
     events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
     for event in events:
         assert event["ph"] in ("X", "M")
@@ -33,11 +33,7 @@ def test_every_event_has_what_the_format_asks_for(tmp_path: Path, hybrid_run: An
             assert event["ts"] >= 0
             assert event["dur"] >= 0
     assert sum(event["ph"] == "X" for event in events) == len(hybrid_run.spans)
-
-
-def test_processes_and_threads(tmp_path: Path, hybrid_run: Any, exchange_run: Any) -> None:
-    """A process for each worker, and a thread for each stage that it has."""
-    events = trace(tmp_path / "trace.json", hybrid_run, hybrid_run.spans)
+    # A process for each worker, and a thread for each stage that it has.
     processes = [e for e in events if e["name"] == "process_name"]
     assert [(e["pid"], e["args"]["name"]) for e in processes] == [(1, "cpu:0"), (2, "emulated:1")]
     assert threads(events, 1) == ["sample", "load", "propagate", "sync"]

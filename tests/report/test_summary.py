@@ -3,12 +3,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import epochs
 import pytest
+from small_plans import plan_of, share
 
 from gnnscale.cache import CacheStats, CacheTraffic, Uncached
 from gnnscale.core.gpu import GpuUse
 from gnnscale.core.stages import Access, Traffic
-from gnnscale.planner import Cpu, DevicePlan, DeviceShare, Threads
+from gnnscale.planner import Cpu, DevicePlan
 from gnnscale.report.formatting import energy_sentence
 from gnnscale.report.page.devices import devices
 from gnnscale.report.summary import append_metrics, summarize, write_json, write_metrics
@@ -16,19 +18,10 @@ from gnnscale.run.records import DeviceEpoch, EpochRecord, RunLayout, TrainResul
 
 
 def epoch(number: int, metric: float | None, seconds: float, **changes: Any) -> EpochRecord:
-    return EpochRecord(
-        epoch=number,
-        train_loss=1.0 / number,
-        valid_metric=metric,
-        lr=0.1,
-        epoch_time_s=seconds,
-        eval_time_s=None,
-        num_edges=2_000_000,
-        num_vertices=300,
-        stage_times_s=stage_times(seconds),
-        peak_rss_bytes=1000 * number,
-        devices=(cpu(seconds, **changes),),
-    )
+    sizes = {"num_edges": 2_000_000, "num_vertices": 300, "peak_rss_bytes": 1000 * number}
+    times = {"epoch_time_s": seconds, "eval_time_s": None, "stage_times_s": stage_times(seconds)}
+    fields: dict[str, Any] = {"train_loss": 1.0 / number, **sizes, **times}
+    return epochs.epoch(number, metric, devices=(cpu(seconds, **changes),), **fields)
 
 
 def stage_times(seconds: float) -> dict[str, float | None]:
@@ -47,9 +40,7 @@ def cpu(seconds: float, **changes: Any) -> DeviceEpoch:
 
 
 def plan(*names: str) -> DevicePlan:
-    threads = Threads(sample=2, load=2, propagate=2)
-    given: dict[str, Any] = {"num_seeds": 8, "threads": threads, "prefetch": "none"}
-    return DevicePlan(shares=tuple(DeviceShare(device=Cpu(name=name), **given) for name in names))
+    return plan_of(*(share(Cpu(name=name), threads=2) for name in names))
 
 
 def result(*history: EpochRecord, **changes: Any) -> TrainResult:
@@ -83,7 +74,7 @@ def test_summary_by_hand() -> None:
     assert (device["peak_rss_bytes"], device["pss_bytes"]) == (500, 50)
 
 
-def test_a_run_that_went_on_with_other_devices() -> None:
+def test_runs_with_other_devices_and_without_an_epoch() -> None:
     before = epoch(1, 0.5, 1.0, name="other:0")
     after = replace(epoch(2, 0.6, 2.0), devices=(cpu(2.0), cpu(3.0, name="cpu:1")))
     layout = RunLayout(plan=plan("cpu:0", "cpu:1"))
@@ -91,20 +82,6 @@ def test_a_run_that_went_on_with_other_devices() -> None:
     assert [each["stage_times_s"]["sample"] for each in devices] == [2.0, 3.0]
     devices = summarize(result(before, layout=layout), status="interrupted")["devices"]
     assert [each["batch_share"] for each in devices] == [None, None]
-
-
-def test_absent_figures_are_null() -> None:
-    summary = summarize(result(epoch(1, None, 1.0), test_metrics={}), status="interrupted")
-    absent = ("valid_metric", "test_metric", "predicted", "ceiling")
-    assert all(summary[name] is None for name in absent)
-    (device,) = summary["devices"]
-    absent = ("host_to_device_bytes", "feature_hit_rate", "topology_hit_rate")
-    assert all(device[name] is None for name in absent)
-    assert device["counters"] == {}
-    assert device["stage_times_s"]["exchange"] is device["stage_times_s"]["transfer"] is None
-
-
-def test_a_run_without_an_epoch_has_a_summary() -> None:
     summary = summarize(result(test_metrics={}), status="failed", error="no data")
     assert summary["error"] == "no data"
     assert summary["epochs"] == 0
@@ -130,8 +107,8 @@ def test_devices_are_told_apart(hybrid_run: Any) -> None:
     # Of the three epochs.
     late = {"late_s": pytest.approx(0.003), "late_stages": 6, "late_steps": 3}
     assert accelerator["counters"] == late
-    epochs = [each.devices[1].stage_times_s["transfer"] for each in hybrid_run.epochs]
-    assert accelerator["stage_times_s"]["transfer"] == pytest.approx(sum(epochs) / 3)
+    times = [each.devices[1].stage_times_s["transfer"] for each in hybrid_run.epochs]
+    assert accelerator["stage_times_s"]["transfer"] == pytest.approx(sum(times) / 3)
     json.dumps(summary, allow_nan=False)
 
 
@@ -141,8 +118,8 @@ def test_traffic_is_the_mean_of_an_epoch_and_rates_are_of_the_run() -> None:
         lists=Access(hits=1, peer_hits=2, misses=1, peer_bytes=64),
     )
     warm = Traffic(rows=Access(hits=60, misses=40, link_bytes=1600, link_requests=41))
-    epochs = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
-    (device,) = summarize(result(*epochs), status="completed")["devices"]
+    history = (epoch(1, 0.5, 1.0, traffic=cold), epoch(2, 0.5, 1.0, traffic=warm))
+    (device,) = summarize(result(*history), status="completed")["devices"]
     assert device["traffic"]["rows"] == {
         **{"hits": 30, "peer_hits": 0, "misses": 70, "host_bytes": 0},
         **{"link_bytes": 2800, "link_requests": 70, "peer_bytes": 0, "waited_us": 0},
@@ -176,14 +153,11 @@ def test_metrics_are_a_line_for_each_epoch(tmp_path: Path) -> None:
     assert lines[1]["nvtps"] == 150.0
     write_metrics(tmp_path, [epoch(1, 0.5, 1.0)])
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
-
-
-def test_json_that_cannot_be_written_leaves_the_file_before(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"x": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": 1}
-    assert len(list(tmp_path.iterdir())) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"a.json", "metrics.jsonl"}
 
 
 def test_what_was_simulated_of_an_fpga(simulated_run: Any) -> None:
@@ -257,9 +231,6 @@ def test_what_gpus_took_is_of_the_whole_run() -> None:
     without = summarize(result(epoch(1, 0.5, 1.0)), status="completed")
     assert without["energy_j"] is without["devices"][0]["gpu"] is energy_sentence(without) is None
     assert "J of the run" not in devices(without)
-
-
-def test_links_between_gpus_are_a_table() -> None:
     found = result(epoch(1, 0.5, 1.0))
     assert summarize(found, status="completed")["nvlink"] is None
     layout = replace(found.layout, nvlink=((0, 4), (4, 0)))

@@ -33,16 +33,6 @@ def opened(directory: Path, *given: Any, **names: object) -> dict[str, Observer]
     return open_observers(requested, directory, {"seed": 1}, given)
 
 
-def test_all_are_told_in_their_order() -> None:
-    happened: list[str] = []
-    report, first, second = (Notes(happened, name, {}) for name in ("report", "a", "b"))
-    everybody = Observers(report, {"a": first, "b": second})
-    everybody.trained()
-    everybody.close()
-    names = ("report", "a", "b")
-    assert happened == [f"{each}.{event}" for event in ("trained", "close") for each in names]
-
-
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -65,7 +55,7 @@ def test_what_fails_is_told_in_one_line(error: BaseException, message: str) -> N
     assert happened == ["a.trained", "a.close", "b.close"]
 
 
-def test_what_fails_is_kept_for_a_program() -> None:
+def test_all_are_told_in_their_order_and_what_fails_is_kept() -> None:
     raised = KeyError("x")
     everybody = Observers(Observer(), {"a": Notes([], "a", {"trained": raised})})
     with pytest.raises(ObserverError) as found:
@@ -73,9 +63,16 @@ def test_what_fails_is_kept_for_a_program() -> None:
     assert found.value.raised is raised
     assert not found.value.of_logger
     assert ObserverError("logger=csv", "trained", raised).of_logger
+    happened: list[str] = []
+    report, first, second = (Notes(happened, name, {}) for name in ("report", "a", "b"))
+    everybody = Observers(report, {"a": first, "b": second})
+    everybody.trained()
+    everybody.close()
+    names = ("report", "a", "b")
+    assert happened == [f"{each}.{event}" for event in ("trained", "close") for each in names]
 
 
-def test_an_observer_ends_training_and_the_others_are_told() -> None:
+def test_an_observer_ends_training_and_the_others_are_told(tmp_path: Path) -> None:
     happened: list[str] = []
     first = Notes(happened, "a", {"trained": StopTraining("for\ntoday"), "close": StopTraining()})
     everybody = Observers(Observer(), {"a": first, "b": Notes(happened, "b", {})})
@@ -86,9 +83,6 @@ def test_an_observer_ends_training_and_the_others_are_told() -> None:
     assert everybody.stop_requested
     assert everybody.stop_reason == r"a: for\ntoday"
     assert happened == ["a.trained", "b.trained", "a.close", "b.close"]
-
-
-def test_no_epoch_waits_for_loggers(tmp_path: Path) -> None:
     assert not Observers(Observer(), {"logger=csv": CsvLogger(tmp_path, {})}).may_stop
 
 
@@ -103,17 +97,11 @@ def test_loggers_and_own_classes_are_made(tmp_path: Path) -> None:
     assert type(passed) is Observer
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "own_observers:Half",
-            "observers=own_observers:Half: expected a method stepped; gnn",
-        ),
-        ("own_observers:Broken", "its construction failed: ZeroDivisionError: division by zero"),
-        ("own_observers:Nobody", "has no Nobody"),
-    ],
-)
-def test_what_is_no_observer(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        opened(tmp_path, observers=[name])
+def test_what_is_no_observer(tmp_path: Path) -> None:
+    for name, message in (
+        ("Half", "observers=own_observers:Half: expected a method stepped; gnn"),
+        ("Broken", "its construction failed: ZeroDivisionError: division by zero"),
+        ("Nobody", "has no Nobody"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            opened(tmp_path, observers=[f"own_observers:{name}"])

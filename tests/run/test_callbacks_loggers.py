@@ -10,8 +10,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from one_line import one_line
 
-from gnnscale.core.errors import ConfigError
 from gnnscale.run.loggers import (
     CSV_FILE,
     TENSORBOARD_DIR,
@@ -128,9 +128,6 @@ def test_what_an_epoch_has_not_is_left_out(measured: Any) -> None:
     assert first["train_loss"] == record.train_loss
     assert first["mteps"] == record.num_edges / record.epoch_time_s / 1e6
     assert all(isinstance(value, (int, float)) for value in first.values())
-
-
-def test_options_have_dotted_names() -> None:
     model = {"model.hidden": "16", "model.dims": "[4, 5]"}
     assert flat_options(OPTIONS) == {"seed": "3", **model, "cache_plan": "null"}
 
@@ -148,14 +145,12 @@ def test_a_line_for_each_epoch(follow: Follow, measured: Any, tmp_path: Path, kn
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("logger", [CsvLogger, TensorBoardLogger, MlflowLogger, WandbLogger])
-def test_nothing_is_written_before_the_run_starts(logger, mlflow, tmp_path) -> None:
-    if logger is TensorBoardLogger:
-        pytest.importorskip("tensorboard")
-    if logger is WandbLogger:
-        pytest.importorskip("wandb")
-    logger(tmp_path, OPTIONS).close()
-    assert list(tmp_path.iterdir()) == mlflow.calls == []
+def test_nothing_is_written_before_the_run_starts(mlflow, tmp_path) -> None:
+    for module in ("tensorboard", "wandb"):
+        pytest.importorskip(module)
+    for logger in (CsvLogger, TensorBoardLogger, MlflowLogger, WandbLogger):
+        logger(tmp_path, OPTIONS).close()
+        assert list(tmp_path.iterdir()) == mlflow.calls == []
 
 
 @pytest.mark.parametrize("known", [0, 2])
@@ -173,9 +168,7 @@ def test_mlflow(mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path, kn
     assert back == ("set_tracking_uri", None), "the program's own address is set by itself"
 
 
-def test_an_active_run_of_mlflow_gets_a_child_and_stays(
-    mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path
-) -> None:
+def test_an_active_run_of_mlflow_gets_a_child_and_stays(mlflow, follow, measured, tmp_path) -> None:
     """A second run of the program would have to end the active one first."""
     mlflow.active = SimpleNamespace(info=SimpleNamespace(run_id="mine", experiment_id="7"))
     follow(MlflowLogger(tmp_path / "my run", OPTIONS))
@@ -209,29 +202,24 @@ def test_many_options_take_several_calls(mlflow, measured, tmp_path, monkeypatch
     assert sum(len(each[1]) for each in mlflow.calls if each[0] == "log_params") == 150
 
 
-@pytest.mark.parametrize(
-    ("name", "logger", "module"),
-    [
-        ("mlflow", MlflowLogger, "mlflow"),
-        ("tensorboard", TensorBoardLogger, "torch.utils.tensorboard"),
-        ("wandb", WandbLogger, "wandb"),
-    ],
-)
-def test_one_line_says_what_to_install(name, logger, module, tmp_path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError) as error:
-        logger(tmp_path, OPTIONS)
-    assert str(error.value) == f"logger={name}: is not installed; pip install {name}"
+def test_one_line_says_what_to_install(tmp_path, monkeypatch) -> None:
+    for logger, module in (
+        (MlflowLogger, "mlflow"),
+        (TensorBoardLogger, "torch.utils.tensorboard"),
+        (WandbLogger, "wandb"),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)
+        name = module.rpartition(".")[2]
+        with one_line(begins=f"logger={name}: is not installed; pip install {name}"):
+            logger(tmp_path, OPTIONS)
 
 
-@pytest.mark.parametrize("known", [0, 2])
-def test_tensorboard_epochs(follow: Follow, measured: Any, tmp_path: Path, known: int) -> None:
+def test_tensorboard_epochs(follow: Follow, measured: Any, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    if known:
-        follow(TensorBoardLogger(tmp_path, OPTIONS))
-    result = follow(TensorBoardLogger(tmp_path, OPTIONS), known=known)
+    follow(TensorBoardLogger(tmp_path, OPTIONS))
+    result = follow(TensorBoardLogger(tmp_path, OPTIONS), known=2)
     found = EventAccumulator(str(tmp_path / TENSORBOARD_DIR)).Reload()
     losses = [(each.step, each.value) for each in found.Scalars("train_loss")]
     expected = [(each.epoch, pytest.approx(each.train_loss)) for each in measured.epochs]
@@ -244,16 +232,11 @@ def test_tensorboard_epochs(follow: Follow, measured: Any, tmp_path: Path, known
     assert b"| model.hidden | 16 |" in event.tensor_proto.string_val[0]
 
 
-def records_of_wandb(folder: Path) -> list[Any]:
-    """Return the records of the only run that W&B has kept in ``folder``, offline.
+def records_of_wandb(file: Path) -> list[Any]:
+    """Return the records that W&B has kept in a file, offline.
 
-    Its file has a head of 7 bytes, and records of a checksum, a length, a type and the content.
+    It has a head of 7 bytes, and records of a checksum, a length, a type and the content.
     """
-    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
-    return records_of_wandb_file(file)
-
-
-def records_of_wandb_file(file: Path) -> list[Any]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     content, at, found = file.read_bytes(), 7, []
@@ -287,7 +270,7 @@ def test_an_active_run_of_wandb_is_logged_to_and_stays_open(
     finally:
         run.finish()
         wandb.teardown()
-    found = [records_of_wandb_file(each) for each in tmp_path.glob("wandb/*/*.wandb")]
+    found = [records_of_wandb(each) for each in tmp_path.glob("wandb/*/*.wandb")]
     (records,) = (each for each in found if len(epochs_of_wandb(each)) > 1)
     epochs = epochs_of_wandb(records)
     names = [next(iter(each.keys() & {"before", "after"}), each.get("epoch")) for each in epochs]
@@ -305,23 +288,21 @@ def values_of(items: Any) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("known", [0, 2])
-def test_wandb_offline(
-    follow: Follow, measured: Any, tmp_path: Path, known: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_offline(follow, measured, tmp_path, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for name in ("WANDB_PROJECT", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
     run = tmp_path / "my run"
-    result = follow(WandbLogger(run, OPTIONS), known=known)
+    result = follow(WandbLogger(run, OPTIONS), known=2)
     wandb.teardown()  # the end of a process, which waits for what writes the file
-    records = records_of_wandb(tmp_path)
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    records = records_of_wandb(file)
     (started,) = (each.run for each in records if each.HasField("run"))
     assert (started.project, started.display_name) == ("gnnscale", "my run")
     options = values_of(started.config.update)
     assert {name: options[name] for name in OPTIONS} == OPTIONS
-    epochs = [values_of(each.history.item) for each in records if each.HasField("history")]
+    epochs = epochs_of_wandb(records)
     losses = [(each["_step"], each["train_loss"]) for each in epochs]
     assert losses == [(each.epoch, pytest.approx(each.train_loss)) for each in measured.epochs]
     assert [each.get("valid_accuracy") for each in epochs] == [0.5, None, 0.75]

@@ -29,46 +29,30 @@ def test_options_become_records(settings: Settings) -> None:
     ("overrides", "message"),
     [
         ("batch_size=0", "batch_size=0: must be at least 1 and at most"),
-        ("batch_size=abc", "batch_size: Value 'abc' of type 'str' could not be converted"),
         ("batch_size=null", "batch_size=null: expected a value"),
         ("epochs=2147483648", "epochs=2147483648: must be at least 1 and at most"),
         ("num_threads=4097", "num_threads=4097: must be at least 1 and at most 4,096"),
-        ("seed=-1", "seed=-1: must be at least 0"),
         ("seed=9223372036854775808", "seed=9223372036854775808: expected a number of 64 bits"),
         ("sampler.fanouts=[5]", "set model.num_layers=1, or sampler.fanouts=[5,5]"),
         (f"sampler.fanouts=[{'1,' * 16}1]", "sampler.fanouts=17: must be"),
-        ("model.hidden=65537", "model.hidden=65537: must be at least 1 and at most 65,536"),
-        ("model.num_layers=65", "model.num_layers=65: must be at least 1 and at most 64"),
-        ("model.dropout=nan", "model.dropout=nan: expected a finite number"),
         ("optimizer.lr=-1", "optimizer.lr=-1.0: expected a number above 0"),
-        ("optimizer.schedule_epochs=2147483648", "optimizer.schedule_epochs=2147483648: must be"),
         ("optimizer.warmup_epochs=3", "optimizer.warmup_epochs=3: expected less than epochs=3"),
         ("runtime.compute_dtype=float16", "allowed are float32, bfloat16"),
         ("runtime.accumulate=0", "runtime.accumulate=0: must be at least 1"),
-        ("runtime.inference=full", "allowed are exact, sampled"),
         ("runtime.eval_every=0", "runtime.eval_every=0"),
-        ("runtime.patience=2147483648", "runtime.patience=2147483648: must be at least 1"),
         ("runtime.checkpoint_every_s=-1", "runtime.checkpoint_every_s=-1.0: expected 0 or more"),
         ("runtime.clip_norm=0", "runtime.clip_norm=0.0: expected a number above 0"),
         ("runtime.prefetch=three_stage", "allowed are auto, none, one_stage, two_stage"),
-        ("runtime.prefetch_depth=1025", "runtime.prefetch_depth=1025: must be at least 1 and at"),
         ("device_plan=cpu_x2 device_plan.split=[30,30]", "expected a sum of batch_size=64, got 60"),
         ("device_plan.split=[9223372036854775807]", "expected numbers from 0 to"),
         ("device_plan.devices=[gpu]", "device_plan.devices.0.kind=gpu"),
         (plan_of(*["cpu"] * 1025), "number of device_plan.devices=1025: must be at least 1 and"),
         (plan_of("{kind:cpu,name:../x}"), "device_plan.devices.0.name=../x: expected"),
-        (plan_of("{kind:cpu,name:..}"), "device_plan.devices.0.name=..: expected"),
         ("+optimizer.momentun=0.9", "optimizer.momentun: unknown option"),
-        (
-            "loss=cross_entropy device_plan=fpga_csim",
-            "loss: expected auto, and classes, for fpga:0, which computes the loss on the device",
-        ),
-        (
-            "loss=cross_entropy loss.class_weights=[1,a]",
-            "loss.class_weights: expected numbers of at least 0, got a",
-        ),
-        ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
+        ("loss=cross_entropy device_plan=fpga_csim", "loss: expected auto, and classes, for fpga:"),
+        ("loss=cross_entropy loss.class_weights=[1,a]", "loss.class_weights: expected numbers of"),
         ("metrics=[mae,mae]", "metrics=[mae, mae]: expected different names"),
+        ("metrics=[accurracy]", "metrics=accurracy: allowed are accuracy, macro_f1, micro_f1"),
         (
             "model=gcn model.input_dropout=0.5 partitioner=p3 device_plan=cpu_x2",
             "model.input_dropout=0.5: expected 0 with partitioner=p3, whose devices aggregate",
@@ -97,25 +81,11 @@ READY = ("features=preaggregated", "sampler.fanouts=[5,-1]")
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            "sampler.fanouts=[-1,5]",
-            "expected all neighbors in the first layer, got sampler.fanouts=[-1, 5]; "
-            "use sampler=full, or sampler.fanouts that end in -1",
-        ),
-        (
-            "model=gat model.num_heads=2",
-            "expected a first layer that aggregates features with coefficients of the graph alone, "
-            "got GAT; model=gcn, sgc, gin, and sage with model.aggregator=mean",
-        ),
-        (
-            plan_of(ROWS),
-            "expected devices with host_aggregates=true for which the host loads, got cpu:0, ",
-        ),
+        ("sampler.fanouts=[-1,5]", "expected all neighbors in the first layer, got sampler.fanout"),
+        ("model=gat model.num_heads=2", "expected a first layer that aggregates features with coe"),
+        (plan_of(ROWS), "expected devices with host_aggregates=true for which the host loads, got"),
         (plan_of("cpu", accelerator(reads_host_memory=True)), "got emulated:1, "),
-        (
-            "device_plan=cpu_x2 partitioner=p3",
-            "got partitioner=p3, whose devices aggregate columns of the features",
-        ),
+        ("device_plan=cpu_x2 partitioner=p3", "got partitioner=p3, whose devices aggregate column"),
         ("cache_planner=pagraph", "got caches, which hold rows before aggregation"),
     ],
 )
@@ -127,23 +97,29 @@ def test_what_does_not_go_with_rows_aggregated_beforehand(settings, overrides, m
     assert "\n" not in str(error.value)
 
 
-def test_a_cache_plan_needs_a_device_that_it_can_be_for(settings: Settings) -> None:
+@pytest.mark.long
+def test_devices_for_cache_plans_and_samplers(settings: Settings) -> None:
     with pytest.raises(ConfigError, match=r"^cache_plan=there: expected a device with memory"):
         settings("cache_plan=there", "device_plan=cpu_x2")
     settings("cache_plan=there", plan_of("cpu", accelerator()))
     # A planner has nothing to plan, which a sweep over devices may well come to.
     settings("cache_planner=pagraph", "device_plan=cpu_x2")
+    assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
+    refused = "^sampler: expected NeighborSampling, .* for cuda:0, .*, got LaborSampling;"
+    with pytest.raises(ConfigError, match=refused):
+        settings("device_plan=cuda", "sampler=labor")
 
 
-def test_what_is_no_option_is_refused_as_well(settings: Settings) -> None:
+def test_rows_aggregated_beforehand_and_what_does_not_go_with_them(settings: Settings) -> None:
     config = settings(*READY)
     with pytest.raises(ConfigError, match="coefficients of the graph alone, got MaxPooling"):
         replace(config, model=Custom(functions=MaxPooling, hidden=8))
     with pytest.raises(ConfigError, match="got LayerSampling; use sampler=full"):
         replace(config, sampler=LayerSampling(layer_sizes=[50, 50]))
-
-
-def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
+    exchange: Any = object()
+    message = "^features=shared: expected exchange=null"
+    with pytest.raises(ConfigError, match=message):
+        replace(settings("features=shared"), exchange=exchange)
     for config in (settings(*READY), settings(READY[0], "sampler=full")):
         assert config.needs_more_than_graph
         assert config.training_sampler == without_last_hop(config.sampler)
@@ -153,21 +129,10 @@ def test_the_last_hop_is_left_out_of_training_alone(settings: Settings) -> None:
     assert not host.needs_more_than_graph
 
 
-@pytest.mark.long
-def test_a_device_that_samples_refuses_a_sampler_that_it_does_not_know(settings: Settings) -> None:
-    assert settings("device_plan=hybrid_emulated", "sampler=labor").sampler.num_layers == 2
-    refused = "^sampler: expected NeighborSampling, .* for cuda:0, .*, got LaborSampling;"
-    with pytest.raises(ConfigError, match=refused):
-        settings("device_plan=cuda", "sampler=labor")
-
-
-def test_sizes_of_layers() -> None:
+def test_sizes_of_layers_and_options_of_evaluation() -> None:
     for sizes, message in (([2**31, 5], "layer_sizes=2147483648"), ([1] * 17, "layer_sizes=17")):
         with pytest.raises(ConfigError, match=message):
             LayerSampling(layer_sizes=sizes)
-
-
-def test_evaluation_options() -> None:
     with pytest.raises(ConfigError, match="inference=all: allowed are exact, sampled"):
         EvaluateConfig(run=Path(), num_threads=1, inference="all")
     with pytest.raises(ConfigError, match="num_threads=0"):
@@ -180,25 +145,10 @@ def test_evaluation_options() -> None:
     [
         (["features.window=0"], "features.window=0: must be at least 1"),
         (["features.memory_bytes=0"], "features.memory_bytes=0: must be at least 1"),
-        (
-            ["partitioner=p3", "device_plan=cpu_x2"],
-            "features=shared: expected partitioner=none",
-        ),
-        (
-            ["device_plan.devices=[{kind: cuda}]"],
-            "features=shared: expected devices .*, got cuda:0, which reads rows in host memory",
-        ),
+        (["partitioner=p3", "device_plan=cpu_x2"], "features=shared: expected partitioner=none"),
+        (["device_plan.devices=[{kind: cuda}]"], "features=shared: expected devices .*, got cuda:"),
     ],
 )
-def test_what_does_not_go_with_divided_rows(
-    overrides: list[str], message: str, settings: Settings
-) -> None:
+def test_what_does_not_go_with_divided_rows(overrides, message, settings) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
         settings("features=shared", *overrides)
-
-
-def test_an_exchange_does_not_go_with_divided_rows(settings: Settings) -> None:
-    exchange: Any = object()
-    message = "^features=shared: expected exchange=null"
-    with pytest.raises(ConfigError, match=message):
-        replace(settings("features=shared"), exchange=exchange)

@@ -28,7 +28,7 @@ def made(number: int = MANY) -> History:
     return found
 
 
-def test_it_is_a_sequence_of_the_records() -> None:
+def test_it_is_a_sequence_of_records_that_never_changes() -> None:
     found, expected = made(), records()
     assert len(found) == MANY
     assert list(found) == expected
@@ -41,10 +41,7 @@ def test_it_is_a_sequence_of_the_records() -> None:
     assert not History()
     with pytest.raises(IndexError):
         found[MANY]
-
-
-def test_it_never_changes() -> None:
-    """Those who have one keep it, and what is appended to an older one is the other's only."""
+    # Those who have one keep it, and what is appended to an older one is the other's only.
     first = made(3)
     second = first.appended(epoch(4, 0.5))
     other = first.appended(epoch(4, 0.25))
@@ -52,14 +49,6 @@ def test_it_never_changes() -> None:
     assert [each[3].valid_metric for each in (second, other)] == [0.5, 0.25]
     assert second.first(3) == first
     assert list(second.first(3).appended(epoch(4, 0.75)))[:3] == list(first)
-
-
-@pytest.mark.parametrize("number", [0, 1, MANY])
-def test_another_process_gets_it_whole(number: int) -> None:
-    assert pickle.loads(pickle.dumps(made(number))) == records(number)
-
-
-def test_values_keep_their_types_and_bits() -> None:
     record = epoch(1, 1 / 3)
     (device,) = record.devices or (None,)
     if device is not None:
@@ -68,6 +57,11 @@ def test_values_keep_their_types_and_bits() -> None:
     (found,) = History([record])
     assert found == record
     assert repr(found.devices) == repr(record.devices)
+
+
+@pytest.mark.parametrize("number", [0, 1, MANY])
+def test_another_process_gets_it_whole(number: int) -> None:
+    assert pickle.loads(pickle.dumps(made(number))) == records(number)
 
 
 def test_one_thread_reads_while_another_appends() -> None:

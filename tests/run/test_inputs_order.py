@@ -38,12 +38,16 @@ def test_the_order_of_a_whole_graph_is_the_users(settings: Settings, graph: Grap
         assert seeds_of(order, epoch) == seeds_of(wanted, epoch)
     assert all(step.counts is None for step in order.epoch(0))
     assert order.movable
-
-
-def test_columns_leave_the_order_as_it_is(settings: Settings, graph: Graph) -> None:
     parts = P3().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     config = settings("device_plan=cpu_x2")
     orders = [checked_order(config, trained(graph), each) for each in (parts, None)]
+    assert seeds_of(orders[0]) == seeds_of(orders[1])
+    train = settings("seed=4")
+    names = ("seed", "epochs", "batch_size", "num_threads", "dataset", "model", "sampler")
+    shared = {name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
+    orders = [
+        checked_order(each, trained(graph), None) for each in (PlanCacheConfig(**shared), train)
+    ]
     assert seeds_of(orders[0]) == seeds_of(orders[1])
 
 
@@ -61,16 +65,6 @@ def test_devices_have_seeds_of_their_own_parts(settings, graph, split, counts) -
     assert parts.owner[steps[0].seeds].tolist() == [0] * counts[0] + [1] * counts[1]
 
 
-def test_planning_and_training_have_one_order(settings: Settings, graph: Graph) -> None:
-    train = settings("seed=4")
-    names = ("seed", "epochs", "batch_size", "num_threads", "dataset", "model", "sampler")
-    shared = {name: getattr(train, name) for name in (*names, "runtime", "device_plan")}
-    orders = [
-        checked_order(each, trained(graph), None) for each in (PlanCacheConfig(**shared), train)
-    ]
-    assert seeds_of(orders[0]) == seeds_of(orders[1])
-
-
 @pytest.mark.parametrize("parted", [False, True])
 def test_incomplete_mini_batches_are_dropped(settings, graph, parted) -> None:
     plan = "device_plan=cpu_x2"
@@ -84,16 +78,13 @@ def test_incomplete_mini_batches_are_dropped(settings, graph, parted) -> None:
         assert seeds_of(full, epoch) == seeds_of(whole, epoch)[:4]
 
 
-def test_a_mini_batch_has_to_be_left(settings: Settings, graph: Graph) -> None:
+def test_orders_that_are_refused(settings: Settings, graph: Graph) -> None:
     with pytest.raises(ConfigError) as error:
         checked_order(settings("batch_size=301", "drop_last=true"), trained(graph), None)
     assert str(error.value) == (
         "drop_last=true: expected a full mini-batch in an epoch, got batch_size=301 for 300 "
         "training seeds; lower batch_size, or set drop_last=false"
     )
-
-
-def test_a_forgetful_order_is_refused_at_once(settings: Settings, graph: Graph) -> None:
     config = replace(settings(), seed_order=Forgetful())
     with pytest.raises(ConfigError, match=r"^seed_order=PartOrder: .* epoch 1"):
         checked_order(config, trained(graph), None)

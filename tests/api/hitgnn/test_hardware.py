@@ -25,6 +25,14 @@ def platform(count: int = 1, **figures: Any) -> api.FpgaPlatform:
     return api.platform_metadata(BW=205, FPGA=[fpga] * count, FPGA_connect=16)
 
 
+def design(options: Any = None, **figures: Any) -> Any:
+    return api.generate_design(model(), "neighbor", platform(**figures), options=options)
+
+
+def of_cards(*names: str, link: float = 16) -> api.FpgaPlatform:
+    return api.platform_metadata(BW=1, FPGA=list(map(board, names)), FPGA_connect=link)
+
+
 def test_an_fpga_has_the_figures_of_the_listing() -> None:
     found = api.fpga_metadata(**LISTING)
     assert [die.name for die in found.dies] == ["SLR0", "SLR1", "SLR2", "SLR3"]
@@ -33,16 +41,10 @@ def test_an_fpga_has_the_figures_of_the_listing() -> None:
     assert found.bandwidth == 77e9
     assert found.dies[2].bank == "DDR[2]"
     assert set(found.sources.values()) == {"argument of fpga_metadata", "that of the U250"}
-
-
-def test_boards_that_ship_are_named() -> None:
-    assert api.fpga_metadata("u280") == board("u280")
-
-
-def test_links_share_the_hosts_memory() -> None:
     assert platform(4).link_share == 1
     assert platform(16).link_share == pytest.approx(205 / 256)
     assert platform(2).boards[1].link_bandwidth == 16e9
+    assert api.fpga_metadata("u280") == board("u280")
 
 
 @pytest.mark.long
@@ -57,30 +59,16 @@ def test_links_share_the_hosts_memory() -> None:
         (lambda: api.fpga_metadata("u99"), "board=u99: allowed are"),
         (lambda: api.fpga_metadata("u250", DSP=1), "expected no DSP"),
         (lambda: api.fpga_metadata("u250", MHz=200), "expected no MHz"),
-        (lambda: api.platform_metadata(BW=1, FPGA=[], FPGA_connect=1), "FPGA=[]: expected a list"),
+        (lambda: of_cards(), "FPGA=[]: expected a list"),
         (lambda: api.platform_metadata("cpu", BW=1), "expected either devices"),
-        (
-            lambda: api.platform_metadata(
-                BW=1, FPGA=[board("u250"), board("u50")], FPGA_connect=16
-            ),
-            "FPGA: expected equal cards",
-        ),
-        (
-            lambda: api.platform_metadata(BW=1, FPGA=[board("u250")], FPGA_connect=0),
-            "FPGA_connect=0: expected GB per second",
-        ),
+        (lambda: of_cards("u250", "u50"), "FPGA: expected equal cards"),
+        (lambda: of_cards("u250", link=0), "FPGA_connect=0: expected GB per second"),
         (lambda: api.platform_metadata(split=[1]), "split: expected none without devices"),
         (lambda: api.generate_design("gcn", "neighbor", platform()), "model=gcn: expected the"),
         (lambda: api.generate_design(model(), "neighbor", "cpu"), "platform=cpu: expected"),
         (lambda: api.generate_design(model(), "nobody", platform()), "sampler=nobody"),
-        (
-            lambda: api.generate_design(model(), "neighbor", platform(), options={"n": 2}),
-            "options: n: expected seed, mode, system",
-        ),
-        (
-            lambda: api.generate_design(model(), "neighbor", platform(DSP=100)),
-            "no design fits: n=1, m=16 and the shell take",
-        ),
+        (lambda: design(options={"n": 2}), "options: n: expected seed, mode, system"),
+        (lambda: design(DSP=100), "no design fits: n=1, m=16 and the shell take"),
         (lambda: api.init("file"), "bitstream=file: expected the result of generate"),
     ],
 )
@@ -109,18 +97,11 @@ def test_a_design_is_written_for_vitis_and_the_host(designed) -> None:
     assert len(runtime.platform.config.devices) == 2
     assert runtime.options == {"batch_size": 128, "sampler": "neighbor", "sampler.fanouts": [4, 4]}
     api.init(bitstream)
-
-
-@pytest.mark.long
-def test_a_design_is_not_replaced(designed) -> None:
     *_, folder = designed
     with pytest.raises(
         ConfigError, match=r"^directory=.*/u250: holds include, which would be over"
     ):
         api.generate_design(model(), {"fanouts": [4, 4]}, platform(2), directory=folder)
-
-
-def test_a_bitstream_that_is_missing_is_named(designed) -> None:
     bitstream, *_ = designed
     with pytest.raises(ConfigError, match=r"bitstream=/nowhere/a.xclbin: no such file"):
         api.init(bitstream._replace(file=Path("/nowhere/a.xclbin")))

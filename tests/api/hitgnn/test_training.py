@@ -1,5 +1,4 @@
 import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,29 +130,14 @@ def test_loggers_go_together_in_a_list() -> None:
         compose_run([], {"logger": ["csv", "x"]})
 
 
-def test_columns_and_a_store_of_ones_own(train: Train) -> None:
+def test_a_store_of_ones_own(train: Train) -> None:
     whole = train(platform="cpu_x2")
-    columns = train(platform="cpu_x2", partition=api.graph_partition("p3"))
-    assert columns.losses == pytest.approx(whole.losses, rel=1e-4)
     held = train(platform="cpu_x2", features=api.feature_storing(HoldEvenVertices()))
     assert held.losses == pytest.approx(whole.losses, rel=1e-5)
     written = (held.directory / "config.yaml").read_text()
     assert "_target_: held_rows.HoldEvenVertices" in written
     summary = json.loads((held.directory / "summary.json").read_text())
     assert summary["devices"][0]["feature_hit_rate"] > 0
-
-
-def test_the_programs_own_log(train: Train, caplog: pytest.LogCaptureFixture) -> None:
-    log = logging.getLogger("gnnscale")
-    before = log.level, log.handlers[:], log.propagate
-    for level in (logging.WARNING, logging.INFO):
-        caplog.clear()
-        with caplog.at_level(level):
-            caplog.handler.setLevel(logging.NOTSET)
-            done = train(epochs=1)
-        assert ("epoch 1/1" in caplog.text) == (level == logging.INFO)
-        assert "epoch 1/1" in (done.directory / "train.log").read_text()
-    assert (log.level, log.handlers, log.propagate) == before
 
 
 #: Owners of three vertices, and owners that are the four classes.
@@ -201,6 +185,13 @@ def test_what_other_functions_make_is_asked_for(graph, tmp_path, monkeypatch) ->
         with pytest.raises(ConfigError, match=message):
             call(*given)
     assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+    graph = api.load_input_graph("planetoid", tmp_path / "nowhere", name="cora")
+    assert isinstance(graph.config, Planetoid)
+    model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
+    with pytest.raises(GraphError, match="nowhere: no such file or folder"):
+        api.start_training(model, graph, directory=tmp_path / "a" / "run")
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> None:
@@ -211,13 +202,3 @@ def test_a_layer_without_a_name_leaves_nothing(train: Train, tmp_path: Path) -> 
         train(api.gnn_computation("customize", Local))
     assert not (tmp_path / "outputs").exists()
     assert [each.name for each in (tmp_path / "home").iterdir()] == ["platform.yaml"]
-
-
-def test_a_graph_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
-    graph = api.load_input_graph("planetoid", tmp_path / "nowhere", name="cora")
-    assert isinstance(graph.config, Planetoid)
-    model = api.gnn_model(api.gnn_computation("GCN"), api.gnn_parameters(2, 8))
-    with pytest.raises(GraphError, match="nowhere: no such file or folder"):
-        api.start_training(model, graph, directory=tmp_path / "a" / "run")
-    assert not (tmp_path / "a").exists()

@@ -41,8 +41,7 @@ def as_dgl(data: Data) -> Any:
     return source
 
 
-@pytest.mark.parametrize("fanouts", [[-1, -1], [4, 3, 2]])
-@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize(("fanouts", "replace"), [([-1, -1], False), ([4, 3, 2], True)])
 def test_attributes_are_those_of_the_edges(data: Data, fanouts: list[int], replace: bool) -> None:
     for batch in NeighborLoader(data, fanouts, batch_size=70, replace=replace, shuffle=True):
         assert batch.e_id.dtype == torch.int64
@@ -51,13 +50,6 @@ def test_attributes_are_those_of_the_edges(data: Data, fanouts: list[int], repla
             assert torch.equal(batch[name], data[name][batch.e_id])
             assert batch[name].dtype == data[name].dtype
         assert replace or len(batch.e_id.unique()) == len(batch.e_id)
-
-
-def test_edges_are_numbered_where_that_is_asked_for(data: Data) -> None:
-    bare = Data(x=data.x, edge_index=data.edge_index)
-    assert "e_id" not in next(iter(NeighborLoader(bare, [3])))
-    for batch in NeighborLoader(bare, [3, 2], batch_size=100, edge_ids=True):
-        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
 
 
 @pytest.mark.parametrize("numbered", [False, True])
@@ -77,7 +69,7 @@ def test_a_graphs_own_weights_and_numbers(data: Data, numbered: bool) -> None:
     assert len(plain.edge_weight) == plain.num_edges
 
 
-def test_a_graphs_own_features_of_edges(data: Data) -> None:
+def test_edges_are_numbered_where_that_is_asked_for(data: Data) -> None:
     graph = from_arrays(
         tuple(data.edge_index), data.x, edge_features=data.edge_attr, number_edges=True
     )
@@ -87,6 +79,10 @@ def test_a_graphs_own_features_of_edges(data: Data) -> None:
     (plain,) = NeighborLoader(graph, [4, 3], batch_size=300)
     assert "e_id" not in plain
     assert plain.edge_attr.shape == (plain.num_edges, 2)
+    bare = Data(x=data.x, edge_index=data.edge_index)
+    assert "e_id" not in next(iter(NeighborLoader(bare, [3])))
+    for batch in NeighborLoader(bare, [3, 2], batch_size=100, edge_ids=True):
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
 
 
 def test_blocks_of_dgls_form_carry_data_of_edges(dgl: Any, data: Data) -> None:
@@ -106,16 +102,10 @@ def test_blocks_of_dgls_form_carry_data_of_edges(dgl: Any, data: Data) -> None:
     assert dgl.EID in block.edata
     _, _, (block,) = next(iter(NeighborLoader(bare, [3], output_format="dgl")))
     assert dgl.EID not in block.edata
-
-
-def test_a_dgl_graph_whose_edges_are_kept_by_destination(dgl: Any, data: Data) -> None:
     source = as_dgl(data).formats("csc")
     for _, _, (block,) in NeighborLoader(source, [4], batch_size=70, output_format="dgl"):
         sources = data.edge_index[0, block.edata[dgl.EID]]
         assert torch.equal(block.srcdata[dgl.NID][block.edges()[0]], sources)
-
-
-def test_heterogeneous_dgl_graphs_are_refused(dgl: Any) -> None:
     ends = (torch.tensor([0]), torch.tensor([0]))
     source = dgl.heterograph({("user", "likes", "film"): ends})
     with pytest.raises(GraphError, match=r"expected .* homogeneous graph"):
@@ -171,9 +161,6 @@ def test_a_data_loader_takes_it_as_a_data_set(random_graph: Any) -> None:
         found = [batch.n_id.tolist() for batch in outer]
         assert found == [batch.n_id.tolist() for batch in plain]
         assert len(found) == 6
-
-
-def test_processes_of_a_data_loader_are_refused(random_graph: Any) -> None:
     outer = DataLoader(NeighborLoader(random_graph(), [3]), batch_size=None, num_workers=1)
     with pytest.raises(ConfigError, match="num_workers=1 of DataLoader: expected 0"):
         next(iter(outer))

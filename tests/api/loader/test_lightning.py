@@ -1,6 +1,5 @@
 """The loader in a Trainer of PyTorch Lightning learns what a plain loop does."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,9 +66,7 @@ def loader_of(graph: Graph, **options: Any) -> NeighborLoader:
     return NeighborLoader(graph, [4, 3], batch_size=16, shuffle=True, seed=3, **options)
 
 
-def test_a_trainer_learns_what_a_loop_does(
-    random_graph: Callable[..., Graph], trainer: Any
-) -> None:
+def test_a_trainer_learns_what_a_loop_does(random_graph, trainer) -> None:
     graph = random_graph(num_vertices=60)
     expected = Sage(graph)
     optimizer = expected.configure_optimizers()

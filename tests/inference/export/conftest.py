@@ -21,8 +21,6 @@ Trained = Callable[..., Path]
 
 
 class Silent:
-    """An observer that is told everything, and keeps nothing."""
-
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 

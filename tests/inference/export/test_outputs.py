@@ -7,14 +7,11 @@ from gnnscale.inference.export.outputs import RowIds, answer, check_layer
 ROWS = np.log(np.float32([[1, 3], [4, 1]]))
 
 
-def test_one_class_a_vertex() -> None:
+def test_one_class_or_several_a_vertex() -> None:
     assert answer("classes", ROWS, multilabel=False).tolist() == [1, 0]
     probabilities = answer("probabilities", ROWS, multilabel=False)
     assert probabilities == pytest.approx(np.array([[0.25, 0.75], [0.8, 0.2]]))
     assert answer("logits", ROWS, multilabel=False) is ROWS
-
-
-def test_several_classes_a_vertex() -> None:
     assert answer("classes", ROWS, multilabel=True).tolist() == [[0, 1], [1, 0]]
     probabilities = answer("probabilities", ROWS, multilabel=True)
     assert probabilities == pytest.approx(np.array([[0.5, 0.75], [0.8, 0.5]]))
@@ -61,10 +58,6 @@ def test_ids_of_the_users_own() -> None:
     numbers = RowIds(vertices=np.array([1]), own=pyarrow.array([10, 20], pyarrow.uint64()))
     assert numbers.array(0, 1).tolist() == [20]
     assert numbers.array(0, 0).dtype == np.uint64
-
-
-def test_bytes_of_ids() -> None:
-    pyarrow = pytest.importorskip("pyarrow")
     texts = RowIds(vertices=None, own=pyarrow.array(["a" * 9, "b" * 31], pyarrow.large_string()))
     assert (texts.are_texts, texts.longest, texts.array_bytes) == (True, 31, 4 * 31)
     assert 20 <= texts.mean_bytes <= 20 + 2 * 8

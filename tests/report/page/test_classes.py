@@ -38,7 +38,6 @@ def summary(counts: ClassCounts) -> dict[str, Any]:
 
 
 def names(page: str) -> list[list[str]]:
-    """Names of the classes in each table of scores."""
     tables = re.findall(r'<div class="scores">(.*?)</div>', page, re.S)
     return [re.findall(r'<td class="left">(.*?)</td>', each) for each in tables]
 
@@ -48,6 +47,7 @@ def test_all_of_fifty_classes_are_shown() -> None:
     assert [len(each) for each in found] == [25, 25]
     assert [int(name) for each in found for name in each] == [*range(50)]
     assert [len(each) for each in names(classes(summary(counted(12))))] == [12]
+    assert classes({"classes": None, "confusion": None}) == ""
 
 
 def test_of_more_the_worst_and_the_best_are_shown() -> None:
@@ -56,18 +56,11 @@ def test_of_more_the_worst_and_the_best_are_shown() -> None:
     # Class 70, of no vertex, has the least F1 of all, and is not among them.
     assert found == [[*range(25)], [*range(69, 44, -1)]]
     assert "the 25 classes of lowest F1, and the 25 of highest; 21 others are left out" in page
-
-
-def test_few_classes_of_many_occur() -> None:
-    """Two of 60 classes have test vertices: a table of the worse, and one of the better."""
+    # Two of 60 classes have test vertices: a table of the worse, and one of the better.
     counts = count_classes(np.eye(60)[[0, 0, 0, 1]], np.array([0, 0, 1, 1]))
     page = classes(summary(counts) | {"confusion": None})
     assert names(page) == [["1"], ["0"]]
     assert "58 others are left out" in page
-
-
-def test_no_classes() -> None:
-    assert classes({"classes": None, "confusion": None}) == ""
 
 
 #: Leaves in the title how wide the window is, how many boxes or cells of the section are cut off
@@ -90,8 +83,7 @@ addEventListener("load", () => {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("width", [1200, 400])
-@pytest.mark.parametrize("num_classes", [3, 6, 20, 50, 400])
+@pytest.mark.parametrize(("num_classes", "width"), [(6, 400), (20, 1200), (50, 400), (400, 1200)])
 def test_a_browser_shows_all_rows_and_columns(
     tmp_path: Path, cpu_run: Any, write_run: Any, num_classes: int, width: int
 ) -> None:

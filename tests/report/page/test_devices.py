@@ -11,7 +11,6 @@ from gnnscale.report.summary import summarize
 
 
 def rows(html: str) -> list[list[str]]:
-    """The text of each cell of each row of all tables."""
     found = re.findall("<tr>(.*?)</tr>", html)
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in found]
     return [[re.sub("<[^>]*>", "", cell).strip() for cell in row] for row in cells]
@@ -21,7 +20,7 @@ def column(found: list[list[str]], heading: str) -> list[str]:
     return [row[found[0].index(heading)] for row in found[1:]]
 
 
-def test_devices_by_hand(cached_run: Any) -> None:
+def test_devices_by_hand(cached_run: Any, hybrid_run: Any, cpu_run: Any) -> None:
     summary = summarize(cached_run.result, status="completed")
     found = rows(devices(summary))[:3]
     assert column(found, "device") == ["cpu:0", "emulated:1"]
@@ -33,9 +32,6 @@ def test_devices_by_hand(cached_run: Any) -> None:
     # Ten requests of 10 bytes for the row that missed, and one for the list.
     assert column(found, "requests") == ["–", f"{11 * seeds:,.0f}"]
     assert column(found, "over its link") == ["–", f"{110 * seeds / 2**20:.1f} MiB"]
-
-
-def test_counters_are_shown_in_words(hybrid_run: Any, cpu_run: Any) -> None:
     found = rows(devices(summarize(hybrid_run.result, status="completed")))
     late = {
         "seconds that the host was slower than the emulated device": "0.003",

@@ -36,10 +36,7 @@ def test_bins_cover_each_point_once(num_points: int) -> None:
     assert len(parts) * figures <= 1000
 
 
-def test_a_value_that_is_missing_breaks_the_line() -> None:
+def test_a_missing_value_and_a_single_one() -> None:
     assert path([(0, 1), (1, 2.25), (2, math.nan), (3, 4)]) == "M0 1L1 2.2M3 4"
-
-
-def test_an_axis_of_one_value_has_room_around_it() -> None:
     axis = Axis(title="epoch", low=3, high=3)
     assert axis.fraction(3) == 0.5

@@ -1,6 +1,7 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -31,8 +32,9 @@ def completed(test_metric: float, seconds: float = 1.5, **more: object) -> dict[
     }
 
 
-def ended(directory: Path) -> None:
-    SweepReport().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": str(directory)}}}))
+def ended(directory: Path, **more: Any) -> None:
+    hydra = {"sweep": {"dir": str(directory)}, **more}
+    SweepReport().on_multirun_end(OmegaConf.create({"hydra": hydra}))
 
 
 def sweep(directory: Path) -> None:
@@ -73,6 +75,15 @@ def test_table_and_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert len(json.loads((tmp_path / "results.json").read_text())["jobs"]) == 4
     rows = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
     assert [row["model.hidden"] for row in rows] == ["8", "8", "16", "16"]
+    (tmp_path / "2" / "report.html").write_text("")
+    ended(tmp_path)
+    files = [str(tmp_path / name) for name in ("report.html", "results.json")]
+    assert capsys.readouterr().out.splitlines()[-2:] == files
+    page = page_of(tmp_path)
+    assert "model.hidden=8 0.6000 ± 0.1414 (2 jobs)" in page
+    assert page.count("href=") == 1
+    assert 'href="./2/report.html"' in page
+    assert "Median time per epoch" in page
 
 
 def test_a_failed_job_is_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,13 +181,12 @@ def test_each_work_has_its_own_first_job(tmp_path: Path) -> None:
     for number, ((model, plan), seconds) in enumerate(times.items()):
         job(tmp_path, number, [f"model={model}", f"device_plan={plan}"], **completed(0.5, seconds))
     assert [each["speed_up"] for each in collect(tmp_path)] == [1.0, 2.0, 1.0, 3.0]
-
-
-def test_a_job_without_options_is_compared_with_none(tmp_path: Path) -> None:
+    # A job without options is compared with none.
+    other = tmp_path / "other"
     for number in range(2):
-        job(tmp_path, number, [f"device_plan={number}"], **completed(0.5, 1.0))
-        (tmp_path / str(number) / "config.yaml").unlink()
-    assert [each["speed_up"] for each in collect(tmp_path)] == [None, None]
+        job(other, number, [f"device_plan={number}"], **completed(0.5, 1.0))
+        (other / str(number) / "config.yaml").unlink()
+    assert [each["speed_up"] for each in collect(other)] == [None, None]
 
 
 def test_other_folders_inside_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,49 +210,12 @@ def test_other_folders_inside_a_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     assert jobs[0]["options"]["name"] == "${oc.env:SECRET}"
 
 
-def test_options_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number, devices in enumerate(("[cpu]", "[/cpu]")):
-        options = [f"device_plan.devices={devices}", f"seed={number}"]
-        job(tmp_path, number, options, **completed(0.5))
-    ended(tmp_path)
-    shown = capsys.readouterr().out
-    assert shown.count("[cpu]") == 2
-    assert shown.count("[/cpu]") == 2
-
-
 def page_of(directory: Path) -> str:
     return (directory / "report.html").read_text()
 
 
-def test_the_page_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep(tmp_path)
-    (tmp_path / "2" / "report.html").write_text("")
-    ended(tmp_path)
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        str(tmp_path / "report.html"),
-        str(tmp_path / "results.json"),
-    ]
-    page = page_of(tmp_path)
-    assert "model.hidden=8 0.6000 ± 0.1414 (2 jobs)" in page
-    assert page.count("href=") == 1
-    assert 'href="./2/report.html"' in page
-    assert "Median time per epoch" in page
-
-
-def test_times_of_jobs_that_ran_together_are_not_shown(tmp_path, capsys) -> None:
-    sweep(tmp_path)
-    hydra = {"sweep": {"dir": str(tmp_path)}, "runtime": {"choices": {"hydra/launcher": "joblib"}}}
-    SweepReport().on_multirun_end(OmegaConf.create({"hydra": hydra}))
-    shown = capsys.readouterr().out
-    assert "jobs ran at the same time, so that their times are not compared\n" in shown
-    assert "s/epoch" not in shown
-    assert "Median time" not in page_of(tmp_path)
-
-
 def launched(directory: Path, launcher: str) -> None:
-    """End a sweep of another launcher than Hydra's own."""
-    hydra = {"sweep": {"dir": str(directory)}, "runtime": {"choices": {"hydra/launcher": launcher}}}
-    SweepReport().on_multirun_end(OmegaConf.create({"hydra": hydra}))
+    ended(directory, runtime={"choices": {"hydra/launcher": launcher}})
 
 
 def times(start: int, end: int) -> dict[str, str]:
@@ -254,17 +227,16 @@ def times(start: int, end: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("spans", "together"),
+    ("launcher", "spans", "together"),
     [
-        (((0, 9), (9, 20), (30, 40)), False),
-        (((0, 9), (8, 20), (30, 40)), True),
-        (((30, 40), (0, 50), (50, 59)), True),
-        (((30, 40), (50, 59), (0, 30)), False),
+        ("joblib", ((0, 9), (9, 20), (30, 40)), False),
+        ("basic", ((0, 9), (8, 20), (30, 40)), True),
+        ("submitit_local", ((30, 40), (0, 50), (50, 59)), True),
+        ("basic", ((30, 40), (50, 59), (0, 30)), False),
     ],
 )
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "submitit_local"])
 def test_jobs_whose_times_overlap_have_no_speed_up(
-    tmp_path, capsys, launcher: str, spans, together: bool
+    tmp_path, capsys, launcher, spans, together
 ) -> None:
     for number, span in enumerate(spans):
         summary = completed(0.5, 3.0 - number, **times(*span))
@@ -334,7 +306,7 @@ def test_no_column_is_cut(tmp_path, capsys, monkeypatch, width: int) -> None:
     assert bool(left_out) == (width < 200)
 
 
-@pytest.mark.parametrize("figure", [float("nan"), float("inf"), 1e300, 5e-324, 10**400, True, "1"])
+@pytest.mark.parametrize("figure", [float("nan"), 1e300, 5e-324, 10**400, True, "1"])
 def test_figures_that_no_run_has(tmp_path: Path, figure: object) -> None:
     job(tmp_path, 0, ["device_plan=a"], **completed(0.5))
     job(tmp_path, 1, ["device_plan=b"], **completed(0.5, figure))

@@ -21,7 +21,6 @@ def report(directory: Path, *, terminal: bool, epochs: int = 3) -> tuple[RunRepo
 
 @pytest.fixture
 def monotonic(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, which a test sets."""
     now = [100.0]
     monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: now[0])
     return now
@@ -88,7 +87,9 @@ def test_a_long_epoch_is_not_silent(tmp_path, caplog, cpu_run, monotonic) -> Non
     assert caplog.messages[0].startswith("epoch 1/3  step 11/30  loss ")
 
 
-def test_one_processor_gets_a_bar_alone(tmp_path: Path, cpu_run: Any) -> None:
+def test_one_processor_gets_a_bar_alone_and_several_a_table(
+    tmp_path, cpu_run, monkeypatch, hybrid_run
+) -> None:
     slow = tuple(replace(step, seconds=step.seconds + 1) for step in cpu_run.steps)
     observer, screen = report(tmp_path, terminal=True)
     replace(cpu_run, steps=slow).tell(observer)
@@ -96,9 +97,6 @@ def test_one_processor_gets_a_bar_alone(tmp_path: Path, cpu_run: Any) -> None:
     for part in ("epoch 1/3", "30/30", "loss 0.", "valid accuracy 0.5700"):
         assert part in shown
     assert "cpu:0" not in shown
-
-
-def test_several_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hybrid_run: Any) -> None:
     seconds = itertools.count()
     monkeypatch.setattr("gnnscale.report.terminal.time.monotonic", lambda: next(seconds))
     observer, screen = report(tmp_path, terminal=True)

@@ -29,7 +29,11 @@ def draw(run: Any, width: int, num_steps: int) -> str:
 
 
 @pytest.mark.parametrize("width", [200, 112, 80, 60])
-def test_kind_share_seeds_and_threads_are_seen_at_any_width(hybrid_run: Any, width: int) -> None:
+def test_kind_share_seeds_and_threads_are_seen_at_any_width(
+    hybrid_run, exchange_run, width
+) -> None:
+    for run in (hybrid_run, exchange_run):  # no cell is cut off
+        assert "…" not in "".join(draw(run, width, 8).splitlines()[1:4]).replace("/…/", "//")
     cpu, emulated = draw(hybrid_run, width, 8).splitlines()[2:]
     assert cpu.split()[:2] == ["cpu:0", "cpu"]
     assert emulated.split()[:2] == ["emulated:1", "emulated"]
@@ -44,9 +48,6 @@ def test_stage_times_are_medians_in_milliseconds(hybrid_run: Any) -> None:
     assert float(cpu[-2]) == pytest.approx(median, abs=0.06)
     # It has no link.
     assert cpu[-3] == "–"
-
-
-def test_the_last_decision_stays(hybrid_run: Any) -> None:
     assert "DRM" not in draw(hybrid_run, 120, 8)
     last = draw(hybrid_run, 120, 20).splitlines()[-1]
     assert "step 16: T_TC" in last
@@ -65,21 +66,11 @@ def test_a_column_for_each_stage(hybrid_run: Any, exchange_run: Any, cpu_run: An
     assert stages(exchange_run) == list(STAGES)
     assert stages(hybrid_run) == [stage for stage in STAGES if stage != "exchange"]
     assert stages(cpu_run) == ["sample", "load", "propagate", "sync"]
-
-
-def test_stages_share_a_column_where_they_have_no_room(exchange_run: Any, hybrid_run: Any) -> None:
     assert headings(hybrid_run, 112)[-2:] == ["sync", "ms"]
     assert headings(exchange_run, 112)[-2:] == ["ms", "sample/load/…/sync"]
     last = draw(exchange_run, 80, 8).splitlines()[3].split()[-1]
     assert len([float(each) for each in last.split("/")]) == len(STAGES)
     assert headings(exchange_run, 60)[-1] == "threads"
-
-
-@pytest.mark.parametrize("width", [200, 112, 80, 60])
-def test_no_cell_is_cut_off(hybrid_run: Any, exchange_run: Any, width: int) -> None:
-    for run in (hybrid_run, exchange_run):
-        table = "".join(draw(run, width, 8).splitlines()[1:4])
-        assert "…" not in table.replace("/…/", "//")
 
 
 @pytest.mark.parametrize(("width", "expected"), [(20, True), (19, False)])
@@ -101,8 +92,6 @@ def printed(directory: Path, run: Any, result: Any, num_steps: int | None = None
 
 
 def with_equal_steps(run: Any) -> Any:
-    """Every step takes 100 ms, and every device the same."""
-
     def equal(step: Any) -> Any:
         devices = tuple(replace(device, stages=STAGE_TIMES) for device in step.devices)
         return replace(step, seconds=0.1 * step.step, devices=devices)

@@ -63,12 +63,9 @@ def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
     first += first  # writable
 
 
-def test_parts_of_one_tensor_are_written_on_their_own() -> None:
+def test_what_is_written_of_parts_and_of_other_things() -> None:
     whole = torch.zeros(1_000_000)
     assert len(pack({"a": whole[:2], "b": whole[1:3]})) < 1000
-
-
-def test_what_cannot_be_written() -> None:
     for value in (object(), {"a": {1, 2}}, {(1, 2): 3}, b"x"):
         with pytest.raises(TypeError):
             pack(value)

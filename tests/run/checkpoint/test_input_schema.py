@@ -29,16 +29,13 @@ def graph_of(num_features: int, labels: np.ndarray) -> Graph:
     return from_arrays(EDGES, np.ones((3, num_features), np.float32), labels)
 
 
-def test_what_a_graph_says_of_its_models() -> None:
+def test_what_a_graph_says_of_its_models(tmp_path: Path) -> None:
     one = InputSchema.of(graph_of(4, np.array([0, 1, 2])))
     assert (one.num_features, one.num_classes, one.labels) == (4, 3, "classes")
     assert (one.columns, one.classes) == (None, None)
     assert (one.multilabel, one.regression) == (False, False)
     assert InputSchema.of(graph_of(1, np.array([0.5, 1, 2], np.float32))).regression
     assert InputSchema.of(graph_of(1, np.array([[0, 1], [1, 0], [1, 1]]))).multilabel
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_input_schema(tmp_path) is None
     write_input_schema(tmp_path, TRAINED)
     assert read_input_schema(tmp_path) == TRAINED
@@ -67,27 +64,16 @@ def test_what_no_run_wrote(tmp_path: Path, change: dict, message: str) -> None:
         read_input_schema(tmp_path)
 
 
-def test_features_of_another_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    TRAINED.fitted(graph_of(4, np.zeros(3, np.int64)))
-    with one_line("has 5 features, and the run was trained on 4 of mine"):
-        TRAINED.fitted(graph_of(5, np.zeros(3, np.int64)))
-
-
 @pytest.mark.parametrize(
     ("found", "message"),
     [
         ((COLUMNS[0],), "has no features 'text', which the run was trained on; it has age"),
-        (
-            (*COLUMNS, Column(name="id2", width=1)),
-            "has features 'id2', which the run was not trained on; set dataset.features=[age,text]",
-        ),
+        ((*COLUMNS, Column(name="i", width=1)), "'i', which the run was not trained on; set data"),
         ((COLUMNS[0], replace(COLUMNS[1], width=2)), "has 2 numbers in each 'text', and the run"),
         (COLUMNS[::-1], "have another order than those that the run was trained on"),
     ],
 )
-def test_columns_of_other_names(
-    monkeypatch: pytest.MonkeyPatch, found: tuple[Column, ...], message: str
-) -> None:
+def test_columns_of_other_names(monkeypatch, found, message) -> None:
     read = "gnnscale.run.checkpoint.input_schema.read_columns"
     monkeypatch.setattr(read, lambda graph: found)
     with one_line(message):
@@ -112,7 +98,7 @@ def test_features_are_scaled_as_those_of_the_run(monkeypatch: pytest.MonkeyPatch
         replace(run, scaling=ColumnScaling(mean=[1.0], deviation=[1.0]))
 
 
-def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_without_names_count(caplog, tmp_path) -> None:
     """What was trained on arrays is applied to a table, and the other way round, with a warning."""
     graph = graph_of(4, np.zeros(3, np.int64))
     replace(TRAINED, columns=None).fitted(graph)
@@ -122,11 +108,9 @@ def test_columns_without_names_count(caplog: pytest.LogCaptureFixture) -> None:
         f"dataset: features of {graph.name} have no names, and those of mine do: their order must "
         "be age,text"
     ]
-
-
-def test_a_table_beside_a_run_without_names(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    TRAINED.fitted(graph_of(4, np.zeros(3, np.int64)))
+    with one_line("has 5 features, and the run was trained on 4 of mine"):
+        TRAINED.fitted(graph_of(5, np.zeros(3, np.int64)))
     table = table_graph(tmp_path / "new", THIS_MONTH)
     replace(TRAINED, columns=None, num_features=table.num_features).fitted(table)
     assert caplog.messages[-1] == (
@@ -154,9 +138,6 @@ def test_features_of_edges_of_another_number(tmp_path: Path) -> None:
         run.fitted(graph_of(4, np.zeros(3, np.int64)))
     # A run that read none is applied to any graph.
     replace(run, num_edge_features=0).fitted(with_edge_features(3))
-
-
-def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None:
     run = InputSchema.of(edge_graph(tmp_path / "a", PAID))
     graph = edge_graph(tmp_path / "b", PAID, edge_features=None)
     with one_line(
@@ -164,6 +145,11 @@ def test_the_columns_of_edges_that_are_missing_are_named(tmp_path: Path) -> None
         "set dataset.edge_features=[amount,kind]"
     ):
         run.fitted(graph)
+    graph = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_features=np.ones((2, 3)))
+    assert InputSchema.of(graph).fitted(graph) is graph
+    unread = InputSchema.of(graph.without_edge_features())
+    assert (unread.num_edge_features, unread.edge_columns) == (0, None)
+    assert unread.fitted(graph).edge_rows is None
 
 
 def test_weights_are_those_of_a_run_or_missing_in_both(tmp_path: Path) -> None:
@@ -193,28 +179,6 @@ def test_columns_of_edges_of_another_order(monkeypatch: pytest.MonkeyPatch) -> N
             run.fitted(with_edge_features(2))
 
 
-def test_features_of_edges_that_a_model_does_not_read_are_left_out() -> None:
-    graph = from_arrays(EDGES, np.ones((3, 4), np.float32), edge_features=np.ones((2, 3)))
-    assert InputSchema.of(graph).fitted(graph) is graph
-    unread = InputSchema.of(graph.without_edge_features())
-    assert (unread.num_edge_features, unread.edge_columns) == (0, None)
-    assert unread.fitted(graph).edge_rows is None
-
-
-def test_a_signature_of_an_earlier_release_has_no_features_of_edges(tmp_path: Path) -> None:
-    write_input_schema(tmp_path, TRAINED)
-    file = tmp_path / INPUT_SCHEMA
-    entries = json.loads(file.read_text())
-    del (
-        entries["crc32"],
-        entries["num_edge_features"],
-        entries["edge_columns"],
-        entries["edge_scaling"],
-    )
-    file.write_text(json.dumps(entries))
-    assert read_input_schema(tmp_path) == TRAINED
-
-
 def test_whether_edges_have_weights(tmp_path: Path) -> None:
     ends, rows = (np.array([0, 1]), np.array([1, 0])), np.ones((2, 3), np.float32)
     for weights, expected in ((None, False), ([1.0, 2.0], True)):
@@ -224,11 +188,14 @@ def test_whether_edges_have_weights(tmp_path: Path) -> None:
         assert read_input_schema(tmp_path) == InputSchema.of(graph)
     file = tmp_path / INPUT_SCHEMA
     entries = json.loads(file.read_text())
-    del entries["crc32"], entries["edge_weights"]  # as an earlier release wrote it
+    # As earlier releases wrote it.
+    for name in ("crc32", "edge_weights", "num_edge_features", "edge_columns", "edge_scaling"):
+        del entries[name]
     file.write_text(json.dumps(entries))
     read = read_input_schema(tmp_path)
     assert read is not None
     assert read.edge_weights is None
+    assert (read.num_edge_features, read.edge_columns, read.edge_scaling) == (0, None, None)
 
 
 def table_graph(folder: Path, rows: str, **options: object) -> Graph:
@@ -266,9 +233,7 @@ def test_categories_have_the_places_of_the_run(tmp_path: Path, standardize: bool
         ("1,,rome,1\n2,,oslo,1\n3,,,2\n", {"categories": ["age"]}, "'age' of new: expected num"),
     ],
 )
-def test_categories_of_another_table_that_do_not_fit(
-    tmp_path: Path, rows: str, options: dict, message: str
-) -> None:
+def test_categories_of_another_table_that_do_not_fit(tmp_path, rows, options, message) -> None:
     run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH))
     graph = table_graph(tmp_path / "b", rows, label=None, **options)
     with one_line(message):
@@ -311,9 +276,7 @@ def test_edges_of_another_table_are_those_of_the_run(tmp_path: Path, standardize
         (PAID, {"standardize": True}, "prepare it with dataset.standardize=false"),
     ],
 )
-def test_edges_of_another_table_that_do_not_fit(
-    tmp_path: Path, edges: str, options: dict, message: str
-) -> None:
+def test_edges_of_another_table_that_do_not_fit(tmp_path, edges, options, message) -> None:
     run = InputSchema.of(edge_graph(tmp_path / "a", PAID))
     graph = edge_graph(tmp_path / "b", edges, **options)
     with one_line(message):

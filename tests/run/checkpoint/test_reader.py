@@ -32,7 +32,6 @@ def prefetch() -> str:
 
 @pytest.fixture
 def resume(options, observer, tmp_path, prefetch) -> Callable[[Change], None]:
-    """Train an epoch, change the checkpoint, and go on from it."""
     node = options("epochs=1", f"runtime.prefetch={prefetch}")
     plain: Any = OmegaConf.to_container(node, resolve=True)
     OmegaConf.save(plain, tmp_path / "config.yaml")
@@ -114,11 +113,9 @@ def test_resource_management_of_something_else(resume: Any, tmp_path: Path, capl
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "content",
-    [{}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5}, {"epoch": 1, "model": {"a": 1}}],
-)
-def test_best_weights_of_something_else(resume: Any, tmp_path: Path, content: Any) -> None:
-    (tmp_path / BEST).write_bytes(pack({"format_version": 5, **content}))
-    with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
-        evaluate(EvaluateConfig(run=tmp_path, num_threads=1))
+def test_best_weights_of_something_else(resume: Any, tmp_path: Path) -> None:
+    some = ({"model": {}}, {"epoch": "x", "model": {}}, {"epoch": 1, "model": 5})
+    for content in (*some, {"epoch": 1, "model": {"a": 1}}):
+        (tmp_path / BEST).write_bytes(pack({"format_version": 5, **content}))
+        with pytest.raises(ConfigError, match=r"best\.safetensors: not weights of"):
+            evaluate(EvaluateConfig(run=tmp_path, num_threads=1))

@@ -21,17 +21,15 @@ def test_epochs_are_read_as_they_were_written(tmp_path: Path) -> None:
         assert num_recorded(tmp_path, HISTORY) == number + 1
 
 
-@pytest.mark.parametrize("line", ["", "{", "5", '{"epoch": 3}', "[" * 10**5, "\x00\xff"])
-def test_a_line_of_something_else_ends_them(tmp_path: Path, line: str) -> None:
-    write_metrics(tmp_path, HISTORY[:2])
-    whole = (tmp_path / "metrics.jsonl").read_text()
-    (tmp_path / "metrics.jsonl").write_text(f"{whole}{line}\n{whole}")
-    assert list(read_history(tmp_path)) == HISTORY[:2]
-
-
-def test_a_line_that_was_cut_off(tmp_path: Path) -> None:
-    write_metrics(tmp_path, HISTORY)
+def test_a_line_of_something_else_ends_them(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
+    write_metrics(tmp_path, HISTORY[:2])
+    whole = file.read_text()
+    for line in ("", "{", "5", '{"epoch": 3}', "[" * 10**5, "\x00\xff"):
+        file.write_text(f"{whole}{line}\n{whole}")
+        assert list(read_history(tmp_path)) == HISTORY[:2]
+    # One that was cut off.
+    write_metrics(tmp_path, HISTORY)
     file.write_bytes(file.read_bytes()[:-1])
     assert list(read_history(tmp_path)) == HISTORY[:2]
     assert num_recorded(tmp_path, HISTORY) == 2

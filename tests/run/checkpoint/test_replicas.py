@@ -1,6 +1,3 @@
-from pathlib import Path
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,8 +27,6 @@ def test_nobody_has_done_more_steps_than_the_newest(machines: list[CheckpointInf
 
 @pytest.mark.integration
 @pytest.mark.timeout(120)
-def test_machines_agree_on_a_checkpoint_and_keep_copies(
-    together: Any, launched: Any, tmp_path: Path
-) -> None:
+def test_machines_agree_on_a_checkpoint_and_keep_copies(together, launched, tmp_path) -> None:
     launched(tmp_path / "run", "epochs=1")
     together("check_copies", 3, tmp_path / "run" / LAST)

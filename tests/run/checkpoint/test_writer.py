@@ -32,13 +32,10 @@ def epochs(*metrics: float) -> list[EpochRecord]:
 
 
 def trained(record: EpochRecord) -> EpochRecord:
-    """An epoch as it is before its validation."""
     return replace(record, valid_metric=None, eval_time_s=None)
 
 
 class Run:
-    """A model, its optimizer after a step, and where they are kept."""
-
     def __init__(self, config: RunConfig, graph: Graph, directory: Path, seed: int) -> None:
         torch.manual_seed(seed)
         sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
@@ -141,6 +138,13 @@ def test_epochs_are_kept_where_the_run_tells_of_them(new_run: Any, tmp_path: Pat
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 4, "train_')
     assert epochs_before(run.checkpoint.directory, saved) == (history[:3], trained(history[3]))
+    history = epochs(0.5, 0.25, 0.75)
+    write_metrics(tmp_path, history[:2])
+    run.save(history)
+    saved = new_run(seed=1).resume()
+    write_metrics(tmp_path, history[:1])
+    with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
+        epochs_before(run.checkpoint.directory, saved)
 
 
 def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
@@ -154,17 +158,6 @@ def test_an_epoch_is_not_validated_twice(new_run: Any, tmp_path: Path) -> None:
     # That of another run, or of a time that was done again, is of no use.
     write_metrics(tmp_path, [history[0], replace(history[1], epoch_time_s=2.0)])
     assert epochs_before(run.checkpoint.directory, saved) == (history[:1], trained(history[1]))
-
-
-def test_a_run_without_its_epochs_is_refused(new_run: Any, tmp_path: Path) -> None:
-    run = new_run()
-    history = epochs(0.5, 0.25, 0.75)
-    write_metrics(tmp_path, history[:2])
-    run.save(history)
-    saved = new_run(seed=1).resume()
-    write_metrics(tmp_path, history[:1])
-    with one_line("metrics.jsonl: expected epochs 1 to 2 before "):
-        epochs_before(run.checkpoint.directory, saved)
 
 
 def test_a_checkpoint_does_not_grow_with_the_epochs(new_run: Any, tmp_path: Path) -> None:
@@ -220,15 +213,6 @@ def test_with_an_interval_it_is_due_inside_epochs_too(new_run, settings, clock) 
     assert not replace(checkpoint, runtime=off.runtime).is_due_inside
 
 
-def test_a_run_without_a_checkpoint_starts_again(new_run: Any, caplog: Any) -> None:
-    run = new_run()
-    before = run.weights()
-    caplog.set_level(logging.INFO)
-    assert run.resume() is None
-    assert run.has(before)
-    assert "stopped before its first checkpoint; it starts again" in caplog.text
-
-
 #: What a run directory without a checkpoint may have of a run that has done an epoch.
 DONE = {
     "checkpoints/best.safetensors": "x",
@@ -247,45 +231,40 @@ NOT_DONE = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("name", DONE)
-def test_a_run_that_has_lost_its_checkpoint_is_refused(
-    new_run: Any, tmp_path: Path, name: str, restarts: bool
-) -> None:
+def test_a_run_that_has_lost_its_checkpoint_is_refused(new_run: Any, tmp_path: Path) -> None:
     run = new_run()
-    run.checkpoint.restarts = restarts
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / name).write_text(DONE[name])
     before = run.weights()
-    if restarts and "/" not in name:
-        # Its machine was lost just after the first epoch: nobody is there to ask.
-        assert run.resume() is None
-        return
-    with one_line(f" {name}" if "/" in name else name, f"{LAST} is missing; copy it to ch"):
-        run.resume()
+    for name, content in DONE.items():
+        (tmp_path / name).write_text(content)
+        for restarts in (False, True):
+            run.checkpoint.restarts = restarts
+            if restarts and "/" not in name:
+                # Its machine was lost just after the first epoch: nobody is there to ask.
+                assert run.resume() is None
+                continue
+            with one_line(f" {name}" if "/" in name else name, f"{LAST} is missing; copy it to ch"):
+                run.resume()
+            assert run.has(before)
+            assert (tmp_path / name).read_text() == content
+        (tmp_path / name).unlink(missing_ok=True)
+
+
+def test_a_run_that_has_done_no_epoch_starts_again(new_run, tmp_path, caplog) -> None:
+    others = ("{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5)
+    for name, content in (*NOT_DONE.items(), *(("summary.json", each) for each in others)):
+        (tmp_path / name).write_text(content)
+        assert new_run().resume() is None
+        (tmp_path / name).unlink(missing_ok=True)
+    run = new_run()
+    before = run.weights()
+    caplog.set_level(logging.INFO)
+    assert run.resume() is None
     assert run.has(before)
-    assert (tmp_path / name).read_text() == DONE[name]
+    assert "stopped before its first checkpoint; it starts again" in caplog.text
 
 
-@pytest.mark.parametrize("name", NOT_DONE)
-def test_a_run_that_has_done_no_epoch_starts_again(new_run: Any, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text(NOT_DONE[name])
-    assert new_run().resume() is None
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[1]", '{"epochs": "x"}', '{"epochs": true}', "[" * 10**5]
-)
-def test_a_summary_of_something_else_is_of_no_epoch(
-    new_run: Any, tmp_path: Path, content: str
-) -> None:
-    (tmp_path / "summary.json").write_text(content)
-    assert new_run().resume() is None
-
-
-def test_a_run_without_checkpoints_is_not_resumed(
-    new_run: Any, settings: Any, tmp_path: Path
-) -> None:
+def test_a_run_without_checkpoints_is_not_resumed(new_run, settings, tmp_path) -> None:
     run = new_run()
     run.checkpoint.runtime = settings("runtime.checkpoint=false").runtime
     write_metrics(tmp_path, epochs(0.5))
@@ -319,45 +298,34 @@ def test_parts_of_files_that_a_killed_process_left_are_removed(new_run, tmp_path
     assert not any((tmp_path / "checkpoints").iterdir())
 
 
-def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any) -> None:
+def test_a_checkpoint_of_another_graph_changes_nothing(new_run: Any, tiny_graph: Graph) -> None:
     run = new_run()
     run.save(epochs(0.5))
-    other = new_run(
-        seed=1, graph=replace(run.checkpoint.run.graph, origin=Origin(content="another"))
-    )
+    graph = replace(run.checkpoint.run.graph, origin=Origin(content="another"))
+    other = new_run(seed=1, graph=graph)
     before = other.weights()
     with one_line("the graph's content is another, but "):
         other.resume()
     assert other.has(before)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("drop_last", False, None),
-        ("drop_last", True, "resume: drop_last is True, but .* was written with None"),
-        ("model", {"input_dropout": 0.0}, None),
-        ("model", {"input_dropout": 0.5}, "resume: model.input_dropout is 0.5, but "),
-    ],
-)
-def test_options_that_a_release_had_not_are_what_it_did(
-    new_run: Any, monkeypatch: pytest.MonkeyPatch, option: str, value: Any, message: str | None
-) -> None:
-    before = OPTIONS | ({"model": {}} if option == "model" else {})
-    monkeypatch.setitem(globals(), "OPTIONS", before)
-    new_run().save(epochs(0.5))
-    monkeypatch.setitem(globals(), "OPTIONS", before | {option: value})
-    if message is None:
-        assert new_run().resume() is not None
-    else:
-        with pytest.raises(ConfigError, match=message):
-            new_run().resume()
-
-
-def test_a_graph_is_known_by_its_sizes_and_content(tiny_graph: Graph) -> None:
     sizes = {"num_vertices": 5, "num_edges": 6, "num_features": 2, "num_classes": 2, "num_train": 5}
     found = graph_identity(replace(tiny_graph, origin=Origin(content="hash")))
     assert found == {"name": "tiny", **sizes, "content": "hash"}
+
+
+def test_options_that_a_release_had_not_are_what_it_did(new_run: Any, monkeypatch: Any) -> None:
+    before = OPTIONS | {"model": {}}
+    monkeypatch.setitem(globals(), "OPTIONS", before)
+    new_run().save(epochs(0.5))
+    for option, message in (
+        ({"drop_last": True}, "resume: drop_last is True, but .* was written with None"),
+        ({"model": {"input_dropout": 0.5}}, "resume: model.input_dropout is 0.5, but "),
+    ):
+        monkeypatch.setitem(globals(), "OPTIONS", before | option)
+        with pytest.raises(ConfigError, match=message):
+            new_run().resume()
+    same = {"drop_last": False, "model": {"input_dropout": 0.0}}
+    monkeypatch.setitem(globals(), "OPTIONS", before | same)
+    assert new_run().resume() is not None
 
 
 def test_a_run_that_torchrun_starts_again_needs_its_checkpoint_alone(

@@ -12,8 +12,6 @@ SOON = 10.0
 
 
 class Disk:
-    """Writes that last until they are let go."""
-
     def __init__(self) -> None:
         self.done: list[str] = []
         self.begun = threading.Semaphore(0)

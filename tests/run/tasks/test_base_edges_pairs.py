@@ -1,6 +1,5 @@
 """Copies and reverses of edges, in other parts of a split."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,9 +45,7 @@ def test_shared_pairs_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert record.message.endswith("gnnscale.data.random_edge_split")
 
 
-def test_a_split_of_a_graph_in_memory_that_shares_no_pair(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_split_of_a_graph_in_memory_that_shares_no_pair(caplog, tmp_path) -> None:
     """The function that errors and warnings name is the one that keeps pairs in one part."""
     ends = np.random.default_rng(0).integers(9, size=(200, 2))
     labels, rows = np.arange(200) % 2, np.zeros((9, 1), np.float32)

@@ -20,6 +20,10 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
 def test_the_graph_has_a_metric_of_its_own(graph: Graph) -> None:
     assert chosen_metrics([], graph) == (graph.metric,)
     assert chosen_metrics(["macro_f1", "accuracy"], graph) == ("macro_f1", "accuracy")
+    value = ceiling(graph, "accuracy")
+    assert value is not None
+    assert 0.25 < value <= 1
+    assert ceiling(graph, "macro_f1") is None
 
 
 def test_metrics_of_other_labels_are_refused(graph: Graph) -> None:
@@ -41,13 +45,6 @@ def test_metrics_of_other_labels_are_refused(graph: Graph) -> None:
         chosen_metrics(["mae"], graph)
 
 
-def test_the_ceiling_is_the_generators(graph: Graph) -> None:
-    value = ceiling(graph, "accuracy")
-    assert value is not None
-    assert 0.25 < value <= 1
-    assert ceiling(graph, "macro_f1") is None
-
-
 def test_metrics_of_ones_own_are_called_by_their_functions(graph: Graph) -> None:
     task = VertexTask(graph=graph, metrics=["own_parts:worst_recall", "accuracy"])
     assert task.measures == ("worst_recall", "accuracy")
@@ -67,16 +64,12 @@ def test_metrics_of_ones_own_are_called_by_their_functions(graph: Graph) -> None
         ("own_parts:nothing", "metrics=own_parts:nothing: "),
     ],
 )
-def test_metrics_that_cannot_be_used_are_refused_before_training(
-    graph: Graph, name: str, line: str
-) -> None:
+def test_metrics_that_cannot_be_used_are_refused_before_training(graph, name, line) -> None:
     with one_line(line):
         VertexTask(graph=graph, metrics=[name]).try_metrics()
 
 
-def test_targets_that_a_part_of_the_split_lacks_are_warned_of(
-    graph: Graph, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_targets_that_a_part_of_the_split_lacks_are_warned_of(graph, caplog) -> None:
     targets = np.ones((graph.num_vertices, 3), np.float32)
     targets[graph.train_idx, 1] = np.nan
     targets[graph.train_idx[0], 0] = np.nan

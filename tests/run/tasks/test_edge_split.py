@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from one_line import one_line
 
@@ -15,13 +15,7 @@ from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import PlantedPartition
 from gnnscale.graph import EdgeData, Graph, Origin, Split
 from gnnscale.run.tasks import edge_structure
-from gnnscale.run.tasks.edge_split import (
-    PARTS,
-    EdgeSplit,
-    identify_split,
-    make_split,
-    open_split,
-)
+from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit, identify_split, make_split, open_split
 from gnnscale.run.tasks.edge_structure import has_reverse, is_bipartite, is_undirected
 
 SHARES = {"valid_fraction": 0.2, "test_fraction": 0.3, "seed": 4}
@@ -83,6 +77,10 @@ def test_lists_stay_sorted_and_features_where_they_are(graph: Graph) -> None:
     assert found.features is graph.features
     assert found.metric == "mrr"
     assert found.content != graph.content
+    unlabelled = replace(graph, labels=np.full(graph.num_vertices, -1), num_classes=0)
+    for each in (replace(graph, split=Split()), replace(unlabelled, split=Split())):
+        assert pairs_of(divided(each).train) == pairs_of(divided(graph).train)
+        assert identify_split(each, **SHARES).graph.num_train == 0
 
 
 def test_directed_graphs_keep_directions(random_graph: Callable[..., Graph]) -> None:
@@ -95,9 +93,16 @@ def test_directed_graphs_keep_directions(random_graph: Callable[..., Graph]) -> 
     assert sum(map(len, parts)) == len(set.union(*parts))
 
 
-def test_one_missing_reverse_edge_makes_a_graph_directed(graph: Graph) -> None:
+def test_directed_graphs_and_directed_pairs(graph: Graph) -> None:
     assert is_undirected(graph)
     assert not is_undirected(without_last_edge(graph))
+    found = divided(graph, directed=True)
+    assert found.directed
+    assert not found.undirected
+    sends, held = edges_of(found.graph), {tuple(edge) for edge in found.test.tolist()}
+    reverses = [edge[::-1] in sends for edge in held]
+    assert 0.3 < np.mean(reverses) < 0.7  # half of all edges are trained
+    assert pairs_of(divided(graph).test) != pairs_of(found.test)
 
 
 def without_last_edge(graph: Graph) -> Graph:
@@ -134,6 +139,7 @@ drawn_edges = st.integers(4, 12).flatmap(
 
 
 @pytest.mark.long
+@settings(max_examples=30)
 @given(drawn=drawn_edges, slice_edges=st.sampled_from([1, 5, 1 << 22]), seed=st.integers(0, 9))
 def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
     drawn: Any, slice_edges: int, seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -173,6 +179,7 @@ def test_no_copy_and_no_reverse_of_a_held_out_edge_sends_messages(
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(drawn=drawn_edges)
 def test_reverses_are_found_in_lists(drawn: Any) -> None:
     size, edges, _ = drawn
@@ -193,16 +200,6 @@ def test_divisions_that_were_right_stay_what_they_were() -> None:
         graph = replace(graph_of(edges, 30), origin=Origin(content="0" * 32))
         contents.append(divided(graph).content)
     assert contents == ["a944500704348bc2515b626fec5c3d82", "6948922ffdf14a8188302b7b509a875f"]
-
-
-def test_directed_pairs_are_divided_independently_if_asked_for(graph: Graph) -> None:
-    found = divided(graph, directed=True)
-    assert found.directed
-    assert not found.undirected
-    sends, held = edges_of(found.graph), {tuple(edge) for edge in found.test.tolist()}
-    reverses = [edge[::-1] in sends for edge in held]
-    assert 0.3 < np.mean(reverses) < 0.7  # half of all edges are trained
-    assert pairs_of(divided(graph).test) != pairs_of(found.test)
 
 
 def test_mutual_and_repeated_edges_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -230,13 +227,6 @@ def test_the_seed_decides(graph: Graph) -> None:
     assert pairs_of(divided(graph, seed=5).test) != pairs_of(divided(graph).test)
 
 
-def test_a_graph_needs_no_labels_and_no_split(graph: Graph) -> None:
-    unlabelled = replace(graph, labels=np.full(graph.num_vertices, -1), num_classes=0)
-    for each in (replace(graph, split=Split()), replace(unlabelled, split=Split())):
-        assert pairs_of(divided(each).train) == pairs_of(divided(graph).train)
-        assert identify_split(each, **SHARES).graph.num_train == 0
-
-
 def test_a_part_without_edges_is_refused(graph: Graph, home: Path) -> None:
     with pytest.raises(ConfigError, match="got no valid edge"):
         divided(graph, valid_fraction=1e-9)
@@ -245,12 +235,10 @@ def test_a_part_without_edges_is_refused(graph: Graph, home: Path) -> None:
 
 @pytest.fixture
 def made(graph: Graph) -> Path:
-    """Where a split of the graph is."""
     return make_split(graph, identify_split(graph, **SHARES))
 
 
 def change_kept(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a split says of itself."""
     kept = json.loads((path / "links.json").read_text())
     change(kept)
     (path / "links.json").write_text(json.dumps(kept))
@@ -286,30 +274,16 @@ def with_value(value: float, place: int = 7) -> Callable[[Any], Any]:
 LIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "no offsets": ("indptr", lambda a: a[:0], "expected 401 offsets, got 0"),
     "offsets of fewer": ("indptr", lambda a: np.delete(a, 7), "expected 401 offsets, got 400"),
-    "offsets of more": ("indptr", lambda a: np.append(a, a[-1]), "expected 401 offsets, got 402"),
     "offsets that fall": ("indptr", with_value(10**6), "falls from 1000000 to"),
     "first offset": ("indptr", with_value(1, 0), "got 1 to"),
-    "last offset": (
-        "indptr",
-        with_value(10**6, -1),
-        "expected offsets from 0 to 1330, the number of edges, got 0 to 1000000",
-    ),
+    "last offset": ("indptr", with_value(10**6, -1), "expected offsets from 0 to 1330, the number"),
     "real offsets": ("indptr", lambda a: a.astype(float), "expected int64[n], got float64[401]"),
-    "no neighbours": (
-        "indices",
-        lambda a: a[:0],
-        "indptr.npy: expected offsets from 0 to 0, the number of edges",
-    ),
+    "no neighbours": ("indices", lambda a: a[:0], "indptr.npy: expected offsets from 0 to 0, the"),
     "large neighbour": ("indices", with_value(2**30), "vertex id 1073741824 is out of range, the"),
     "negative neighbour": ("indices", with_value(-1), "vertex id -1 is negative"),
     "wide neighbours": ("indices", lambda a: a.astype(np.int64), "expected int32[n], got int64["),
     "no weights": ("edge_weights", lambda a: a[:0], "weights, got 0"),
-    "negative weight": (
-        "edge_weights",
-        with_value(-1),
-        "edge 7: expected a weight of at least 0",
-    ),
-    "NaN weight": ("edge_weights", with_value(np.nan), "edge 7: expected a weight of at least 0"),
+    "negative weight": ("edge_weights", with_value(-1), "edge 7: expected a weight of at least 0"),
 }
 for _part in ("train", "valid", "test"):
     LIES |= {
@@ -318,7 +292,6 @@ for _part in ("train", "valid", "test"):
             "no edge": (lambda a: a[:0], "edges, got 0"),
             "many edges": (lambda a: np.tile(a, (40, 1)), "expected at most"),
             "large id": (with_value(2**30), "vertex id 1073741824 is out of range"),
-            "negative id": (with_value(-1), "vertex id -1 is negative"),
             "wide ids": (lambda a: a.astype(np.int64), "expected int32[n, 2], got int64["),
             "one axis": (lambda a: a[:, 0], "expected int32[n, 2], got int32["),
         }.items()

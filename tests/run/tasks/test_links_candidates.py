@@ -30,12 +30,9 @@ def test_candidates_are_read(tiny_graph: Graph, tmp_path: Path) -> None:
         read_candidates("films.txt", None, tiny_graph)
 
 
-def test_edges_to_candidates_stay(split: EdgeSplit) -> None:
+def test_edges_to_candidates_stay_and_pairs_without_direction_are_turned(split: EdgeSplit) -> None:
     found = with_candidate_destinations(split, FILMS, "films.npy")
     assert found.train.tolist() == split.train.tolist()
-
-
-def test_pairs_without_direction_are_turned(split: EdgeSplit) -> None:
     turned = replace(split, undirected=True, train=split.train[:, ::-1])
     found = with_candidate_destinations(turned, FILMS, "films.npy")
     assert found.train.tolist() == split.train.tolist()
@@ -52,9 +49,6 @@ def test_mutual_edges_are_predicted_to_candidates(split: EdgeSplit) -> None:
     ):
         with pytest.raises(ConfigError, match="1 of 3 train edges lead to another vertex"):
             with_candidate_destinations(wrong, FILMS, "films.npy")
-
-
-def test_edges_to_other_vertices_are_refused(split: EdgeSplit) -> None:
     users = Candidates.from_kinds(np.array([0, 0, -1, -1, -1], np.int32))
     with pytest.raises(ConfigError) as error:
         with_candidate_destinations(split, users, "users.npy")
