@@ -82,7 +82,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def num_features(self) -> int:
-        """Features of a row; an int8 or int4 row has ``width`` bytes instead."""
+        """Number of features of a row; an int8 or int4 row has ``width`` bytes instead."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -97,7 +97,7 @@ class RowSource(BatchSource, Protocol):
 
 
 def slots_of_file(file: MappedRows) -> int:
-    """Return the number of buffer slots under a mapped ``file``, its last page in full."""
+    """Return the number of buffer slots that a mapped ``file`` covers, its last page in full."""
     row_bytes = file.nbytes // max(len(file), 1)
     padding = -(file.offset + file.nbytes) % mmap.PAGESIZE
     return len(file) + -(-padding // max(row_bytes, 1))
@@ -240,14 +240,14 @@ class BatchReader:
         self._planner.end()
 
     def start_all(self) -> list[BatchInFlight]:
-        """Start batches with a full window and free slots, up to ``ahead``; return the started."""
+        """Start and return batches with a full window and free slots, up to ``ahead`` in flight."""
         num_earlier = len(self.in_flight)
         while len(self.in_flight) < self._max_in_flight and self.start():
             pass
         return [self.in_flight[index] for index in range(num_earlier, len(self.in_flight))]
 
     def start(self, vertices: Array | None = None) -> bool:
-        """Plan the next batch and start to read its missing rows; False: the batch must wait.
+        """Plan the next batch and start to read its missing rows; False: no batch starts.
 
         A batch waits for a full window and for free slots. A batch of ``vertices`` needs no full
         window; False also if the next batch has other vertices.
