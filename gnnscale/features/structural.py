@@ -77,7 +77,7 @@ def _inverse_sums(graph: Graph) -> Float32Array:
 
 
 def _normalize(rows: Float32Array) -> None:
-    """Scale each row to a mean square of 1; a row of zeros is unchanged."""
+    """Scale each row in place to a mean square of 1; a row of zeros is unchanged."""
     for part in row_slices(len(rows), rows.shape[1] * 4):
         squares = np.einsum("ij,ij->i", rows[part], rows[part]) / np.float32(rows.shape[1])
         factors = np.zeros_like(squares)

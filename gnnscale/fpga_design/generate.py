@@ -41,7 +41,7 @@ _EDGE_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """Pass over a layer with concurrent tasks, in cycles of a compute unit."""
+    """Estimated cycles of a compute unit for a pass over a layer, by concurrent task."""
 
     name: str
     load: float  #: reads from the unit's memory and over the link, eq. 7
@@ -133,7 +133,7 @@ def _pass(phase: hitgnn.Phase, design: hitgnn.ComputeDesign, clock_hz: int) -> P
 
 
 def _memory_bytes(part: BatchWorkload, groups: int) -> dict[str, float]:
-    """Return by kind of data the bytes between a unit and its memory in a step of all groups."""
+    """Return, by kind of data, the bytes between a unit and its memory in a step of all groups."""
     first = part.layers[0]
     weights = sum(layer.num_weights for layer in part.layers) * hitgnn.FEATURE_BYTES
     # Backward propagation reads the edges of all layers but the first again.
@@ -183,7 +183,7 @@ def compare_with_csim(
 
 @dataclass(frozen=True, kw_only=True)
 class DesignPackage:
-    """Design with all contents of its directory."""
+    """Design, its estimates and test vectors: the contents of its directory."""
 
     design: GeneratedDesign
     exploration: Exploration
@@ -197,7 +197,7 @@ class DesignPackage:
     def write(
         self, directory: Path, *, groups: Mapping[str, str], options: Mapping[str, Any]
     ) -> None:
-        """Write the design's directory; the host's ``groups`` and ``options`` are in train.yaml."""
+        """Write sources, constants and vectors; train.yaml selects ``groups``, sets ``options``."""
         layer = self.header is not None
         texts = {
             "gnnscale_design.hpp": package.constants(self.design),
@@ -220,7 +220,7 @@ class DesignPackage:
 
 
 def generate(config: GenerateConfig) -> DesignPackage:
-    """Return the best design with all contents of its directory, which is not written.
+    """Explore designs and return the best with the contents of its directory; write no directory.
 
     Raises ConfigError if no design fits the board, the kernels do not support the model, or a
     compiler is missing for a design without a shipped library; GraphError if the graph store is not
@@ -243,7 +243,7 @@ def generate(config: GenerateConfig) -> DesignPackage:
 
 
 def _check_model(config: GenerateConfig, graph: Graph | None) -> Path | None:
-    """Return the C++ header of custom layers, if any; ConfigError: the kernels lack the model."""
+    """Return the C++ header of custom layers, or None; ConfigError: the kernels lack the model."""
     num_features, num_classes = _widths(config, graph)
     if graph is not None and config.model.graph_read(graph).num_edge_features:
         raise ConfigError(

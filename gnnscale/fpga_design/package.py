@@ -98,7 +98,11 @@ def make_constants(design: GeneratedDesign, *, header: bool) -> str:
 
 
 def tcl_constants(design: GeneratedDesign, depths: Mapping[str, int], *, header: bool) -> str:
-    """Return ``design.tcl`` for ``hls.tcl``; ``depths`` are words of the test vectors by port."""
+    """Return ``design.tcl`` for ``hls.tcl``.
+
+    ``depths`` are 64-byte words of test vectors by port; ``header``: the folder has a
+    ``layer.hpp``.
+    """
     design.check_words()
     layer = ' -DGNNSCALE_LAYER_HEADER=\\"layer.hpp\\"' if header else ""
     lines = [
@@ -119,7 +123,10 @@ def host_configuration(
     memory_bytes: int,
     link_bandwidth: float,
 ) -> str:
-    """Return ``train.yaml``: options of ``gnnscale train`` on ``cards`` simulated cards."""
+    """Return ``train.yaml``, a configuration of ``gnnscale train`` on ``cards`` simulated cards.
+
+    ``groups`` are its configuration groups by name, ``options`` further options.
+    """
     design.check_words()
     card = {
         "kind": "fpga",
@@ -149,7 +156,7 @@ def host_configuration(
 def write_files(
     directory: Path, sources: Path, texts: Mapping[str, str], binaries: Mapping[str, bytes]
 ) -> None:
-    """Write a design's directory: ``texts`` and ``binaries`` by name, and copies of the sources."""
+    """Write a design's directory: ``texts``, ``binaries`` by file name, copies from ``sources``."""
     for folder in FOLDERS:
         for source in sorted((sources / folder).rglob("*.[ch]pp")):
             _write(directory / source.relative_to(sources), source.read_bytes())
@@ -174,7 +181,7 @@ _WORD = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """Test vectors: input of a kernel call and its expected result."""
+    """Test vectors: inputs of a kernel call and its expected result."""
 
     step: PackedStep
     expected: StepResult

@@ -235,7 +235,7 @@ _ROUTED = ("kernel_util_routed.rpt", "timing_summary_routed.rpt")
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Quantity of a design, estimated and reported."""
+    """Quantity of a design: its estimate, and its values in vendor reports."""
 
     name: str
     unit: str
@@ -247,7 +247,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Reported and estimated quantities of a design."""
+    """Quantities of a design, each with its estimate and reported values."""
 
     design: GeneratedDesign
     files: tuple[Path, ...]  #: report files
@@ -255,7 +255,7 @@ class Comparison:
 
 
 def compare(reports: Path, design: Path | None) -> Comparison:
-    """Return the vendor's figures below ``reports`` next to the estimates of a design.
+    """Return a design's estimates next to the quantities in vendor reports below ``reports``.
 
     ``design``: directory of the design. None: the nearest one above ``reports``. Raises ConfigError
     if reports or design are missing, the reports belong to another design, or a report has an

@@ -37,10 +37,10 @@ def row_bytes(dtype: str, num_features: int) -> int:
 def quantized(rows: Float32Array, dtype: str) -> UInt8Array:
     """Return finite ``rows`` ``[n, f]`` quantized symmetrically around 0, a scale for each row.
 
-    The result ``[n, row_length(dtype, f)]`` begins with the float32 scale, max|x| / 127 (int8) or
-    max|x| / 7 (int4), followed by x / scale rounded to nearest, ties to even: the error is at most
-    scale / 2. The scale of a row of zeros is 0; other scales are normal numbers. A byte holds two
-    int4, the first in its lower half; an odd row ends with a half of 0.
+    A row of the result, ``[n, row_length(dtype, f)]``, begins with the float32 scale, max|x| / 127
+    (int8) or max|x| / 7 (int4), followed by x / scale rounded to nearest, ties to even: the error
+    is at most scale / 2. The scale of a row of zeros is 0; other scales are normal numbers. A byte
+    holds two int4, the first in its lower half; an odd row ends with a half of 0.
     """
     maximum, limits = MAX_QUANTIZED[dtype], np.finfo(np.float32)
     # With a larger scale, scale * maximum could overflow.
@@ -62,7 +62,7 @@ def quantized(rows: Float32Array, dtype: str) -> UInt8Array:
 
 
 def scales_of(encoded: UInt8Array) -> Float32Array:
-    """Return the ``[n]`` scales of int8 or int4 rows."""
+    """Return the float32 scales ``[n]`` of encoded int8 or int4 rows."""
     return np.ascontiguousarray(encoded[:, :SCALE_BYTES]).view("<f4")[:, 0].astype(np.float32)
 
 

@@ -30,7 +30,11 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Hold ``rows`` of ``part``; GraphError unless ``owner``, each vertex's part, agrees."""
+        """Hold ``rows`` of ``part``; GraphError unless they agree with ``owner``.
+
+        ``owner`` is ``[num_vertices]`` the part of each vertex, ``partition`` the partition's
+        digest, ``path`` the store.
+        """
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
         self.shape = (len(owner), *rows.shape[1:])
@@ -65,7 +69,7 @@ class ShardedFeatures:
         return row_numbers
 
     def refused(self) -> GraphError:
-        """Return the error for a reader that needs all rows."""
+        """Return the error for a reader that needs all rows; the caller raises it."""
         return GraphError(
             f"{self.path}: has only the rows of part {self.part} of {self.num_parts}; "
             "features=shared reads remote rows from their machines, everything else needs the "
@@ -179,7 +183,7 @@ class Graph(Topology):
             )
 
     def with_split(self, **parts: IntArray) -> Graph:
-        """Return the graph with new ``parts`` of its split, such as ``train_idx=ids``."""
+        """Return the graph with the given id arrays in its split, such as ``train_idx=ids``."""
         return replace(self, split=replace(self.split, **parts))
 
     def with_quantized_features(self, dtype: str) -> Graph:
@@ -275,7 +279,7 @@ class Graph(Topology):
 
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:
-    """Whether arrays are equal, by file region if both are mapped; False for None."""
+    """Whether arrays are equal, by file, offset and shape if both are mapped; False for None."""
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]
@@ -283,7 +287,7 @@ def _are_equal(array: Array | None, stored: Array | None) -> bool:
 
 
 def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
-    """Return the metadata of the graph's store that still applies, and the files to copy."""
+    """Return the metadata in the graph's store that a copy keeps, and the id files to copy."""
     if graph.path is None:
         return {}, []
     stored = Graph.open(graph.path)
@@ -301,7 +305,7 @@ def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
 
 
 def _store_arrays(graph: Graph) -> dict[str, Array]:
-    """Return the arrays of a graph in the types of a store; splits are sorted."""
+    """Return a graph's arrays by name in the types of a store; ids of splits are sorted."""
     ids = store_format.vertex_dtype(graph.num_vertices)
     indices = graph.indices.astype(ids, copy=False)
     arrays = {"indptr": graph.indptr, "indices": indices, "features": graph.features}

@@ -34,7 +34,10 @@ def has_label(labels: Array) -> BoolArray:
 def check_labeled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
 ) -> None:
-    """Raise GraphError, which names the first, if vertices or edges ``ids`` lack labels."""
+    """Raise GraphError, which names the first, if vertices or edges ``ids`` lack labels.
+
+    ``source``, ``of`` (``vertex`` or ``edge``), ``part`` and ``hint`` are texts of the message.
+    """
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
     for rows in row_slices(len(ids), row_bytes, _LABEL_BYTES):
@@ -50,7 +53,7 @@ def check_labeled(
 
 
 def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
-    """Yield number of the first row and rows of bounded slices, each with ``overlap`` more rows."""
+    """Yield the first index and the rows of bounded slices, each with ``overlap`` more rows."""
     step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]
@@ -65,8 +68,9 @@ def check_splits(
 ) -> None:
     """Raise GraphError for a split with an empty part, overlaps, or invalid or unlabeled ids.
 
-    The ids of a part must ascend. The last part may lack labels; three empty parts are valid. Each
-    worker runs this check, in bounded memory.
+    ``names`` are the split's parts and ``labels`` the labels in ``arrays``; ``of`` is ``vertex`` or
+    ``edge``. The ids of a part must ascend. The last part may lack labels; three empty parts are
+    valid. Each worker runs this check, in bounded memory.
     """
     if not any(len(arrays[name]) for name in names):
         return
@@ -91,7 +95,7 @@ def check_splits(
 
 
 def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
-    """Raise GraphError for an id in [first, last) that is in two parts; ids of a part rise."""
+    """Raise GraphError for an id in [first, last) in two parts, whose ids ascend."""
     in_earlier_part = np.zeros(last - first, np.bool_)
     for file, ids in parts.items():
         # With bounds of another type NumPy would copy all ids.
@@ -110,7 +114,7 @@ def _no_vertices() -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Disjoint ids ``[n]`` of training, validation and test vertices, or edges; none without split.
+    """Disjoint ids of training, validation and test vertices or edges; empty without a split.
 
     In a store the ids are sorted, and only test vertices may lack a label.
     """
@@ -122,7 +126,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """Names of a split's parts at their source, and a hint, for errors."""
+    """Names of a split's parts in the user's input, and a hint, both for error messages."""
 
     names: tuple[str, str, str] = ("train_idx", "valid_idx", "test_idx")
     hint: str = (
@@ -131,7 +135,7 @@ class SplitSource:
     )
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
-        """Raise GraphError if some, but not all, parts of a split are empty."""
+        """Raise GraphError, which names ``graph``, if some, but not all, ``parts`` are empty."""
         empty = [name for name, ids in zip(self.names, parts, strict=True) if not len(ids)]
         if empty and len(empty) < len(parts):
             raise GraphError(

@@ -72,7 +72,7 @@ class PartEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeLabelEntry:
-    """Entry of ``meta.json`` for edge labels."""
+    """Entry of ``meta.json`` for edge labels: number of classes, and metric."""
 
     num_classes: Annotated[int, Meta(ge=1, le=MAX_CLASSES)]  #: 1 for regression
     metric: Literal["accuracy", "roc_auc", "rmse"]
@@ -108,7 +108,7 @@ class StoreMeta:
 
     @property
     def graph_content(self) -> str:
-        """Digest of the full graph for a shard, else ``content``."""
+        """Digest of the full graph's store for a shard, else ``content``."""
         return self.part.of if self.part is not None and self.part.rows_of else self.content
 
     @property
@@ -132,7 +132,7 @@ class StoreMeta:
 
 
 def read_meta(path: Path) -> StoreMeta:
-    """Return ``meta.json`` of the store at ``path``, checked."""
+    """Read, check and return ``meta.json`` of the store at ``path``."""
     entries = GRAPH_STORE.read_header(path)
     values = {key: value for key, value in entries.items() if key != "entries"}
     return replace(GRAPH_STORE.record(StoreMeta, values, path), entries=entries)
@@ -141,7 +141,7 @@ def read_meta(path: Path) -> StoreMeta:
 def write_meta(
     folder: Path, arrays: Mapping[str, ArrayEntry], *, name: str, **entries: object
 ) -> None:
-    """Write ``meta.json`` into ``folder``, which has the arrays.
+    """Write ``meta.json`` into ``folder``, which has the files of ``arrays``.
 
     ``entries`` are fields of ``StoreMeta`` that do not follow from the arrays, and further values;
     None is omitted. ``num_features`` is required for int8 and int4.
@@ -166,9 +166,10 @@ ID_FILES = ("ids.npy", "ids.parquet")
 def applicable_metadata(
     path: Path, unchanged: Collection[str]
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Return the metadata of the store at ``path`` that applies to a copy, and files to copy.
+    """Return the metadata of the store at ``path`` that a copy keeps, and id files to copy.
 
-    ``unchanged`` data is equal in the copy: vertices, (edge) features, or (edge) labels.
+    ``unchanged`` names the data that is equal in the copy: ``vertices``, ``features``, ``labels``,
+    ``edge_features``, ``edge_labels``.
     """
     entries = read_meta(path).entries
     notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
@@ -226,7 +227,7 @@ def _check_range(name: str, ids: Array, last: int) -> None:
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
     """Map all arrays of a store read-only; GraphError if a file is missing, truncated or invalid.
 
-    Ids in ``indices`` and ``edge_rows`` are checked when they are read, or by ``doctor``.
+    Ids in ``indices`` and ``edge_rows`` are checked when samplers read them, or by ``doctor``.
     """
     arrays = GRAPH_STORE.arrays(path, meta.arrays, _forms(meta))
     check_offsets(path / "indptr.npy", arrays["indptr"], meta.num_edges)
@@ -307,7 +308,7 @@ def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
 
 
 def _check_degrees(file: Path, degrees: UInt32Array, indptr: Int64Array) -> None:
-    """Raise GraphError for a degree that differs from the length of a non-empty list."""
+    """Raise GraphError for a degree that differs from the length of a non-empty adjacency list."""
     for first, part in array_slices(degrees):
         lengths = np.diff(indptr[first : first + len(part) + 1])
         wrong = (lengths > 0) & (lengths != part)

@@ -23,7 +23,7 @@ _EDGE_SPLIT = SplitSource(
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeLabels:
-    """Labels and split of edges, one label for each published edge."""
+    """Labels and split of edges, one label for each edge of the input."""
 
     name: str  #: name of the graph
     #: ``[num_rows]`` int64 class, -1 if unknown; or float32 regression target, NaN if unknown
@@ -46,7 +46,7 @@ class EdgeLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeData:
-    """Data of edges, in the order of ``Graph.indices``, or by row for features and labels."""
+    """Data of edges in the order of ``Graph.indices``; features and labels are by row number."""
 
     #: ``[num_edges]`` float32, finite and not negative. None: all edges weigh 1
     weights: Float32Array | None = None
@@ -63,7 +63,7 @@ class EdgeData:
 
     @classmethod
     def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> "EdgeData":
-        """Return the data of edges in a store; removes its arrays from ``arrays``."""
+        """Remove the arrays of edges from ``arrays``, a store's, and return them as edge data."""
         labels = arrays.pop(store_format.EDGE_LABELS, None)
         split = Split(
             **{
@@ -92,7 +92,7 @@ class EdgeData:
         )
 
     def arrays(self) -> dict[str, Array]:
-        """Return the arrays of a store by name; a store has no ``ids``."""
+        """Return all arrays but ``ids``, which a store lacks, by the names of a store."""
         arrays: dict[str, Array | None] = {
             store_format.WEIGHTS: self.weights,
             store_format.EDGE_ROWS: self.rows,
@@ -157,7 +157,7 @@ def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: obje
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Source of a graph: its store, and the names of its split there."""
+    """Source of a graph: path and digest of its store, and names of its split for errors."""
 
     path: Path | None = None  #: the graph store. None: the graph is in memory
     content: str | None = None  #: hex digest of the store's content. None: the graph is in memory
@@ -188,7 +188,7 @@ class Topology:
 
     @property
     def edge_ids(self) -> Int64Array | None:
-        """``[num_edges]`` number of each edge in the input. None: its position in ``indices``."""
+        """``[num_edges]`` index of each edge in the input. None: its position in ``indices``."""
         return self.edges.ids
 
     @property
@@ -228,7 +228,7 @@ class Topology:
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of the topology that samplers read randomly in mapped files."""
+        """Bytes of the topology that samplers read randomly in memory or mapped files."""
         return self.indptr.nbytes if self.lists is not None else self.topology_bytes
 
     @property

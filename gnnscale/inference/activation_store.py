@@ -27,7 +27,7 @@ EDGE_BYTES = 40
 
 @dataclass(frozen=True, kw_only=True)
 class AggregationRequest:
-    """Destinations whose neighbors' rows are to be aggregated."""
+    """Block whose sources' stored rows are to be aggregated for its destinations."""
 
     block: Block  #: edges from all neighbors
     vertices: Array  #: ``[num_src]`` stored rows of the block's sources, destinations first
@@ -41,7 +41,7 @@ class AggregationRequest:
 
 
 class RangeSums:
-    """Sums of neighbor rows for one ``AggregationRequest``, accumulated over ranges of rows.
+    """Sums of neighbor rows for one ``AggregationRequest``, accumulated over ranges of stored rows.
 
     Each destination adds its rows in ascending order, which is the order of its sorted list.
     """
@@ -49,10 +49,10 @@ class RangeSums:
     def __init__(
         self, request: AggregationRequest, *, num_rows: int, range_rows: int, columns: int
     ) -> None:
-        """Sort the edges by the range of their source.
+        """Sort the edges by the range of their source, and set the sums to 0.
 
-        A range has ``range_rows`` rows of the store, a row ``columns`` padded columns: a multiple
-        of 16.
+        The store's ``num_rows`` rows are divided into ranges of ``range_rows``; a row has
+        ``columns`` padded columns, a multiple of 16.
         """
         self.block = request.block
         num_dst = request.block.num_dst
@@ -81,7 +81,7 @@ class RangeSums:
         self._dst = dst[starts]
 
     def add(self, *, number: int, rows: Float32Array, num_threads: int) -> None:
-        """Add neighbor rows in range ``number`` of the store, which has ``rows``, to the sums."""
+        """Add ``rows``, all stored rows of range ``number``, to the sums of their destinations."""
         begin, end = self._ends[number : number + 2]
         if begin == end:
             return
@@ -98,10 +98,10 @@ class RangeSums:
 
 
 class MemoryRows(HostFeatures):
-    """Rows of a layer's output in memory."""
+    """Store of a layer's output rows in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Allocate rows; with ``num_parts`` of 2, also an array of destinations' own rows."""
+        """Allocate rows; ``num_parts`` of 2: also rows that destinations add for themselves."""
         # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
@@ -112,7 +112,7 @@ class MemoryRows(HostFeatures):
         super().__init__(self.rows, "float32")
 
     def write(self, first: int, h: torch.Tensor) -> None:
-        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on."""
+        """Store ``h`` ``[n, num_parts * width]``, parts side by side, from row ``first`` on."""
         for number, rows in enumerate(self._parts):
             begin = number * self.width
             rows[first : first + len(h)] = h[:, begin : begin + self.width].numpy()
@@ -159,7 +159,7 @@ def _padded(width: int) -> int:
 
 
 class FileRows(FeatureStore):
-    """Rows of a layer's output in an unnamed temporary file, which never outlives the process.
+    """Store of a layer's output rows in an unnamed temporary file, which ends with the process.
 
     The file is written and read sequentially. ``aggregate_all`` maps one range of rows after the
     other and adds its rows to sums in memory, for as many destinations as fit: in the order of the
@@ -198,7 +198,7 @@ class FileRows(FeatureStore):
 
     @property
     def width(self) -> int:
-        """Features of a row."""
+        """Number of features of a row."""
         return self._width
 
     @property
@@ -207,12 +207,12 @@ class FileRows(FeatureStore):
         return self._row_bytes
 
     def write(self, first: int, h: torch.Tensor) -> None:
-        """Store ``h`` ``[n, num_parts * width]`` from row ``first`` on."""
+        """Store ``h`` ``[n, num_parts * width]``, parts side by side, from row ``first`` on."""
         for part in range(self._num_parts):
             self.write_part(part, first, h[:, part * self._width : (part + 1) * self._width])
 
     def write_part(self, part: int, first: int, rows: torch.Tensor) -> None:
-        """Store ``rows`` ``[n, width]`` or narrower in one part, from row ``first`` on."""
+        """Store ``rows``, ``[n, width]`` or narrower, in part ``part`` from row ``first`` on."""
         missing = _padded(self._width) - rows.shape[1]
         rows = torch.nn.functional.pad(rows, (0, missing)) if missing else rows.contiguous()
         remaining = rows.numpy().data.cast("B") if len(rows) else memoryview(b"")
@@ -237,13 +237,13 @@ class FileRows(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, and no traffic."""
+        """Return the rows of ``vertices`` in the first part, ``[n, width]``, and no traffic."""
         rows = ops.empty((len(vertices), self._width), dtype)
         self._gather(0, vertices, rows, num_threads)
         return rows, Traffic()
 
     def _gather(self, part: int, vertices: Array, out: torch.Tensor, num_threads: int) -> None:
-        """Copy rows of a part to ``out``; release mapped pages from time to time."""
+        """Copy rows ``vertices`` of a part to ``out``; release mapped pages every 1 GiB."""
         stored = self._rows(part)[:, : self._width]
         ops.gather((stored, "float32"), vertices, out=out, num_threads=num_threads)
         # A row is on one page or two. Lost updates of concurrent threads do not matter.
@@ -257,8 +257,8 @@ class FileRows(FeatureStore):
     ) -> list[Callable[[], LoadedChunk]]:
         """Aggregate the rows of all requests in one pass over the file.
 
-        Worker threads call ``requests``. The results, called in any thread, return a request's
-        block and its aggregated rows.
+        Worker threads call ``requests``. Each result is a function, to be called in any thread,
+        that returns a request's block and its aggregated rows.
         """
         columns, range_rows = _padded(self._width), self._range_rows
 
@@ -306,13 +306,13 @@ class FileRows(FeatureStore):
         return stored.reshape(num_rows, width)
 
     def _prefetch(self, first: int, count: int) -> None:
-        """Let the system read a range of rows sequentially, before random accesses to it."""
+        """Let the system read ``count`` rows from row ``first`` on ahead of random accesses."""
         assert self._mapping is not None
         begin, length = first * self._row_bytes, count * self._row_bytes
         self._mapping.madvise(mmap.MADV_WILLNEED, begin, length)
 
     def _release_pages(self) -> None:
-        """Unmap pages, which would count as memory of this process."""
+        """Release mapped pages, which count as memory of this process; the file keeps the rows."""
         if self._mapping is not None:
             self._mapping.madvise(mmap.MADV_DONTNEED)
 

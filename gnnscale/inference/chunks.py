@@ -15,7 +15,7 @@ from gnnscale.core import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Consecutive output vertices of a layer, with a function that loads their inputs."""
+    """Consecutive output vertices of a layer, with a function that loads block and input rows."""
 
     first: int  #: output row of the first vertex
     load: Callable[[], LoadedChunk]  #: loads the chunk, in any thread
@@ -23,7 +23,7 @@ class Chunk:
 
 
 def as_chunks(chunks: Iterable[LoadedChunk]) -> Iterator[Chunk]:
-    """Yield each of ``chunks``, already loaded, as a ``Chunk`` of the next output rows."""
+    """Yield loaded ``chunks`` as ``Chunk`` objects of consecutive output rows from 0 on."""
     first = 0
     for chunk in chunks:
         yield Chunk(first=first, load=lambda chunk=chunk: chunk)  # type: ignore[misc]
@@ -33,7 +33,7 @@ def as_chunks(chunks: Iterable[LoadedChunk]) -> Iterator[Chunk]:
 def in_order(
     loads: Iterable[tuple[Array, Callable[[], LoadedChunk]]], first: int = 0
 ) -> Iterator[Chunk]:
-    """Yield consecutive chunks, from output row ``first`` on, of vertices and load functions."""
+    """Yield a chunk for each pair of vertices and load function, from output row ``first`` on."""
     for vertices, load in loads:
         yield Chunk(first=first, load=load, vertices=vertices)
         first += len(vertices)
@@ -47,13 +47,13 @@ B = TypeVar("B")
 
 
 class Workers:
-    """Threads that compute chunks independently, so that reads and multiplications overlap.
+    """Threads, each of which computes one chunk at a time; reads and multiplications overlap.
 
     Threads that share one chunk would all wait for its slowest part in each step.
     """
 
     def __init__(self, num_threads: int) -> None:
-        """Divide ``num_threads`` among the chunks in computation."""
+        """Divide ``num_threads`` among the chunks that are computed together, at most 4."""
         self._count = min(num_threads, _MAX_WORKERS)
         #: threads of native kernels and of torch for a chunk
         self.threads_per_chunk = num_threads // self._count
@@ -61,7 +61,7 @@ class Workers:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the threads for ``map`` inside a ``with`` block."""
+        """Run the threads for ``map`` inside a ``with`` block; cancel queued work at its end."""
         num_threads = torch.get_num_threads()
         self._pool = ThreadPoolExecutor(
             self._count,
@@ -78,7 +78,7 @@ class Workers:
             torch.set_num_threads(num_threads)
 
     def map(self, function: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-        """Yield ``function(item)`` in order, without gradients, a few items ahead at most."""
+        """Yield ``function(item)`` in order; threads compute a few items ahead, no gradients."""
         assert self._pool is not None
         running: deque[Future[B]] = deque()
         function = torch.no_grad()(function)  # gradient mode is thread-local

@@ -32,20 +32,20 @@ _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
 class _LabelExaminer(ABC):
-    """Evaluation of predicted labels."""
+    """Evaluation of a model's predicted labels, by metrics of the task."""
 
     _task: base.LabelTask
 
     @abstractmethod
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
-        """Yield outputs ``[n, width]`` and labels ``[n]`` of each split."""
+        """Yield outputs ``[n, width]`` and labels of each split's labeled vertices or edges."""
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the metrics of each split; None for a metric that is not defined."""
         return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return metrics of ``split`` and counts of each class; None: regression, or no rows."""
+        """Return metrics of ``split``, and counts of each class; None: regression, or no rows."""
         ((outputs, labels),) = self._outputs([split])
         counted = len(outputs) > 0 and labels.dtype.kind != "f"
         counts = count_classes(outputs, labels) if counted else None
@@ -77,7 +77,7 @@ class LinkExaminer:
     """Evaluation of link prediction by ranks; equal weights give equal results.
 
     Each edge's destination is ranked among ``task.num_candidates`` candidates, sampled uniformly as
-    a function of ``task.split_seed`` and the edge.
+    a function of ``task.seed``, the split and the edge's index.
     """
 
     def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
@@ -122,7 +122,7 @@ class LinkExaminer:
         return np.concatenate(ranks)
 
     def _vertices(self, split: str) -> arrays.IntArray:
-        """Return the ascending ids of all vertices of edges and candidates."""
+        """Return the ascending ids of all vertices of ``split``'s edges and their candidates."""
         graph = self._task.graph
         needed = np.zeros(graph.num_vertices, np.bool_)
         for pairs, candidates in self._slices(split):
@@ -131,7 +131,7 @@ class LinkExaminer:
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
     def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
-        """Yield edges ``[n, 2]`` and candidates ``[n, k]``, limited by ``_SLICE_BYTES``."""
+        """Yield edges ``[n, 2]`` and their candidates ``[n, k]`` in slices of bounded bytes."""
         pairs, task = self._edges(split), self._task
         count = task.num_candidates
         row_bytes = 4 * self._model.widths[-1]
@@ -199,7 +199,7 @@ def open_examiner(
 
 
 def _positions(vertices: arrays.IntArray, ids: arrays.IntArray) -> torch.Tensor:
-    """Return the positions of ``ids`` in ascending ``vertices``."""
+    """Return the indices of ``ids`` in ascending ``vertices``, which contain them."""
     return torch.from_numpy(np.searchsorted(vertices, ids))
 
 
@@ -244,7 +244,7 @@ class Validator:
 
     @activity("validate")
     def validate(self) -> tuple[dict[str, float | None], float]:
-        """Return the validation metrics, None if not defined, and the seconds of validation."""
+        """Return the validation metrics (None: not defined) and the seconds of the validation."""
         start = time.perf_counter()
         with self._all_threads():
             (metrics,) = self._examiner.measure(["valid"])

@@ -28,7 +28,7 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLayer:
-    """First layer, computed in the passes of an ``InputPlan``."""
+    """First layer of exact inference, from rows that passes of ``plan`` over features transform."""
 
     plan: InputPlan
     graph: Graph
@@ -39,12 +39,12 @@ class FirstLayer:
 
     @property
     def _chunk_edges(self) -> int:
-        """Maximum edges of a chunk: fewer if the layer gathers, which takes a row per source."""
+        """Maximum edges of a chunk: fewer for a layer that needs a row per source in memory."""
         gathers = not self.plan.layer.aggregates_on_load
         return self.limits.file_chunk_edges if gathers else self.limits.chunk_edges
 
     def chunks(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
-        """Yield one group, the chunks of output ``vertices``, after the passes over the features.
+        """Run the passes over the features, then yield one group: the chunks of ``vertices``.
 
         ``advance`` is called with the number of vertices after each part of a pass.
         """
@@ -87,7 +87,7 @@ class FirstLayer:
         return self._with_positions(rows, reader)
 
     def _with_positions(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
-        """Return ``rows`` as a store that is indexed by vertex."""
+        """Return a store of ``rows`` by vertex; in a trial, a row stands for many vertices."""
         vertices, num_vertices = self.plan.vertices, self.graph.num_vertices
         positions: Callable[[Array], Array] | None = None
         if (count := len(rows.rows)) < len(vertices):  # a trial: its rows represent all rows
@@ -104,7 +104,7 @@ class FirstLayer:
     def _chunk_loads(
         self, layer: TransformFirstLayer, transformed: TransformedRows, vertices: Vertices
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices`` with their load functions; features are prefetched."""
+        """Yield chunks of ``vertices`` with load functions, and start to read needed features."""
         limits = self.limits
         for chunk in cut(self.graph, vertices, self._chunk_edges, limits.chunk_vertices):
             rows = transformed.prefetch(chunk) if layer.reads_rows else transformed
@@ -118,7 +118,7 @@ class FirstLayer:
         target: tuple[FileRows, int],
         advance: Advance,
     ) -> None:
-        """Transform rows in a pass, and write neighbor sums to ``target``, a file and its part."""
+        """Transform rows in a pass; write sums for ``vertices`` to part ``target[1]`` of a file."""
         transformed = self._transform(layer, reader, advance)
         sums, number = target
 
@@ -134,7 +134,7 @@ class FirstLayer:
     def _sum_loads(
         self, reader: FeatureReader, vertices: Vertices, sums: FileRows
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices`` with functions that read all sums, and own rows if used."""
+        """Yield chunks of ``vertices`` with functions that read ``sums``, and features if used."""
         layer, first = self.plan.layer, 0
         for chunk in cut(self.graph, vertices, self._chunk_edges, self.limits.chunk_vertices):
             features = reader.start(chunk) if layer.reads_own else None
@@ -157,9 +157,10 @@ class FirstLayer:
         size: LayerSize,
         compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
     ) -> float:
-        """Return the estimated seconds of all passes and of the layer, from ``trial`` vertices.
+        """Return the estimated seconds of all passes and of the layer, by a run for ``trial``.
 
-        ``size`` counts the layer's vertices and edges; ``compute`` computes the layer for chunks.
+        ``trial`` has some output vertices, ``size`` counts all vertices and edges; ``compute``
+        computes the layer for chunks.
         """
         plan = self.plan
         blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])

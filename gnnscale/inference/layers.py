@@ -44,7 +44,7 @@ class LayerPass:
 
     @property
     def makes_rows(self) -> bool:
-        """Whether passes over the features transform rows for the first layer."""
+        """Whether the first layer aggregates rows that passes over the features transform."""
         return self._work.inputs is not None
 
     def first(self, store: FeatureStore) -> FirstLayer:
@@ -63,7 +63,7 @@ class LayerPass:
     def encode(
         self, store: FeatureStore, advance: Callable[[int], None], count: int | None = None
     ) -> MemoryRows | FileRows:
-        """Return a store of the encoder's rows of the first ``count`` vertices (None: all)."""
+        """Return a new store of the encoded rows of the first ``count`` vertices (None: all)."""
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
         assert encoder is not None
@@ -93,11 +93,11 @@ class LayerPass:
         return out
 
     def num_reads(self, index: int) -> int:
-        """Return the number of earlier outputs that layer ``index`` reads at its own vertices."""
+        """Return the number of stores from which layer ``index`` reads its destinations' rows."""
         return len(self._model.reads(index))
 
     def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
-        """Allocate ``num_rows`` output rows of a layer; None: the last layer's are yielded."""
+        """Allocate a store for ``num_rows`` output rows. None: the last layer, not stored."""
         work = self._work
         if index == len(work.widths):
             return None
@@ -118,8 +118,8 @@ class LayerPass:
 
         Args:
             groups: groups of chunks; a group is loaded after the previous one is finished.
-            out: store of the output, with which chunks are yielded as loaded; None yields the
-                output rows in place of the inputs.
+            out: store that gets the output rows, while chunks are yielded with their inputs. None:
+                chunks are yielded with output rows.
             self_stores: stores from which the layer reads the rows of its own vertices.
         """
         work, model = self._work, self._model
@@ -155,7 +155,8 @@ class LayerPass:
     ) -> Iterator[Iterable[Chunk]]:
         """Yield groups of chunks of layer ``index``, to be computed one group after the other.
 
-        ``rows`` are inputs; ``advance`` gets the vertices of each part of a preceding pass.
+        ``rows`` stores the inputs; ``advance`` gets the number of vertices after each part of a
+        pass over the features.
         """
         if index == 0 and self.makes_rows:
             yield from self.first(rows).chunks(vertices, advance)
@@ -180,7 +181,7 @@ class LayerPass:
         rows: FileRows,
         chunks: Iterator[Array],
     ) -> Iterator[Iterable[Chunk]]:
-        """Yield groups of chunks, for each of which the file is read once from end to end."""
+        """Yield groups of chunks; for each, aggregate ``rows`` in one pass over their file."""
         first = 0
         for group in self._groups(rows, chunks):
             requests = [partial(self._request, layer, store, chunk) for chunk in group]
@@ -207,7 +208,7 @@ class LayerPass:
     def _request(
         self, layer: LinearAggregationLayer, store: FeatureStore, chunk: Array
     ) -> AggregationRequest:
-        """Return the neighbors of a chunk's vertices and the coefficients of their rows."""
+        """Return the block of a chunk's in-edges, its sources' rows, and their coefficients."""
         distinct = not store.reads_per_edge
         vertices, block, degrees = self._loader.neighbours(chunk, distinct=distinct)
         aggregation = layer.aggregation(block, degrees)
@@ -217,12 +218,12 @@ class LayerPass:
 
 
 def stored_rows(rows: FeatureStore) -> FeatureStore:
-    """Return the store that a ``SubsetStore`` reads, or ``rows`` themselves if not a subset."""
+    """Return the store that a ``SubsetStore`` wraps; any other store is returned as it is."""
     return rows.rows if isinstance(rows, SubsetStore) else rows
 
 
 def close(rows: FeatureStore | None) -> None:
-    """Close ``rows`` if they, or the rows of their subset, are in a file; others stay open."""
+    """Close a store whose rows, or whose subset's rows, are in a file; do nothing otherwise."""
     stored = None if rows is None else stored_rows(rows)
     if isinstance(stored, FileRows):
         stored.close()
@@ -239,7 +240,7 @@ class EncodedRows(WrappedStore):
 
     @property
     def width(self) -> int:
-        """Features of an encoded row."""
+        """Number of features of an encoded row."""
         return self._width
 
     @torch.no_grad()

@@ -29,14 +29,14 @@ _LIMITS = MemoryLimits()
 
 
 class _InputCache:
-    """Inputs of the first layer, kept for the next call if they take few bytes."""
+    """Cache of the first layer's loaded chunks, for the next call, if they take few bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.chunks: list[LoadedChunk] | None = None
 
     def fill(self, chunks: Iterator[LoadedChunk]) -> Iterator[LoadedChunk]:
-        """Yield ``chunks`` and keep them if all of them fit."""
+        """Yield ``chunks``; once all are yielded, keep them if they fit into the cache."""
         loaded: list[LoadedChunk] = []
         num_bytes = 0
         for block, x in chunks:
@@ -96,9 +96,9 @@ class LayerwiseInference:
         self._last: InferenceWork | None = None
 
     def work(self, vertices: Array | None) -> InferenceWork:
-        """Return the work of ``logits(vertices)``, kept for the next call.
+        """Return the plan of ``logits(vertices)``, which is kept for the next call.
 
-        Other work may drop the cached inputs of the first layer.
+        A plan for other vertices may drop the cached inputs of the first layer.
         """
         outputs: Vertices = range(self._graph.num_vertices)
         if vertices is not None:
@@ -118,7 +118,10 @@ class LayerwiseInference:
         return work
 
     def prepare(self, vertices: Array | None) -> None:
-        """Log a high cost of ``logits(vertices)`` on the host; ConfigError: the disk is full."""
+        """Log the cost of ``logits(vertices)`` if high; do nothing for a device.
+
+        ConfigError: the disk has too little space for hidden layers.
+        """
         work = self.work(vertices)
         if self._device is not None:
             return
@@ -135,7 +138,7 @@ class LayerwiseInference:
         )
 
     def estimate_s(self, vertices: Array | None) -> float:
-        """Return the estimated seconds of ``logits(vertices)``."""
+        """Return the estimated seconds of ``logits(vertices)`` on the host, from a trial."""
         with self._passes(vertices) as (passes, work):
             return estimated_s(passes, work, self._graph, self._store, self._features)
 
@@ -143,8 +146,8 @@ class LayerwiseInference:
     def logits(self, vertices: Array | None = None) -> torch.Tensor:
         """Return the last layer's rows of ``vertices`` under the current weights, in their order.
 
-        They are ``[len(vertices), num_classes]`` float32; ``vertices`` are distinct, None: all.
-        Hidden layers are computed only where required.
+        The result is ``[len(vertices), width]`` float32 of the last computed layer; ``vertices``
+        are distinct, None: all. Hidden layers are computed only where required.
         """
         num_rows = len(self.work(vertices).outputs)
         out = ops.empty((num_rows, self._model.widths[self._num_layers]), torch.float32)
@@ -190,7 +193,7 @@ class LayerwiseInference:
         return [stores[number] for number in self._model.reads(index)]
 
     def _close_read(self, stores: list[FeatureStore], following: int, last: int) -> None:
-        """Close the stores that layers ``following`` to ``last`` do not read."""
+        """Close and drop the stores that layers ``following`` to ``last`` do not read."""
         layers = range(following, last + 1)
         used = {following, *(number for index in layers for number in self._model.reads(index))}
         for number, store in enumerate(stores):
@@ -201,7 +204,10 @@ class LayerwiseInference:
 
     @contextmanager
     def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, InferenceWork]]:
-        """Yield layer computation and work for ``vertices``; workers run, the model evaluates."""
+        """Yield layer computation and plan for ``vertices``, in a context of worker threads.
+
+        The model is in evaluation mode meanwhile.
+        """
         work = self.work(vertices)
         was_training = self._model.training
         self._model.eval()
@@ -222,7 +228,10 @@ class LayerwiseInference:
         vertices: Vertices,
         advance: Callable[[int], None],
     ) -> FeatureStore:
-        """Return a store of hidden layer ``index``'s rows; keep small inputs of the first layer."""
+        """Compute hidden layer ``index`` for ``vertices``, and return a store of its output rows.
+
+        Small inputs of the first layer are cached.
+        """
         cached = self._inputs.chunks
         if index == 0 and cached is not None and not passes.makes_rows:
             groups: Iterable[Iterable[Chunk]] = [as_chunks(cached)]
@@ -248,14 +257,14 @@ class LayerwiseInference:
 def _progress(
     graph: Graph, limits: MemoryLimits, total: int
 ) -> AbstractContextManager[Callable[[int], None]]:
-    """Return the context of a progress bar; a graph of less than one chunk shows no bar."""
+    """Return the context of a progress bar up to ``total``; a graph below one chunk shows none."""
     if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
         return nullcontext(lambda _: None)
     return track("inference", total=total, unit="vertices")
 
 
 def _describe_reading(work: InferenceWork, from_disk: bool) -> str:
-    """Return the end of the log line of ``prepare``: memory and passes of the first layer."""
+    """Return the last part of ``prepare``'s log line: memory and passes for the features."""
     if work.inputs is not None:
         memory = f", {size(work.inputs.memory_bytes)} for rows of the first one"
         passes = f"; passes over the features: {work.inputs.num_passes}"

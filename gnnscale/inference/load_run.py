@@ -96,14 +96,14 @@ def load_run(
 
 @dataclass(frozen=True, kw_only=True)
 class _NotImported(SamplerConfig):
-    """Stand-in for a run's custom sampler that the user has not named again."""
+    """Stand-in for a run's custom sampler that is not imported; sampling raises ConfigError."""
 
     name: str = field(metadata=untrusted.names("text"))
     layers: int
 
     @property
     def num_layers(self) -> int:
-        """Layers of the model."""
+        """Number of layers of the model."""
         return self.layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> Sampler:
@@ -115,7 +115,7 @@ class _NotImported(SamplerConfig):
 
 
 def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | None:
-    """Remove the user's code from a run's options.
+    """Remove from ``values`` the user's code that ``overrides`` does not name; allow named code.
 
     Returns:
         The class path of a removed sampler; None if the sampler is of gnnscale or is named again.
@@ -141,7 +141,7 @@ def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | No
 
 
 def open_other(run: RunConfig, trained: "TrainedModel", graph: Graph) -> Graph:
-    """Return a graph that the run was not trained on, with features as in training.
+    """Return ``graph``, which the run was not trained on, with features as in training.
 
     Args:
         run: options of the run.
@@ -161,7 +161,7 @@ def open_other(run: RunConfig, trained: "TrainedModel", graph: Graph) -> Graph:
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
-    """Raise ConfigError if the run learns a row per vertex, which other graphs lack."""
+    """Raise ConfigError if the run learns a row per vertex: no other graph can be predicted."""
     if run.features.learns:
         raise ConfigError(
             f"dataset: the run has learned a row for each vertex of {signature.graph}, and "
@@ -171,7 +171,7 @@ def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
 
 
 def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool = False) -> Task:
-    """Open the task of a run, and write its edge split again if that is missing.
+    """Open a run's graph and task; write the task's edge split again if missing.
 
     Args:
         run: options of the run.
@@ -206,7 +206,7 @@ def with_inference(run: RunConfig, inference: str | None, num_threads: int) -> R
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainedModel:
-    """Model of a run with the weights of its best epoch."""
+    """Model with the weights of its run's best epoch, and the checkpoint's data about the graph."""
 
     model: TrainableModel
     signature: InputSchema  #: inputs and outputs of the model
@@ -230,7 +230,7 @@ class TrainedModel:
         return self.signature.edge_weights
 
     def give_rows(self, graph: Graph) -> None:
-        """Move learned rows, if any, into the features of ``graph``, the training graph."""
+        """Move learned rows, if any, into ``graph``'s features, which the model then shares."""
         rows = self.model.vertex_rows
         if rows is not None:
             # Sharing the memory frees the copy from the checkpoint.
@@ -238,11 +238,7 @@ class TrainedModel:
             rows.weight = torch.nn.Parameter(torch.from_numpy(graph.features), requires_grad=False)
 
     def check_own(self, graph: Graph) -> None:
-        """Refuse a graph that is not the training graph.
-
-        Raises:
-            ConfigError: naming the difference.
-        """
+        """Raise ConfigError, naming the difference, unless ``graph`` is the training graph."""
         check_same_graph(
             self.file,
             self.trained_on,
@@ -305,17 +301,20 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
 def open_trained(
     directory: Path, run: RunConfig, *, ranks: bool = False
 ) -> tuple[Task, TrainedModel]:
-    """Return the task of the run in ``directory`` and its model; errors are those of both parts.
+    """Return the task of the run in ``directory`` and its model.
 
     Args:
         ranks: whether edges are ranked, for which the candidates are read.
+
+    Raises:
+        ConfigError, GraphError: as ``open_run_task`` and ``load_trained``.
     """
     task = open_run_task(run, directory, ranks=ranks)
     return task, load_trained(directory, run, task.graph)
 
 
 def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
-    """Build the run's model; a built-in model without memory for its weights."""
+    """Build the run's model from ``signature``, a built-in model on the device ``meta``."""
     # The sizes are from an untrusted file: allocate nothing before the weights are checked.
     device = torch.device("meta") if _is_built_in(run.model) else nullcontext()
     with device:

@@ -36,11 +36,11 @@ def needed_vertices(
     chunk_vertices: int,
     num_threads: int,
 ) -> list[loading.Vertices]:
-    """Return the vertices for which each of the hidden layers is required, first layer first.
+    """Return the vertices for which each hidden layer is required, first layer first.
 
     A layer is required for the vertices of the next layer and their in-neighbors, from ``outputs``
     on. All vertices are computed if more than half of them are required. ``chunk_edges`` and
-    ``chunk_vertices`` limit a chunk.
+    ``chunk_vertices`` limit the in-edges and vertices searched at a time.
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
@@ -61,7 +61,7 @@ def needed_vertices(
 
 
 class RankBitmap:
-    """Rank/select bitmap of ascending ``vertices``: one bit per vertex, one count per eight."""
+    """Bitmap of a subset of vertices, one bit per vertex, with a count of members per eight."""
 
     def __init__(self, vertices: Array, num_vertices: int) -> None:
         member = np.zeros(num_vertices, np.bool_)
@@ -71,7 +71,7 @@ class RankBitmap:
         self._first_ranks = counts - _POPCOUNT[self._bits]
 
     def ranks(self, vertices: Array) -> Array:
-        """Return the position in the subset of each of ``vertices``, all of which are members."""
+        """Return the position in the ascending subset of each of ``vertices``, all members."""
         byte = vertices >> 3
         lower_bits = (1 << (vertices & 7)) - 1
         ranks: Array = self._first_ranks[byte] + _POPCOUNT[self._bits[byte] & lower_bits]
@@ -102,7 +102,7 @@ class SubsetStore(WrappedStore):
         return self._num_vertices
 
     def local(self, vertices: Array, block: Block) -> tuple[Array, Block]:
-        """Return the rows of ``vertices`` in the subset, and the block without vertex ids."""
+        """Return the positions of ``vertices`` in ``rows``, and the block without vertex ids."""
         return self._positions(vertices), replace(block, edge_vertices=None)
 
     def gather(
@@ -120,7 +120,7 @@ class SubsetStore(WrappedStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return destinations' rows, ``aggregation.width(width)`` wide, and the traffic."""
+        """Return rows aggregated over ``block``, ``aggregation.width(width)`` wide, and traffic."""
         positions, local_block = self.local(vertices, block)
         return self.rows.aggregate(
             positions, local_block, aggregation, dtype=dtype, num_threads=num_threads
@@ -174,7 +174,7 @@ def plan_layers(
         hidden_bytes: maximum bytes of a layer in memory; None: a share of the available memory, up
             to 512 MiB for all layers that exist together.
         stream_bytes: maximum bytes of sums for a layer in a file; None: a share of the memory.
-        keeps_all: whether the last layer reads the outputs of all layers.
+        keeps_all: whether the outputs of all hidden layers exist together, for the last layer.
     """
     total = sum if keeps_all else _adjacent
     available = read_memory().available
@@ -257,7 +257,7 @@ class LayerSize:
 
 @dataclass(frozen=True, kw_only=True)
 class InputPlan:
-    """Passes over the features, each of which transforms a block of columns.
+    """Plan of passes over the features, each of which transforms rows to a block of columns.
 
     Example: a layer of width 256 whose blocks are [(0, 128), (128, 256)] reads the features twice.
     """
@@ -270,14 +270,14 @@ class InputPlan:
 
     @property
     def num_passes(self) -> int:
-        """Number of passes over the features, including reads of the destinations' rows."""
+        """Number of reads of the features: passes, and reads of the destinations' rows."""
         self_reads = len(self.blocks) if self.layer.reads_rows and not self.layer.reads_own else 0
         return len(self.blocks) + self_reads + self.layer.reads_own
 
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceWork:
-    """Layers, vertices, stores and passes of exact inference for some vertices."""
+    """Plan of exact inference for some output vertices: layers, vertices, stores and passes."""
 
     #: vertices for which each layer is computed; the last entry has the output vertices
     needed: list[loading.Vertices]
@@ -293,7 +293,7 @@ class InferenceWork:
 
     @property
     def num_advanced(self) -> int:
-        """Number of vertices of all layers and passes: the total of the progress bar."""
+        """Sum of the vertices of all layers and passes: the total of the progress bar."""
         layers = sum(layer.num_vertices for layer in self.sizes)
         if self.inputs is None:
             return layers + (0 if self.encoded is None else len(self.needed[0]))
@@ -315,7 +315,7 @@ def find_work(
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Return the work of exact inference for ``outputs``, of ``num_layers`` layers (None: all)."""
+    """Plan exact inference for ``outputs`` with the first ``num_layers`` layers (None: all)."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden

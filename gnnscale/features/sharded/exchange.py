@@ -23,31 +23,31 @@ from gnnscale.graph import ShardedFeatures, vertex_dtype
 
 @dataclass(frozen=True, kw_only=True)
 class DeferredWork:
-    """Work of ``torch.distributed`` that starts after rows have been read from the disk."""
+    """Handle of a ``torch.distributed`` transfer that starts after rows are read from disk."""
 
     started: Future[Any]  #: resolves to the work once it has started
 
     def wait(self) -> None:
-        """Wait until the work is done; OSError: no rows. RuntimeError: another process is gone."""
+        """Wait for the transfer; OSError: rows cannot be read. RuntimeError: a process is gone."""
         self.started.result().wait()
 
 
 class LocalShard:
-    """The rows of this machine's shard, in memory or on the disk."""
+    """Reader of the rows of this machine's shard, in memory or on the disk."""
 
     def __init__(self, rows: Array) -> None:
-        """Read ``rows``, ``[n, width]``; ``read_from`` and ``rows`` change where rows are read."""
+        """Read from ``rows``, ``[n, width]``, until ``read_from`` or a new value of ``rows``."""
         self.rows = rows
         self._file: DiskRows | None = None
         self._sending: ThreadPoolExecutor | None = None
 
     def read_from(self, file: DiskRows) -> None:
-        """Read the rows of ``file`` from now on, and no longer its mapping ``rows``."""
+        """Read ``file`` in place of its mapping ``rows`` from now on; ``close`` closes ``file``."""
         self._file = file
         self._sending = ThreadPoolExecutor(1, thread_name_prefix="rows-read")
 
     def copy(self, indices: IntArray, target: Array, slots: IntArray) -> None:
-        """Copy row ``indices[i]`` to row ``slots[i]`` of ``target``, byte by byte."""
+        """Copy row ``indices[i]`` of the shard to row ``slots[i]`` of ``target``, and wait."""
         if self._file is None:
             copy_rows(self.rows, indices, target, slots)
         else:
@@ -56,7 +56,8 @@ class LocalShard:
     def send(self, indices: IntArray, buffer: Array, send: Callable[[], Any]) -> Any:
         """Copy row ``indices[i]`` to ``buffer[i]``, call ``send``, and return the work of ``send``.
 
-        Rows on the disk are read in a thread, which sends in the order of calls.
+        Rows on the disk are read and sent in the background, in the order of calls: the result is
+        then a ``DeferredWork``.
         """
         order = np.arange(len(indices), dtype=np.int32)
         if self._file is None:
@@ -72,7 +73,7 @@ class LocalShard:
         return DeferredWork(started=self._sending.submit(read_and_send))
 
     def close(self) -> None:
-        """Finish pending sends, and close the file."""
+        """Finish pending sends, and close the file; do nothing for rows in memory."""
         if self._file is not None and self._sending is not None:
             self._sending.shutdown()
             self._file.close()
@@ -96,8 +97,8 @@ def owners_of(parts: Sequence[int], rank: int) -> IntArray:
     """Return ``[num_parts]``, the rank from which ``rank`` requests the rows of each shard.
 
     Processes are paired by their index within the machine, modulo the processes of the machine that
-    has the shard. ``parts`` is the shard of each rank; a machine has one, and its ranks ascend.
-    Example: ``owners_of([1, 1, 0, 0], 3)`` is ``[3, 1]``.
+    has the shard. ``parts[r]`` is the shard of rank ``r``; each machine has one shard. Example:
+    ``owners_of([1, 1, 0, 0], 3)`` is ``[3, 1]``.
     """
     ranks_by_part: dict[int, list[int]] = {}
     for peer, part in enumerate(parts):
@@ -108,7 +109,7 @@ def owners_of(parts: Sequence[int], rank: int) -> IntArray:
 
 @dataclass(frozen=True, kw_only=True)
 class RowRequest:
-    """Rows that this process requests from other processes."""
+    """Remote vertices whose rows this process requests, sorted by the rank that sends the rows."""
 
     vertices: torch.Tensor  #: ``[n]`` requested vertices, by the rank that has the row
     counts: torch.Tensor  #: ``[size]`` int32, rows requested from each rank
@@ -117,7 +118,7 @@ class RowRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RowReceive:
-    """Rows on their way to this process."""
+    """Buffers of one exchange's rows, and the transfer that fills and sends them."""
 
     rows: torch.Tensor  #: ``[n, row_bytes]`` uint8, in the order of the ranks that have them
     sent: torch.Tensor  #: ``[m, row_bytes]`` uint8, referenced until the rows are sent
@@ -125,7 +126,7 @@ class RowReceive:
 
 
 class ShardExchange:
-    """Exchanger of feature rows with all processes, one exchange after the other."""
+    """Exchanges of feature rows, which all processes start together, in the same order."""
 
     def __init__(
         self,
@@ -150,7 +151,7 @@ class ShardExchange:
         self._row_bytes = int(features.rows.shape[1]) * features.itemsize
 
     def request(self, vertices: Array) -> RowRequest:
-        """Return the request of remote ``vertices``, sorted by rank; an empty array is valid."""
+        """Return the request for the rows of ``vertices``, all remote, possibly none."""
         owner = self._owners[self._features.owner[vertices]]
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=self._group.size).astype(np.int32)
@@ -160,7 +161,7 @@ class ShardExchange:
         )
 
     def start(self, request: RowRequest) -> RowReceive | None:
-        """Exchange requests, and start sending and receiving rows; None: rank 0 reads no more.
+        """Exchange requests, and start sending and receiving rows. None: rank 0 ends its reads.
 
         OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: another
         process requests a row that this machine does not have.

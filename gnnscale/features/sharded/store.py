@@ -26,7 +26,7 @@ _CONCURRENT_EXCHANGES = 3
 
 
 class ShardedStore:
-    """The rows of a graph that are sharded across machines: a backing store of a tiered store.
+    """Backing store of a tiered store: the rows of a graph, sharded across machines.
 
     ``start`` queues the exchange of a step and returns; ``finish`` waits for its rows. All
     processes start the same number of exchanges, in the order of steps. Methods raise PeerLostError
@@ -48,7 +48,7 @@ class ShardedStore:
         dtype_name: str,
         num_features: int | None = None,
     ) -> None:
-        """Open the connections; all processes do so at the same time.
+        """Open connections to all processes, which do so at the same time, and start the threads.
 
         ``owners`` is ``[num_parts]`` the rank from which this process requests each shard's rows;
         ``num_features`` is set for int8 and int4 rows, whose elements are bytes.
@@ -71,7 +71,7 @@ class ShardedStore:
 
     @property
     def own(self) -> Array:
-        """``[num_own, width]`` local rows."""
+        """``[num_own, width]`` rows of this machine's shard."""
         return self._shard.rows
 
     def use_local_mapping(self, rows: Array) -> None:
@@ -79,7 +79,7 @@ class ShardedStore:
         self._shard.rows = rows
 
     def use_local_file(self, file: DiskRows) -> None:
-        """Read local rows from ``file`` from now on, since they exceed memory."""
+        """Read local rows, which exceed memory, from ``file`` from now on, not from its mapping."""
         self._shard.read_from(file)
 
     def local_indices(self, vertices: Array) -> IntArray:
@@ -123,11 +123,11 @@ class ShardedStore:
         return self._reader.seconds_per_row(np.flatnonzero(self._indices < 0))
 
     def rank0_reads(self) -> AbstractContextManager[None]:
-        """Return a context in which rank 0 may ``read``; on entry, other ranks send its rows."""
+        """Return a context in which rank 0 calls ``read``; other ranks serve its reads on entry."""
         return self._reader.rank0_reads()
 
     def read(self, vertices: Array) -> Array:
-        """Return the rows of ``vertices``, ``[n, width]``, within ``rank0_reads``; uncounted."""
+        """Return rows ``[n, width]``, on rank 0 in ``rank0_reads``; ``take_reads`` omits them."""
         rows: Array = np.empty((len(vertices), self.width), self.dtype)
         indices = self._indices[vertices]
         remote, local = np.flatnonzero(indices < 0), np.flatnonzero(indices >= 0)
@@ -138,11 +138,11 @@ class ShardedStore:
         return rows
 
     def take_reads(self) -> SourceReads:
-        """Return the reads of the tickets that were finished since the last call."""
+        """Return bytes and requests of the tickets that were finished since the last call."""
         return self._transport.take_reads()
 
     def close(self) -> None:
-        """End the exchanges, after all exchanges that any process has started.
+        """Take part in all exchanges that any process has started, then end the threads.
 
         All processes call this at the same time. Threads that wait for rows get them.
         """
@@ -151,7 +151,7 @@ class ShardedStore:
             self._shard.close()
 
     def abandon(self) -> None:
-        """End exchanges after an error, without other processes, which lose this process."""
+        """Disconnect after an error; waiting threads and other processes get PeerLostError."""
         if not self._transport.closed:
             self._transport.abandon()
             self._shard.close()
@@ -187,7 +187,7 @@ class LocalDiskShard:
         return self._num_started
 
     def skip(self) -> None:
-        """Take part in the exchange of a step that reads no rows."""
+        """Take part in the exchange of a step for which this process reads no rows."""
         self._rows.skip()
 
     def profile_rows(self, vertices: Array) -> Array:
@@ -204,7 +204,7 @@ class LocalDiskShard:
         self._rows.finish(exchange)
 
     def take_reads(self) -> SourceReads:
-        """Return the reads since the last call, with the share of the disk in ``disk``."""
+        """Return the disk and network reads since the last call; ``disk`` has the disk's alone."""
         local = self._file.take_reads()
         disk = Access(
             misses=self._num_local_reads,
@@ -216,7 +216,7 @@ class LocalDiskShard:
         return self._rows.take_reads() + replace(local, disk=disk)
 
     def close(self) -> None:
-        """End the exchanges of all processes, and close the file."""
+        """End the exchanges together with all other processes, and close the file."""
         self._rows.close()
         self._file.close()
 
@@ -241,9 +241,9 @@ class DiskShardInfo:
     def local_share(
         self, rows: ShardedStore, misses: Misses, num_users: int
     ) -> tuple[float, float]:
-        """Return the share of local rows among a batch's misses, and their disk seconds per miss.
+        """Return the local fraction of a batch's misses, and the disk seconds per miss of any kind.
 
-        ``num_users`` workers share the disk.
+        ``num_users`` workers share the disk. The seconds are 0 if ``rates`` are not measured.
         """
         indices = np.sort(rows.local_indices(misses.vertices))
         local, total = replace(misses, vertices=indices[indices >= 0]), max(len(indices), 1)
@@ -266,7 +266,7 @@ def open_local_file(rows: ShardedStore, max_gap_bytes: int) -> DiskRows:
 
 
 def describe_over_disk(rows: ShardedStore, sizes: TierSizes) -> str:
-    """Return a line for the log: bytes read from the disk, and bytes held in memory."""
+    """Return the log line for a shard that exceeds memory: its bytes, and the bytes in memory."""
     held_bytes, total_bytes = sizes.num_kept * rows.row_bytes, rows.num_rows * rows.row_bytes
     return (
         f"features=shared: this machine's {size(rows.num_own * rows.row_bytes)} of rows exceed "

@@ -30,7 +30,7 @@ _JOIN_S = 5.0
 
 @dataclass(kw_only=True)
 class _ExchangeStep:
-    """The exchange of a step, which writes received rows into ``buffer``."""
+    """State of a step's exchange: requested vertices, and ``buffer`` for the received rows."""
 
     vertices: Array
     buffer: Array
@@ -49,15 +49,15 @@ class _ExchangeStep:
 
 
 class ShardTransport:
-    """Runs the exchanges of steps on two threads, so that they overlap with computation.
+    """Two threads that run the exchanges of steps, which thus overlap with computation.
 
     The first thread sends requests and serves the requests of other processes; the second copies
-    received rows into the buffer. All processes start the same number of exchanges, in the order
-    of steps; a process without missing rows starts an empty exchange.
+    received rows into the buffer. All processes start the same number of exchanges, in the order of
+    steps; a process without missing rows starts an empty exchange.
     """
 
     def __init__(self, exchange: ShardExchange, group: Group) -> None:
-        """Start the threads, over connections of ``exchange`` that only this transport uses."""
+        """Start both threads, which alone use ``exchange``; ``close`` uses ``group``."""
         self.failure: PeerLostError | None = None  #: reason of the first failed exchange
         self.closed = False  #: whether ``close`` or ``abandon`` has ended the exchanges
         self.num_started = 0  #: exchanges that this process has started
@@ -78,7 +78,8 @@ class ShardTransport:
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
         """Start the next step's exchange, of row ``vertices[i]`` for ``buffer[slots[i]]``.
 
-        Return a ticket for ``finish``. PeerLostError: a process is gone, or this is closed.
+        Return a ticket for ``finish``. PeerLostError: a process is gone, or the transport is
+        closed.
         """
         return self._enqueue(_ExchangeStep(vertices=vertices, buffer=buffer, slots=slots))
 
@@ -101,13 +102,13 @@ class ShardTransport:
             self._reads = self._reads + step.reads
 
     def take_reads(self) -> SourceReads:
-        """Return the reads of the tickets that were finished since the last call."""
+        """Return bytes and requests of the tickets that were finished since the last call."""
         with self._lock:
             reads, self._reads = self._reads, SourceReads()
         return reads
 
     def close(self) -> None:
-        """End the exchanges, after all exchanges that any process has started.
+        """Take part in all exchanges that any process has started, then end both threads.
 
         All processes call this at the same time. Threads that wait for rows get them; a later
         ``start`` raises. PeerLostError: another process is gone.
@@ -124,7 +125,7 @@ class ShardTransport:
         self.closed = True
 
     def abandon(self) -> None:
-        """Disconnect this process after an error, and wait at most 5 s for each of the threads."""
+        """Disconnect after an error, fail waiting threads, and join both threads for 5 s each."""
         self.closed = True
         self._fail(PeerLostError("this process has left"))
         hang_up()
@@ -167,7 +168,7 @@ class ShardTransport:
             return self.num_started
 
     def _send(self) -> None:
-        """Start the queued exchanges, which also serves the requests of other processes."""
+        """Start queued exchanges; in each, send the rows that other processes request."""
         while (step := self._to_send.get()) is not None:
             request = self._exchange.request(step.vertices)
             step.order = request.order
@@ -182,7 +183,7 @@ class ShardTransport:
         self._to_receive.put(None)
 
     def _receive(self) -> None:
-        """Copy received rows into their slots, one exchange after the other."""
+        """Wait for each exchange, copy its rows into their slots, and wake ``finish``."""
         while (step := self._to_receive.get()) is not None:
             assert step.receive is not None
             step.receive.work.wait()
@@ -212,7 +213,7 @@ class RemoteReader:
     def __init__(
         self, exchange: ShardExchange, transport: ShardTransport, group: Group, *, row_bytes: int
     ) -> None:
-        """Read over the connections of ``group``, and report failures to ``transport``."""
+        """Read by ``exchange``, and report failures to ``transport``; ``group`` aligns probes."""
         self._exchange, self._transport, self._group = exchange, transport, group
         self._row_bytes = row_bytes
         self._reading = threading.Lock()
@@ -235,7 +236,7 @@ class RemoteReader:
 
     @contextmanager
     def rank0_reads(self) -> Iterator[None]:
-        """Let rank 0 ``read`` in the ``with`` block; on entry, other ranks send its rows."""
+        """Let rank 0 ``read`` in the ``with`` block; other ranks serve its reads on entry."""
         if not self._group.is_rank0:
             with STATUS.waits():
                 self._transport.guard(self._serve)
@@ -263,7 +264,7 @@ class RemoteReader:
         return received
 
     def _serve(self) -> None:
-        """Send the rows that rank 0 reads, until it reads no more."""
+        """Send the rows that rank 0 requests, until rank 0 leaves ``rank0_reads``."""
         nothing = self._exchange.request(_NO_VERTICES)
         while (receive := self._exchange.start(nothing)) is not None:
             receive.work.wait()

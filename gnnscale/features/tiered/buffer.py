@@ -53,7 +53,7 @@ class BatchSource(Protocol):
         """
 
     def skip(self) -> None:
-        """Note a step that reads no rows, in the order of steps."""
+        """Pass over a step that reads no rows, in the order of steps."""
 
     def finish(self, ticket: int) -> None:
         """Wait until the rows of ``ticket`` have arrived; OSError: they could not be read."""
@@ -78,7 +78,7 @@ class RowSource(BatchSource, Protocol):
 
     @property
     def num_features(self) -> int:
-        """Features of a row; an int8 or int4 row has ``width`` bytes instead."""
+        """Number of features of a row; an int8 or int4 row has ``width`` bytes instead."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -93,19 +93,19 @@ class RowSource(BatchSource, Protocol):
 
 
 def slots_of_file(file: MappedRows) -> int:
-    """Return the slots of a buffer that ``file`` takes, padding of its last page included."""
+    """Return the number of buffer slots that a mapped ``file`` covers, its last page in full."""
     row_bytes = file.nbytes // max(len(file), 1)
     padding = -(file.offset + file.nbytes) % mmap.PAGESIZE
     return len(file) + -(-padding // max(row_bytes, 1))
 
 
 def buffer_bytes(num_slots: int, row_bytes: int, file: MappedRows | None = None) -> int:
-    """Return the bytes of a buffer of ``num_slots`` rows, the header of a mapped ``file`` added."""
+    """Return the bytes of a buffer of ``num_slots`` rows, plus the header of a mapped ``file``."""
     return max((0 if file is None else file.offset) + num_slots * row_bytes, 1)
 
 
 def _map_file(file: MappedRows, address: int) -> None:
-    """Map all of ``file``, private, at ``address``, a page boundary, over the existing mapping."""
+    """Map all of ``file``, copy-on-write, at page boundary ``address``, over the existing map."""
     system = ctypes.CDLL(None, use_errno=True)
     system.mmap.restype = ctypes.c_void_p
     length = ctypes.c_size_t(file.offset + file.nbytes)
@@ -127,9 +127,8 @@ def _map_file(file: MappedRows, address: int) -> None:
 class RowBuffer:
     """Slots of rows, ``[num_slots, width]``; the system allocates a page on its first write.
 
-    A thread touches pages from the first slot on, so that reads from the disk need not wait for the
-    system to clear them. A file may be mapped onto the first slots: one matrix then has its rows,
-    without a copy, and all other rows.
+    ``touch`` allocates pages ahead in a thread, so that reads from the disk need not wait for the
+    system to clear them. A file may be mapped onto the first slots, whose rows are then not copied.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class RowBuffer:
     ) -> None:
         """Reserve addresses for ``num_slots`` rows of ``width`` elements.
 
-        ``file`` has the rows of the first ``slots_of_file`` slots. ``memory`` has ``buffer_bytes``
+        ``file`` is mapped onto the first ``slots_of_file`` slots. ``memory`` has ``buffer_bytes``
         that other processes also map; None: private memory.
         """
         self._row_bytes = width * dtype.itemsize
@@ -165,7 +164,7 @@ class RowBuffer:
         return self._first * self._row_bytes
 
     def touch(self, num_slots: int) -> None:
-        """Start touching the pages of the first ``num_slots`` slots."""
+        """Start a thread that allocates the first ``num_slots`` slots, except those of the file."""
         num_bytes = min(num_slots * self._row_bytes, self.rows.nbytes) - self._first_bytes
         self._thread = threading.Thread(
             target=self._touch, args=(num_bytes,), name="gnnscale-pool", daemon=True
@@ -183,7 +182,7 @@ class RowBuffer:
                 return
 
     def close(self) -> None:
-        """End the thread; the memory is freed with the last array that refers to it."""
+        """End the thread of ``touch``; memory is freed with the last array that refers to it."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -202,14 +201,18 @@ class BatchInFlight:
 
 
 class BatchReader:
-    """Plans batches and reads their missing rows into a buffer; not thread-safe."""
+    """Reader of batches' missing rows into slots that its planner assigns; not thread-safe.
+
+    A batch has a full window once the batches that the policy looks ahead to are expected.
+    """
 
     def __init__(
         self, source: BatchSource, planner: TierPlanner, buffer: RowBuffer, *, ahead: int
     ) -> None:
         """Read rows of ``source`` into ``buffer``, in slots that ``planner`` assigns.
 
-        At most ``ahead`` batches are in flight or in use at a time.
+        At most ``ahead`` batches are in flight or in use at a time. A thread starts to touch
+        ``buffer``.
         """
         self.source = source
         self.buffer = buffer
@@ -219,13 +222,13 @@ class BatchReader:
         buffer.touch(planner.num_usual_slots)
 
     def fill(self, rows: Array, source: RowSource) -> None:
-        """Read the rows of vertices ``rows`` ``[k]`` into the first slots after the fixed slots."""
+        """Cache vertices ``rows`` ``[k]``: read their rows into the slots after fixed slots."""
         read_rows(source, rows, self.buffer.rows[self._planner.num_fixed :])
         source.take_reads()
         self._planner.fill(len(rows))
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next batch, ``[n]`` distinct. None: the batch reads no rows."""
+        """Append the next batch's distinct ``vertices`` ``[n]``. None: the batch reads no rows."""
         self._planner.expect(vertices)
 
     def end(self) -> None:
@@ -233,17 +236,17 @@ class BatchReader:
         self._planner.end()
 
     def start_all(self) -> list[BatchInFlight]:
-        """Start batches with a full window and free slots, up to ``ahead``, and return them."""
+        """Start and return batches with a full window and free slots, up to ``ahead`` in flight."""
         num_earlier = len(self.in_flight)
         while len(self.in_flight) < self._max_in_flight and self.start():
             pass
         return [self.in_flight[index] for index in range(num_earlier, len(self.in_flight))]
 
     def start(self, vertices: Array | None = None) -> bool:
-        """Plan a batch and start to read its rows; False: no free slots, or no batch expected.
+        """Plan the next batch and start to read its missing rows; False: no batch starts.
 
-        A batch of ``vertices`` starts even if the batches after it are unknown; False if the next
-        batch has other vertices.
+        A batch waits for a full window and for free slots. A batch of ``vertices`` needs no full
+        window; False also if the next batch has other vertices.
         """
         batch = self._planner.plan(vertices)
         for _ in range(self._planner.take_empty()):
@@ -257,11 +260,11 @@ class BatchReader:
         return True
 
     def served(self) -> None:
-        """Free the slots that the oldest batch in flight releases."""
+        """Remove the oldest batch in flight, now used, and free the slots that it releases."""
         self._planner.served(self.in_flight.popleft().batch)
 
     def close(self) -> None:
-        """Wait for pending reads, and release the backing store."""
+        """Wait for pending reads, and release the backing store and the buffer's thread."""
         self.source.close()
         self.buffer.close()
 

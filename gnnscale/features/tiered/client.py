@@ -34,12 +34,12 @@ class BufferClient:
         reads: bool = False,
         server: BufferServer | None = None,
     ) -> None:
-        """Connect to the server by ``channel``, for rows in slots of the buffer ``rows``.
+        """Start the thread that receives from the server by ``channel``; ``rows`` is the buffer.
 
         Args:
             source: backing store for ``read``, for steps that were not expected, and, if ``reads``,
                 for missing rows.
-            lead: steps between the expectation of a step and its reads.
+            lead: steps by which ``expect`` precedes ``ready``.
             reads: whether this worker also reads the missing rows of its steps, as the server
                 directs.
             server: server in this process, closed with the client. None: another process has it.
@@ -63,7 +63,7 @@ class BufferClient:
             self._finishing.start()
 
     def expect(self, vertices: Array | None) -> None:
-        """Announce the rows ``[n]`` of the next step to the server, distinct. None: no rows."""
+        """Announce the next step's distinct ``vertices`` ``[n]`` to the server. None: no rows."""
         if vertices is None:
             self._send(MessageType.NOTHING)
             return
@@ -78,8 +78,8 @@ class BufferClient:
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, whose slots stay in use until ``served``.
 
-        An array other than the next step's belongs to a profiling run. OSError: no rows could be
-        read.
+        An array other than the next step's is a profiling run's, whose rows are read at once.
+        OSError: no rows could be read.
         """
         with self._changed:
             expected = bool(self._expected) and self._expected[0] is vertices
@@ -113,7 +113,7 @@ class BufferClient:
         )
 
     def served(self, ready: ReadyRows) -> None:
-        """Free the slots of the step whose rows were ``ready``."""
+        """Let the server free the slots of the step ``ready``; do nothing for a profiling run."""
         if ready.num_missing is None:
             return
         with self._changed:
@@ -126,7 +126,10 @@ class BufferClient:
         self.source.take_reads()
 
     def close(self) -> None:
-        """Leave the server, or close it; all workers do so at the same time."""
+        """Leave the server, close a server in this process, and close the backing store.
+
+        All workers call this at the same time.
+        """
         with suppress(OSError):
             self._channel.send(MessageType.LEAVE)
         if self._server is not None:

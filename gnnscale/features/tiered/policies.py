@@ -29,17 +29,17 @@ class Policy(Protocol):
         """Number of expected batches that are not served."""
 
     def expect(self, vertices: Array) -> None:
-        """Append the next batch."""
+        """Append ``vertices`` ``[n]``, the next batch, to the expected batches."""
 
     def look_up(self) -> Int32Array:
         """Return ``[n]`` the cache slot of each row of the oldest expected batch, -1 if missing."""
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and return hits and replacements."""
+        """Remove the oldest expected batch, update the cache, and return counts and new rows."""
 
 
 def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
-    """Return the rows that each of ``batches`` misses in the cache of a new ``policy``.
+    """Return the vertices of each of ``batches`` that miss in the cache of a new ``policy``.
 
     The policy expects ``window`` batches after the served batch.
     """
@@ -119,12 +119,12 @@ class TierPlanner:
         return self.num_slots - self._num_overflow
 
     def fill(self, num_rows: int) -> None:
-        """Map the first ``num_rows`` cache slots to the first buffer slots after fixed slots."""
+        """Take the first buffer slots after fixed slots as cache slots 0 to ``num_rows`` - 1."""
         self._slot_of[:num_rows] = self.num_fixed + np.arange(num_rows, dtype=np.int32)
         self._num_free -= num_rows
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the next batch, ``[n]`` distinct rows. None: the batch reads no rows."""
+        """Append the next batch's distinct ``vertices`` ``[n]``. None: the batch reads no rows."""
         self._later.append(vertices)
 
     def end(self) -> None:
@@ -134,9 +134,9 @@ class TierPlanner:
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
         """Plan the next batch that reads rows; the batch ``vertices`` needs no full window.
 
-        None: the next batch is not ``vertices``, too few batches are expected, or no slots are free
-        until an earlier batch has been served. MemoryError: the batch misses more rows than the
-        buffer has slots.
+        None: the next batch is not ``vertices`` (by identity), too few batches are expected, or no
+        slots are free until an earlier batch has been served. MemoryError: the batch misses more
+        rows than the buffer has slots.
         """
         self._look_ahead()
         while self._expected and self._expected[0] is None:
@@ -164,7 +164,7 @@ class TierPlanner:
         return PlannedBatch(vertices=vertices, slots=slots, missing=missing, freed=freed)
 
     def take_empty(self) -> int:
-        """Return the number of batches without rows before the last plan, since the last call."""
+        """Return the number of batches without rows that ``plan`` passed since the last call."""
         num_empty, self._num_empty = self._num_empty, 0
         return num_empty
 
@@ -201,7 +201,7 @@ class TierPlanner:
         return slots
 
     def _replace(self, update: CacheUpdate, slots: Int32Array, missing: IntArray) -> Int32Array:
-        """Cache rows, and return the slots of evicted rows and of rows that are not cached."""
+        """Update the cache; return the buffer slots of evicted and of uncached missing rows."""
         evicted = self._slot_of[update.slots]
         self._slot_of[update.slots] = slots[update.positions]
         is_uncached = np.zeros(len(slots), np.bool_)
@@ -252,7 +252,7 @@ _STEP_BYTES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCacheFilter:
-    """Cache of this worker's device, or of its clique, as host memory below it sees the cache."""
+    """Model of a device's cache, or its clique's, that predicts the reads of host memory below."""
 
     num_vertices: int
     #: vertices of each clique member's rows, in slot order; empty for a dynamic cache
@@ -262,7 +262,7 @@ class DeviceCacheFilter:
 
     @classmethod
     def of(cls, plan: CachePlan | None, graph: Graph, position: int) -> "DeviceCacheFilter | None":
-        """Return the cache of the device at ``position``. None: the device has no cache."""
+        """Return the model of device ``position`` of ``plan``. None: it has no cache of rows."""
         if plan is None or not plan.has(position) or plan.of(position).host_aggregates:
             return None
         look_ahead = plan.of(position).look_ahead
@@ -276,11 +276,11 @@ class DeviceCacheFilter:
 
     @property
     def window(self) -> int:
-        """Number of steps that the cache's policy looks ahead."""
+        """Number of steps that the cache's policy looks ahead; 0 for a static cache."""
         return 0 if self.look_ahead is None else self.look_ahead.window
 
     def step_bytes(self, num_rows: int) -> int:
-        """Return the bytes of the plan of a step that reads ``num_rows``."""
+        """Return the bytes of the cache's plan for a step that reads ``num_rows`` rows."""
         return _STEP_BYTES * num_rows
 
     def policy(self) -> Policy:
@@ -298,9 +298,9 @@ class DeviceCacheFilter:
         )
 
     def host_priority(self, priority: Int32Array) -> Int32Array:
-        """Return ``priority`` for host memory, with -1 for rows that the device has.
+        """Return a copy of ``priority`` ``[num_vertices]``, -1 for rows that the device caches.
 
-        For a dynamic cache, the rows of highest priority stand in: they are there most of the time.
+        A dynamic cache counts as its rows of highest priority, which it has most of the time.
         """
         host_priority: Int32Array = priority.copy()
         for rows in self.kept:
@@ -311,12 +311,12 @@ class DeviceCacheFilter:
         return host_priority
 
     def lacks(self, batches: Iterable[Array]) -> list[Array]:
-        """Return the rows that the cache misses in each of a run's first ``batches``."""
+        """Return the vertices that the cache misses in each of a run's first ``batches``."""
         return missing_rows(self.policy(), list(batches), self.window)
 
 
 def emulated_cache_bytes(plan: CachePlan | None, graph: Graph, group: Group) -> int:
-    """Return the bytes of host memory of the caches of this machine's emulated devices."""
+    """Return the host bytes of the caches of this machine's emulated devices, policies included."""
     if plan is None:
         return 0
     first = group.rank - group.local_rank
@@ -339,12 +339,15 @@ def check_dynamic_caches(plan: CachePlan | None) -> None:
 
 
 class RemoteOnlyPolicy:
-    """Replacement policy that caches remote rows only; local rows have slots after the cache's."""
+    """Replacement policy that caches remote rows; local rows have fixed slots after the cache."""
 
     def __init__(
         self, policy: Policy, local_indices: Callable[[Array], Array], *, num_kept: int
     ) -> None:
-        """Wrap ``policy`` of ``num_kept`` remote rows; remote rows have local index -1."""
+        """Wrap ``policy``, a cache of ``num_kept`` remote rows.
+
+        ``local_indices`` returns each vertex's row in the local shard, -1 for remote vertices.
+        """
         self._policy = policy
         self._local_indices = local_indices
         self._num_kept = num_kept
@@ -364,13 +367,13 @@ class RemoteOnlyPolicy:
         self._expected.append(((indices + self._num_kept).astype(np.int32), remote))
 
     def look_up(self) -> Int32Array:
-        """Return ``[n]`` the slot of each row of the oldest expected batch, -1 if missing."""
+        """Return ``[n]`` slots of the oldest batch: ``num_kept`` + index if local; -1: missing."""
         slots, remote = self._expected[0]
         slots[remote] = self._policy.look_up()
         return slots
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and return its update; counts are of remote rows."""
+        """Serve the oldest expected batch, and return its update, with counts of remote rows."""
         _, remote = self._expected.popleft()
         update = self._policy.advance()
         return replace(update, positions=remote[update.positions].astype(np.int32))

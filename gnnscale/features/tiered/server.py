@@ -43,7 +43,7 @@ class WorkerReadSource:
         self._ended = False
 
     def expect(self, worker: int) -> None:
-        """Append a step of ``worker``."""
+        """Append ``worker``, a local rank, to the order in which workers take steps."""
         self._turns.append(worker)
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
@@ -59,7 +59,7 @@ class WorkerReadSource:
         return self._num_started
 
     def skip(self) -> None:
-        """Tell the worker that its step reads no rows."""
+        """Tell the next worker that its step reads no rows."""
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
             self._channels[worker].send(MessageType.SKIP)
@@ -94,7 +94,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class _ClientState:
-    """Steps of one worker that are expected or in use."""
+    """Channel of one worker, its steps that wait to be expected, and its count of served steps."""
 
     channel: Channel
     #: steps that the reader does not expect yet. None: the step reads no rows
@@ -126,7 +126,7 @@ class BufferServer:
         *,
         delegated: WorkerReadSource | None = None,
     ) -> None:
-        """Serve workers by ``channels``; with ``delegated``, workers read rows themselves."""
+        """Start threads that serve ``channels``; ``delegated``: lets workers read the rows."""
         self.failure: BaseException | None = None  #: reason that no more rows arrive
         self._reader = reader
         self._delegated = delegated
@@ -226,14 +226,14 @@ class BufferServer:
                 worker.channel.send(MessageType.READY, numbers=numbers, array=batch.slots)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Call ``work``; on an error, tell all workers."""
+        """Call ``work``; on an error, report the error to all workers."""
         try:
             work()
         except (OSError, MemoryError, RuntimeError, ValueError) as error:
             self._fail(error)
 
     def _release(self) -> None:
-        """End the thread that waits for rows, also of delegated reads."""
+        """End the thread that delivers batches, even if it waits for delegated reads."""
         self._reading.put(None)
         if self._delegated is not None:
             self._delegated.close()

@@ -25,7 +25,7 @@ from gnnscale.features.tiered.store import TieredReader, WorkerBuffer
 
 @dataclass(frozen=True, kw_only=True)
 class BufferPlan:
-    """Sizes and contents of a row buffer."""
+    """Plan of a row buffer: backing store, slot planner, sizes, and rows from the start."""
 
     source: RowSource
     file: MappedRows | None = None  #: rows of the planner's fixed slots. None: no fixed slots
@@ -47,7 +47,7 @@ PlanPool = Callable[[Sequence[SampledBatches]], BufferPlan]
 
 @dataclass(frozen=True, kw_only=True)
 class BufferHandle:
-    """Worker's access to the row buffer of its machine."""
+    """Worker's reader of its machine's row buffer, with the buffer and the plan's values."""
 
     rows: TieredReader
     slots: Array  #: ``[num_slots, width]`` the buffer
@@ -64,9 +64,10 @@ def open_buffer(
 ) -> BufferHandle:
     """Return access to the buffer of this machine's workers; all processes call this together.
 
-    ``sample`` has the first batches of this worker; the worker of local rank 0 calls ``plan``,
-    which may map ``file`` onto the first slots. ConfigError, in each worker: the rows of a step
-    exceed the memory. PeerLostError: another worker is gone.
+    ``sample`` has the first batches of this worker. The worker of local rank 0 calls ``plan``,
+    which may map ``file`` onto the first slots; every other worker calls ``open_source``.
+    ConfigError, in each worker: the rows of a step exceed the memory. PeerLostError: another worker
+    is gone.
     """
     if group.local_size == 1:
         return _open_for_one(plan([sample]))
@@ -82,7 +83,7 @@ def open_buffer(
 
 
 def _open_for_one(planned: BufferPlan) -> BufferHandle:
-    """Return the buffer of a single worker, by its plan."""
+    """Open and fill the buffer of a machine's only worker as planned."""
     source, sizes, file = planned.source, planned.sizes, planned.file
     rows = WorkerBuffer(source, planned.planner, window=sizes.window, ahead=sizes.ahead, file=file)
     if planned.kept is not None:
@@ -208,7 +209,7 @@ def _receive(channel: Channel) -> Message:
 
 
 def merge_samples(samples: Sequence[SampledBatches]) -> SampledBatches:
-    """Return all workers' batches, step by step by local rank, with the largest sizes."""
+    """Return all workers' samples as one: batches step by step by local rank, largest sizes."""
     steps = zip_longest(*(sample.vertices for sample in samples))
     return SampledBatches(
         vertices=[vertices for step in steps for vertices in step if vertices is not None],

@@ -22,7 +22,7 @@ _COUNTED_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Misses:
-    """Expected misses of a mini-batch in host memory."""
+    """Expected number of a mini-batch's rows that host memory lacks, and typical missing rows."""
 
     num_rows: int  #: rows of the mini-batch
     mean: float  #: mean misses over an epoch that starts with empty memory
@@ -35,9 +35,9 @@ class Misses:
         return self.mean / max(self.num_rows, 1)
 
     def requests(self, *, row_bytes: int, max_gap_bytes: int) -> tuple[int, int]:
-        """Return the number of requests that read ``vertices`` from a file, and their bytes.
+        """Return the number of requests that read ``vertices`` from a file, and their total bytes.
 
-        A request reads several rows if the gaps between them have at most ``max_gap_bytes``.
+        A request also reads gaps of at most ``max_gap_bytes`` between its rows.
         """
         if not len(self.vertices):
             return 0, 0
@@ -94,7 +94,7 @@ class ReadChances:
 
     @classmethod
     def of(cls, batches: Sequence[Array], degrees: Int32Array) -> "ReadChances":
-        """Return chances by sampled ``batches``; a degree of -1 marks rows never requested."""
+        """Estimate chances from sampled ``batches``; a degree of -1 marks rows never requested."""
         num_degrees = int(degrees.max(initial=0)) + 2
         doublings = np.log2(np.arange(num_degrees) + 1.0)
         classes = np.floor(_CLASSES_PER_DOUBLING * doublings).astype(np.int64)
@@ -153,7 +153,7 @@ _SLOT_BYTES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TierSizes:
-    """Division of a tiered store's memory, in rows and steps."""
+    """Slots of a tiered store's cache and staging area, its look-ahead, and expected misses."""
 
     num_kept: int  #: capacity of the cache, in rows
     num_staged: int  #: additional slots, for rows that are prefetched or used by one step only
@@ -188,7 +188,7 @@ class SampledBatches:
 
 @dataclass(frozen=True, kw_only=True)
 class Horizon:
-    """Look-ahead of a tiered store, and the tie-break order beyond it."""
+    """Number of steps that a tiered store looks ahead, and the tie-break order beyond them."""
 
     window: int | None  #: steps to look ahead. None: as many as help
     priority: Int32Array  #: ``[num_rows]`` out-degrees, the tie-break order
@@ -256,7 +256,7 @@ def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int
 
 
 def _num_staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
-    """Return the slots for two steps' misses, at most half; for a whole step if all rows fit."""
+    """Return staging slots: two steps' misses, at most half the slots; a step if all rows fit."""
     if slots >= num_rows + sample.max_rows:
         return sample.max_rows
     return max(1, min(2 * misses.when_full * sample.num_workers, slots // 2))

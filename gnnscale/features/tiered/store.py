@@ -26,7 +26,7 @@ from gnnscale.sampling import Block
 
 @dataclass(frozen=True, kw_only=True)
 class ReadyRows:
-    """Rows of a step, by slot in a matrix in memory, and the reads for them."""
+    """Slots of a step's rows in a matrix in memory, and the reads that brought the rows."""
 
     rows: Array  #: matrix that has the rows in its slots
     slots: Int32Array  #: ``[n]`` slot of each row in the matrix
@@ -55,10 +55,10 @@ class TieredReader(Protocol):
     source: RowSource  #: backing store of all rows
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows."""
+        """Append the next step's distinct ``vertices`` ``[n]``. None: the step reads no rows."""
 
     def end(self) -> None:
-        """Announce that no step follows."""
+        """Announce that no step follows, so that the last steps need not wait for later steps."""
 
     def ready(self, vertices: Array) -> ReadyRows:
         """Wait for the rows of ``vertices``, the next step's array, and return their slots."""
@@ -109,7 +109,7 @@ class TieredStore(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the rows ``[n, width]`` of ``vertices`` and the traffic; free the step's slots."""
         out = ops.empty((len(vertices), self.width), dtype)
         ready = self.rows.ready(vertices)
         matrix = (ready.rows, self.rows.source.dtype_name)
@@ -125,7 +125,7 @@ class TieredStore(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, aggregated over ``block`` in their buffer slots."""
+        """Return rows aggregated over ``block`` and the traffic; free the step's slots."""
         out = ops.empty((block.num_dst, aggregation.width(self.width)), dtype)
         ready = self.rows.ready(vertices)
         # Rows are indexed by slot, while ``edge_vertices`` are vertex ids.
@@ -156,7 +156,8 @@ class WorkerBuffer:
     ) -> None:
         """Read rows of ``source`` into slots that ``planner`` assigns, ``ahead`` steps at a time.
 
-        The planner looks ``window`` steps ahead. ``file`` has the rows of its fixed slots, if any.
+        The planner looks ``window`` steps ahead. ``file`` has the rows of the planner's fixed
+        slots.
         """
         self.lead = window + ahead  #: steps between the expectation of a step and its reads
         buffer = RowBuffer(planner.num_slots, source.width, source.dtype, file=file)
@@ -170,7 +171,7 @@ class WorkerBuffer:
         return self._reader.buffer.rows
 
     def fill(self, rows: Array) -> None:
-        """Read the rows of vertices ``rows`` ``[k]`` into the first slots after the fixed slots."""
+        """Cache vertices ``rows`` ``[k]``: read them into the first slots after the fixed slots."""
         self._reader.fill(rows, self.source)
 
     def read(self, vertices: Array, rows: Array) -> None:
@@ -184,7 +185,7 @@ class WorkerBuffer:
                 self.source.take_reads()
 
     def expect(self, vertices: Array | None) -> None:
-        """Append the rows of the next step, ``[n]`` distinct. None: the step reads no rows.
+        """Append the next step's distinct ``vertices`` ``[n]``. None: the step reads no rows.
 
         Reads start for up to ``ahead`` steps that have a full window and free slots.
         """
@@ -233,7 +234,7 @@ class WorkerBuffer:
         self._reader.close()
 
     def _next(self, vertices: Array) -> BatchInFlight | None:
-        """Return the next step if it reads ``vertices``; start it if it is not in flight."""
+        """Return the oldest started step, or start one. None: the step has other vertices."""
         in_flight = self._reader.in_flight
         if not in_flight:
             # No slots were free before the previous step was served, or the window is not full.

@@ -52,7 +52,7 @@ class GpuSide(Protocol):
         """Return a copy of a host tensor in the GPU's memory."""
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Return the function's result on the GPU; tensors are GPU tensors, or host scalars."""
+        """Call ``function`` on the GPU; its tensors are in GPU memory, or scalars of the host."""
 
     def synchronize(self) -> None:
         """Wait until the GPU has finished all queued work."""
@@ -101,7 +101,7 @@ class CudaSide:
     """The current CUDA device. Not verified on hardware."""
 
     def __init__(self, *, gather: Gather = index_rows) -> None:
-        """Use the current device; ConfigError: there is no CUDA device."""
+        """Use the current device, with ``gather`` for row reads; ConfigError: no CUDA device."""
         if not torch.cuda.is_available():
             raise ConfigError("unified memory: expected a CUDA device, torch finds none")
         self.gather = gather
@@ -118,7 +118,7 @@ class CudaSide:
         _check(result, "cudaHostRegister")
 
     def unregister(self, memory: torch.Tensor) -> None:
-        """Unlock the memory, after the kernels that read it."""
+        """Wait for the device's kernels, then unlock the memory."""
         torch.cuda.synchronize(self.device)
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         _check(runtime.cudaHostUnregister(memory.data_ptr()), "cudaHostUnregister")
@@ -141,7 +141,7 @@ class CudaSide:
         return function(*args, **kwargs)
 
     def synchronize(self) -> None:
-        """Wait for the current stream."""
+        """Wait until the current stream has finished all queued work."""
         torch.cuda.current_stream(self.device).synchronize()
 
     def allocate_managed(self, num_bytes: int) -> torch.Tensor:
@@ -175,13 +175,13 @@ class CudaSide:
 
 
 def _check(result: Any, call: str) -> None:
-    """Raise RuntimeError for a CUDA error, by its number: enum members do not equal numbers."""
+    """Raise RuntimeError, which names the CUDA function ``call``, unless ``int(result)`` is 0."""
     if int(result) != 0:
         raise RuntimeError(f"CUDA error {int(result)} of {call} ({result})")
 
 
 def _runtime() -> Any:
-    """Return the bindings of the CUDA runtime, which the extra ``cuda`` installs."""
+    """Return the bindings of the CUDA runtime; ConfigError: the extra ``cuda`` is not installed."""
     try:
         return import_module("cuda.bindings.runtime")
     except ImportError as error:
@@ -192,7 +192,7 @@ def _runtime() -> Any:
 
 
 class SharedSegment:
-    """Matrix in shared memory, registered by each process with its GPU."""
+    """Matrix in shared memory, which each process may register with its GPU."""
 
     def __init__(self, memory: SharedMemory, shape: tuple[int, ...], dtype: str) -> None:
         """Use ``memory`` as ``shape`` elements of ``dtype``; ConfigError: it is too small."""
@@ -217,7 +217,7 @@ class SharedSegment:
 
     @classmethod
     def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
-        """Return a segment over the shared memory of ``array``, or a new segment with a copy."""
+        """Return a segment over ``array``, without a copy if ``array`` is in shared memory."""
         # A slice of columns is not a segment.
         memory = shared_memory_of(array) if array.flags.c_contiguous else None
         if memory is None:
@@ -232,7 +232,7 @@ class SharedSegment:
 
     @classmethod
     def open(cls, descriptor: int, shape: tuple[int, ...], dtype: str) -> SharedSegment:
-        """Map a process's segment by its descriptor; ConfigError: it is read-only or too small."""
+        """Map another process's segment by file descriptor; ConfigError: read-only or too small."""
         return cls(SharedMemory(os.dup(descriptor)), shape, dtype)
 
     @property
@@ -253,7 +253,7 @@ class SharedSegment:
         return self._unregister is not None
 
     def register(self, gpu: GpuSide) -> None:
-        """Give this process's GPU access to the segment; ConfigError: see ``register``."""
+        """Give this process's GPU access to the segment; ConfigError: see function ``register``."""
         if not self.registered:
             register(self.bytes, gpu)
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)

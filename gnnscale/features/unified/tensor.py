@@ -105,7 +105,7 @@ class UnifiedTensor(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Compute ``func`` on the side that table 3 names."""
+        """Compute ``func`` on CPU or GPU by table 3; reads of values wait for the GPU."""
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
             if func in _PLAIN:
@@ -222,13 +222,13 @@ def _on_gpu(func: Any, args: Any, kwargs: dict[str, Any], gpu: GpuSide) -> Any:
 
 
 def _gathers(x: torch.Tensor, index: torch.Tensor) -> bool:
-    """Whether ``x[index]`` gathers rows of a matrix, for which kernels read whole cache lines."""
+    """Whether ``x[index]`` is a row gather: 1-D integer ``index``, contiguous matrix ``x``."""
     is_row_index = index.dtype in (torch.int32, torch.int64) and index.dim() == 1
     return is_row_index and x.dim() == 2 and plain(x).is_contiguous()
 
 
 def _mapped(tensor: UnifiedTensor) -> torch.Tensor:
-    """Return the GPU tensor of a unified tensor's memory."""
+    """Return a GPU tensor over a unified tensor's memory, without a copy."""
     memory, values = tensor._memory, plain(tensor)
     offset = values.data_ptr() - memory.bytes.data_ptr()
     mapped = memory.gpu.map(memory.bytes)
@@ -241,7 +241,7 @@ def _mapped(tensor: UnifiedTensor) -> torch.Tensor:
 def _place_result(
     result: torch.Tensor, placement: Placement, operands: list[UnifiedTensor]
 ) -> torch.Tensor:
-    """Return a result in the memory that table 3 names; a view of an operand stays a view."""
+    """Copy a result into the memory that table 3 names; a view of an operand stays a view."""
     for operand in operands:
         memory = operand._memory.bytes
         inside = memory.data_ptr() <= result.data_ptr() < memory.data_ptr() + memory.numel()
@@ -294,7 +294,7 @@ def _is_return_type(values: Any) -> bool:
 
 
 class Output(Enum):
-    """Memory of an operation's result."""
+    """Kind of memory that holds an operation's result."""
 
     GPU = "gpu"
     UNIFIED = "unified"  #: host memory that the GPU also accesses
@@ -332,8 +332,8 @@ NAME = "unified"
 class UnifiedDevice(str):
     """Device argument for unified memory, within a ``unified_device`` block.
 
-    ``propagated_to_cuda`` is the preference of new tensors. With ``advise``, an advice and its
-    device before the first write, memory is managed.
+    ``propagated_to_cuda`` is the preference of new tensors. ``advise`` is an advice and its device,
+    applied before the first write; memory is then managed.
     """
 
     propagated_to_cuda: bool
@@ -342,20 +342,20 @@ class UnifiedDevice(str):
     def __new__(
         cls, *, propagated_to_cuda: bool = True, advise: tuple[str, str] | None = None
     ) -> UnifiedDevice:
-        """Create the device; torch's parser sees its name."""
+        """Create the device, a string that torch's parser sees as ``unified``."""
         device = super().__new__(cls, NAME)
         device.propagated_to_cuda, device.advise = propagated_to_cuda, advise
         return device
 
 
 class unified_device(TorchFunctionMode):  # noqa: N801 (a block, as torch's own)
-    """Block in which ``"unified"`` is a device of torch's functions (table 1).
+    """``with`` block in which ``"unified"`` is a device of torch's functions (table 1).
 
     ``torch.ones(128, device="unified")`` and ``tensor.to("unified")`` return unified tensors.
     """
 
     def __init__(self, gpu: GpuSide) -> None:
-        """Share the tensors of the block with ``gpu``."""
+        """Create the block; ``gpu`` allocates its unified tensors."""
         super().__init__()
         self._gpu = gpu
 
@@ -390,7 +390,7 @@ class unified_device(TorchFunctionMode):  # noqa: N801 (a block, as torch's own)
 
 
 def _device(device: Any) -> UnifiedDevice | None:
-    """Return the unified device that ``device`` names. None: another device."""
+    """Return the unified device that ``device`` names. None: another device, or no device."""
     if isinstance(device, UnifiedDevice):
         return device
     return UnifiedDevice() if isinstance(device, str) and device == NAME else None

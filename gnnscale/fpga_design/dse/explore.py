@@ -34,7 +34,7 @@ MODES = ("ours", "hitgnn")
 
 @dataclass(frozen=True, kw_only=True)
 class Exploration:
-    """Best, Pareto-optimal, fitting and refused designs of a card."""
+    """Result of exploring a card: best, Pareto-optimal, fitting and refused designs."""
 
     board: Board
     mode: str  #: one of ``MODES``
@@ -47,13 +47,16 @@ class Exploration:
     seconds: float  #: seconds of the exploration
 
     def at(self, n: int, m: int) -> Point | None:
-        """Return the fastest design with n and m per die. None: it does not fit."""
+        """Return the fastest design with ``n`` and ``m`` per die. None: no such design fits."""
         points = [point for point in self.points if (point.n, point.m) == (n, m)]
         return best_of(points) if points else None
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Return the fitting designs of ``board`` and the best for ``goal``; ConfigError: none fits."""
+    """Explore ``board``'s designs for ``goal``, by the models of ``mode``.
+
+    ConfigError: no design fits.
+    """
     check_choice("mode", mode, MODES)
     start = time.perf_counter()
     refused: tuple[RejectedDesign, ...] = ()
@@ -97,7 +100,10 @@ class RejectedDesign:
 
 
 def explore_own(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
-    """Return all designs that fit, and all that fit on no die; ConfigError: none fits."""
+    """Explore designs of mode ``ours``: return all that fit, and sizes n and m that fit on no die.
+
+    ConfigError: no design fits.
+    """
     points: list[Point] = []
     refused: list[RejectedDesign] = []
     for n, m in product(SIZES_N, SIZES_M):
@@ -113,7 +119,7 @@ def explore_own(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[Reje
 
 
 def _with_most_memory(board: Board, goal: Goal, n: int, m: int) -> list[Point]:
-    """Return the designs with n and m, each with the largest row memory that its dies hold."""
+    """Return a design with n and m for each set of dies, with the largest row memory that fits."""
     points: dict[tuple[str, ...], Point] = {}
     for row_words in sorted(ROW_WORDS, reverse=True):
         for point in _of_size(board, goal, DesignSize(n=n, m=m, row_words=row_words)):
@@ -131,7 +137,7 @@ def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
 
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
-    """Return the fit of a unit of ``size`` on a die with resources ``has``, ``shell`` included."""
+    """Return the fit of a unit of ``size`` plus ``shell`` on a die with resources ``has``."""
     return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 
@@ -143,10 +149,11 @@ def _freest_die(board: Board, size: DesignSize) -> tuple[str, Fit]:
 
 
 def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWorkload]]:
-    """Return the number of seed groups that a unit trains in turn, and a group's mini-batches.
+    """Return the number of seed groups that each unit trains in turn, and a group's mini-batches.
 
-    Seeds are halved until the output rows of all layers of a group fit on the chip, or a group has
-    one seed. Groups share neighbors, so that a group is larger than its share of the seeds.
+    Seeds are halved until the output rows of all layers of a group fit into ``row_words``, or a
+    group has one seed. Groups share neighbors, so that a group is larger than its share of the
+    seeds.
     """
     groups, max_groups = 1, goal.batches[0].size.num_seeds / units
     while True:
@@ -161,13 +168,13 @@ def groups_of(goal: Goal, units: int, row_words: int) -> tuple[int, list[BatchWo
 
 
 def unit_bandwidth(board: Board, dies: Sequence[Die]) -> float:
-    """Return the bytes per second of memory that every compute unit of ``dies`` reaches."""
+    """Return the usable bytes per second of memory of a unit on the slowest of ``dies``."""
     slowest = min(die.bandwidth for die in dies)
     return BANK_SHARE * min(slowest, float(_PORT_BYTES * board.clock_hz))
 
 
 def in_words(batch: BatchWorkload) -> BatchWorkload:
-    """Return a mini-batch with rows padded to whole words, as in the kernels."""
+    """Return a mini-batch with rows padded to whole 64-byte words, as in the kernels."""
     return replace(batch, layers=tuple(layer.in_words() for layer in batch.layers))
 
 

@@ -16,7 +16,7 @@ SIZES_M = tuple(2**power for power in range(4, 12))
 
 @dataclass(frozen=True, kw_only=True)
 class BatchWorkload:
-    """Work of a card's mini-batch, or of one compute unit's slice."""
+    """Layer sizes of a card's mini-batch, or of the slice of one compute unit."""
 
     name: str  #: name of the graph and the model
     size: BatchSize
@@ -37,9 +37,9 @@ class Goal:
     def passes(
         self, batches: Sequence[BatchWorkload], *, clock_hz: float, bandwidth: float, units: int
     ) -> tuple[tuple[hitgnn.Phase, ...], ...]:
-        """Return each mini-batch's passes, with modeled times, on one of ``units`` units.
+        """Return, for each of ``batches``, the passes over layers on a unit, with modeled seconds.
 
-        The units share the link; ``bandwidth`` of a unit's memory is in bytes per second.
+        ``units`` units share the link; ``bandwidth`` of a unit's memory is in bytes per second.
         """
         passes = []
         for batch in batches:
@@ -54,7 +54,7 @@ class Goal:
 
 
 def part_of(batch: BatchWorkload, units: int) -> BatchWorkload:
-    """Return one of ``units`` equal parts of a mini-batch's work."""
+    """Return a mini-batch with sources, rows and edges of its layers divided by ``units``."""
 
     def cut(layer: hitgnn.LayerWorkload) -> hitgnn.LayerWorkload:
         parts = {name: getattr(layer, name) / units for name in ("sources", "rows", "edges")}
@@ -68,7 +68,8 @@ def make_goal(
 ) -> Goal:
     """Return the goal for pairs of a task and β of eq. 7, the fraction of input rows on a card.
 
-    ``batch_size`` are the seeds of a card, ``link_bandwidth`` its bytes per second from the host.
+    ``batch_size`` is the number of a card's seeds, ``link_bandwidth`` its bytes per second from the
+    host.
     """
 
     @cache
@@ -87,7 +88,7 @@ def make_goal(
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Design of a card with n and m on every die that has a compute unit."""
+    """Design of a card and its modeled throughput, with equal n and m on all dies that it uses."""
 
     n: int  #: scatter-gather PEs of a die
     m: int  #: multiply-accumulate units of a die
@@ -106,7 +107,7 @@ class Point:
 
     @property
     def fullest(self) -> float:
-        """Largest used fraction of any resource."""
+        """Largest used fraction of any resource on any die."""
         return max(self.shares.values())
 
 
@@ -116,7 +117,7 @@ def best_of(points: Sequence[Point]) -> Point:
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the Pareto front: no other design has more throughput and a less full resource."""
+    """Return the Pareto front of throughput and fullest resource, the least full design first."""
     front: list[Point] = []
     for point in sorted(points, key=lambda candidate: (candidate.fullest, -candidate.nvtps)):
         if not front or point.nvtps > front[-1].nvtps:
@@ -127,7 +128,7 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 def sum_limits(
     passes: Iterable[Sequence[hitgnn.Phase]], design: hitgnn.ComputeDesign
 ) -> dict[str, float]:
-    """Return by task the seconds of the passes that it limits, summed over the mini-batches."""
+    """Return, by task, the seconds of passes that the task limits, summed over mini-batches."""
     seconds: dict[str, float] = {}
     for batch in passes:
         for name, value in hitgnn.limits(batch, design).items():

@@ -26,12 +26,12 @@ LUTS_OF_MULTIPLIER, LUTS_OF_PE, LUTS_OF_ROUTING = 470, 21_715, 4_610
 
 
 def dsps(n: Any, m: Any) -> Any:
-    """Return the DSP slices of a design, eq. 1."""
+    """Return the DSP slices of ``n`` PEs and ``m`` multiply-accumulate units, eq. 1."""
     return DSPS_OF_MULTIPLIER * m + DSPS_OF_PE * n
 
 
 def luts(n: Any, m: Any, *, ways: Any) -> Any:
-    """Return the LUTs of a design, eq. 2, for n and m of a die and a network of ``ways`` PEs."""
+    """Return the LUTs of a die with n and m, eq. 2; ``ways``: PEs that the network connects."""
     return LUTS_OF_MULTIPLIER * m + LUTS_OF_PE * n + LUTS_OF_ROUTING * n * np.log2(ways)
 
 
@@ -53,8 +53,8 @@ def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
 def sweep(die: Die, goal: Goal, *, dies: int, clock_hz: float) -> tuple[int, int, float]:
     """Return n, m and NVTPS of the fastest design of a die by Algorithm 4 to the letter.
 
-    n from 1 to n_max and m from 1 to m_max by eq. 1 and 2 need no templates; each of ``dies`` has
-    an equal part of a mini-batch. Raises ConfigError if not even n = 1 and m = 1 fits.
+    n from 1 to n_max and m from 1 to m_max by eq. 1 and 2 need no templates; each of ``dies`` equal
+    dies has an equal part of a mini-batch. Raises ConfigError if not even n = 1 and m = 1 fits.
     """
     free = die.available
     if dsps(1, 1) > free.dsps or luts(1, 1, ways=dies) > free.luts:
@@ -113,7 +113,7 @@ def _point(board: Board, goal: Goal, dies: Sequence[Die], n: int, m: int) -> Poi
 
 
 def _why_none(board: Board) -> str:
-    """Return the error text that names the scarcest resource on the die with most room."""
+    """Return the error text: the scarcest resource of the die that comes closest to a fit."""
     n, m = SIZES_N[0], SIZES_M[0]
     needs = {"dsps": float(dsps(n, m)), "luts": float(luts(n, m, ways=n))}
 

@@ -35,12 +35,12 @@ class DesignSize:
 
     @property
     def slices(self) -> int:
-        """Number of slices of the array for the weights' gradients."""
+        """Number of slices into which the array is divided for the weights' gradients."""
         return max(self.rows // LANES, 1)
 
     @property
     def lefts(self) -> int:
-        """Number of words of rows that enter the array in one cycle."""
+        """Number of 512-bit words of rows that enter the left of the array in one cycle."""
         return min(self.banks, self.rows, LANES)
 
     @property
@@ -60,12 +60,12 @@ class DesignSize:
 
     @property
     def max_turns(self) -> int:
-        """Maximum number of rows that take turns on one row of the array."""
+        """Maximum number of feature rows that take turns on one row of the array."""
         return max(self.banks // self.rows, SUM_WINDOW)
 
     @property
     def sums_of_row(self) -> int:
-        """Number of sums that each of the two halves of an array row stores."""
+        """Number of 512-bit words of sums in each of the two memories of an array row."""
         return max(self.max_words_out, 2 * self.max_turns)
 
     @property

@@ -21,7 +21,7 @@ def registers(bits: int, stages: int = 1) -> Resources:
 
 
 def delays(bits: int, cycles: int) -> Resources:
-    """Return the resources of a delay: registers, and for three cycles or more also LUTs.
+    """Return the resources of a delay of ``bits``: registers; from three cycles on also LUTs.
 
     Each bit then takes one register, and a LUT for every 32 cycles.
     """
@@ -49,7 +49,7 @@ def selects(bits: int, inputs: int) -> Resources:
 
 
 def equals(bits: int) -> Resources:
-    """Return the resources of comparing two numbers: a LUT per three bits, and a tree of LUTs."""
+    """Return the resources of comparing two numbers of ``bits``: a LUT per three, and a tree."""
     parts = ceil(bits / 3)
     return Resources(luts=parts) + logic(1, parts)
 
@@ -76,8 +76,8 @@ def memory_of_blocks(width: int, depth: int) -> Resources:
 def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
     """Return the URAM blocks, each of 72 bits and 4096 words, of a memory.
 
-    ``folds``: the bits beyond whole columns use a block as a narrower and deeper memory, of half,
-    a quarter or an eighth of its width.
+    ``folds``: bits beyond whole columns of 72 use each block as a memory of 2, 4 or 8 times the
+    depth and a half, a quarter or an eighth of the width.
     """
     bits, words = _URAM_SHAPE
     columns, remaining = divmod(width, bits)
@@ -96,10 +96,11 @@ def streams(count: int, width: int, depth: int) -> Resources:
 
 
 def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
-    """Return the resources at the end of a pipeline for results that a stalled stream refuses.
+    """Return the resources at the end of a pipeline of ``depth`` stages in front of a stream.
 
-    A flushable pipeline stores the results in its last stages, each of which may stop. Otherwise a
-    memory behind a pipeline that never stops stores them; results bypass an empty memory.
+    Results of ``width`` bits wait there while the stream stalls. A flushable pipeline keeps results
+    in its last stages, each of which may stop. With ``in_memory``, the pipeline never stops, and a
+    memory behind it keeps results, which bypass an empty memory.
     """
     entries = depth - 1
     if entries == 1:
@@ -111,6 +112,6 @@ def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
 
 
 def port(outstanding: int, burst: int, *, directions: int) -> Resources:
-    """Return the resources of a port to device memory with a buffer of all bursts per direction."""
+    """Return the resources of a device-memory port that buffers its bursts in each direction."""
     buffer = memory_of_blocks(WORD, outstanding * burst)
     return directions * (buffer + Resources(luts=1000, registers=2 * WORD + 1500))

@@ -79,11 +79,11 @@ class Processes:
         }
 
     def _ends(self, width: int, depth: int) -> Resources:
-        """Return the resources at the end of a pipeline in front of a stream; see ``outlet``."""
+        """Return ``outlet`` for a pipeline of ``depth`` stages and results of ``width`` bits."""
         return outlet(width, depth, in_memory=self.tool.holds_in_memory)
 
     def _ultra(self, words: int) -> Resources:
-        """Return the resources of a URAM memory of ``words``."""
+        """Return the resources of a URAM memory of ``words`` of 512 bits."""
         return memory_of_ultra_blocks(WORD, words, folds=self.tool.folds_memories)
 
     def read_edges(self) -> Resources:
@@ -96,13 +96,13 @@ class Processes:
         return memory + registers(words * WORD) + size.n * dealt + counted + _loop(5)
 
     def read_rows(self) -> Resources:
-        """Return the resources of the reader that scales rows from device memory or banks."""
+        """Return the resources of the process that reads rows from memory or banks and scales."""
         ends = self._ends(_ROW, 6) + self._ends(WORD, 6)
         chosen = selects(WORD, self.size.banks + 1)
         return _lanes(self.tool.multiply) + chosen + ends + counters(5, 32) + _loop(6)
 
     def select(self) -> Resources:
-        """Return the resources of the register that holds a row until its request arrives."""
+        """Return the resources of a PE's register that holds a row until the row is requested."""
         return registers(_ROW + _NEED) + self._ends(_ROW, 2) + 3 * equals(32) + _loop(2)
 
     def scatter(self) -> Resources:

@@ -28,8 +28,8 @@ def with_bias(*names: str, sign: int) -> Weight:
     """Return a conversion: the last of ``names`` that exists, plus ``sign`` times the final bias.
 
     DGL's ``GATv2Conv`` has no final bias. A source bias is part of every message, and attention
-    averages messages, so that it acts as a final bias. Scores add the biases of both ends: the
-    opposite destination bias cancels its effect there.
+    averages messages, so that a source bias acts as a final bias. Scores add the biases of both
+    ends: the opposite destination bias cancels its effect there.
     """
 
     def make(layer: Mapping[str, Tensor], heads: int) -> Tensor:
@@ -287,7 +287,7 @@ def _snippet(
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return the note on differences in DGL; empty if there are none, or with edge weights."""
+    """Return the note on differences in DGL; empty if there are none, or if ``weighted``."""
     return "" if weighted else NOTES.get(config.name, "")
 
 

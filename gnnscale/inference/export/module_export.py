@@ -17,7 +17,7 @@ Weight = Callable[[Mapping[str, torch.Tensor], int], torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """Library into whose modules models are converted."""
+    """Other library, with conversions of a model's weights and a program for its modules."""
 
     name: str  #: name of the library in ``format``
     #: weights of layer i, ``convs.i.NAME``, by architecture and name
@@ -42,7 +42,7 @@ class Peer:
     def weights(
         self, config: ModelConfig, model: GNN, *, weighted: bool = False
     ) -> dict[str, torch.Tensor]:
-        """Return the weights of ``model`` under the peer's names.
+        """Return the weights of ``model`` under the library's names, converted to its shapes.
 
         ``weighted`` says whether the program reads edge weights. ConfigError: the architecture has
         no counterpart.
@@ -88,7 +88,7 @@ class Peer:
 
 
 def literal(file: Path) -> str:
-    """Return the path of a file as an ASCII string literal of Python."""
+    """Return the path of ``file`` as an ASCII string literal of Python, in double quotes."""
     text = str(file).encode("unicode_escape", "surrogatepass").decode("ascii")
     return '"' + text.replace('"', '\\"') + '"'
 
@@ -106,7 +106,7 @@ def reads_weights(config: ModelConfig) -> bool:
 
 
 def renamed(name: str, columns: str = "all") -> Weight:
-    """Return the conversion that takes weight ``name``, or one half of its columns."""
+    """Return the conversion that takes weight ``name``: all columns, ``first`` or second half."""
 
     def make(layer: Mapping[str, torch.Tensor], _: int) -> torch.Tensor:
         weight = layer[name]
@@ -124,9 +124,10 @@ def transposed(name: str) -> Weight:
 
 
 def per_head(name: str, *, repeats: bool = False) -> Weight:
-    """Return the conversion of weight ``name`` from ``[num_heads, width]`` to ``[1, ...]``.
+    """Return the conversion that adds a first dimension of 1 to weight ``name``, a row per head.
 
-    With ``repeats``, the conversion gives a bias of all heads, and repeats a bias that heads share.
+    With ``repeats``, the conversion returns bias ``name`` of all heads, ``[num_heads * width]``: it
+    repeats a bias that heads share.
     """
 
     def make(layer: Mapping[str, torch.Tensor], heads: int) -> torch.Tensor:
@@ -145,7 +146,7 @@ def zero(_: Mapping[str, torch.Tensor], __: int) -> torch.Tensor:
 
 
 def last_of(*names: str) -> Weight:
-    """Return the conversion that takes the last of ``names`` that exists."""
+    """Return the conversion that takes the last of ``names`` that the layer has."""
     return lambda weights, _: next(weights[name] for name in reversed(names) if name in weights)
 
 
@@ -168,7 +169,7 @@ APPNP: Mapping[str, Weight] = {
 
 
 def last_bias(weights: Mapping[str, torch.Tensor], _: int) -> torch.Tensor:
-    """Return the bias of a model that has one bias."""
+    """Return the only bias in ``weights`` of a model."""
     return next(tensor for name, tensor in weights.items() if name.endswith("bias"))
 
 
@@ -185,9 +186,10 @@ NORM_MODULES = {
 def module_texts(
     config: options.LayeredModel, widths: tuple[int, ...], conv: str, last: str, edge_width: int
 ) -> dict[str, Any]:
-    """Return the parts of a program that defines a module: its layers, norms and last product.
+    """Return texts, by placeholder, for a program that defines a module with layers and norms.
 
-    ``conv`` is the construction of a layer, ``last`` the call of the last layer.
+    ``conv`` is the template that constructs a layer, ``last`` the call of the last layer,
+    ``edge_width`` the number of edge features.
     """
     joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
     ends = (*widths[:-1], config.hidden) if joins else widths

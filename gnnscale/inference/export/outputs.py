@@ -22,11 +22,11 @@ VALUES = "values"
 
 
 def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
-    """Return an output ``what`` computed from the rows ``[n, width]`` of a model.
+    """Return output ``what`` of vertices or edges, from the rows ``[n, width]`` of a model.
 
     Classes are ``[n]`` int64, the highest logits; with several labels ``[n, num_classes]`` uint8, 1
     for a positive logit. Probabilities are float32: the softmax of a row, or with several labels
-    the sigmoid of each logit. ``EMBEDDINGS`` and ``VALUES`` are the rows.
+    the sigmoid of each logit. Logits, ``EMBEDDINGS`` and ``VALUES`` are the rows.
     """
     if what == "classes":
         return (rows > 0).astype(np.uint8) if multilabel else rows.argmax(axis=1)
@@ -38,7 +38,7 @@ def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
 
 
 def check_labels(what: str | None, signature: InputSchema) -> None:
-    """Raise ConfigError if ``what`` is not None and the model's labels are values."""
+    """Raise ConfigError if labels are regression values, and ``what`` is not None."""
     if what is not None and signature.regression:
         raise ConfigError(
             f"what={what}: expected null, as labels of {signature.graph} are values, not classes"
@@ -48,8 +48,8 @@ def check_labels(what: str | None, signature: InputSchema) -> None:
 def check_layer(layer: int, num_layers: int, *, inference: str, what: str | None) -> int | None:
     """Return the number of layers to compute, from the first; None: all layers.
 
-    ``layer`` counts from the end: -1 is the last. ConfigError: it does not exist, or does not
-    support ``inference`` or ``what``.
+    ``layer`` counts from the end: -1 is the last. ConfigError: the layer does not exist, or does
+    not support ``inference`` or ``what``.
     """
     if what is not None:
         check_choice("what", what, ANSWERS)
@@ -73,7 +73,7 @@ def check_layer(layer: int, num_layers: int, *, inference: str, what: str | None
 
 
 def num_layers_of(model: TrainableModel) -> int:
-    """Return the number of layers whose rows are available; 1 for a model with logits only."""
+    """Return the number of layers whose rows can be written; 1 for a model with logits only."""
     return len(model.layers) if model.infers_by_layer else 1
 
 
@@ -86,7 +86,7 @@ def width_of(model: TrainableModel, signature: InputSchema, num_layers: int | No
 
 @dataclass(frozen=True, kw_only=True)
 class RowIds:
-    """Ids of the output rows of some vertices."""
+    """Ids of output rows: vertices, or the user's ids of these vertices."""
 
     vertices: IntArray | None  #: ``[n]`` vertices; None: all vertices of the graph
     #: ``[num_vertices]`` user ids, numbers or texts; None: ids are vertices
@@ -103,13 +103,13 @@ class RowIds:
         return 1
 
     def columns(self, first: int, count: int) -> dict[str, Any]:
-        """Return the ids of ``count`` rows from row ``first`` on, as table columns."""
+        """Return the ids of ``count`` rows from row ``first`` on, by name of the table column."""
         return {"id": self.slice(first, count)}
 
     def slice(self, first: int, count: int) -> Any:
         """Return the ids of ``count`` rows from row ``first`` on, ``[count]``.
 
-        They are an int64 array of vertices, or an Arrow array of user ids.
+        The result is an int64 array of vertices, or an Arrow array of user ids.
         """
         if self.vertices is None:
             rows = np.arange(first, first + count)
@@ -140,13 +140,13 @@ class RowIds:
 
     @cached_property
     def longest(self) -> int:
-        """Characters of the graph's longest text id, at least 1."""
+        """Number of characters of the graph's longest text id, at least 1."""
         return int(pyarrow.compute.max(pyarrow.compute.utf8_length(self.own)).as_py() or 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeIds(RowIds):
-    """Ids of edges as ids of both ends; ``vertices`` is ``[n, 2]``, sources and targets."""
+    """Ids of edges: the ids of both ends; ``vertices`` is ``[n, 2]``, sources and destinations."""
 
     @property
     def num_columns(self) -> int:
@@ -154,7 +154,7 @@ class EdgeIds(RowIds):
         return 2
 
     def columns(self, first: int, count: int) -> dict[str, Any]:
-        """Return the ids of both ends of ``count`` rows from row ``first`` on."""
+        """Return the ids of ``count`` edges as columns ``source`` and ``target``."""
         source, target = (ids.slice(first, count) for ids in self._ends())
         return {"source": source, "target": target}
 

@@ -95,7 +95,7 @@ class PredictConfig(SavedRunOptions):
         return self.pairs is not None or self.top is not None
 
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
-        """Return the names of the outputs per row; ``links``: the run has embeddings only."""
+        """Return the names of the outputs per row; ``links``: rows are embeddings."""
         if self.layer != -1 or links:
             return (outputs.EMBEDDINGS,)
         if signature.regression:
@@ -150,7 +150,7 @@ def predict(config: PredictConfig) -> Path:
 
 
 def _other_graph(config: PredictConfig, signature: InputSchema) -> Graph:
-    """Open the graph of the options, with the features that the model reads."""
+    """Open the graph that the options name, with the feature columns that the model reads."""
     assert config.graph is not None
     parts = (config.vertices, config.candidates, config.edges)
     splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
@@ -225,8 +225,8 @@ def find_edges(
     """Return ends ``[n, 2]`` of edges to predict, and rows ``[n]`` of their features.
 
     ``part`` is ``all``, or a part of the edge split. ``pairs``, as in ``find_pairs``, are predicted
-    instead of edges of the graph. ConfigError: the part has no edge, or the model reads features
-    that pairs lack. GraphError: a file of pairs is damaged.
+    instead of edges of the graph, with rows 0 to n - 1. ConfigError: the part has no edge, or the
+    model reads features that pairs lack. GraphError: a file of pairs is damaged.
     """
     if pairs is not None:
         if signature.num_edge_features:
@@ -287,8 +287,9 @@ def find_candidates(
 ) -> IntArray | None:
     """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
-    ``selection`` is as in ``find_vertices``, which may raise. A candidate is not its own partner.
-    ConfigError, which names ``option``: a vertex has fewer than ``top`` candidates.
+    ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise. A
+    candidate is not its own partner. ConfigError, which names ``option``: a vertex may have fewer
+    than ``top`` candidates.
     """
     candidates = find_vertices(selection, graph, user_ids, option="candidates")
     count = graph.num_vertices if candidates is None else len(candidates)

@@ -69,7 +69,7 @@ class ExportConfig(SavedRunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedWeights:
-    """Exported file, with a program that loads it."""
+    """File of exported weights, a program that loads them, and a note on missing parts."""
 
     file: Path  #: the weights
     snippet: str  #: program that builds the model and loads the weights
@@ -129,7 +129,10 @@ def _check_file(config: ExportConfig) -> None:
 def _convert(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, weighted: bool
 ) -> tuple[Mapping[str, Tensor], str, str]:
-    """Return renamed weights, program that loads them, and a note; ConfigError: no counterpart."""
+    """Return weights by exported name, program that loads them, and a note.
+
+    ConfigError: the model has no counterpart.
+    """
     peer, file = _PEERS.get(config.format), config.file
     if peer is not None:
         if not isinstance(model, GNN):

@@ -28,7 +28,7 @@ _IDS_ALLOWANCE, _IDS_RATIO = 64 << 20, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Number and width of an output file's rows, their outputs and their ids."""
+    """Rows of an output file: their number, width, outputs, class names and ids."""
 
     num_rows: int  #: number of rows
     width: int  #: width of a model's output row
@@ -48,7 +48,7 @@ class OutputTable(Protocol):
 
 
 def check_file(file: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be written or overwritten.
+    """Raise ConfigError for a file that cannot be written or overwritten.
 
     With ``force`` a file is replaced, and so is a link, whose target stays unchanged.
     """
@@ -68,12 +68,12 @@ def check_file(file: Path, *, force: bool) -> None:
 
 
 def ids_file(file: Path) -> Path:
-    """Return the file with the ids of a ``.npy`` file's rows."""
+    """Return the path of the second file, ``.ids.npy``, for the ids of a ``.npy`` file's rows."""
     return file.with_suffix(".ids.npy")
 
 
 def check_ids(file: Path, layout: Layout) -> None:
-    """Refuse text ids in a ``.npy`` file whose fixed width wastes too much disk."""
+    """Raise ConfigError for text ids in ``.npy`` whose fixed width wastes too much disk."""
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
         return
@@ -88,7 +88,7 @@ def check_ids(file: Path, layout: Layout) -> None:
 
 
 def row_bytes(file: Path, layout: Layout) -> int:
-    """Return the approximate bytes of a row and its id in a file."""
+    """Return the approximate bytes of a row and its id in an output file."""
     num_float = len([name for name in layout.answers if name != "classes"])
     ids = layout.ids.array_bytes if file.suffix == ".npy" else layout.ids.mean_bytes
     class_bytes = layout.width if layout.multilabel else 0
@@ -99,7 +99,8 @@ def row_bytes(file: Path, layout: Layout) -> int:
 def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
     """Open ``file``, which ``check_file`` allows, for atomic writing.
 
-    A ``.npy`` file gets a second file with ids unless the ids are row indices.
+    A ``.npy`` file gets a second file with ids unless the ids are row indices; an old second file
+    is then removed.
     """
     if file.suffix == ".parquet":
         with whole_file(file, wait=False) as stream:
@@ -117,7 +118,7 @@ def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
 
 
 class _Parquet:
-    """Table with columns of ids, ``class``, and lists of probabilities, logits or embeddings."""
+    """Writer of a table of ids, ``class``, and lists of probabilities, logits or embeddings."""
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
         self._pa = load_pyarrow()
@@ -181,7 +182,7 @@ class _Parquet:
 
 
 class _Npy:
-    """Array of one output, with an optional second file of ids."""
+    """Writer of one output as an array, and of ids to a second file unless ``ids`` is None."""
 
     def __init__(self, stream: IO[bytes], layout: Layout, ids: IO[bytes] | None) -> None:
         (self._output,) = layout.answers
@@ -217,7 +218,10 @@ def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) 
 
 
 def _class_lists(pa: Any, is_class: UInt8Array, classes: Any) -> Any:
-    """Return Arrow lists of ``classes``, which has the true columns of ``is_class`` row by row."""
+    """Return an Arrow list of classes for each row of the 0/1 matrix ``is_class``.
+
+    ``classes`` has the class of each 1, row by row.
+    """
     ends = np.append(0, is_class.sum(axis=1).cumsum()).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), classes)
 
@@ -268,7 +272,8 @@ def write_partners(
 
     A ``.parquet`` file has ``k`` rows for each vertex, best first, with columns ``source``,
     ``target`` and ``score``. A ``.npy`` file has the scores ``[n, k]``, and the file ``.ids.npy``
-    next to it the partners. ``chunks`` have partners and scores ``[s, k]`` of consecutive vertices.
+    next to it the partners. ``chunks`` have partners and scores ``[s, k]`` of consecutive vertices;
+    ``user_ids`` are ``[num_vertices]``, None: ids are vertices.
     """
     first = 0
     if file.suffix == ".npy":
