@@ -9,7 +9,7 @@ from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
 #: Seconds in which the system lets go of a group whose processes have ended.
-_GONE_S = 5.0
+_GONE_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """Test metrics of runs over parts, beside those of runs over the whole graph.
 
-Every partitioner trains with the same seeds, split and hyper-parameters: those of experiments in
-``gnnscale/configs/experiment``, with as many parts as workers. What is compared is the mean over
-seeds, in points. Exit status 1 says that a partitioner is further away than a point.
+Every partitioner trains with the same seeds and hyper-parameters, with as many parts as workers.
+Exit status 1: the mean of a partitioner is further away than a point.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Exact inference of two layers, with the hidden one in memory and in a temporary file.
 
-Ends of edges are drawn with a power law, and scattered over all ids. Features are one row seen as
-many, so that the first layer's figure is one of arithmetic and topology. Each place of the hidden
-layer runs in a process of its own, whose peak memory it prints, with every vertex wanted. ``cores``
-is how many the process had in the mean.
+Ends of edges are drawn with a power law. Features are one row seen as many, so that the first
+layer's figure is one of arithmetic and topology. Each place of the hidden layer runs in a process
+of its own; ``cores`` is how many that had in the mean.
 """
 
 import argparse
