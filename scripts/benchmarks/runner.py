@@ -154,7 +154,11 @@ def complete_lines(file: Path) -> list[Any]:
 
 
 def first_steps(
-    run: Path, wanted: int, processes: Sequence[Any], limit_s: float = math.inf
+    run: Path,
+    wanted: int,
+    processes: Sequence[Any],
+    limit_s: float = math.inf,
+    look_every_s: float = 0.1,
 ) -> list[Any]:
     """Wait for ``wanted`` steps of a run; return fewer if a process or the time ends before."""
     end = time.monotonic() + limit_s
@@ -163,7 +167,7 @@ def first_steps(
         steps = complete_lines(run / "steps.jsonl")
         if ended or len(steps) >= wanted:
             return steps[:wanted]
-        time.sleep(0.1)
+        time.sleep(look_every_s)
 
 
 def interrupted(

@@ -1,8 +1,8 @@
 """What the host does in a step, of a device that costs nothing.
 
-A device that owns its steps takes a call a step; for another one the host does every stage. ``cuda``
-is the host's part of recorded steps of the GPU's own backend. Figures are medians between two
-reports of steps, with 1,024 seeds of a million training vertices.
+A device that owns its steps takes a call a step; for another one the host does every stage.
+``cuda`` is the host's part of recorded steps of the GPU's own backend. Figures are medians between
+two reports of steps, with 1,024 seeds of a million training vertices.
 """
 
 import argparse

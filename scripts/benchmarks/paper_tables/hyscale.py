@@ -63,15 +63,7 @@ def table_vi() -> Table:
     rows = []
     for cell in TABLE_VI:
         found = one(*cell.options, "accelerators=[4]")
-        rows.append(
-            Row(
-                cell=cell.name,
-                unit="s",
-                published=cell.epoch_s,
-                predicted=found.epoch_s,
-                note=found.bottleneck,
-            )
-        )
+        rows.append(Row(cell.name, "s", cell.epoch_s, found.epoch_s, note=found.bottleneck))
     return Table(
         name="HyScale-GNN, Table VI: epoch time with four U250",
         rows=rows,
@@ -82,10 +74,10 @@ def table_vi() -> Table:
 def table_vii(sixth: Table) -> Table:
     rows = [
         Row(
-            cell=row.cell,
-            unit="s x TFLOPS",
-            published=None if row.published is None else row.published * TFLOPS,
-            predicted=None if row.predicted is None else row.predicted * TFLOPS,
+            row.cell,
+            "s x TFLOPS",
+            None if row.published is None else row.published * TFLOPS,
+            None if row.predicted is None else row.predicted * TFLOPS,
         )
         for row in sixth.rows
     ]
@@ -99,12 +91,10 @@ def table_vii(sixth: Table) -> Table:
 def figure_8() -> Table:
     rows = [
         Row(
-            cell=f"mag240m {model.upper()}, {count} cards",
-            unit="s",
-            published=None,
-            predicted=one(
-                "graph=mag240m", *of_model(model, 256), f"accelerators=[{count}]"
-            ).epoch_s,
+            f"mag240m {model.upper()}, {count} cards",
+            "s",
+            None,
+            one("graph=mag240m", *of_model(model, 256), f"accelerators=[{count}]").epoch_s,
         )
         for model in MODELS
         for count in (1, 2, 3, 4)
@@ -131,7 +121,7 @@ def figure_9() -> Table:
                 # What four cards bring from 12 to 16, and from 8 to 12.
                 bends.append(ups[5] - ups[4] < 0.5 * (ups[4] - ups[3]))
             rows += [
-                Row(cell=f"{name}, {count} cards", unit="x", published=None, predicted=up)
+                Row(f"{name}, {count} cards", "x", None, up)
                 for count, up in zip(COUNTS, ups, strict=True)
             ]
     plot = lines("speed-up over one card (simulated)", curves, x="cards", y="speed-up")
@@ -144,15 +134,15 @@ def figure_9() -> Table:
             "The paper's model predicts it too, with the same peak rates.",
         ),
         claims=(
-            Claim(what="no step from 1 to 16 cards is slower, in all six", holds=all(grows)),
+            Claim("no step from 1 to 16 cards is slower, in all six", all(grows)),
             Claim(
-                what="above 12, four more cards bring less than half of what four brought below, "
+                "above 12, four more cards bring less than half of what four brought below, "
                 "unless the cards' arithmetic is the limit",
-                holds=len(bends) >= 4 and all(bends),
+                len(bends) >= 4 and all(bends),
             ),
             Claim(
-                what="GCN on ogbn-products scales least up to 12",
-                holds=min(least, key=lambda name: least[name]) == "products GCN",
+                "GCN on ogbn-products scales least up to 12",
+                min(least, key=lambda name: least[name]) == "products GCN",
             ),
         ),
         plots=(plot,),
@@ -175,24 +165,9 @@ def figure_10() -> Table:
     return Table(
         name="HyScale-GNN, figure 10: speed-ups on its two machines",
         rows=[
-            Row(
-                cell="CPU and GPUs over GPUs alone, at most",
-                unit="x",
-                published=2.08,
-                predicted=max(gains),
-            ),
-            Row(
-                cell="CPU and FPGAs over GPUs alone, at most",
-                unit="x",
-                published=12.6,
-                predicted=max(over_gpus),
-            ),
-            Row(
-                cell="CPU and FPGAs over CPU and GPUs, at most",
-                unit="x",
-                published=6.0,
-                predicted=max(over_hybrid),
-            ),
+            Row("CPU and GPUs over GPUs alone, at most", "x", 2.08, max(gains)),
+            Row("CPU and FPGAs over GPUs alone, at most", "x", 12.6, max(over_gpus)),
+            Row("CPU and FPGAs over CPU and GPUs, at most", "x", 6.0, max(over_hybrid)),
         ],
         assumptions=(
             "GPUs alone are PyG's: one batch is prepared while another one trains.",
@@ -212,24 +187,22 @@ def figure_11() -> Table:
             hybrid.append(base / one(*chosen, "prefetch=none").epoch_s)
             whole.append(base / one(*chosen).epoch_s)
     rows = [
-        Row(cell="hybrid, static, at most", unit="x", published=1.13, predicted=max(hybrid)),
+        Row("hybrid, static, at most", "x", 1.13, max(hybrid)),
         Row(
-            cell="with DRM, at most",
-            unit="x",
-            published=1.33,
-            predicted=max(hybrid),
+            "with DRM, at most",
+            "x",
+            1.33,
+            max(hybrid),
             note="the model's split is already the best one",
         ),
-        Row(
-            cell="with two-stage prefetch, at most", unit="x", published=1.79, predicted=max(whole)
-        ),
+        Row("with two-stage prefetch, at most", "x", 1.79, max(whole)),
     ]
     pairs = zip(hybrid, whole, strict=True)
     ordered = all(_SLACK <= static <= prefetched for static, prefetched in pairs)
     return Table(
         name="HyScale-GNN, figure 11: ablation",
         rows=rows,
-        claims=(Claim(what="no step is slower than the one before", holds=ordered),),
+        claims=(Claim("no step is slower than the one before", ordered),),
     )
 
 
