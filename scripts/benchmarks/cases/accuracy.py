@@ -174,7 +174,7 @@ def train_bf16(*options: str) -> Any:
 
 
 SYSTEMS: dict[str, Callable[..., float]] = {
-    **{"gnnscale": train_gnnscale, "gnnscale-bf16": train_bf16, "dgl": train_dgl},
+    **{"gnnscale": train_gnnscale, "gnnscale-bf16": train_bf16, "dgl": train_dgl}
 }
 
 

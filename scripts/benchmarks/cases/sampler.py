@@ -11,16 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.runner import (
-    FANOUTS,
-    Measure,
-    interleave,
-    open_graph,
-    seeds_of,
-    show,
-    take,
-    timed,
-)
+from benchmarks.runner import FANOUTS, Measure, interleave, open_graph, seeds_of, show, take, timed
 
 
 def options(parser: argparse.ArgumentParser) -> None:
