@@ -72,8 +72,7 @@ def time_training(
 ) -> dict[str, Any]:
     """Seconds of a training step by way, one for each run: medians over its steps.
 
-    A run sums the gradients of some steps in one way, those of the next ones in the other: the
-    machine is as fast for both. The first step after a change does not count.
+    A run sums the gradients of some steps in one way, those of the next ones in the other.
     """
     from gnnscale import Observer
     from gnnscale.training.setup import open_run

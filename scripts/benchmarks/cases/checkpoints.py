@@ -1,12 +1,10 @@
 """Checkpoints every second: what a kill costs then, and what they cost who is not killed.
 
-``kills``: runs of every plan get kill -9 at random moments, of a worker or of the command, one in
-four while rank 0 writes a checkpoint. The work lost is the seconds from the step of the checkpoint
-to the last one in ``steps.jsonl``. Each run is killed twice, then resumed to its end, and has to
-have the weights and the losses of a run that nobody disturbed, bit for bit.
+``kills``: runs of every plan get kill -9 at random moments, and are resumed. They have to have the
+weights and the losses of a run that nobody disturbed, bit for bit.
 
-``cost``: a small run has a checkpoint in every other second of one long epoch. CPU time and
-wall-clock time of each stretch are held against the mean of the two around it.
+``cost``: a small run has a checkpoint in every other second of one long epoch. Times of each
+stretch are held against the mean of the two around it.
 """
 
 import argparse

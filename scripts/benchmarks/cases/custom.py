@@ -1,10 +1,8 @@
 """A module of PyG's, and one of DGL's, in our runtime beside the loop that its library shows.
 
-Two layers of SAGEConv, 256 hidden features, on the default graph of ``gnnscale train`` or the one
-that options name. The runtime trains each module as ``model=custom``; the loops are a loader and an
-optimizer, without workers of their own. PyG's loader needs pyg-lib or torch-sparse, and is left out
-without; its module is also trained over this project's loader. Every figure is the median epoch,
-the first of each round aside.
+The runtime trains each module as ``model=custom``; the loops are a loader and an optimizer. PyG's
+module is also trained over this project's loader. Every figure is the median epoch, the first of
+each round aside.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Cycles of the simulated FPGA kernels beside HitGNN's equations 5 to 9.
 
-For each published graph a random one is made, with the published widths and mean degree. A
-mini-batch of it, fan-outs 25 and 10, goes through one compute unit of each design: a quarter of the
-published 1,024 seeds, as one of a U250's four dies gets it. Nothing here was measured on hardware.
+For each published graph a random one is made, with the published widths and mean degree. A quarter
+of a mini-batch goes through one compute unit of each design, as a die of a U250 gets it. Nothing
+here was measured on hardware.
 """
 
 import argparse
@@ -76,14 +76,6 @@ def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerWorkload]:
     return found
 
 
-def simulate(
-    design: SimulatedDesign, graph: Graph, model: GNN, batch: MiniBatch
-) -> tuple[int, int]:
-    """Return the cycles of one step of training on one compute unit, and of its loss."""
-    counters = train_alone(library(design), ChipLimits(n=design.n), graph, model, batch).counters
-    return counters["cycles"], counters["loss"]
-
-
 def cycles(design: SimulatedDesign, layers: list[LayerWorkload], bandwidth: float) -> float:
     """Return what equations 5 to 9 say of one compute unit."""
     card = FpgaCard(clock_hz=design.clock_hz, bandwidth=bandwidth)
@@ -108,8 +100,10 @@ def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
                     cycles(design, sizes, bandwidth)
                     for sizes, bandwidth in ((layers, BANDWIDTH), (words, BANK_SHARE * BANDWIDTH))
                 )
-                csim, loss = simulate(design, graph, model, batch)
-                yield Point(name, config.name, n, m, equations, charged, csim, loss)
+                limits = ChipLimits(n=n)
+                step = train_alone(library(design), limits, graph, model, batch).counters
+                cycles_of = (step["cycles"], step["loss"])
+                yield Point(name, config.name, n, m, equations, charged, *cycles_of)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

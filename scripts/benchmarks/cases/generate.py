@@ -1,8 +1,7 @@
 """How long designs take: to explore, to generate, and until the first step in C simulation.
 
-For each board, ``gnnscale generate`` and then ``gnnscale train`` on its design, each a command as
-its user would start it, in an empty ``GNNSCALE_HOME``: what has to be compiled is compiled. All
-boards are explored in both modes besides. No figure is one of hardware.
+For each board, ``gnnscale generate`` and then ``gnnscale train`` on its design run in an empty
+``GNNSCALE_HOME``. All boards are explored in both modes besides. No figure is one of hardware.
 """
 
 import argparse

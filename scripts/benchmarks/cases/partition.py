@@ -1,10 +1,8 @@
 """What edge-cut partitioners cut, balance, and take: METIS and Mt-KaHyPar in one run.
 
-Graphs: cnr-2000 and soc-Slashdot0902 from ``--data``, both made undirected, and R-MAT products;
-``--store`` names further ones. Each partition is made by a process of its own. "MB" is the largest
-sum of what it and its children hold at one time, looked at every 5 ms; "forecast" is the
-prediction. "metis" is DGL's if DGL is installed. The cut counts undirected edges; balances are the
-largest part over the mean, in vertices, edges (in-degrees) and training vertices.
+Each partition is made by a process of its own. "MB" is the largest sum of what it and its children
+hold at one time; "forecast" is the prediction. "metis" is DGL's if DGL is installed. The cut counts
+undirected edges; balances are the largest part over the mean.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """How long it takes until a small run trains, and until it is over: Cora, 200 epochs.
 
-Each command runs as its user would start it, for the second time on the machine: a first one, which
-does not count, makes the graph store, measures the machine, and leaves Python's bytecode. "First
-step" is seen from outside, when ``metrics.jsonl`` has its first line, after the first epoch of one
-step. ``--base`` is another checkout, with its extension built, which is measured in turn.
+Each command runs as its user would start it, for the second time on the machine. "First step" is
+seen from outside, when ``metrics.jsonl`` has its first line, after the first epoch of one step.
+``--base`` is another checkout, with its extension built, which is measured in turn.
 """
 
 import argparse
