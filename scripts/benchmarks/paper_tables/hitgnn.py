@@ -1,10 +1,11 @@
 """HitGNN: Tables V to VIII, figures 7 and 8."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from benchmarks.paper_tables.plots import lines
 from benchmarks.paper_tables.rows import Claim, Row, Table
-from benchmarks.paper_tables.simulations import PEAK, of_model, one, options, scaling
+from benchmarks.paper_tables.simulations import of_model, one, options, speedups
 from gnnscale.fpga_design.dse import Exploration, explore, make_goal
 from gnnscale.fpga_design.dse.hitgnn import dsps, luts
 from gnnscale.planner.fpga_board import board
@@ -106,13 +107,8 @@ def pairs() -> Iterator[tuple[str, str]]:
 
 
 def simulated(system: str, graph: str, model: str, *more: str, cards: int = CARDS) -> SimulatedRun:
-    return one(
-        f"system={system}",
-        f"graph={graph}",
-        *of_model(model, HIDDEN),
-        f"accelerators=[{cards}]",
-        *more,
-    )
+    named = (f"system={system}", f"graph={graph}", f"accelerators=[{cards}]")
+    return one(*named, *of_model(model, HIDDEN), *more)
 
 
 def table_v() -> Table:
@@ -285,23 +281,13 @@ def figure_7() -> Table:
 def figure_8() -> Table:
     """Speed-up over one card, by the papers' own rates."""
     rows, grows, curves, bends = [], [], {}, []
-    for system, name in ALGORITHMS.items():
-        for graph in GRAPHS:
-            found = scaling(
-                f"system={system}",
-                f"graph={graph}",
-                *of_model("gcn", HIDDEN),
-                f"accelerators=[{','.join(map(str, COUNTS))}]",
-                *PEAK,
-            )
-            ups = [found.speedup(each) for each in found.results]
-            grows.append(ups == sorted(ups) and len(set(ups)) == len(ups))
-            bends.append(ups[4] / ups[3] < 2)
-            curves[f"{name} {graph}"] = list(zip(COUNTS, ups, strict=True))
-            rows += [
-                Row(f"{name} {graph}, {count} cards", "x", None, up)
-                for count, up in zip(COUNTS, ups, strict=True)
-            ]
+    for (system, title), graph in product(ALGORITHMS.items(), GRAPHS):
+        name, chosen = f"{title} {graph}", (f"system={system}", f"graph={graph}")
+        _, ups, own = speedups(name, COUNTS, *chosen, *of_model("gcn", HIDDEN))
+        rows += own
+        grows.append(ups == sorted(ups) and len(set(ups)) == len(ups))
+        bends.append(ups[4] / ups[3] < 2)
+        curves[name] = list(zip(COUNTS, ups, strict=True))
     plot = lines("speed-up over one card, GCN (simulated)", curves, x="cards", y="speed-up")
     return Table(
         name="HitGNN, figure 8: scaling",

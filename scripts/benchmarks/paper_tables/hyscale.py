@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from benchmarks.paper_tables.plots import lines
 from benchmarks.paper_tables.rows import Claim, Row, Table
-from benchmarks.paper_tables.simulations import PEAK, of_model, one, scaling
+from benchmarks.paper_tables.simulations import of_model, one, speedups
 
 GRAPHS = ("products", "papers100m", "mag240m")
 MODELS = ("gcn", "sage")
@@ -59,28 +59,31 @@ _RATES = (
 )
 
 
+def pairs() -> list[tuple[str, tuple[str, ...]]]:
+    """Return the name of each graph and model, and the options of both."""
+    return [
+        (f"{graph} {model.upper()}", (f"graph={graph}", *of_model(model, 256)))
+        for graph in GRAPHS
+        for model in MODELS
+    ]
+
+
 def table_vi() -> Table:
     rows = []
     for cell in TABLE_VI:
         found = one(*cell.options, "accelerators=[4]")
-        rows.append(Row(cell.name, "s", cell.epoch_s, found.epoch_s, note=found.bottleneck))
-    return Table(
-        name="HyScale-GNN, Table VI: epoch time with four U250",
-        rows=rows,
-        assumptions=(_SIZES, _RATES),
-    )
+        rows.append(Row(cell.name, "s", cell.epoch_s, found.epoch_s, found.bottleneck))
+    name = "HyScale-GNN, Table VI: epoch time with four U250"
+    return Table(name=name, rows=rows, assumptions=(_SIZES, _RATES))
 
 
 def table_vii(sixth: Table) -> Table:
-    rows = [
-        Row(
-            row.cell,
-            "s x TFLOPS",
-            None if row.published is None else row.published * TFLOPS,
-            None if row.predicted is None else row.predicted * TFLOPS,
+    rows = []
+    for row in sixth.rows:
+        values = (
+            None if each is None else each * TFLOPS for each in (row.published, row.predicted)
         )
-        for row in sixth.rows
-    ]
+        rows.append(Row(row.cell, "s x TFLOPS", *values))
     return Table(
         name="HyScale-GNN, Table VII: epoch time times peak rates",
         rows=rows,
@@ -89,16 +92,11 @@ def table_vii(sixth: Table) -> Table:
 
 
 def figure_8() -> Table:
-    rows = [
-        Row(
-            f"mag240m {model.upper()}, {count} cards",
-            "s",
-            None,
-            one("graph=mag240m", *of_model(model, 256), f"accelerators=[{count}]").epoch_s,
-        )
-        for model in MODELS
-        for count in (1, 2, 3, 4)
-    ]
+    rows = []
+    for name, chosen in pairs():
+        for count in (1, 2, 3, 4) if name.startswith("mag240m") else ():
+            found = one(*chosen, f"accelerators=[{count}]")
+            rows.append(Row(f"{name}, {count} cards", "s", None, found.epoch_s))
     return Table(
         name="HyScale-GNN, figure 8: epochs of MAG240M (homo)",
         rows=rows,
@@ -108,22 +106,15 @@ def figure_8() -> Table:
 
 def figure_9() -> Table:
     rows, curves, bends, grows, least = [], {}, [], [], {}
-    for graph in GRAPHS:
-        for model in MODELS:
-            counts = f"accelerators=[{','.join(map(str, COUNTS))}]"
-            found = scaling(f"graph={graph}", *of_model(model, 256), counts, *PEAK)
-            ups = [found.speedup(each) for each in found.results]
-            name = f"{graph} {model.upper()}"
-            curves[name] = list(zip(COUNTS, ups, strict=True))
-            least[name] = ups[4]
-            grows.append(all(later > 0.999 * before for before, later in pairwise(ups)))
-            if found.results[-1].bottleneck != "propagate":
-                # What four cards bring from 12 to 16, and from 8 to 12.
-                bends.append(ups[5] - ups[4] < 0.5 * (ups[4] - ups[3]))
-            rows += [
-                Row(f"{name}, {count} cards", "x", None, up)
-                for count, up in zip(COUNTS, ups, strict=True)
-            ]
+    for name, chosen in pairs():
+        found, ups, own = speedups(name, COUNTS, *chosen)
+        rows += own
+        curves[name] = list(zip(COUNTS, ups, strict=True))
+        least[name] = ups[4]
+        grows.append(all(later > 0.999 * before for before, later in pairwise(ups)))
+        if found.results[-1].bottleneck != "propagate":
+            # What four cards bring from 12 to 16, and from 8 to 12.
+            bends.append(ups[5] - ups[4] < 0.5 * (ups[4] - ups[3]))
     plot = lines("speed-up over one card (simulated)", curves, x="cards", y="speed-up")
     return Table(
         name="HyScale-GNN, figure 9: scaling of hybrid training",
@@ -152,16 +143,13 @@ def figure_9() -> Table:
 def figure_10() -> Table:
     """Speed-ups of hybrid training, over GPUs alone and over CPU and GPUs."""
     over_gpus, over_hybrid, gains = [], [], []
-    for graph in GRAPHS:
-        for model in MODELS:
-            chosen = (f"graph={graph}", *of_model(model, 256), "accelerators=[4]")
-            gpus = ("platform=epyc7763_a5000_x4",)
-            alone = one(*chosen, *gpus, "hybrid=false", "prefetch=one_stage").epoch_s
-            hybrid = one(*chosen, *gpus).epoch_s
-            fpga = one(*chosen).epoch_s
-            gains.append(alone / hybrid)
-            over_gpus.append(alone / fpga)
-            over_hybrid.append(hybrid / fpga)
+    for _, options in pairs():
+        chosen, gpus = (*options, "accelerators=[4]"), "platform=epyc7763_a5000_x4"
+        alone = one(*chosen, gpus, "hybrid=false", "prefetch=one_stage").epoch_s
+        hybrid, fpga = one(*chosen, gpus).epoch_s, one(*chosen).epoch_s
+        gains.append(alone / hybrid)
+        over_gpus.append(alone / fpga)
+        over_hybrid.append(hybrid / fpga)
     return Table(
         name="HyScale-GNN, figure 10: speed-ups on its two machines",
         rows=[
@@ -180,12 +168,11 @@ def figure_10() -> Table:
 def figure_11() -> Table:
     """The ablation: the largest speed-up over FPGAs alone without prefetching."""
     hybrid, whole = [], []
-    for graph in GRAPHS:
-        for model in MODELS:
-            chosen = (f"graph={graph}", *of_model(model, 256), "accelerators=[4]")
-            base = one(*chosen, "hybrid=false", "prefetch=none").epoch_s
-            hybrid.append(base / one(*chosen, "prefetch=none").epoch_s)
-            whole.append(base / one(*chosen).epoch_s)
+    for _, options in pairs():
+        chosen = (*options, "accelerators=[4]")
+        base = one(*chosen, "hybrid=false", "prefetch=none").epoch_s
+        hybrid.append(base / one(*chosen, "prefetch=none").epoch_s)
+        whole.append(base / one(*chosen).epoch_s)
     rows = [
         Row("hybrid, static, at most", "x", 1.13, max(hybrid)),
         Row(
@@ -197,8 +184,8 @@ def figure_11() -> Table:
         ),
         Row("with two-stage prefetch, at most", "x", 1.79, max(whole)),
     ]
-    pairs = zip(hybrid, whole, strict=True)
-    ordered = all(_SLACK <= static <= prefetched for static, prefetched in pairs)
+    both = zip(hybrid, whole, strict=True)
+    ordered = all(_SLACK <= static <= prefetched for static, prefetched in both)
     return Table(
         name="HyScale-GNN, figure 11: ablation",
         rows=rows,
