@@ -45,25 +45,16 @@ class Valid(NamedTuple):
 
 
 class Artefact(ABC):
-    """A target whose cases are folders that were valid before something in them was damaged.
-
-    Attributes:
-        place: of the folder, below the case's own.
-        kinds: ways in which it is used.
-        refusals: exceptions that say what is wrong.
-        names: one of which a refusal has to hold, if it does not hold the folder's path.
-        leaves: what else may be there when a case has ended.
-        writes: whether using it may write into the folder.
-    """
+    """A target whose cases are folders that were valid before something in them was damaged."""
 
     name: str
     batch, limit_s, uses_files = 64, 20.0, True
-    place = "store"
-    kinds: tuple[str, ...] = ("",)
+    place = "store"  #: of the folder, below the case's own
+    kinds: tuple[str, ...] = ("",)  #: ways in which it is used
     refusals: tuple[type[Exception], ...] = (GraphError, ConfigError)
-    names: tuple[str, ...] = ()
-    leaves: frozenset[str] = frozenset()
-    writes = False
+    names: tuple[str, ...] = ()  #: one of which a refusal has, if it does not have the path
+    leaves: frozenset[str] = frozenset()  #: what else may be there when a case has ended
+    writes = False  #: whether using it may write into the folder
 
     def __init__(self) -> None:
         self._valid: list[Valid] = []
@@ -167,17 +158,11 @@ class YamlFile(Artefact):
 
 
 class Stored(Artefact):
-    """A folder with a JSON file that describes the others.
-
-    Attributes:
-        record: name of the JSON file.
-        entries: of it that describe arrays: one of each, by name, or that of one array alone.
-        checksums: whether arrays are refused for their checksums when they are read.
-    """
+    """A folder with a JSON file, ``record``, that describes the others."""
 
     record: str
-    entries = "arrays"
-    checksums = False
+    entries = "arrays"  #: of it that describe arrays: one of each, by name, or that of one alone
+    checksums = False  #: whether arrays are refused for their checksums when they are read
 
     def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         """Damage any file, overwrite elements of arrays, or put other values into the JSON file."""
