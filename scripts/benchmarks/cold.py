@@ -14,8 +14,11 @@ MIB = 1 << 20
 
 
 @contextmanager
-def limited(memory_bytes: int) -> Iterator[list[str]]:
-    """Yield the beginning of a command that runs in a control group of this much memory."""
+def limited(memory_bytes: int | None) -> Iterator[list[str]]:
+    """Yield the beginning of a command that runs in a control group of this much memory, if any."""
+    if memory_bytes is None:
+        yield []
+        return
     with limited_group(memory_bytes) as group:
         if group is None:
             raise SystemExit("no control group with limited memory can be made: this needs root")

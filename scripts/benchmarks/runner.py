@@ -14,8 +14,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -223,6 +225,32 @@ def in_subprocess(function: Callable[..., Any], *arguments: Any, prefix: Sequenc
     command = [*prefix, *call_of(function, *arguments)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(answer.stdout.splitlines()[-1])
+
+
+def together(function: Callable[..., Any], size: int, *arguments: Any) -> Any:
+    """Call a function in ``size`` processes that meet; return the answer of the first."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(size) as pool:
+        given = (size, f"{folder}/meeting", *arguments)
+        ranks = [pool.submit(in_subprocess, function, rank, *given) for rank in range(size)]
+        return [rank.result() for rank in ranks][0]
+
+
+@contextmanager
+def most_of(look: Callable[[], int], every_s: float) -> Iterator[list[int]]:
+    """Keep the largest value of ``look`` while the block runs, as the only item of a list."""
+    found, done = [look()], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(every_s):
+            found[0] = max(found[0], look())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        watching.join()
 
 
 @contextmanager

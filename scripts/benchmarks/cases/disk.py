@@ -18,7 +18,6 @@ missed rows at fio's rate. ``scripts/benchmarks/draw_memory.py`` draws the figur
 import argparse
 import json
 import subprocess
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +142,7 @@ def measure(system: str, store: Path, options: argparse.Namespace, rows_bytes: i
         given += ["runtime.deterministic=true"]
     rounds = []
     for _ in range(options.rounds):
-        group = nullcontext([]) if system == "memory" else limited(_limit(store, rows_bytes))
-        with group as prefix:
+        with limited(None if system == "memory" else _limit(store, rows_bytes)) as prefix:
             rounds.append(epoch(store, options, *given, prefix=prefix, num_steps=num_steps))
     return sorted(rounds, key=lambda each: each["seconds"])[(len(rounds) - 1) // 2]
 

@@ -10,13 +10,12 @@ import os
 import resource
 import sys
 import tempfile
-import threading
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.runner import in_subprocess, show, take
+from benchmarks.runner import in_subprocess, most_of, show, take
 
 _MODELS = ("GraphSAGE", "GCN", "GIN", "GAT", "GATv2")
 _ROWS = "of the first layer: as inference chooses, or the features' own in any case"
@@ -58,28 +57,10 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
     )
 
 
-class DiskUse:
-    """The most that the disk of temporary files held while the block ran, seen every 50 ms."""
-
-    def __enter__(self) -> "DiskUse":
-        self._folder = tempfile.gettempdir()
-        self._before, self.most = self._used(), 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _used(self) -> int:
-        found = os.statvfs(self._folder)
-        return (found.f_blocks - found.f_bfree) * found.f_frsize
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.05):
-            self.most = max(self.most, self._used() - self._before)
+def disk_used() -> int:
+    """Return the bytes that the disk of temporary files holds."""
+    found = os.statvfs(tempfile.gettempdir())
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +92,8 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     inference._infer = timed
     begin, begin_cpu = time.perf_counter(), time.process_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with DiskUse() as disk:
+    used = disk_used()
+    with most_of(disk_used, 0.05) as most:
         logits = inference.logits()
     end, end_cpu = time.perf_counter(), time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -119,7 +101,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     return {
         **{f"{layer}_edges_per_s": graph.num_edges / each for layer, each in seconds.items()},
         **{"seconds": end - begin, "cores": (end_cpu - begin_cpu) / (end - begin)},
-        **{"predicted_s": predicted_s, "temporary_bytes": disk.most},
+        **{"predicted_s": predicted_s, "temporary_bytes": most[0] - used},
         "predicted_temporary_bytes": inference.work(None).plan.temporary_bytes,
         **{"peak_rss_bytes": peak << 10, "rss_before_bytes": before << 10},
         "sum": float(logits.double().sum()),

@@ -57,9 +57,7 @@ def machines(
     with ExitStack() as groups:
         started = []
         for number in range(2):
-            first: list[str] = []
-            if limit is not None:
-                first = groups.enter_context(limited(limit))
+            first = groups.enter_context(limited(limit))
             torchrun = [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2"),
                 *("--nproc-per-node=1", f"--node-rank={number}", "--master-addr=127.0.0.1"),

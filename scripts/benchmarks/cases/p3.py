@@ -8,13 +8,11 @@ import argparse
 import json
 import os
 import statistics
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import FANOUTS, in_subprocess, interrupted, open_graph, seeds_of, show
+from benchmarks.runner import FANOUTS, interrupted, open_graph, seeds_of, show, together
 
 MODELS, HIDDEN, DROPOUT = ("sage", "gcn"), 256, 0.5
 
@@ -140,10 +138,7 @@ def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, 
 def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for model, devices in product(MODELS, (2, 4)):
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
-            given = (devices, f"{folder}/meeting", model, options.steps)
-            ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
-            found[f"{model}, {devices} devices"] = ranks[0].result()
+        found[f"{model}, {devices} devices"] = together(trade, devices, model, options.steps)
     rows = []
     for name, each in found.items():
         cells = [f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")]

@@ -9,13 +9,22 @@ import argparse
 import json
 import os
 import subprocess
-import threading
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import call_of, data_folder, medians, prepared, show, take, tell, timed
+from benchmarks.runner import (
+    call_of,
+    data_folder,
+    medians,
+    most_of,
+    prepared,
+    show,
+    take,
+    tell,
+    timed,
+)
 
 #: How each graph is prepared.
 GRAPHS = {
@@ -104,22 +113,12 @@ def measured(partitioner: str, store: Path, parts: int, threads: int) -> dict[st
     command = call_of(work, partitioner, store, parts, threads)
     process: Any = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
-    peak, done = 0, threading.Event()
-
-    def look() -> None:
-        nonlocal peak
-        while not done.wait(_LOOK_EVERY_S):
-            peak = max(peak, resident(process.pid))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    found |= json.loads(process.stdout.readline() or "{}")
-    done.set()
-    looking.join()
+    with most_of(lambda: resident(process.pid), _LOOK_EVERY_S) as most:
+        found |= json.loads(process.stdout.readline() or "{}")
     found |= json.loads(process.stdout.readline() or "{}")
     if process.wait():
         raise SystemExit(f"{partitioner} on {store}: ended with status {process.returncode}")
-    return found | {"memory": peak}
+    return found | {"memory": most[0]}
 
 
 def row(label: list[str], figures: dict[str, Any]) -> list[str]:

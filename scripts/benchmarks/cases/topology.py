@@ -18,7 +18,6 @@ import os
 import resource
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ def run(options: argparse.Namespace) -> Any:
             forget_files()
             if name == "memory":
                 indices.read_bytes()
-            with nullcontext([]) if name == "memory" else limited(limit) as prefix:
+            with limited(None if name == "memory" else limit) as prefix:
                 found = in_subprocess(sample, *given, prefix=prefix)
             answers.setdefault(name, []).append(found)
     held.unlink()
