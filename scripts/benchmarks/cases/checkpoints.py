@@ -22,7 +22,7 @@ from typing import Any
 from fault_injection.inside_epochs import PLANS, Killed, compare, kill, measure_loss, plan_of
 from fault_injection.plan import prepare_home
 
-from benchmarks.runner import composed, take, tell
+from benchmarks.runner import composed, show, take, tell
 
 #: A small model on a small graph, in an epoch of so many steps that it does not end.
 SMALL = (
@@ -50,9 +50,6 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
     chance = random.Random(options.seed)
     names = options.plans.split(",")
     results: list[Killed] = []
-    print(f"Checkpoints every {options.every_s:g} s:\n")
-    print("| plan | kills | inside an epoch | at a write | work lost, median and most | weights |")
-    print("|---|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="gnnscale-kills-") as temporary:
         for name in names:
             plan = plan_of(Path(temporary), name, options.every_s)
@@ -69,7 +66,9 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
                 compare(plan, directory, found)
                 wrong = "; ".join(found.wrong) or "as it should"
                 tell(f"{name}: {len(found.lost_s)} kills; {wrong}")
-            print(_row(found), flush=True)
+    columns = ["plan", "kills", "inside an epoch", "at a write", "work lost, median and most"]
+    title = f"Checkpoints every {options.every_s:g} s"
+    show(title, [*columns, "longest step", "weights"], [_row(found) for found in results])
     times = [pair for each in results for pair in zip(each.lost_s, each.step_s, strict=True)]
     late = sum(seconds > options.every_s + step for seconds, step in times)
     print(f"\n{late} kills lost more than the interval and a step")
@@ -77,11 +76,11 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
     return {"figures": [vars(each) for each in results], "missed": missed}
 
 
-def _row(found: Killed) -> str:
+def _row(found: Killed) -> list[str]:
+    counts = map(str, (len(found.lost_s), sum(found.inside), found.writing))
     lost = f"{statistics.median(found.lost_s):.2f} s, {max(found.lost_s):.2f} s"
-    cells = [found.plan, len(found.lost_s), sum(found.inside), found.writing]
-    cells += [f"{lost} (longest step {max(found.step_s):.2f} s)"]
-    return f"| {' | '.join(map(str, cells))} | {'; '.join(found.wrong) or 'equal, bit for bit'} |"
+    wrong = "; ".join(found.wrong) or "equal, bit for bit"
+    return [found.plan, *counts, lost, f"{max(found.step_s):.2f} s", wrong]
 
 
 def cost(options: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.runner import FANOUTS, take
+from benchmarks.runner import FANOUTS, show, take, tell
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.backend.fpga.step_result import train_alone
@@ -112,17 +112,17 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Any:
-    columns = f"{'graph':16s} {'model':10s} {'n':>2s} {'m':>5s} {'eq. 5-9':>12s} {'csim':>12s}"
-    print(f"{columns}  error charged   loss")
-    found: list[Point] = []
+    found, rows = [], []
     for each in points(options.seeds, options.vertices):
         found.append(each)
-        point = f"{each.graph:16s} {each.model:10s} {each.n:2d} {each.m:5d}"
-        numbers = f"{each.equations:12,.0f} {each.csim:12,d}"
-        errors = f"{each.error:+7.1%} {each.csim / each.charged - 1:+7.1%}"
-        print(point, numbers, errors, f"{each.loss / each.csim:6.2%}", flush=True)
+        tell(f"{each.graph} {each.model} {each.n} {each.m}: {each.error:+.1%}")
+        cells = [each.graph, each.model, f"{each.n}, {each.m}", f"{each.equations:,.0f}"]
+        cells += [f"{each.csim:,d}", f"{each.error:+.1%}", f"{each.csim / each.charged - 1:+.1%}"]
+        rows.append([*cells, f"{each.loss / each.csim:.2%}"])
     mean = statistics.fmean(abs(each.error) for each in found)
     charged = statistics.fmean(abs(each.csim / each.charged - 1) for each in found)
-    print(f"mean error over {len(found)} points: {mean:.1%}; with what csim charges {charged:.1%}")
-    rows = [each._asdict() | {"error": each.error} for each in found]
-    return {"points": rows, "mean_error": mean, "mean_error_charged": charged}
+    title = f"mean error over {len(found)} points: {mean:.1%}; with what csim charges {charged:.1%}"
+    columns = ["graph", "model", "n, m", "eq. 5-9", "csim", "error", "charged", "loss"]
+    show(title, columns, rows)
+    figures = [each._asdict() | {"error": each.error} for each in found]
+    return {"points": figures, "mean_error": mean, "mean_error_charged": charged}

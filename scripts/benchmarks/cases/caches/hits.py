@@ -76,14 +76,12 @@ def measured(task: CacheTask, name: str, options: dict[str, Any]) -> dict[str, A
 
 
 def settings(found: Rows) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    """Yield each graph, machine and size of caches, and what policies reach there."""
     place = itemgetter("graph", "machine", "devices", "ratio")
     for graph, machine, devices, ratio in dict.fromkeys(map(place, found)):
         same = (each for each in found if place(each) == (graph, machine, devices, ratio))
         of = {each["policy"]: each for each in same}
-        steps, seeds, epochs = (of[LEGION][key] for key in ("steps", "seeds", "epochs"))
-        drawn = f"{seeds:,} seeds x {steps} steps x {epochs} epochs"
-        title = f"{graph}, {devices} GPUs of {machine}, {100 * ratio:.4g} % of rows, {drawn}"
-        yield title, of
+        yield f"{graph}, {devices} GPUs of {machine}, {100 * ratio:.4g} % of rows", of
 
 
 def hits(options: argparse.Namespace) -> dict[str, Any]:
@@ -105,7 +103,9 @@ def hits(options: argparse.Namespace) -> dict[str, Any]:
             for label in names
         ]
         columns = ["hit rate", "min", "max", "rows / gnnlab", "all / gnnlab", "of the bound"]
-        show(title, ["policy", *columns], rows)
+        seeds, steps, epochs = (base[key] for key in ("seeds", "steps", "epochs"))
+        drawn = f"{seeds:,} seeds x {steps} steps x {epochs} epochs"
+        show(f"{title}, {drawn}", ["policy", *columns], rows)
         for name in PUBLISHED:
             if (more := of[name]["hit_rate"] - mine) > 0:
                 missed.append(f"{title}: {name} hits {more:.2%} more than {LEGION}")
