@@ -232,7 +232,8 @@ def together(function: Callable[..., Any], size: int, *arguments: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(size) as pool:
         given = (size, f"{folder}/meeting", *arguments)
         ranks = [pool.submit(in_subprocess, function, rank, *given) for rank in range(size)]
-        return [rank.result() for rank in ranks][0]
+        answers = [rank.result() for rank in ranks]
+    return answers[0]
 
 
 @contextmanager
