@@ -18,7 +18,6 @@ import numpy as np
 from benchmarks.runner import in_subprocess, most_of, show, take
 
 _MODELS = ("GraphSAGE", "GCN", "GIN", "GAT", "GATv2")
-_ROWS = "of the first layer: as inference chooses, or the features' own in any case"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +27,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--classes", type=int, default=47)
     parser.add_argument("--model", choices=_MODELS, default="GraphSAGE")
-    parser.add_argument("--rows", choices=("auto", "features"), default="auto", help=_ROWS)
-    parser.add_argument("--stream-mib", type=int, default=0, help="sums in memory; 0: as available")
     parser.add_argument("--places", nargs="+", default=["memory", "file"])
     take(parser, threads=2)
 
@@ -74,12 +71,9 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     graph = make_graph(given.vertices, given.degree, given.features)
-    options_of_model = {"hidden": given.hidden, "num_layers": 2, "dropout": 0.0}
-    config = getattr(gnnscale.nn, given.model)(**options_of_model)
+    config = getattr(gnnscale.nn, given.model)(hidden=given.hidden, num_layers=2, dropout=0.0)
     model = config.build(num_features=given.features, num_classes=given.classes)
-    hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
-    made = 0 if given.rows == "features" else None
-    limits = MemoryLimits(hidden_bytes=hidden, stream_bytes=stream, made_bytes=made, kept_bytes=0)
+    limits = MemoryLimits(hidden_bytes=0 if place == "file" else sys.maxsize, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
     predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer

@@ -35,8 +35,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fanouts", default="[10,5]")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--memory-mib", type=int, default=96, help="of each for others' rows")
-    parser.add_argument("--partitioner", default="hash")
-    parser.add_argument("--quarter", action="store_true", help="also four machines, their memory")
 
 
 def train(net: Network, stores: list[str], folder: Path, words: list[str]) -> None:
@@ -104,8 +102,6 @@ def run(options: argparse.Namespace) -> Any:
     whole = str(prepared(*graph))
     with tempfile.TemporaryDirectory() as folder:
         cases = [(count, gbit) for count in options.machines for gbit in options.gbit]
-        if options.quarter:
-            cases.append((4, options.gbit[-1]))
         found = []
         for each in cases:
             found.append(case(options, graph, whole, Path(folder), *each))
@@ -120,7 +116,7 @@ def case(
     options: argparse.Namespace, graph: list[str], whole: str, folder: Path, count: int, gbit: float
 ) -> dict[str, Any]:
     """Compare divided rows with the whole store, on machines and on one."""
-    partitioned = [f"partitioner={options.partitioner}", f"partitioner.num_parts={count}"]
+    partitioned = ["partitioner=hash", f"partitioner.num_parts={count}"]
     made = gnnscale("partition", *graph, *partitioned, "part_stores=rows")
     parts = Path(made.splitlines()[-1]) / "rows"
     devices = ",".join(["cpu"] * count)

@@ -202,7 +202,7 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
         each.num_list_reads = int(each.lists.sum(dtype=np.int64))
     indptr = np.zeros(num + 1, np.int64)
     np.cumsum(degrees, out=indptr[1:])
-    rows = {"num_features": _FEATURES, "feature_dtype": "float32"}
+    rows = {"num_features": _FEATURES, "row_bytes": 4 * _FEATURES, "feature_dtype": "float32"}
     lists = {"indptr": indptr, "indices": np.empty(0, np.int32)}
     graph: Any = SimpleNamespace(name="synthetic", num_vertices=num, **lists, **rows)
     draws: Any = SimpleNamespace(exact=True, num_threads=num_threads)
