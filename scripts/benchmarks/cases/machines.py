@@ -63,6 +63,10 @@ def losses(folder: Path) -> list[float]:
     return [step["loss"] for step in complete_lines(folder / "steps.jsonl")]
 
 
+def difference(left: list[float], right: list[float]) -> float:
+    return max(abs(a - b) / abs(a) for a, b in zip(left, right, strict=True))
+
+
 def step_s(folder: Path) -> float:
     """Return the seconds of a step, mean of all epochs but the first."""
     epochs = complete_lines(folder / "metrics.jsonl")
@@ -168,9 +172,8 @@ def case(
     return {
         "machines": count,
         "gbit": gbit,
-        "largest difference of a loss": max(
-            abs(a - b) / abs(a) for a, b in zip(reference, learnt, strict=True)
-        ),
+        "largest difference of a loss": difference(reference, learnt),
+        "the same with the whole store": difference(reference, losses(plain)),
         "rows MB a step": rows / 1e6,
         "expected / measured": figures["expected"] / figures["bytes"],
         "on the wire / measured": (on_wire[0] - on_wire[1]) / counted,
