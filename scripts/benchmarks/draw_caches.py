@@ -37,17 +37,28 @@ COLUMNS = ("feature_hit_rate", "topology_hit_rate", "link_mb", "epoch_time_s")
 #: Colours in light and in dark.
 COLOURS = {"degrees": ("#2a78d6", "#5a9ff0"), "presampled": ("#1b8a5f", "#35b987")}
 COLOURS |= {"exact": ("#c4560a", "#e58742"), WITHOUT: ("#6b7280", "#9aa3ae")}
-LIGHT, DARK = (
-    "".join(
-        f".{css}{{stroke:{colours[i]}}}circle.{css},text.{css}{{fill:{colours[i]};stroke:none}}"
-        for css, colours in COLOURS.items()
+
+
+def style(colours: Mapping[str, tuple[str, str]], more: str = "") -> str:
+    """Return the style of lines, by the colours of each class in light and in dark."""
+    light, dark = (
+        "".join(
+            f".{css}{{stroke:{pair[i]}}}circle.{css},text.{css}{{fill:{pair[i]};stroke:none}}"
+            for css, pair in colours.items()
+        )
+        for i in range(2)
     )
-    for i in range(2)
-)
-STYLE = (
-    f"{PLOT_STYLE}{LIGHT}.alone{{stroke-dasharray:5 3}}.lead{{stroke-width:.75;opacity:.6}}"
-    f"@media(prefers-color-scheme:dark){{{DARK}}}"
-)
+    lead = ".lead{stroke-width:.75;opacity:.6}"
+    return f"{PLOT_STYLE}{light}{more}{lead}@media(prefers-color-scheme:dark){{{dark}}}"
+
+
+def picture(width: float, height: float, css: str, body: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" role="img"><style>{css}</style>{body}</svg>\n'
+    )
+
+
 PANEL_WIDTH, PANEL_HEIGHT, TOP = 450.0, 330.0, 62.0
 #: Pixels between the labels of two lines.
 LINE = 13.5
@@ -176,22 +187,29 @@ def draw_panel(panel: Panel, rows: Sequence[Mapping[str, Any]]) -> str:
     down = Axis(title=panel.unit, low=0, high=1.05 * highest)
     size = {"width": PANEL_WIDTH, "height": PANEL_HEIGHT, "top": 36, "right": 118}
     plot = Plot(x=across, y=down, **size)
-    drawn, names = [], []
-    for policy, points in lines.items():
-        at, css = [(plot.across(x), plot.down(y)) for x, y in points], css_of(policy)
-        drawn.append(f'<path class="line {css}" data-label="{policy}" d="{path(at)}"/>')
-        places = ((number(x), number(y)) for x, y in at)
-        drawn += [f'<circle class="{css}" cx="{x}" cy="{y}" r="2.5"/>' for x, y in places]
-        names.append((at[-1][1], policy, css))
+    named = {policy: (policy, css_of(policy), points) for policy, points in lines.items()}
     if panel.without is not None:
-        level, end = plot.down(panel.without), plot.across(widest)
-        line = f"M{plot.left:g} {number(level)}H{end:g}"
-        drawn.insert(0, f'<path class="line {WITHOUT}" d="{line}"/>')
-        names.append((level, WITHOUT, WITHOUT))
+        level = [(0.0, panel.without), (widest, panel.without)]
+        named = {WITHOUT: (WITHOUT, WITHOUT, level), **named}
+    head = [text(plot.left, 20, panel.title, css="head")]
+    return labelled(plot, named.values(), head)
+
+
+def labelled(
+    plot: Plot, lines: Iterable[tuple[str, str, list[tuple[float, float]]]], background: list[str]
+) -> str:
+    """Return a plot of lines by label, class and points; each label is at the end of its line."""
+    drawn, names = [], []
+    for label, css, points in lines:
+        at = [(plot.across(x), plot.down(y)) for x, y in points]
+        drawn.append(f'<path class="line {css}" data-label="{label}" d="{path(at)}"/>')
+        if len({y for _, y in points}) > 1:  # a level has no points
+            places = ((number(x), number(y)) for x, y in at)
+            drawn += [f'<circle class="{css}" cx="{x}" cy="{y}" r="2.5"/>' for x, y in places]
+        names.append((at[-1][1], label, css))
     names.sort()
     places = apart([at for at, _, _ in names], plot.top, plot.height - plot.bottom)
     end = plot.width - plot.right
-    background = [text(plot.left, 20, panel.title, css="head")]
     for place, (at, policy, css) in zip(places, names, strict=True):
         lead = f"M{end + 4:g} {number(at)}L{end + 14:g} {number(place)}"
         background.append(f'<path class="lead {css.split()[0]}" d="{lead}"/>')
@@ -224,11 +242,8 @@ def draw(figures: Mapping[str, Any]) -> str:
         body = draw_panel(panel, figures["rows"])
         parts.append(f'<g transform="translate({across:g} {down:g})">{body}</g>')
     parts += legend(PANEL_WIDTH + 58, TOP + PANEL_HEIGHT + 60)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" role="img"><style>{STYLE}</style>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    css = style(COLOURS, ".alone{stroke-dasharray:5 3}")
+    return picture(width, height, css, "".join(parts))
 
 
 def table(figures: Mapping[str, Any]) -> str:

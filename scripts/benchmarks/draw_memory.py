@@ -12,24 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.draw_caches import labelled, picture, style
+from gnnscale.report.page.svg import Axis, Plot, text
 
 #: What a line is called, and its colours in light and in dark.
 LINES = {
-    "mapped": ("mapped file (forecast)", "#6b7280", "#9aa3ae"),
-    "out_degree": ("policy=out_degree", "#2a78d6", "#5a9ff0"),
-    "look_ahead": ("policy=look_ahead", "#c4560a", "#e58742"),
-    "memory": ("all rows in memory", "#1b8a5f", "#35b987"),
+    "mapped": ("mapped file (forecast)", ("#6b7280", "#9aa3ae")),
+    "out_degree": ("policy=out_degree", ("#2a78d6", "#5a9ff0")),
+    "look_ahead": ("policy=look_ahead", ("#c4560a", "#e58742")),
+    "memory": ("all rows in memory", ("#1b8a5f", "#35b987")),
 }
-LIGHT, DARK = (
-    "".join(
-        f".{css}{{stroke:{of[1 + i]}}}circle.{css},text.{css}{{fill:{of[1 + i]};stroke:none}}"
-        for css, of in LINES.items()
-    )
-    for i in range(2)
-)
-STYLE = f"{PLOT_STYLE}{LIGHT}@media(prefers-color-scheme:dark){{{DARK}}}"
-WIDTH, HEIGHT = 640.0, 360.0
 
 
 def lines_of(figures: Mapping[str, Any]) -> dict[str, list[tuple[float, float]]]:
@@ -50,28 +44,13 @@ def draw(figures: Mapping[str, Any]) -> str:
     across = Axis(title="rows that memory holds, % of all", low=0, high=max(x for x, _ in points))
     highest = 1.05 * max(y for _, y in points)
     down = Axis(title="seconds of an epoch", low=0, high=highest)
-    plot = Plot(x=across, y=down, width=WIDTH, height=HEIGHT, top=60, right=180)
-    drawn, names = [], []
-    for name, of in lines.items():
-        at = [(plot.across(x), plot.down(y)) for x, y in of]
-        drawn.append(f'<path class="line {name}" data-label="{LINES[name][0]}" d="{path(at)}"/>')
-        if name != "memory":
-            places = ((number(x), number(y)) for x, y in at)
-            drawn += [f'<circle class="{name}" cx="{x}" cy="{y}" r="3"/>' for x, y in places]
-        names.append((at[-1][1], name))
+    plot = Plot(x=across, y=down, width=640.0, height=360.0, top=60, right=180)
     size, steps = figures["feature_bytes"] / 1e9, figures["num_steps"]
     title = f"An epoch of {steps} steps from a cold disk, {size:.1f} GB of features"
     background = [text(16, 24, title, css="head"), text(16, 43, "measured", css="soft")]
-    lowest = plot.height - plot.bottom
-    for place, name in sorted(names, reverse=True):
-        lowest = min(place, lowest - 15)
-        end = plot.width - plot.right
-        background.append(text(end + 12, lowest + 4, LINES[name][0], css=name))
-    body = plot.svg(drawn, background=background, stacked=False, sized=True)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" '
-        f'width="{WIDTH:g}" height="{HEIGHT:g}" role="img"><style>{STYLE}</style>{body}</svg>\n'
-    )
+    body = labelled(plot, ((LINES[n][0], n, of) for n, of in lines.items()), background)
+    css = style({name: colours for name, (_, colours) in LINES.items()})
+    return picture(plot.width, plot.height, css, body)
 
 
 if __name__ == "__main__":

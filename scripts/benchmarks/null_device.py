@@ -47,7 +47,7 @@ class Recorded(Cuda):
 class NullStream:
     """Does work at once, but for recordings, which it repeats by doing nothing."""
 
-    reached = True
+    is_done = True
 
     def run(self, work: Any, *, waits: bool = False) -> None:
         work()

@@ -100,28 +100,17 @@ class DglExample(DglSage):
 
 
 def pyg_sage(num_features: int, num_classes: int, hidden: int) -> torch.nn.Module:
-    """Two layers of PyG's SAGEConv, trimmed layer by layer if the loader says how (pyg-lib's)."""
-    from torch_geometric.nn import SAGEConv
-    from torch_geometric.utils import trim_to_layer
+    from torch_geometric.nn import GraphSAGE
 
-    class SAGE(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            widths = pairwise((num_features, hidden, num_classes))
-            self.convs = torch.nn.ModuleList(SAGEConv(*pair) for pair in widths)
+    return GraphSAGE(num_features, hidden, 2, num_classes)
 
-        def forward(self, batch: Any) -> torch.Tensor:
-            x, edge_index = batch.x, batch.edge_index
-            for layer, conv in enumerate(self.convs):
-                if "num_sampled_nodes" in batch:
-                    sampled = (batch.num_sampled_nodes, batch.num_sampled_edges)
-                    x, edge_index, _ = trim_to_layer(layer, *sampled, x, edge_index)
-                x = conv(x, edge_index)
-                x = x.relu() if layer == 0 else x
-            return x[: batch.batch_size]
 
-    return SAGE()
+def pyg_logits(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    """Return the logits of seeds; layers are trimmed if the loader says how (pyg-lib's)."""
+    names = ("num_sampled_nodes", "num_sampled_edges")
+    hops = {f"{name}_per_hop": getattr(batch, name) for name in names if name in batch}
+    return model(batch.x, batch.edge_index, **hops)[: batch.batch_size]
 
 
 def pyg_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(model(batch), batch.y[: batch.batch_size])
+    return torch.nn.functional.cross_entropy(pyg_logits(model, batch), batch.y[: batch.batch_size])

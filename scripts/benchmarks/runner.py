@@ -1,20 +1,23 @@
 """What all benchmarks share: options, processes, rounds in turn, medians, tables and files.
 
-A system that is measured beside others has a process of its own, the benchmark with ``--worker
-SYSTEM``: its own allocator, thread pools and environment, as its users have. Rounds are
-interleaved, so that a change of the machine's speed meets all systems.
+Each system runs in a process of its own (``--worker SYSTEM``), and rounds are interleaved, so that
+a change of the machine's speed meets all systems.
 """
 
 import argparse
 import json
+import math
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -32,8 +35,7 @@ ROOT = Path(__file__).parents[2]
 CASES = sorted(path.stem for path in (SCRIPT / "cases").iterdir() if path.stem[0] not in "._")
 SEEDS = 1024
 FANOUTS = [25, 10]
-#: What keeps torch, oneDNN, MKL and own kernels from instructions beyond AVX2: a simulation of a
-#: processor without them, as other libraries of peers choose theirs by themselves.
+#: What keeps torch, oneDNN, MKL and own kernels from instructions beyond AVX2.
 _AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "GNNSCALE_SIMD_LEVEL": "v3"}
 _AVX2 |= dict.fromkeys(("ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"), "AVX2")
 _ORDERS: dict[int, Any] = {}
@@ -147,6 +149,51 @@ def train(*options: str, **variables: str) -> Run:
         return Run(epochs, steps, json.loads((Path(folder) / "summary.json").read_text()))
 
 
+def complete_lines(file: Path) -> list[Any]:
+    """Return the JSON of the complete lines of a file that may not be there yet."""
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def first_steps(
+    run: Path,
+    wanted: int,
+    processes: Sequence[Any],
+    limit_s: float = math.inf,
+    look_every_s: float = 0.1,
+) -> list[Any]:
+    """Wait for ``wanted`` steps of a run; return fewer if a process or the time ends before."""
+    end = time.monotonic() + limit_s
+    while True:
+        ended = any(each.poll() is not None for each in processes) or time.monotonic() > end
+        steps = complete_lines(run / "steps.jsonl")
+        if ended or len(steps) >= wanted:
+            return steps[:wanted]
+        time.sleep(look_every_s)
+
+
+def interrupted(
+    options: Sequence[str], wanted: int, *, prefix: Sequence[str] = ()
+) -> tuple[list[Any], float]:
+    """Train ``wanted`` steps of a run; return them, and the seconds until the first was done."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
+        command = [*prefix, sys.executable, "-m", "gnnscale", "train", *options]
+        command.append(f"hydra.run.dir={folder}")
+        start = time.perf_counter()
+        run = subprocess.Popen(command, cwd=SCRIPT, stdout=log, stderr=log)
+        try:
+            first_steps(Path(folder), 1, [run])
+            first_s = time.perf_counter() - start
+            steps = first_steps(Path(folder), wanted, [run])
+        finally:
+            run.send_signal(signal.SIGINT)
+            run.wait()
+        if len(steps) < wanted:
+            log.seek(0)
+            raise SystemExit(f"{' '.join(command)}\n{log.read()}")
+    return steps, first_s
+
+
 def composed(*overrides: str) -> tuple[Any, dict[str, Any]]:
     """Return the options of ``gnnscale train``: a ``RunConfig``, and the same as plain values."""
     from hydra import compose, initialize_config_module
@@ -178,6 +225,33 @@ def in_subprocess(function: Callable[..., Any], *arguments: Any, prefix: Sequenc
     command = [*prefix, *call_of(function, *arguments)]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(answer.stdout.splitlines()[-1])
+
+
+def together(function: Callable[..., Any], size: int, *arguments: Any) -> Any:
+    """Call a function in ``size`` processes that meet; return the answer of the first."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(size) as pool:
+        given = (size, f"{folder}/meeting", *arguments)
+        ranks = [pool.submit(in_subprocess, function, rank, *given) for rank in range(size)]
+        answers = [rank.result() for rank in ranks]
+    return answers[0]
+
+
+@contextmanager
+def most_of(look: Callable[[], int], every_s: float) -> Iterator[list[int]]:
+    """Keep the largest value of ``look`` while the block runs, as the only item of a list."""
+    found, done = [look()], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(every_s):
+            found[0] = max(found[0], look())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        watching.join()
 
 
 @contextmanager
@@ -238,12 +312,10 @@ def interleave(
     command: Sequence[str] = (sys.executable, *sys.argv),
     others: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Figures]:
-    """Run ``options.rounds`` rounds of every system in turn, after one that does not count.
+    """Return medians over ``options.rounds`` rounds of every system that can be imported.
 
-    ``others`` are commands of systems that need another environment.
-
-    With ``options.avx2`` they use no instructions beyond AVX2, as far as they can be kept from
-    them. Returns the median of each figure of each system that can be imported.
+    The first round does not count. ``others`` are commands of systems that need another
+    environment.
     """
     variables = _AVX2 if vars(options).get("avx2") else {}
     workers = {
@@ -289,6 +361,17 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def show_beside(
+    title: str, columns: Sequence[str], values: Mapping[str, float], base: str, scale: float = 1e3
+) -> None:
+    """Show each value times ``scale``, and its ratio to that of ``base``."""
+    rows = [
+        [name, f"{each * scale:.1f}", f"{each / values[base]:.2f}x"]
+        for name, each in values.items()
+    ]
+    show(title, columns, rows)
 
 
 def tell(line: str) -> None:

@@ -193,5 +193,5 @@ def difference(left: Path, right: Path) -> float:
     from gnnscale.run.checkpoint import LAST
     from gnnscale.run.checkpoint.file import load_checkpoint
 
-    weights = [load_checkpoint(run / LAST)["model"] for run in (left, right)]
-    return max(float((weights[0][key] - other).abs().max()) for key, other in weights[1].items())
+    first, second = (load_checkpoint(run / LAST)["model"] for run in (left, right))
+    return max(float((first[key] - other).abs().max()) for key, other in second.items())

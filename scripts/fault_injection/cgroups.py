@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
 #: Seconds in which the system lets go of a group whose processes have ended.
-_GONE_S = 5.0
+_GONE_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,7 @@ class LimitedGroup:
 
 @contextmanager
 def limited_group(num_bytes: int) -> Iterator[LimitedGroup | None]:
-    """Make a group whose processes have ``num_bytes`` of memory, and no swap, in a ``with`` block.
-
-    Yields:
-        None if this process may make none.
-    """
+    """Make a group whose processes have ``num_bytes`` of memory; None if none can be made."""
     group = _made(num_bytes)
     try:
         yield group
@@ -52,42 +48,34 @@ def _made(num_bytes: int) -> LimitedGroup | None:
         except OSError:
             continue
         try:
-            for name, value in limits(num_bytes):
-                (folder / name).write_text(str(value))
+            for name, value in limits.items():
+                (folder / name).write_text(str(num_bytes if value is None else value))
             return LimitedGroup(folder=folder, peak_file=peak)
         except OSError:
             folder.rmdir()
     return None
 
 
-Limits = Callable[[int], list[tuple[str, int]]]
+def _parents() -> Iterator[tuple[Path, dict[str, int | None], str]]:
+    """Yield folders in which a group may be made, with the files that limit it.
 
-
-def _parents() -> Iterator[tuple[Path, Limits, str]]:
-    """Yield folders in which a group may be made, with the files that limit it."""
+    The value of a file is the limit if it is None.
+    """
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, name = line.split(":", 2)
         own = Path(name.lstrip("/"))
         if "memory" in controllers.split(","):
             for folder in (own, *own.parents):
                 top = _CGROUP / "memory" / folder
-                yield top, _version_1(top), "memory.max_usage_in_bytes"
+                names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+                limits = {name: None for name in names if (top / name).exists()}
+                yield top, limits, "memory.max_usage_in_bytes"
         elif number == "0":
             for folder in (own, *own.parents):
                 top = _CGROUP / folder
                 with suppress(OSError):
                     if "memory" in (top / "cgroup.subtree_control").read_text().split():
-                        yield top, _version_2, "memory.peak"
-
-
-def _version_1(top: Path) -> Limits:
-    swaps = (top / "memory.memsw.limit_in_bytes").exists()
-    names = ("memory.limit_in_bytes", *(("memory.memsw.limit_in_bytes",) if swaps else ()))
-    return lambda num_bytes: [(name, num_bytes) for name in names]
-
-
-def _version_2(num_bytes: int) -> list[tuple[str, int]]:
-    return [("memory.max", num_bytes), ("memory.swap.max", 0)]
+                        yield top, {"memory.max": None, "memory.swap.max": 0}, "memory.peak"
 
 
 def _remove(folder: Path) -> None:

@@ -29,16 +29,12 @@ PLANS = {
 
 @dataclass(kw_only=True)
 class Killed:
-    """What came of kills of one run.
-
-    For each kill: seconds of training that it has undone, the longest step of them, and whether the
-    checkpoint that the run went on from was inside an epoch.
-    """
+    """What came of kills of one run."""
 
     plan: str
-    lost_s: list[float] = field(default_factory=list)
-    step_s: list[float] = field(default_factory=list)
-    inside: list[bool] = field(default_factory=list)
+    lost_s: list[float] = field(default_factory=list)  #: seconds of training that a kill has undone
+    step_s: list[float] = field(default_factory=list)  #: the longest step of them
+    inside: list[bool] = field(default_factory=list)  #: whether a checkpoint was inside an epoch
     writing: int = 0
     wrong: list[str] = field(default_factory=list)
 

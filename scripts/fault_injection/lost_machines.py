@@ -1,16 +1,11 @@
 #!/usr/bin/env python
 """Trains on three machines, kills one of them at a random moment, and looks at what comes of it.
 
-The machines are network namespaces that a bridge joins, and torchrun's store is in a fourth one.
-The run has to continue with those that are left, and to end with the weights of a run that nothing
-disturbs, on one machine. Needs root, ip of iproute2, and unshare.
+The machines are network namespaces. The run has to continue with those that are left, and to end
+with the weights of a run that nothing disturbs. Needs root, ip of iproute2, and unshare.
 
-    python scripts/fault_injection/lost_machines.py \
-        [--kills 20] [--seed 0] [--disk own] [--loss 5] [--what ...]
-
-With ``--rows divided`` each machine has a part of the rows (``features=shared``), which is lost
-with it. The run continues once all parts are there again. Otherwise it ends, as it does with
-``--restarts 0``: every process that is left names the lost one, and nothing remains.
+With ``--rows divided`` each machine has a part of the rows. The run continues once all parts are
+there again; otherwise, and with ``--restarts 0``, every process that is left names the lost one.
 """
 
 import argparse
@@ -122,10 +117,18 @@ class Trial:
         """Return the run directory of a machine."""
         return self.folder / (machine if self.disk == "own" else "shared") / "run"
 
-    def times_resumed(self) -> int:
-        """Return how often the run has resumed from a checkpoint."""
+    def has_resumed(self) -> bool:
+        """Return whether the run has resumed from a checkpoint."""
         logs = {self.directory(each) / "train.log" for each in MACHINES}
-        return sum(log.read_text().count(": resuming ") for log in logs if log.exists())
+        return any(": resuming " in log.read_text() for log in logs if log.exists())
+
+    def is_reached(self) -> bool:
+        """Whether the run is at the step at which it loses a machine, and has a checkpoint."""
+        folders = {self.directory(each) for each in MACHINES}
+        steps = [each / "steps.jsonl" for each in folders]
+        done = max((each.read_bytes().count(b"\n") for each in steps if each.exists()), default=0)
+        saved = any((each / "checkpoints" / "last.safetensors").exists() for each in folders)
+        return saved and done >= self.at
 
 
 def start(network: Network, trial: Trial, name: str) -> subprocess.Popen[bytes]:
@@ -160,7 +163,7 @@ def run(network: Network, trial: Trial, expected: dict[str, torch.Tensor]) -> No
     before = shared_memory()
     agents = {name: start(network, trial, name) for name in MACHINES}
     try:
-        _until(lambda: _is_reached(trial), agents, "no checkpoint")
+        _until(trial.is_reached, agents, "no checkpoint")
         time.sleep(trial.at % 1 * 0.1)  # anywhere in a step
         first = trial.directory(trial.lost) / "steps.jsonl"
         trial.was_first = trial.disk == "own" and first.exists()
@@ -188,18 +191,19 @@ def _continue(network: Network, trial: Trial, agents: dict[str, subprocess.Popen
     if trial.what == "return" and trial.stores is not None:
         agents[trial.lost] = start(network, trial, trial.lost)
     if trial.what != "nothing":
-        _until(lambda: trial.times_resumed() > 0, agents, "not resumed")
+        _until(trial.has_resumed, agents, "not resumed")
     trial.seconds = time.monotonic() - began
     if trial.what == "return" and trial.stores is None:
         agents[trial.lost] = start(network, trial, trial.lost)
-    _until(lambda: _over(agents, trial), agents, "did not end")
+    gone = () if trial.what in STAYING else (trial.lost,)
+    _until_ended([each for name, each in agents.items() if name not in gone])
 
 
 def _end(network: Network, trial: Trial, agents: dict[str, subprocess.Popen[bytes]]) -> None:
     """Wait until all that is left has ended, and look for what it says."""
     began = time.monotonic()
     left = {name: each for name, each in agents.items() if name != trial.lost}
-    _until(lambda: all(each.poll() is not None for each in left.values()), agents, "did not end")
+    _until_ended([*left.values()])
     trial.seconds = time.monotonic() - began
     silent = []
     for name in left:
@@ -235,20 +239,6 @@ def _lose(network: Network, trial: Trial) -> None:
                 kill(pid)
 
 
-def _is_reached(trial: Trial) -> bool:
-    """Whether the run is at the step at which it loses a machine, and has a checkpoint."""
-    folders = {trial.directory(each) for each in MACHINES}
-    steps = [each / "steps.jsonl" for each in folders]
-    done = max((each.read_bytes().count(b"\n") for each in steps if each.exists()), default=0)
-    saved = any((each / "checkpoints" / "last.safetensors").exists() for each in folders)
-    return saved and done >= trial.at
-
-
-def _over(agents: dict[str, subprocess.Popen[bytes]], trial: Trial) -> bool:
-    gone = () if trial.what in STAYING else (trial.lost,)
-    return all(agent.poll() is not None for name, agent in agents.items() if name not in gone)
-
-
 def _until(
     condition: Callable[[], object], agents: dict[str, subprocess.Popen[bytes]], what: str
 ) -> None:
@@ -257,6 +247,14 @@ def _until(
             return
         if seconds > GIVE_UP_S or all(each.poll() is not None for each in agents.values()):
             raise TimeoutError(f"{what} ({seconds:.0f} s)")
+
+
+def _until_ended(agents: Sequence[subprocess.Popen[bytes]]) -> None:
+    for seconds in elapsed():
+        if all(each.poll() is not None for each in agents):
+            return
+        if seconds > GIVE_UP_S:
+            raise TimeoutError(f"did not end ({seconds:.0f} s)")
 
 
 def _compare(trial: Trial, expected: dict[str, torch.Tensor]) -> None:
@@ -290,10 +288,9 @@ def _look_for_rests(network: Network, trial: Trial, before: set[str]) -> None:
     trial.left += [f"/dev/shm/{each}" for each in shared_memory() - before]
     for name in MACHINES:
         if name != trial.lost or (trial.what in STAYING and not trial.has_to_end):
-            files = trial.directory(name).glob("checkpoints/.*")
-            trial.left += [
-                str(each) for each in (*files, *(trial.folder / f"tmp-{name}").glob("gnn*"))
-            ]
+            files = [*trial.directory(name).glob("checkpoints/.*")]
+            files += (trial.folder / f"tmp-{name}").glob("gnn*")
+            trial.left += map(str, files)
     if trial.left:
         trial.wrong.append("something remained")
 
@@ -305,8 +302,7 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
 
 def reference(folder: Path) -> tuple[dict[str, torch.Tensor], int]:
     """Train without losses on one machine; return the weights, and the number of steps."""
-    command = (sys.executable, "-m", "gnnscale", "train", *OPTIONS, f"output={folder}")
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _gnnscale("train", *OPTIONS, f"output={folder}")
     return weights(folder), (folder / "steps.jsonl").read_bytes().count(b"\n")
 
 
@@ -314,10 +310,13 @@ def divide(folder: Path) -> Path:
     """Write a store for each machine, which has its part of the rows, and return their folder."""
     dataset = [each for each in OPTIONS if each.startswith("dataset.")]
     options = ["partitioner=hash", f"partitioner.num_parts={len(MACHINES)}", "part_stores=rows"]
-    command = (sys.executable, "-m", "gnnscale", "partition", *dataset, *options)
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run((*command, f"partitioner.store={folder}"), check=True, **quiet)
+    _gnnscale("partition", *dataset, *options, f"partitioner.store={folder}")
     return folder / "rows"
+
+
+def _gnnscale(*arguments: str) -> None:
+    command = (sys.executable, "-m", "gnnscale", *arguments)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _take_own_shared_memory() -> None:
@@ -332,10 +331,8 @@ def _take_own_shared_memory() -> None:
 
 def table(trials: Sequence[Trial]) -> str:
     """Return the results, a line for each trial."""
-    columns = (
-        "| kill | lost | rank 0 was there | continued | after s | largest difference | left | |"
-    )
-    lines = [columns, "|---" * 8 + "|"]
+    columns = "kill | lost | rank 0 was there | continued | after s | largest difference | left |"
+    lines = [f"| {columns} |", "|---" * 8 + "|"]
     for each in trials:
         cells = [str(each.number), f"{each.what} {each.lost}", "yes" if each.was_first else "no"]
         cells += [each.continued or "no", f"{each.seconds:.1f}", f"{each.difference:.1e}"]
@@ -354,9 +351,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--disk", choices=("own", "shared"), default="own")
     parser.add_argument("--rows", choices=("everywhere", "divided"), default="everywhere")
     parser.add_argument("--restarts", type=int, default=5, help="torchrun's --max-restarts")
-    parser.add_argument(
-        "--what", default="machine,torchrun,worker", help="any of " + ",".join(KINDS)
-    )
+    kinds = f"any of {','.join(KINDS)}"
+    parser.add_argument("--what", default="machine,torchrun,worker", help=kinds)
     parser.add_argument("--keep", type=Path, help="a new folder for runs and logs")
     options = parser.parse_args(arguments)
     chance, kinds = random.Random(options.seed), options.what.split(",")

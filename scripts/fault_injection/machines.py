@@ -3,10 +3,12 @@
 Needs root, and ip of iproute2.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,10 +54,12 @@ class Network:
     """Namespaces for the machines and the store, and what runs in them."""
 
     loss: float = 0.0  #: part of the frames that get lost
+    machines: Sequence[str] = MACHINES
+    gbit: float | None = None  #: what each machine may send and receive a second
     names: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> "Network":
-        for name in ("s", *MACHINES):
+        for name in ("s", *self.machines):
             self.names[name] = f"gnnscale-{os.getpid()}-{name}"
             ip("netns", "add", self.names[name])
             ip("-n", self.names[name], "link", "set", "lo", "up")
@@ -64,7 +68,7 @@ class Network:
         ip("-n", store, "link", "add", "bridge", "type", *kind)
         ip("-n", store, "address", "add", f"{STORE_ADDRESS}/24", "dev", "bridge")
         ip("-n", store, "link", "set", "bridge", "up")
-        for number, name in enumerate(MACHINES):
+        for number, name in enumerate(self.machines):
             there = f"to-{name}"
             peer = ("type", "veth", "peer", "name", "eth0", "netns", self.names[name])
             ip("-n", store, "link", "add", there, *peer)
@@ -73,9 +77,14 @@ class Network:
                 ip("-n", store, "link", "set", there, "master", "bridge")
             ip("-n", self.names[name], "address", "add", f"{address(number)}/24", "dev", "eth0")
             ip("-n", self.names[name], "link", "set", "eth0", "up")
+            if self.gbit is not None:
+                limit = ["rate", f"{self.gbit:g}gbit", "burst", "1mb", "latency", "50ms"]
+                for place, device in ((self.names[name], "eth0"), (store, there)):
+                    words = ["tc", "-n", place, "qdisc", "add", "dev", device, "root", "tbf"]
+                    subprocess.run([*words, *limit], check=True)
         if self.loss:
             ip("-n", store, "link", "set", "to-s", "up")
-            ports = ("to-s", *(f"to-{name}" for name in MACHINES))
+            ports = ("to-s", *(f"to-{name}" for name in self.machines))
             self.begin("s", "-c", SWITCH_PROGRAM, str(self.loss), *ports)
         return self
 
@@ -86,9 +95,8 @@ class Network:
 
     def pids(self, name: str) -> list[int]:
         """Return the processes of a machine that are alive."""
-        command = ("ip", "netns", "pids", self.names[name])
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = {int(pid): look_at(int(pid)) for pid in output.split()}
+        pids = ip("netns", "pids", self.names[name]).split()
+        found = {int(pid): look_at(int(pid)) for pid in pids}
         return [pid for pid, each in found.items() if each is not None and each[2] not in "ZX"]
 
     def kill(self, name: str) -> None:
@@ -115,15 +123,23 @@ class Network:
     def sockets(self) -> list[str]:
         """Return the listening sockets of all machines."""
         found = []
-        for name in MACHINES:
-            command = ("ip", "netns", "exec", self.names[name], "cat", "/proc/net/tcp")
-            lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        for name in self.machines:
+            lines = ip("netns", "exec", self.names[name], "cat", "/proc/net/tcp")
             found += [line for line in lines.splitlines() if line.split()[3] == "0A"]
         return found
 
+    def received(self) -> int:
+        """Return the bytes that all machines have received."""
+        total = 0
+        for name in self.machines:
+            shown = ip("-n", self.names[name], "-s", "-j", "link", "show", "dev", "eth0")
+            total += json.loads(shown)[0]["stats64"]["rx"]["bytes"]
+        return total
 
-def ip(*arguments: str) -> None:
-    subprocess.run(("ip", *arguments), check=True)
+
+def ip(*arguments: str) -> str:
+    command = ("ip", *arguments)
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def address(number: int) -> str:

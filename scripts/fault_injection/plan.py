@@ -34,15 +34,9 @@ OPTIONS = (
 
 
 class Plan:
-    """Runs of one device plan, below a folder of their own.
+    """Runs of one device plan, below a folder of their own; ``whole`` is the undisturbed one."""
 
-    Attributes:
-        whole: directory of the undisturbed run.
-        starting: seconds from that run's first worker to its first step.
-        training: seconds from there to its end.
-    """
-
-    starting = training = 0.0
+    starting = training = 0.0  #: seconds of the undisturbed run: to its first step, and to its end
 
     def __init__(
         self, folder: Path, name: str, options: Sequence[str], devices: Sequence[str]

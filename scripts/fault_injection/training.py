@@ -21,24 +21,17 @@ GIVE_UP_S = 120.0
 
 @dataclass(kw_only=True)
 class Training:
-    """A run as its user sees it, and what belongs to it.
-
-    Attributes:
-        devices: names of its workers, in the order of ranks.
-        temporary: where it and its workers put temporary files.
-        seen: processes that it started.
-        sockets: listening sockets of any of them.
-    """
+    """A run as its user sees it, and what belongs to it."""
 
     process: subprocess.Popen[bytes]
     directory: Path
     errors: Path
-    devices: Sequence[str]
+    devices: Sequence[str]  #: names of its workers, in the order of ranks
     watched: Watched
-    temporary: Path
+    temporary: Path  #: where it and its workers put temporary files
     shared_memory: set[str]
-    seen: set[Process] = field(default_factory=set)
-    sockets: set[str] = field(default_factory=set)
+    seen: set[Process] = field(default_factory=set)  #: processes that it started
+    sockets: set[str] = field(default_factory=set)  #: listening ones of any of them
 
     def watch(self) -> None:
         """Take note of its processes and sockets."""
@@ -111,10 +104,7 @@ def start(
     watched: Watched,
     program: Sequence[str] = ("-m", "gnnscale"),
 ) -> Training:
-    """Start a run in ``directory``, or ``resume`` the one that is there; it ends with this process.
-
-    Another ``program`` for Python may know more kinds of devices.
-    """
+    """Start a run in ``directory``, or ``resume`` the one there; it ends with this process."""
     what = f"resume={directory}" if "resume" in options else f"hydra.run.dir={directory}"
     rest = [option for option in options if option != "resume"]
     errors = directory.with_name(f"{directory.name}.{time.monotonic_ns()}.err")

@@ -10,11 +10,7 @@ ANSWER_S = 0.05
 
 
 class Watched:
-    """The folder in which processes and this program meet.
-
-    Attributes:
-        environment: of a command whose processes are to be watched.
-    """
+    """The folder in which processes of commands with its ``environment`` meet this program."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder

@@ -17,7 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,11 +65,7 @@ class Progress:
 def fork_child(
     target: Target, key: str, numbers: range, folder: Path, progress: Progress, limits: bool
 ) -> tuple[int, int]:
-    """Start a child that runs the cases ``numbers`` of a prepared target, in its own folder.
-
-    Returns its process id, and a descriptor from which findings can be read, a JSON line each.
-    Without ``limits`` of memory a sanitizer has the address space that it needs.
-    """
+    """Start a child that runs cases of a prepared target; return its id and a pipe of findings."""
     progress.reset(numbers.start)
     read_end, write_end = os.pipe()
     pid = os.fork()
@@ -217,9 +213,7 @@ class _Slot:
 class Campaign:
     """Runs cases of a target and writes what comes of them into a folder, to be gone on with.
 
-    Attributes:
-        verdicts: how many cases ended how.
-        groups: findings by verdict and detail.
+    Without ``limits`` of memory a sanitizer has the address space that it needs.
     """
 
     def __init__(
@@ -227,8 +221,8 @@ class Campaign:
     ) -> None:
         """Read what an earlier start of the same campaign has left in ``out``."""
         self.target, self.key = target, f"{seed}/{target.name}"
-        self.verdicts: Counter[str] = Counter()
-        self.groups: dict[tuple[str, str], Group] = {}
+        self.verdicts: Counter[str] = Counter()  #: how many cases ended how
+        self.groups: dict[tuple[str, str], Group] = {}  #: findings by verdict and detail
         self._limits, self._jobs, self._out = limits, jobs, out
         self._done: list[range] = []
         out.mkdir(parents=True, exist_ok=True)
@@ -419,14 +413,12 @@ def shrink(target: Target, key: str, number: int, same: Callable[[Input], bool])
     untouched: Input = target.make(key, number, frozenset())
     for name in list(case.files):
         if case.files[name] != untouched.files.get(name):
-            filled = partial(_filled, case, name)
-            content = shrink_bytes(case.files[name], lambda data, filled=filled: same(filled(data)))
-            case = filled(content)
+
+            def filled(data: bytes, case: Input = case, name: str = name) -> Input:
+                return replace(case, files={**case.files, name: data})
+
+            case = filled(shrink_bytes(case.files[name], lambda data, f=filled: same(f(data))))
     return case
-
-
-def _filled(case: Input, name: str, content: bytes) -> Input:
-    return replace(case, files={**case.files, name: content})
 
 
 def shrink_bytes(data: bytes, same: Callable[[bytes], bool], max_runs: int = _MAX_RUNS) -> bytes:

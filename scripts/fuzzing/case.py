@@ -39,21 +39,13 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """Files and options that a case gives to the program.
+    """Files and options that a case gives to the program."""
 
-    Attributes:
-        kind: which part of the target reads it, such as the name of a reader.
-        options: plain values that JSON can hold.
-        files: content by path below the case's folder.
-        edits: what was changed in a valid input, for the reader of a finding.
-        odd: what lies in the place of some of the files, by path: of ``ODD``.
-    """
-
-    kind: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    files: Files = field(default_factory=dict)
-    edits: tuple[str, ...] = ()
-    odd: Mapping[str, str] = field(default_factory=dict)
+    kind: str  #: which part of the target reads it, such as the name of a reader
+    options: Mapping[str, Any] = field(default_factory=dict)  #: plain values that JSON can hold
+    files: Files = field(default_factory=dict)  #: content by path below the case's folder
+    edits: tuple[str, ...] = ()  #: what was changed, for the reader of a finding
+    odd: Mapping[str, str] = field(default_factory=dict)  #: one of ``ODD`` in the place of a file
 
     def write(self, folder: Path) -> None:
         """Write the files below ``folder``, and what is odd in the place of one."""
@@ -67,18 +59,12 @@ class Input:
 
 
 class Target(Protocol):
-    """A part of the program that is fuzzed.
-
-    Attributes:
-        batch: cases that one child process runs.
-        limit_s: seconds after which a case counts as hanging.
-        uses_files: whether cases need a folder of their own.
-    """
+    """A part of the program that is fuzzed."""
 
     name: str
-    batch: int
-    limit_s: float
-    uses_files: bool
+    batch: int  #: cases that one child process runs
+    limit_s: float  #: seconds after which a case counts as hanging
+    uses_files: bool  #: whether cases need a folder of their own
 
     def prepare(self) -> None:
         """Import and build what all cases share; called once, before children are forked."""
@@ -98,7 +84,10 @@ def case_rng(key: str, number: int, part: object = "") -> random.Random:
 
 
 def to_json(target: str, case: Input) -> str:
-    files = {name: _encoded(content) for name, content in case.files.items()}
+    files = {
+        name: each.decode() if each.isascii() else {"base64": base64.b64encode(each).decode()}
+        for name, each in case.files.items()
+    }
     value = {"target": target, "kind": case.kind, "options": dict(case.options), "files": files}
     value |= {"edits": list(case.edits)} | ({"odd": dict(case.odd)} if case.odd else {})
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
@@ -106,21 +95,16 @@ def to_json(target: str, case: Input) -> str:
 
 def from_json(text: str) -> tuple[str, Input]:
     value = json.loads(text)
-    files = {name: _decoded(content) for name, content in value["files"].items()}
+    files = {
+        name: each.encode() if isinstance(each, str) else base64.b64decode(each["base64"])
+        for name, each in value["files"].items()
+    }
     case = {"kind": value["kind"], "options": value["options"], "odd": value.get("odd", {})}
     return value["target"], Input(**case, files=files, edits=tuple(value["edits"]))
 
 
 def digest(case: Input) -> str:
     return hashlib.blake2b(to_json("", case).encode(), digest_size=4).hexdigest()
-
-
-def _encoded(content: bytes) -> Any:
-    return content.decode() if content.isascii() else {"base64": base64.b64encode(content).decode()}
-
-
-def _decoded(content: Any) -> bytes:
-    return content.encode() if isinstance(content, str) else base64.b64decode(content["base64"])
 
 
 # --- what lies in the place of a file: a pipe, a device, a link, a folder ---------------------

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from clang.cindex import Cursor, CursorKind, Index, TranslationUnit, Type, TypeKind
 
@@ -51,9 +52,9 @@ def source(cursor: Cursor) -> str:
     return text_of(begin.file.name)[begin.offset : end.offset].decode() if begin.file else ""
 
 
-def before(cursor: Cursor, characters: int = 120) -> str:
+def before(cursor: Cursor) -> str:
     begin = cursor.extent.start
-    return text_of(begin.file.name)[max(0, begin.offset - characters) : begin.offset].decode()
+    return text_of(begin.file.name)[max(0, begin.offset - 120) : begin.offset].decode()
 
 
 def body_of(loop: Cursor) -> str:
@@ -83,13 +84,10 @@ def walk(cursor: Cursor, kinds: Sequence[CursorKind]) -> Iterator[Cursor]:
 def functions(unit: TranslationUnit, folders: Sequence[Path]) -> Iterator[Cursor]:
     """Return the definitions in files of the folders."""
     for each in walk(unit.cursor, _FUNCTIONS):
-        file = each.location.file
-        if (
-            file
-            and each.is_definition()
-            and any(Path(file.name).resolve().is_relative_to(folder) for folder in folders)
-        ):
-            yield each
+        if each.location.file and each.is_definition():
+            path = Path(each.location.file.name).resolve()
+            if any(path.is_relative_to(folder) for folder in folders):
+                yield each
 
 
 Found = Iterator[tuple[Cursor, str]]
@@ -98,8 +96,7 @@ Found = Iterator[tuple[Cursor, str]]
 def check_loops(function: Cursor) -> Found:
     """A loop is pipelined with interval and depth, unrolled, or has a name and no pipeline in it.
 
-    UG1399: nests with variable bounds are not flattened, so that a pipeline inside of another loop
-    fills and drains each time.
+    UG1399: a pipeline inside of another loop fills and drains each time.
     """
     for loop in walk(function, _LOOPS):
         if "HLS unroll" in pragmas_of(loop):
@@ -239,10 +236,7 @@ def check_operators(function: Cursor) -> Found:
 
 
 def check_divisions(function: Cursor) -> Found:
-    """No division by a size that is known at run time in a pipeline: a divider is dozens of cycles.
-
-    Floats are divided by the operator whose latency ``bind_op`` gives.
-    """
+    """No division by a size that is known at run time in a pipeline; ``bind_op`` divides floats."""
     for part in [function] if function.kind == CursorKind.CXX_METHOD else walk(function, _LOOPS):
         if part.kind in _LOOPS and not pipelined(part):
             continue
@@ -254,10 +248,7 @@ def check_divisions(function: Cursor) -> Found:
 
 
 def check_partitions(function: Cursor) -> Found:
-    """An array that outlives an iteration is partitioned if unrolled iterations each use a part.
-
-    Otherwise it has two ports for all of them, and the loop takes as many cycles as they need.
-    """
+    """An array that outlives an iteration is partitioned if unrolled iterations each use a part."""
     body = source(function)
     in_loops = {each.hash for loop in walk(function, _LOOPS) for each in walk(loop, _VARIABLES)}
     for array in walk(function, _VARIABLES):
@@ -322,21 +313,15 @@ def check_call_sites(found: Sequence[Cursor]) -> Iterator[Finding]:
 
 def include_folders() -> list[str]:
     """Return this machine's folders of headers; libclang brings no headers."""
-    command = ["g++", "-E", "-x", "c++", "-", "-v"]
-    english = {**os.environ, "LC_ALL": "C"}
-    printed = subprocess.run(
-        command, input="", capture_output=True, text=True, check=True, env=english
-    ).stderr
+    command, english = ["g++", "-E", "-x", "c++", "-", "-v"], {**os.environ, "LC_ALL": "C"}
+    how: Any = {"input": "", "capture_output": True, "text": True, "check": True}
+    printed = subprocess.run(command, env=english, **how).stderr
     listed = printed.split("#include <...> search starts here:")[1].split("End of search list")[0]
     return [each.strip() for each in listed.splitlines() if each.strip()]
 
 
 def parse(file: Path) -> TranslationUnit:
-    """Return a file as synthesis sees it.
-
-    Raises:
-        SystemExit: it does not compile.
-    """
+    """Return a file as synthesis sees it, if it compiles."""
     folders = [ROOT / "fpga" / each for each in ("include", "", "test/vitis")]
     options = ["-x", "c++", "-std=c++17", "-D__VITIS_HLS__", *(f"-I{each}" for each in folders)]
     options += [f"-isystem{each}" for each in include_folders()]
@@ -360,11 +345,11 @@ def findings(file: Path, folders: Sequence[Path]) -> list[Finding]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    file = Path(arguments[0]) if arguments else KERNELS / "step.cpp"
-    folders = [Path(each) for each in arguments[1:]] or [file.parent]
-    if not arguments:
-        folders = [KERNELS, ROOT / "fpga" / "include"]
-    found = findings(file, folders)
+    if arguments:
+        file, *rest = map(Path, arguments)
+        found = findings(file, rest or [file.parent])
+    else:
+        found = findings(KERNELS / "step.cpp", [KERNELS, ROOT / "fpga" / "include"])
     for each in found:
         print(each)
     return 1 if found else 0

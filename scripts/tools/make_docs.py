@@ -3,13 +3,8 @@
     python scripts/tools/make_docs.py          writes the pages, cli/meanings.json, cli/texts.json
     python scripts/tools/make_docs.py --check  writes nothing; exit status 1 if a file is outdated
 
-``configuration.md`` follows from the dataclasses of the options (fields, types, docstrings) and
-from the YAML files that ship, ``benchmarks.md`` from ``docs/benchmarks.json``. The tables of
-``architecture.md`` follow from the layers in ``pyproject.toml`` and the docstrings of packages.
 ``gnnscale/cli/meanings.json`` has what the options' docstrings say, for ``--help``, and
-``texts.json`` the options whose values are texts, which are taken as they are typed. What cards
-hold in ``gpu.md`` follows from the sizes of published graphs and the planner's accounting, and the
-picture ``scaling.svg`` from ``gnnscale simulate``.
+``texts.json`` the options whose values are texts, which are taken as they are typed.
 """
 
 import ast
@@ -359,15 +354,11 @@ the options of plans stay:
 """
 
 
-def going_on() -> str:
-    free = [name for name in FREE_OPTIONS if name not in ("resume", "observers")]
-    plan = [name for name in FREE_OPTIONS if name in PLAN_OPTIONS]
-    listed = (", ".join(f"`{name}`" for name in each) for each in (free, plan))
-    return GOING_ON.format(**dict(zip(("free", "plan"), listed, strict=True)))
-
-
 def configuration() -> str:
-    parts = [NOTE + CONFIGURATION + "\n" + going_on()]
+    free = [f"`{name}`" for name in FREE_OPTIONS if name not in ("resume", "observers")]
+    plan = [f"`{name}`" for name in FREE_OPTIONS if name in PLAN_OPTIONS]
+    going_on = GOING_ON.format(free=", ".join(free), plan=", ".join(plan))
+    parts = [NOTE + CONFIGURATION + "\n" + going_on]
     parts += [command_section(name, cls) for name, cls in COMMANDS.items()]
     parts += [group_section(group) for group in GROUPS]
     return "\n".join(parts)
@@ -391,11 +382,7 @@ _COLUMNS = ("what", "ours", "peer", "ratio", *_SHARED)
 
 
 def _benchmark_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a row for each figure.
-
-    Columns without values are left out. A kind, machine, date or command of all rows is a line
-    above the table.
-    """
+    """Return a row for each figure; what all rows have in common is a line above the table."""
     same = [name for name in _SHARED if len(rows) > 1 and len({row[name] for row in rows}) == 1]
     names = [name for name in _COLUMNS if any(row[name] is not None for row in rows)]
     names = [name for name in names if name not in same]
@@ -483,11 +470,10 @@ def _placed(topology: int, features: int, budget: int) -> str:
     lists, rows = Cuda(memory_bytes=budget).keeps(
         topology=topology, features=features, kept=0, budget=budget
     )
-    found = "lists and rows" if rows else "lists" if lists else "neither"
-    left = budget - topology - features
-    if rows or left <= 0:
-        return found
-    return f"{found}; rows fit, {_gb(left)} GB left"
+    found, left = ("lists" if lists else "neither"), budget - topology - features
+    if rows:
+        return "lists and rows"
+    return found if left <= 0 else f"{found}; rows fit, {_gb(left)} GB left"
 
 
 #: Seeds and fan-outs of the mini-batches of the examples.
@@ -563,11 +549,7 @@ def meanings() -> str:
 
 
 def text_kind(cls: type[Any], name: str, hint: Any) -> str | None:
-    """Return whether an option is a ``text``, a ``word``, a list of ``texts`` or ``mixed``.
-
-    A path is a text. A ``word`` is a text that no field declares by ``names``, so that it is one of
-    some choices. None: no value of it is a text.
-    """
+    """Return whether an option is a ``text``, a ``word`` of choices, ``texts`` or ``mixed``."""
     inner = get_args(hint) if get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     kinds = {each for each in inner if each is not type(None)}
     if kinds <= {str, Path}:
@@ -616,8 +598,8 @@ def texts() -> str:
     for name, cls in COMMANDS.items():
         entries = [each for each in read(CONFIGS / f"{name}.yaml")["defaults"] if each != "_self_"]
         groups = [each for entry in entries for each in entry if not each.startswith("override ")]
-        kinds = {name: kind for name, kind in texts_of(cls, groups).items() if kind is not None}
-        found[name] = kinds
+        kinds = texts_of(cls, groups)
+        found[name] = {option: kind for option, kind in kinds.items() if kind is not None}
     return json.dumps(found, indent=1) + "\n"
 
 

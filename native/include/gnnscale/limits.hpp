@@ -5,7 +5,7 @@
 
 namespace gnnscale {
 
-// False only in the build that measures the cost of the checks (scripts/benchmarks checks).
+// False only in the build that measures the cost of the checks (scripts/benchmarks checkouts).
 #ifdef GNNSCALE_MEASURE_UNCHECKED
 inline constexpr bool kChecked = false;
 #else

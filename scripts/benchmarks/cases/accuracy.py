@@ -1,15 +1,16 @@
 """Test metrics of this project and of DGL, with the same data, split and hyper-parameters.
 
 Hyper-parameters are those of the experiments in ``gnnscale/configs/experiment``. Both sides report
-the test metric under the weights of the best validation epoch, over all neighbours. Exit status 1
-says that a difference is larger than allowed.
+the test metric under the weights of the best validation epoch. Exit status 1: a difference is
+larger than allowed.
 """
 
 import argparse
 import copy
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -96,18 +97,50 @@ def check_dgl_does_the_same(config: RunConfig) -> None:
             raise ConfigError(f"{option}: has a value that the training in DGL does not follow")
 
 
-class Best:
-    """The weights of the best epoch."""
+def train_best(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    epochs: int,
+    losses: Callable[[], Iterable[torch.Tensor]],
+    measure: Callable[[str], float],
+) -> float:
+    """Train by the ``losses`` of an epoch; return the test metric of the best validation epoch."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model, self._best, self._weights = model, -1.0, model.state_dict()
+    @torch.no_grad()
+    def metric(split: str) -> float:
+        model.eval()
+        return measure(split)
 
-    def note(self, metric: float) -> None:
-        if metric > self._best:
-            self._best, self._weights = metric, copy.deepcopy(self._model.state_dict())
+    best, weights = -1.0, model.state_dict()
+    for _ in range(epochs):
+        model.train()
+        for loss in losses():
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        if (found := metric("valid")) > best:
+            best, weights = found, copy.deepcopy(model.state_dict())
+    model.load_state_dict(weights)
+    return metric("test")
 
-    def load(self) -> None:
-        self._model.load_state_dict(self._weights)
+
+def opened(config: RunConfig) -> Any:
+    """Return a run's graph, features, labels and labelled vertices of each split, as tensors."""
+    torch.manual_seed(config.seed)
+    torch.set_num_threads(config.num_threads)
+    graph = config.dataset.open()
+    splits = {
+        split: torch.from_numpy(labeled_vertices(graph, split)).long()
+        for split in ("train", "valid", "test")
+    }
+    found = SimpleNamespace(graph=graph, x=features(graph).float(), y=labels(graph), **splits)
+
+    def score_of(split: str, logits: torch.Tensor) -> float:
+        vertices = getattr(found, split)
+        return score(graph.metric, logits[vertices].numpy(), found.y[vertices].numpy())
+
+    found.score = score_of
+    return found
 
 
 def train_dgl(*options: str) -> float:
@@ -115,54 +148,45 @@ def train_dgl(*options: str) -> float:
 
     config, _ = composed(*options)
     check_dgl_does_the_same(config)
-    torch.manual_seed(config.seed)
     dgl.seed(config.seed)
-    torch.set_num_threads(config.num_threads)
-    graph = config.dataset.open()
-    topology, x, y = dgl_graph(graph), features(graph).float(), labels(graph)
-    of_splits = (labeled_vertices(graph, split) for split in ("train", "valid", "test"))
-    train_idx, valid_idx, test_idx = (torch.from_numpy(each).long() for each in of_splits)
-    hidden = [config.model.hidden] * (config.model.num_layers - 1)
-    model = DglSage([graph.num_features, *hidden, graph.num_classes], config.model.dropout)
-    optimizer = config.optimizer.build(model)
+    given = opened(config)
+    topology, num_layers = dgl_graph(given.graph), config.model.num_layers
+    hidden = [config.model.hidden] * (num_layers - 1)
+    widths = [given.graph.num_features, *hidden, given.graph.num_classes]
+    model = DglSage(widths, config.model.dropout)
     # DGL counts fan-outs from the inputs, this project from the seeds.
     sampler = dgl.dataloading.NeighborSampler(list(config.sampler.fanouts)[::-1])
 
-    @torch.no_grad()
-    def measure(vertices: torch.Tensor) -> float:
-        model.eval()
-        logits = model([topology] * config.model.num_layers, x)
-        return score(graph.metric, logits[vertices].numpy(), y[vertices].numpy())
-
-    best = Best(model)
-    for _ in range(config.epochs):
-        model.train()
-        for seeds in train_idx[torch.randperm(len(train_idx))].split(config.batch_size):
+    def losses() -> Iterable[torch.Tensor]:
+        order = given.train[torch.randperm(len(given.train))]
+        for seeds in order.split(config.batch_size):
             inputs, outputs, blocks = sampler.sample_blocks(topology, seeds)
-            loss = functional.cross_entropy(model(blocks, x[inputs]), y[outputs])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        best.note(measure(valid_idx))
-    best.load()
-    return measure(test_idx)
+            yield functional.cross_entropy(model(blocks, given.x[inputs]), given.y[outputs])
+
+    def measure(split: str) -> float:
+        return given.score(split, model([topology] * num_layers, given.x))
+
+    return train_best(model, config.optimizer.build(model), config.epochs, losses, measure)
 
 
-#: How each system trains, and its overrides of the experiment.
-SYSTEMS: dict[str, tuple[Callable[..., float], list[str]]] = {
-    "gnnscale": (train_gnnscale, []),
-    "gnnscale-bf16": (train_gnnscale, ["runtime.compute_dtype=bfloat16"]),
-    "dgl": (train_dgl, []),
+def train_bf16(*options: str) -> Any:
+    return train_gnnscale(*options, "runtime.compute_dtype=bfloat16")
+
+
+SYSTEMS: dict[str, Callable[..., float]] = {
+    **{"gnnscale": train_gnnscale, "gnnscale-bf16": train_bf16, "dgl": train_dgl}
 }
 
 
-def points_of(row: Row, system: str, overrides: Sequence[str]) -> list[float]:
-    points = []
-    train_system, own = SYSTEMS[system]
-    for seed in range(row.seeds):
-        chosen = (f"config={row.experiment}", *overrides, *own, f"seed={seed}")
-        points.append(100 * train_system(*chosen))
-        tell(f"{row.experiment} {system} seed {seed}: test {points[-1]:.2f}")
+def points_of(
+    name: str, systems: Mapping[str, Callable[..., float]], options: Sequence[str], seeds: int
+) -> dict[str, list[float]]:
+    """Train every system with every seed in turn, and return the test metrics in points."""
+    points: dict[str, list[float]] = {system: [] for system in systems}
+    for seed in range(seeds):
+        for system, train_system in systems.items():
+            points[system].append(100 * train_system(*options, f"seed={seed}"))
+            tell(f"{name} {system} seed {seed}: test {points[system][-1]:.2f}")
     return points
 
 
@@ -181,23 +205,6 @@ def _squared_error(points: Sequence[float]) -> float:
     return statistics.variance(points) / len(points) if len(points) > 1 else 0.0
 
 
-def print_tables(metrics: dict[str, str], results: Any, found: list[Difference]) -> None:
-    rows = []
-    for name, figures in results.items():
-        for system, points in figures.items():
-            spread = f"{statistics.stdev(points):.2f}" if len(points) > 1 else "-"
-            mean = f"{statistics.fmean(points):.2f}"
-            rows.append([f"{name}, {metrics[name]}", system, mean, spread, str(len(points))])
-    show("Test metric, points", ["graph", "system", "mean", "std", "seeds"], rows)
-    columns = ["graph", "system", "reference", "difference", "error", "allowed", "is it"]
-    rows = []
-    for each in found:
-        figures = (f"{each.points:+.2f}", f"{each.standard_error:.2f}", each.limits)
-        allowed = "yes" if each.allowed else "NO"
-        rows.append([each.row, each.system, each.reference, *figures, allowed])
-    show("Differences, points", columns, rows)
-
-
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--seeds", type=int, help="seeds 0 to N - 1 of each row, not its default")
@@ -205,28 +212,37 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Any:
-    results: dict[str, dict[str, list[float]]] = {}
-    metrics: dict[str, str] = {}
-    found: list[Difference] = []
+    results, metrics = {}, {}
     for name in options.rows:
         row = ROWS[name]
-        if options.seeds is not None:
-            row = row._replace(seeds=options.seeds)
         raw = (options.data / row.raw).resolve()
-        overrides = [f"num_threads={options.threads}", f"dataset.raw='{raw}'"]
-        figures = {system: points_of(row, system, overrides) for system in row.systems}
+        chosen = [f"config={row.experiment}", f"num_threads={options.threads}"]
+        chosen.append(f"dataset.raw='{raw}'")
+        systems = {system: SYSTEMS[system] for system in row.systems}
+        results[name] = points_of(name, systems, chosen, options.seeds or row.seeds)
         if row.published is not None:
-            figures["published"] = [row.published]
-        config, _ = composed(f"config={row.experiment}", *overrides)
-        metrics[name] = config.dataset.open().metric
-        results[name] = figures
-        found += differences(name, figures)
-    return report(metrics, results, found)
+            results[name]["published"] = [row.published]
+        metrics[name] = composed(*chosen)[0].dataset.open().metric
+    return report(metrics, results)
 
 
-def report(metrics: dict[str, str], results: Any, found: list[Difference]) -> Any:
+def report(metrics: dict[str, str], results: dict[str, dict[str, list[float]]]) -> Any:
     """Print tables, and return what is printed with differences that are larger than allowed."""
-    print_tables(metrics, results, found)
+    rows = []
+    for name, figures in results.items():
+        for system, points in figures.items():
+            spread = f"{statistics.stdev(points):.2f}" if len(points) > 1 else "-"
+            mean = f"{statistics.fmean(points):.2f}"
+            rows.append([f"{name}, {metrics[name]}", system, mean, spread, str(len(points))])
+    show("Test metric, points", ["graph", "system", "mean", "std", "seeds"], rows)
+    found = [each for name, figures in results.items() for each in differences(name, figures)]
+    rows = []
+    for each in found:
+        cells = [f"{each.points:+.2f}", f"{each.standard_error:.2f}", each.limits]
+        allowed = "yes" if each.allowed else "NO"
+        rows.append([each.row, each.system, each.reference, *cells, allowed])
+    columns = ["graph", "system", "reference", "difference", "error", "allowed", "is it"]
+    show("Differences, points", columns, rows)
     return {
         "test_metric_points": results,
         "metrics": metrics,

@@ -1,21 +1,23 @@
 """Link prediction of this project and of DGL: MRR with the same edges, candidates and options.
 
-GraphSAGE with the dot product of rows, mean binary cross-entropy of edges and negatives. Both leave
-the edges of a mini-batch and their reverses out of its messages, and report the test MRR under the
-weights of the best validation epoch. Exit status 1: the means differ by more than a point.
+GraphSAGE with the dot product of rows; both leave the edges of a mini-batch and their reverses out
+of its messages, and report the test MRR under the weights of the best validation epoch. Exit status
+1: the means differ by more than a point.
 """
 
 import argparse
 import statistics
+from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks.cases.accuracy import Best, train_gnnscale
+from benchmarks.cases.accuracy import points_of, train_best, train_gnnscale
 from benchmarks.peers import DglSage, csc, features
-from benchmarks.runner import composed, data_folder, show, take, tell
+from benchmarks.runner import composed, data_folder, show, take
 from gnnscale.inference.evaluate import LinkExaminer
 from gnnscale.inference.load_run import open_run_task
 from gnnscale.nn.link_decoder import DotProduct
@@ -29,25 +31,6 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 }
 #: Points by which the means may differ.
 ALLOWED = 1.0
-
-
-class Rows:
-    """Stands in the place of a predictor, with rows that another system has computed."""
-
-    def __init__(self, rows: torch.Tensor) -> None:
-        self._rows = rows
-
-    def logits(self, vertices: Any) -> Any:
-        return self._rows[torch.from_numpy(vertices.astype(np.int64))].numpy()
-
-
-class Compared(torch.nn.Module):
-    """What an examiner asks of a model, for rows that are there."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.decoder = DotProduct()
-        self.widths = (width,)
 
 
 def train_dgl(*options: str) -> float:
@@ -73,33 +56,26 @@ def train_dgl(*options: str) -> float:
     sampler = dgl.dataloading.as_edge_prediction_sampler(sampler, **exclude)
     how = {"batch_size": config.batch_size, "shuffle": True, "num_workers": 0}
     loader = dgl.dataloading.DataLoader(topology, edges, sampler, **how)
-    hidden = config.model.hidden
-    widths = [task.graph.num_features, *[hidden] * config.model.num_layers]
-    model = DglSage(widths, config.model.dropout)
-    optimizer = config.optimizer.build(model)
+    hidden, num_layers = config.model.hidden, config.model.num_layers
+    model = DglSage([task.graph.num_features, *[hidden] * num_layers], config.model.dropout)
 
-    @torch.no_grad()
-    def measure(split: str) -> float:
-        model.eval()
-        rows = model([topology] * config.model.num_layers, x)
-        (found,) = LinkExaminer(task, Compared(hidden), Rows(rows)).measure([split])
-        return found["mrr"]
-
-    best = Best(model)
-    for _ in range(config.epochs):
-        model.train()
+    def losses() -> Iterable[torch.Tensor]:
         for inputs, positive, negative, blocks in loader:
             h = model(blocks, x[inputs])
             edges = (positive.edges(), negative.edges())
             scores = [(h[src] * h[dst]).sum(-1) for src, dst in edges]
             targets = torch.cat([torch.ones_like(scores[0]), torch.zeros_like(scores[1])])
-            loss = functional.binary_cross_entropy_with_logits(torch.cat(scores), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        best.note(measure("valid"))
-    best.load()
-    return measure("test")
+            yield functional.binary_cross_entropy_with_logits(torch.cat(scores), targets)
+
+    def measure(split: str) -> float:
+        rows = model([topology] * num_layers, x).numpy()
+        # What an examiner asks of a predictor and of a model, for rows that are there.
+        predictor: Any = SimpleNamespace(logits=lambda vertices: rows[vertices])
+        compared: Any = SimpleNamespace(decoder=DotProduct(), widths=(hidden,))
+        (found,) = LinkExaminer(task, compared, predictor).measure([split])
+        return found["mrr"]
+
+    return train_best(model, config.optimizer.build(model), config.epochs, losses, measure)
 
 
 def with_reverses(topology: Any, src: torch.Tensor, dst: torch.Tensor) -> Any:
@@ -128,12 +104,9 @@ def run(options: argparse.Namespace) -> Any:
     figures: dict[str, Any] = {}
     for row in options.rows:
         folder, chosen = ROWS[row]
-        chosen = (*chosen, f"dataset.raw={options.data.absolute() / folder}", "task=links")
-        points: dict[str, list[float]] = {name: [] for name in SYSTEMS}
-        for seed in range(options.seeds):
-            for name, train in SYSTEMS.items():
-                points[name].append(100 * train(*chosen, f"seed={seed}", *options.overrides))
-                tell(f"{row}, {name}, seed {seed}: {points[name][-1]:.2f}")
+        raw = f"dataset.raw={options.data.absolute() / folder}"
+        chosen = [*chosen, raw, "task=links", *options.overrides]
+        points = points_of(row, SYSTEMS, chosen, options.seeds)
         means = {name: statistics.mean(each) for name, each in points.items()}
         figures[row] = {**means, "difference": means["gnnscale"] - means["dgl"], "points": points}
     rows = [

@@ -1,17 +1,14 @@
 """Test metrics of every model here and in PyG, on whole graphs, with the same hyper-parameters.
 
-A step trains all training vertices with all their neighbours, so that no sampling comes between.
-PyG's module is what ``gnnscale export format=pyg`` prints, with dropout of hidden rows, and begins
-with PyG's own initial weights, or with those of this project (``--start gnnscale``): a difference
-that is left then is one of training. Both sides report the test metric under the weights of the
-best validation epoch. Exit status 1 says that a mean is further from PyG's than allowed.
+A step trains all training vertices with all their neighbours. PyG's module is what ``gnnscale
+export format=pyg`` prints; with ``--start gnnscale`` it begins with this project's initial weights.
+Both sides report the test metric under the weights of the best validation epoch. Exit status 1: a
+mean is further from PyG's than allowed.
 """
 
 import argparse
-import sys
-import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,13 +17,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks.cases.accuracy import Best, Difference, differences, report, train_gnnscale
-from benchmarks.peers import features, labels
+from benchmarks.cases.accuracy import opened, points_of, report, train_best, train_gnnscale
 from benchmarks.runner import composed, data_folder, take
 from gnnscale.core.hardware import usable_cores
-from gnnscale.core.metrics import score
 from gnnscale.inference.export.pyg_modules import PYG
-from gnnscale.sampling.seed_order import labeled_vertices
 
 
 class Row(NamedTuple):
@@ -90,8 +84,7 @@ def pyg_module(config: Any, num_features: int, num_classes: int, *, start: str =
 def edges(graph: Any, *, in_rows: bool) -> torch.Tensor:
     """Return the edges as PyG takes them: ``in_rows`` as a sparse matrix, or ``[2, num_edges]``.
 
-    Given a matrix, PyG multiplies it with the rows of vertices. Otherwise it makes a row for every
-    edge, which takes 9 GB for the features of MUSAE. Its attention takes no matrix.
+    Without a matrix PyG makes a row for every edge; its attention takes no matrix.
     """
     indptr, indices = (np.array(each, np.int64) for each in (graph.indptr, graph.indices))
     if not in_rows:
@@ -107,47 +100,21 @@ def edges(graph: Any, *, in_rows: bool) -> torch.Tensor:
 def train_pyg(*options: str, start: str = "pyg") -> float:
     """Train in PyG, a step an epoch, and return the test metric."""
     config, _ = composed(*options)
-    torch.set_num_threads(config.num_threads)
-    graph = config.dataset.open()
-    x, y = features(graph).float(), labels(graph)
-    of_splits = (labeled_vertices(graph, split) for split in ("train", "valid", "test"))
-    train_idx, valid_idx, test_idx = (torch.from_numpy(each).long() for each in of_splits)
-    edge_index = edges(graph, in_rows=config.model.name != "GATv2")
-    model = pyg_module(config, graph.num_features, graph.num_classes, start=start)
+    given = opened(config)
+    edge_index = edges(given.graph, in_rows=config.model.name != "GATv2")
+    sizes = (given.graph.num_features, given.graph.num_classes)
+    model = pyg_module(config, *sizes, start=start)
     rate, decay = config.optimizer.lr, config.optimizer.weight_decay
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
 
-    @torch.no_grad()
-    def measure(vertices: torch.Tensor, logits: torch.Tensor) -> float:
-        return score(graph.metric, logits[vertices].numpy(), y[vertices].numpy())
+    def losses() -> Iterable[torch.Tensor]:
+        logits = model(given.x, edge_index)
+        yield functional.cross_entropy(logits[given.train], given.y[given.train])
 
-    best = Best(model)
-    for _ in range(config.epochs):
-        model.train()
-        loss = functional.cross_entropy(model(x, edge_index)[train_idx], y[train_idx])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        model.eval()
-        with torch.no_grad():
-            best.note(measure(valid_idx, model(x, edge_index)))
-    best.load()
-    with torch.no_grad():
-        return measure(test_idx, model(x, edge_index))
+    def measure(split: str) -> float:
+        return given.score(split, model(given.x, edge_index))
 
-
-def points_of(name: str, chosen: Sequence[str], seeds: int, start: str) -> dict[str, list[float]]:
-    """Return the test metrics of both sides, in points, seed by seed."""
-    found: dict[str, list[float]] = {"gnnscale": [], "pyg": []}
-    for seed in range(seeds):
-        peer = partial(train_pyg, start=start)
-        for system, train in (("gnnscale", train_gnnscale), ("pyg", peer)):
-            begin = time.perf_counter()
-            found[system].append(100 * train(*chosen, f"seed={seed}"))
-            seconds = time.perf_counter() - begin
-            line = f"{name} {system} seed {seed}: test {found[system][-1]:.2f}, {seconds:.0f} s"
-            sys.stderr.write(f"{line}\n")
-    return found
+    return train_best(model, optimizer, config.epochs, losses, measure)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -159,17 +126,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Any:
-    results: dict[str, dict[str, list[float]]] = {}
-    metrics: dict[str, str] = {}
-    found: list[Difference] = []
+    results, metrics = {}, {}
+    systems = {"gnnscale": train_gnnscale, "pyg": partial(train_pyg, start=options.start)}
     for name in options.rows:
         row = ROWS[name]
         raw = (options.data / row.raw).resolve()
         common = [*row.options, *COMMON, f"num_threads={options.threads}", f"dataset.raw='{raw}'"]
         metric = composed(*common)[0].dataset.open().metric
         for model in options.models:
-            each = f"{name} {model}"
+            each, chosen = f"{name} {model}", [*common, *MODELS[model]]
             metrics[each] = metric
-            results[each] = points_of(each, [*common, *MODELS[model]], options.seeds, options.start)
-            found += differences(each, results[each])
-    return report(metrics, results, found)
+            results[each] = points_of(each, systems, chosen, options.seeds)
+    return report(metrics, results)

@@ -1,25 +1,23 @@
 """Test metrics of runs over parts, beside those of runs over the whole graph.
 
-Every partitioner trains with the same seeds, split and hyper-parameters: those of experiments in
-``gnnscale/configs/experiment``, with as many parts as workers. What is compared is the mean over
-seeds, in points. Exit status 1 says that a partitioner is further away than a point.
+Every partitioner trains with the same seeds and hyper-parameters, with as many parts as workers.
+Exit status 1: the mean of a partitioner is further away than a point.
 """
 
 import argparse
 import json
 import math
 import statistics
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.accuracy import ROWS
-from benchmarks.runner import data_folder, gnnscale, show, take, tell
+from benchmarks.cases.accuracy import ROWS, points_of, train_gnnscale
+from benchmarks.runner import data_folder, show, take, tell
 
 PARTITIONERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(["hash", "range", "random", "metis", "mtkahypar", "pagraph", "p3"], ()),
     "hierarchical": ("partitioner.nvlink=siton",),
 }
+OURS = {"gnnscale": train_gnnscale}
 #: How far a partitioner may be from no partitioning, in points.
 MAX_POINTS = 1.0
 
@@ -32,24 +30,15 @@ def options(parser: argparse.ArgumentParser) -> None:
     take(parser, seeds=3, data=data_folder())
 
 
-def metrics(options: list[str], seeds: int) -> list[float]:
-    with tempfile.TemporaryDirectory() as folder:
-        sweep = ["-m", f"seed={','.join(map(str, range(seeds)))}"] if seeds > 1 else ["seed=0"]
-        run, place = ("sweep", "*/") if seeds > 1 else ("run", "")
-        where = (f"hydra.{run}.dir={folder}/out", "runtime.checkpoint=false")
-        gnnscale("train", *options, *sweep, *where)
-        summaries = sorted(Path(folder).glob(f"out/{place}summary.json"))
-        return [100 * json.loads(file.read_text())["test_metric"] for file in summaries]
-
-
 def compare(row: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     experiment, raw = ROWS[row].experiment, options.data.absolute() / ROWS[row].raw
     found = []
     for devices in options.devices:
         common = [f"config={experiment}", f"dataset.raw={raw}", f"device_plan=cpu_x{devices}"]
-        whole = metrics(common, options.seeds)
+        whole = points_of(row, OURS, common, options.seeds)["gnnscale"]
         for name in options.partitioners:
-            parts = metrics([*common, f"partitioner={name}", *PARTITIONERS[name]], options.seeds)
+            chosen = [*common, f"partitioner={name}", *PARTITIONERS[name]]
+            parts = points_of(f"{row} {name}", OURS, chosen, options.seeds)["gnnscale"]
             differences = [mine - theirs for mine, theirs in zip(parts, whole, strict=True)]
             spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
             means = {"whole": whole, "parts": parts, "points": differences}

@@ -6,10 +6,8 @@ gradients are summed in both ways in turn.
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.runner import call_of, composed, show, take
+from benchmarks.runner import composed, show, take, together
 
 WAYS = ("shared memory", "gloo")
 #: float32 values; 75,000 are the gradients of a small model.
@@ -72,8 +70,7 @@ def time_training(
 ) -> dict[str, Any]:
     """Seconds of a training step by way, one for each run: medians over its steps.
 
-    A run sums the gradients of some steps in one way, those of the next ones in the other: the
-    machine is as fast for both. The first step after a change does not count.
+    A run sums the gradients of some steps in one way, those of the next ones in the other.
     """
     from gnnscale import Observer
     from gnnscale.training.setup import open_run
@@ -117,23 +114,6 @@ def step_seconds(ends: list[float]) -> dict[str, float]:
     return {way: statistics.median(seconds) for way, seconds in found.items()}
 
 
-def together(function: Any, size: int, *arguments: Any) -> Any:
-    """Call a function in ``size`` processes that meet, and return the answer of the first."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with tempfile.TemporaryDirectory() as folder:
-        given = (size, f"{folder}/meeting", *arguments)
-        processes = [
-            subprocess.Popen(
-                call_of(function, rank, *given), stdout=subprocess.PIPE, text=True, env=environment
-            )
-            for rank in range(size)
-        ]
-        answers = [process.communicate()[0] for process in processes]
-        if any(process.returncode for process in processes):
-            raise SystemExit("a process failed")
-    return json.loads(answers[0].splitlines()[-1])
-
-
 def sums(options: argparse.Namespace) -> dict[str, Any]:
     found = {}
     for size in options.workers:
@@ -169,4 +149,5 @@ WORK = {"sums": sums, "training": training}
 
 
 def run(options: argparse.Namespace) -> Any:
+    os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # of its processes
     return WORK[options.what](options)

@@ -2,9 +2,9 @@
 
     python scripts/benchmarks checkouts ../before epoch --system gnnscale-bf16 --rounds 20
 
-Both processes live side by side, who goes first alternates, and every pair of rounds gives a ratio,
-since the speed of a machine changes by more than most changes of code do. The other checkout needs
-its own native extension, built in place.
+Both processes live side by side, and every pair of rounds gives a ratio. The other checkout needs
+its own native extension, built in place; with ``GNNSCALE_MEASURE_UNCHECKED`` one shows what checks
+cost.
 """
 
 import argparse
@@ -34,20 +34,10 @@ def base_path(root: Path) -> str:
     return os.pathsep.join([str(root), *(each for each in sys.path if "site-packages" in each)])
 
 
-def command_of(root: Path, benchmark: str) -> list[str]:
-    """Return the command of a benchmark in a checkout, by the folders of its release."""
-    scripts = root / "scripts"
-    if (scripts / "benchmarks").exists():
-        return [base_python(), str(scripts / "benchmarks"), benchmark]
-    if (scripts / "bench").exists():  # 0.2.0
-        return [base_python(), str(scripts / "bench"), benchmark]
-    return [base_python(), str(scripts / f"bench_{benchmark}.py")]
-
-
 def run(options: argparse.Namespace) -> Any:
     systems = {}
     for name, root in (("before", options.base.absolute()), ("now", ROOT)):
-        command = command_of(root, options.benchmark)
+        command = [base_python(), str(root / "scripts" / "benchmarks"), options.benchmark]
         systems[name] = Worker(options.system, command, options.threads, PYTHONPATH=base_path(root))
     if not all(worker.ready for worker in systems.values()):
         raise SystemExit(f"{options.benchmark} did not start in both checkouts")

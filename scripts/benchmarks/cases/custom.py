@@ -1,10 +1,8 @@
 """A module of PyG's, and one of DGL's, in our runtime beside the loop that its library shows.
 
-Two layers of SAGEConv, 256 hidden features, on the default graph of ``gnnscale train`` or the one
-that options name. The runtime trains each module as ``model=custom``; the loops are a loader and an
-optimizer, without workers of their own. PyG's loader needs pyg-lib or torch-sparse, and is left out
-without; its module is also trained over this project's loader. Every figure is the median epoch,
-the first of each round aside.
+The runtime trains each module as ``model=custom``; the loops are a loader and an optimizer. PyG's
+module is also trained over this project's loader. Every figure is the median epoch, the first of
+each round aside.
 """
 
 import argparse
@@ -48,12 +46,11 @@ def loop(system: str, epochs: int, options: list[str]) -> list[float]:
     graph = config.dataset.open()
     sizes = (graph.num_features, HIDDEN, graph.num_classes)
     with installed(system):
-        model, batches = _of_library(system, graph, sizes, config)
+        model, losses = _of_library(system, graph, sizes, config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
 
     def epoch() -> None:
-        for logits, labels in batches():
-            loss = nn.functional.cross_entropy(logits, labels)
+        for loss in losses():
             optimizer.zero_grad()
             loss.backward()
             loss.item()
@@ -63,7 +60,7 @@ def loop(system: str, epochs: int, options: list[str]) -> list[float]:
 
 
 def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: Any) -> Any:
-    """Return the model, and what yields logits and labels of an epoch's mini-batches."""
+    """Return the model, and what yields the losses of an epoch's mini-batches."""
     seeds = torch.tensor(graph.train_idx, dtype=torch.int64)
     arguments = {"batch_size": config.batch_size, "shuffle": True}
     fanouts = list(config.sampler.fanouts)
@@ -76,14 +73,7 @@ def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: An
         loader = make(graph, num_neighbors=fanouts, input_nodes=seeds, **arguments)
         model = GraphSAGE(sizes[0], sizes[1], len(fanouts), sizes[2])
 
-        def of_pyg() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-            for batch in loader:
-                names = ("num_sampled_nodes", "num_sampled_edges")
-                hops = {f"{name}_per_hop": getattr(batch, name) for name in names}
-                logits = model(batch.x, batch.edge_index, **hops)
-                yield logits[: batch.batch_size], batch.y[: batch.batch_size]
-
-        return model, of_pyg
+        return model, lambda: (peers.pyg_loss(model, batch) for batch in loader)
     import dgl
 
     whole = peers.dgl_graph(graph)
@@ -94,11 +84,12 @@ def _of_library(system: str, graph: Any, sizes: tuple[int, int, int], config: An
     loader = dgl.dataloading.DataLoader(whole, seeds, sampler, **arguments)
     model = peers.DglExample(*sizes)
 
-    def of_dgl() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def losses() -> Iterator[torch.Tensor]:
         for _, _, blocks in loader:
-            yield model(blocks, blocks[0].srcdata["feat"]), blocks[-1].dstdata["label"]
+            logits = model(blocks, blocks[0].srcdata["feat"])
+            yield nn.functional.cross_entropy(logits, blocks[-1].dstdata["label"])
 
-    return model, of_dgl
+    return model, losses
 
 
 def run(options: argparse.Namespace) -> Any:

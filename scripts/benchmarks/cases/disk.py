@@ -1,42 +1,32 @@
 """An epoch whose features exceed memory: rows from the disk, against what disk and processor can.
 
-Needs root, for control groups whose memory is limited, and fio for the disk's own rate. Each system
-trains GraphSAGE in a separate group, from a cold page cache, until an epoch is done; an epoch is
-its last step's end, from its first's beginning.
+Needs root, for control groups, and fio. Each system trains GraphSAGE in a separate group, from a
+cold page cache.
 
 - ``memory``: all rows in memory, without a limit: what the processor takes.
 - ``look_ahead``, ``out_degree``: policies of ``features=disk``.
-- ``mapped``: rows in a mapped file, of which the system keeps what it likes. Its epoch is a
-  forecast: ``--mapped-steps`` steps, the second half of which is taken for the others.
-- ``graphbolt``: features that stay in a mapped file. It samples and reads rows in some steps, the
-  last half of which count, and computes nothing; ``--graphbolt PYTHON`` has DGL 2.1 and torch 2.2.
+- ``mapped``: rows in a mapped file. Its epoch is a forecast by the second half of
+  ``--mapped-steps`` steps.
+- ``graphbolt``: features in a mapped file; it computes nothing, and the last half of its steps
+  counts. ``--graphbolt PYTHON`` has DGL 2.1 and torch 2.2.
 
 A row that is missed counts once. The bound of an epoch is the longer of ``memory``, and of the
-missed rows at the rate that fio reads requests of their mean size with as many on their way.
-``scripts/benchmarks/draw_memory.py`` draws the figures of several ``--parts``.
+missed rows at fio's rate. ``scripts/benchmarks/draw_memory.py`` draws the figures of several
+``--parts``.
 """
 
 import argparse
 import json
-import shutil
-import signal
-import statistics
 import subprocess
-import sys
-import tempfile
-import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.cold_features import enter, fio_reads, limited_group
-from benchmarks.runner import SCRIPT, prepared, show, take
+from benchmarks.cold import MIB, fio_rate, forget_files, limited, require_fio
+from benchmarks.runner import SCRIPT, SEEDS, interrupted, prepared, show, take
 
 #: Requests that fio has on their way, as many as the reader of rows.
 _DEPTH = 256
 _FIO_S = 4
-_SEEDS = 1024
-_MIB = 1 << 20
 #: Memory of a process that trains, without rows: interpreter, torch, mini-batches, gradients.
 _PROCESS_MIB = 1500
 OWN = ("look_ahead", "out_degree")
@@ -54,90 +44,60 @@ def options(parser: argparse.ArgumentParser) -> None:
     take(parser, threads=2, rounds=1, store=None)
 
 
-def forget_files() -> None:
-    subprocess.run(["sync"], check=True)
-    Path("/proc/sys/vm/drop_caches").write_text("3\n")
-
-
 def epoch(
-    store: Path, options: argparse.Namespace, *given: str, group: Path | None, num_steps: int
+    store: Path, options: argparse.Namespace, *given: str, prefix: list[str], num_steps: int
 ) -> Any:
     """Train ``num_steps`` steps of an epoch, and return what they took and read."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            *(sys.executable, "-m", "gnnscale", "train", "dataset=rmat_products"),
-            *(f"dataset.num_features={options.features}", f"dataset.store={store}"),
-            *(f"batch_size={_SEEDS}", f"sampler.fanouts={options.fanouts}", "model.hidden=256"),
-            *("device_plan=cpu", f"num_threads={options.threads}", "runtime.checkpoint=false"),
-            *("runtime.inference=sampled", "epochs=1", f"hydra.run.dir={folder}", *given),
-        ]
-        if group is not None:
-            command = [*enter(group), *command]
-        forget_files()
-        if group is None:  # rows are in memory before it begins
-            subprocess.run(["cat", store / "features.npy"], stdout=subprocess.DEVNULL, check=True)
-        start = time.perf_counter()
-        with open(f"{folder}.log", "w+") as log:
-            run = subprocess.Popen(command, cwd=SCRIPT, stdout=log, stderr=log)
-            steps, first_s = _wait_for_steps(Path(folder) / "steps.jsonl", run, start, num_steps)
-            run.send_signal(signal.SIGINT)
-            run.wait()
-            log.seek(0)
-            lines = log.read().splitlines()
-        Path(f"{folder}.log").unlink()
-        if not steps:
-            raise SystemExit("\n".join(lines))
-        tier: dict[str, int] = {}
-        for step in steps:
-            for name, count in step["devices"][0].get("traffic", {}).get("tier", {}).items():
-                tier[name] = tier.get(name, 0) + count
-        seconds = [step["seconds"] for step in steps]
-        half, missing = num_steps // 2, options.num_steps - num_steps
-        forecast = missing * (seconds[-1] - seconds[half - 1]) / (num_steps - half)
-        took = {"seconds": seconds[-1] + forecast, "first_step_s": first_s}
-        return {**took, "num_steps": num_steps, **tier}
-
-
-def _wait_for_steps(file: Path, run: Any, start: float, wanted: int) -> tuple[list[Any], float]:
-    """Return the first ``wanted`` steps, and when the first was done."""
-    first_s = 0.0
-    while run.poll() is None:
-        time.sleep(0.2)
-        lines = file.read_text().splitlines() if file.exists() else []
-        if lines and not first_s:
-            first_s = time.perf_counter() - start
-        if len(lines) >= wanted:
-            return [json.loads(line) for line in lines[:wanted]], first_s
-    return [], 0.0
-
-
-def graphbolt(store: Path, options: argparse.Namespace, group: Path) -> float:
-    """Return the seconds of a step of GraphBolt, without computation."""
-    command = [options.graphbolt, str(SCRIPT / "graphbolt_disk.py"), "--store", str(store)]
-    command += ["--fanouts", options.fanouts, "--threads", str(options.threads)]
-    command += ["--seeds", str(_SEEDS), "--steps", str(options.graphbolt_steps)]
+    command = [
+        *("dataset=rmat_products", f"dataset.num_features={options.features}"),
+        *(f"dataset.store={store}", f"batch_size={SEEDS}", f"sampler.fanouts={options.fanouts}"),
+        *("model.hidden=256", "device_plan=cpu", f"num_threads={options.threads}"),
+        *("runtime.checkpoint=false", "runtime.inference=sampled", "epochs=1", *given),
+    ]
     forget_files()
-    command = [*enter(group), *command]
+    if not prefix:  # rows are in memory before it begins
+        subprocess.run(["cat", store / "features.npy"], stdout=subprocess.DEVNULL, check=True)
+    steps, first_s = interrupted(command, num_steps, prefix=prefix)
+    tier: dict[str, int] = {}
+    for step in steps:
+        for name, count in step["devices"][0].get("traffic", {}).get("tier", {}).items():
+            tier[name] = tier.get(name, 0) + count
+    seconds = [step["seconds"] for step in steps]
+    missing = options.num_steps - num_steps
+    took = {"seconds": seconds[-1] + missing * last_half(seconds), "first_step_s": first_s}
+    return {**took, "num_steps": num_steps, **tier}
+
+
+def last_half(ends: list[float]) -> float:
+    """Return the mean seconds of a step, of the last half of those that ended then."""
+    half = len(ends) // 2
+    return (ends[-1] - (ends[half - 1] if half else 0.0)) / (len(ends) - half)
+
+
+def graphbolt(store: Path, options: argparse.Namespace, prefix: list[str]) -> float:
+    """Return the seconds of a step of GraphBolt, without computation."""
+    command = [*prefix, options.graphbolt, str(SCRIPT / "graphbolt_disk.py"), f"--store={store}"]
+    command += ["--fanouts", options.fanouts, "--threads", str(options.threads)]
+    command += ["--seeds", str(SEEDS), "--steps", str(options.graphbolt_steps)]
+    forget_files()
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    seconds = [json.loads(line)["seconds"] for line in answer.stdout.splitlines()]
-    half = len(seconds) // 2
-    return float((seconds[-1] - seconds[half - 1]) / (len(seconds) - half))
+    return last_half([json.loads(line)["seconds"] for line in answer.stdout.splitlines()])
 
 
 def disk_rate(path: Path, request_bytes: int) -> float:
     """Return the bytes a second of fio's random reads of this size, which it rounds up."""
-    depth = (f"--bs={-(-request_bytes // 512) * 512}", f"--iodepth={_DEPTH}")
-    return fio_reads(path, *depth, "--ioengine=io_uring", f"--runtime={_FIO_S}")["bw_bytes"]
+    size = f"--bs={-(-request_bytes // 512) * 512}"
+    depth = (f"--iodepth={_DEPTH}", f"--runtime={_FIO_S}", "--time_based")
+    return fio_rate(path, "--rw=randread", size, *depth)
 
 
 def run(options: argparse.Namespace) -> Any:
-    if shutil.which("fio") is None:
-        raise SystemExit("fio is not installed")
+    require_fio()
     width = f"dataset.num_features={options.features}"
     store = options.store or prepared("dataset=rmat_products", width)
     meta = json.loads((store / "meta.json").read_text())
     features = store / "features.npy"
-    steps_per_epoch = -(-meta["arrays"]["train_idx"]["shape"][0] // _SEEDS)
+    steps_per_epoch = -(-meta["arrays"]["train_idx"]["shape"][0] // SEEDS)
     options.num_steps = options.max_steps or steps_per_epoch
     figures: dict[str, Any] = {
         "num_steps": options.num_steps,
@@ -150,14 +110,15 @@ def run(options: argparse.Namespace) -> Any:
         figures["memory"] = measure("memory", store, options, 0)
     for part in map(float, options.parts.split(",")):
         rows_bytes = round(part * figures["feature_bytes"])
-        limited = [name for name in systems if name != "memory"]
-        own = {name: measure(name, store, options, rows_bytes) for name in limited}
+        own = {
+            name: measure(name, store, options, rows_bytes) for name in systems if name != "memory"
+        }
         limit = _limit(store, rows_bytes)
         figures["parts"].append({"part": part, "limit_bytes": limit, "systems": own})
         _report(figures, figures["parts"][-1], features)
         if options.graphbolt is not None:
-            with limited_group(limit) as group:
-                step_s = graphbolt(store, options, group)
+            with limited(limit) as prefix:
+                step_s = graphbolt(store, options, prefix)
             own["graphbolt"] = {"step_s": step_s}
             ours = own["look_ahead"]["seconds"] / own["look_ahead"]["num_steps"]
             rows = [["graphbolt, no computation", f"{step_s:.2f}", f"{step_s / ours:.1f}x"]]
@@ -166,7 +127,7 @@ def run(options: argparse.Namespace) -> Any:
 
 
 def _limit(store: Path, rows_bytes: int) -> int:
-    return rows_bytes + _PROCESS_MIB * _MIB + (store / "indices.npy").stat().st_size
+    return rows_bytes + _PROCESS_MIB * MIB + (store / "indices.npy").stat().st_size
 
 
 def measure(system: str, store: Path, options: argparse.Namespace, rows_bytes: int) -> Any:
@@ -181,11 +142,9 @@ def measure(system: str, store: Path, options: argparse.Namespace, rows_bytes: i
         given += ["runtime.deterministic=true"]
     rounds = []
     for _ in range(options.rounds):
-        limited = limited_group(_limit(store, rows_bytes))
-        with nullcontext() if system == "memory" else limited as group:
-            rounds.append(epoch(store, options, *given, group=group, num_steps=num_steps))
-    middle = statistics.median_low(each["seconds"] for each in rounds)
-    return next(each for each in rounds if each["seconds"] == middle)
+        with limited(None if system == "memory" else _limit(store, rows_bytes)) as prefix:
+            rounds.append(epoch(store, options, *given, prefix=prefix, num_steps=num_steps))
+    return sorted(rounds, key=lambda each: each["seconds"])[(len(rounds) - 1) // 2]
 
 
 def _report(figures: dict[str, Any], part: dict[str, Any], features: Path) -> None:

@@ -1,26 +1,21 @@
 """Exact inference whose features exceed memory: in passes from end to end, or a chunk at a time.
 
-Needs root, for control groups whose memory is limited, and fio for the disk's own rate. Each model
-of two layers, untrained, predicts the test vertices in a separate group, from a cold page cache.
-``chunks`` is the estimate of the way that reads the rows of each chunk of edges at random places.
-``one pass`` is the whole file at fio's rate of reads in order, past the page cache.
+Needs root, for control groups, and fio. Each untrained model of two layers predicts the test
+vertices in a separate group, from a cold page cache. ``chunks`` is the estimate of the way that
+reads rows at random places, ``one pass`` the whole file at fio's rate of reads in order.
 """
 
 import argparse
-import json
 import resource
-import shutil
-import subprocess
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.cold_features import limited_group
-from benchmarks.cases.disk import forget_files
+from benchmarks.cold import fio_rate, forget_files, limited, require_fio
 from benchmarks.runner import in_subprocess, prepared, show, take
 
-_FIO_S = 5
+_FIO = ("--rw=read", "--bs=1M", "--iodepth=16", "--runtime=5")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -62,34 +57,20 @@ def measure(store: str, name: str, hidden: int, threads: int) -> dict[str, Any]:
     }
 
 
-def ordered_rate(path: Path) -> float:
-    """Return the bytes a second of fio's reads from the beginning of a file."""
-    options = [
-        *("--readonly", "--name=rows", f"--filename={path}", "--rw=read", "--bs=1M", "--direct=1"),
-        *("--ioengine=io_uring", "--iodepth=16", f"--runtime={_FIO_S}", "--output-format=json"),
-    ]
-    answer = subprocess.run(["fio", *options], check=True, stdout=subprocess.PIPE, text=True)
-    (job,) = json.loads(answer.stdout[answer.stdout.index("{") :])["jobs"]
-    return float(job["read"]["bw_bytes"])
-
-
 def run(options: argparse.Namespace) -> Any:
-    if shutil.which("fio") is None:
-        raise SystemExit("fio is not installed")
-    store = options.store or prepared(
-        "dataset=rmat_products", f"dataset.num_features={options.features}"
-    )
+    require_fio()
+    width = f"dataset.num_features={options.features}"
+    store = options.store or prepared("dataset=rmat_products", width)
     features = Path(store) / "features.npy"
     found: dict[str, Any] = {}
     rows = []
     for memory_gb in options.memory_gb:
         for name in options.models:
             forget_files()
-            with limited_group(round(memory_gb * 1e9)) as group:
-                enter = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', f"{group}/cgroup.procs"]
+            with limited(round(memory_gb * 1e9)) as prefix:
                 given = (str(store), name, options.hidden, options.threads)
-                each = in_subprocess(measure, *given, prefix=enter)
-            each["pass_s"] = features.stat().st_size / ordered_rate(features)
+                each = in_subprocess(measure, *given, prefix=prefix)
+            each["pass_s"] = features.stat().st_size / fio_rate(features, *_FIO)
             found[f"{name}, {memory_gb} GB"] = each
             cells = [f"{each[key]:.1f}" for key in ("seconds", "predicted_s", "chunks_s", "pass_s")]
             peak = f"{each['peak_rss_bytes'] / 1e9:.2f}"

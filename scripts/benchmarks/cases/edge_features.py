@@ -1,13 +1,10 @@
 """What features of edges cost in a training iteration: GAT and GIN with them and without.
 
-Two layers, 64 hidden features, 1,024 seeds, fan-outs [25, 10], 16 features of each edge, the same
-graph and the same seeds for every system. ``pyg`` are PyG's layers over batches of this project's
-loader, whose hops expand new vertices alone. Each system runs in its own process; one that is not
-installed is left out.
+Two layers, 64 hidden features, 1,024 seeds, fan-outs [25, 10], 16 features of each edge. ``pyg``
+are PyG's layers over batches of this project's loader, whose hops expand new vertices alone.
 """
 
 import argparse
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise, repeat
@@ -19,13 +16,11 @@ from torch import nn
 
 from benchmarks import runner
 from benchmarks.runner import FANOUTS, SEEDS, Measure, seeds_of
+from benchmarks.training import OwnTrainer, Trainer, timed_steps, with_adam
 
 HIDDEN, HEADS, WIDTH = 64, 4, 16
 #: A twentieth of the sizes of ogbn-products.
 GRAPH = ("dataset=rmat_products", "dataset.num_vertices=122451", "dataset.num_edges=3092957")
-
-#: Parameters, and the loss of a step.
-Trainer = tuple[nn.Module, Callable[[int], torch.Tensor]]
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -45,45 +40,17 @@ def graph_with_features(store: Any) -> Any:
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
-    model, loss_of = TRAINERS[system](graph_with_features(options.store), options.threads)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
-
-    def iteration(step: int) -> None:
-        loss = loss_of(step)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    steps = options.steps
-    return lambda number: {
-        "s": runner.clock(iteration, range(number * steps, (number + 1) * steps))
-    }
+    trainer = TRAINERS[system](graph_with_features(options.store), options.threads)
+    return timed_steps(with_adam(*trainer), options.steps)
 
 
 def own(graph: Any, threads: int, *, kind: str, reads: bool) -> Trainer:
-    from gnnscale import ops
-    from gnnscale.backend.feature_loading import FeatureLoader
     from gnnscale.nn import GAT, GIN
-    from gnnscale.nn.base import seed_loss
-    from gnnscale.sampling import NeighborSampler
 
-    ops.keep_freed_memory()
-    common = {"hidden": HIDDEN, "dropout": 0.0, "edge_features": reads}
+    common: Any = {"hidden": HIDDEN, "dropout": 0.0, "edge_features": reads}
     config = GAT(num_heads=HEADS, **common) if kind == "gat" else GIN(**common)
-    graph = config.graph_read(graph)
-    sampler = NeighborSampler(graph, fanouts=FANOUTS, num_threads=threads)
-    model = config.build(
-        num_features=graph.num_features,
-        num_classes=graph.num_classes,
-        num_edge_features=graph.num_edge_features,
-    )
-    loader = FeatureLoader(graph, model, num_threads=threads)
-
-    def loss_of(step: int) -> torch.Tensor:
-        batch = sampler.sample(seeds_of(graph, step), step)
-        return seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
-
-    return model, loss_of
+    trainer = OwnTrainer(graph, config, threads)
+    return trainer.model, trainer.loss
 
 
 def pyg(graph: Any, threads: int, *, kind: str) -> Trainer:
@@ -104,9 +71,8 @@ def pyg(graph: Any, threads: int, *, kind: str) -> Trainer:
     # The loader takes each vertex once: as many whole batches as there are, and again.
     steps = len(graph.train_idx) // SEEDS - 1
     order = np.concatenate([seeds_of(graph, step) for step in range(steps)])
-    loader = NeighborLoader(
-        graph, FANOUTS, order, batch_size=SEEDS, num_threads=threads, num_workers=0, drop_last=True
-    )
+    how: Any = {"num_threads": threads, "num_workers": 0, "drop_last": True}
+    loader = NeighborLoader(graph, FANOUTS, order, batch_size=SEEDS, **how)
     batches = chain.from_iterable(repeat(loader))
 
     def loss_of(step: int) -> torch.Tensor:
@@ -128,15 +94,9 @@ TRAINERS |= {f"pyg-{kind}-edges": partial(pyg, kind=kind) for kind in ("gat", "g
 
 def run(options: argparse.Namespace) -> Any:
     figures = runner.interleave(TRAINERS, options)
-    rows = []
     for kind in ("gat", "gin"):
-        without = figures[f"gnnscale-{kind}"]["s"]
-        for name, each in figures.items():
-            if kind in name:
-                rows.append([name, f"{each['s'] * 1e3:.1f}", f"{each['s'] / without:.2f}x"])
-    runner.show(
-        f"Features of edges, {options.threads} threads",
-        ["system", "ms an iteration", "of without"],
-        rows,
-    )
+        seconds = {name: each["s"] for name, each in figures.items() if kind in name}
+        columns = ["system", "ms an iteration", "of without"]
+        title = f"Features of edges, {options.threads} threads"
+        runner.show_beside(title, columns, seconds, f"gnnscale-{kind}")
     return figures

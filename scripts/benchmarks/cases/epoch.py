@@ -1,12 +1,10 @@
 """Training iterations of GraphSAGE: sample, load, forward, backward, Adam.
 
 Two layers, 256 hidden features, 1,024 seeds, fan-outs [25, 10], the same seeds for every system.
-Each system runs in its own process, as its users run it; one that is not installed is left out. PyG
-samples with pyg-lib or with torch-sparse.
+PyG samples with pyg-lib or with torch-sparse.
 """
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,8 +12,7 @@ import torch
 
 from benchmarks import runner
 from benchmarks.runner import FANOUTS, SEEDS, Measure, open_graph, seeds_of
-
-HIDDEN = 256
+from benchmarks.training import HIDDEN, OwnTrainer, Trainer, timed_steps, with_adam
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -23,43 +20,16 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
-    model, loss_of = TRAINERS[system](open_graph(options.store), options.threads)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
-
-    def iteration(step: int) -> None:
-        loss = loss_of(step)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    steps = options.steps
-    return lambda number: {
-        "s": runner.clock(iteration, range(number * steps, (number + 1) * steps))
-    }
-
-
-#: A model, and the loss of a step.
-Trainer = tuple[torch.nn.Module, Callable[[int], torch.Tensor]]
+    trainer = TRAINERS[system](open_graph(options.store), options.threads)
+    return timed_steps(with_adam(*trainer), options.steps)
 
 
 def gnnscale(graph: Any, threads: int, dtype: torch.dtype = torch.float32) -> Trainer:
-    from gnnscale import ops
-    from gnnscale.backend.feature_loading import FeatureLoader
     from gnnscale.nn import GraphSAGE
-    from gnnscale.nn.base import seed_loss
-    from gnnscale.sampling import NeighborSampler
 
-    ops.keep_freed_memory()
-    sampler = NeighborSampler(graph, fanouts=FANOUTS, num_threads=threads)
     config = GraphSAGE(hidden=HIDDEN, dropout=0.0)
-    model = config.build(num_features=graph.num_features, num_classes=graph.num_classes)
-    loader = FeatureLoader(graph, model, num_threads=threads, compute_dtype=dtype)
-
-    def loss_of(step: int) -> torch.Tensor:
-        batch = sampler.sample(seeds_of(graph, step), step)
-        return seed_loss(graph, model(batch, loader.load(batch)), batch.seeds)
-
-    return model, loss_of
+    trainer = OwnTrainer(graph, config, threads, compute_dtype=dtype)
+    return trainer.model, trainer.loss
 
 
 def dgl(graph: Any, threads: int) -> Trainer:
@@ -101,8 +71,6 @@ TRAINERS = {
 def run(options: argparse.Namespace) -> Any:
     figures = runner.interleave(TRAINERS, options)
     seconds = {name: each["s"] for name, each in figures.items()}
-    own = seconds["gnnscale"]
-    rows = [[name, f"{s * 1e3:.1f}", f"{s / own:.2f}x"] for name, s in seconds.items()]
     columns = ["system", "ms an iteration", "gnnscale is"]
-    runner.show(f"GraphSAGE, {options.threads} threads", columns, rows)
+    runner.show_beside(f"GraphSAGE, {options.threads} threads", columns, seconds, "gnnscale")
     return figures

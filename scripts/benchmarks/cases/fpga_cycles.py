@@ -1,8 +1,8 @@
 """Cycles of the simulated FPGA kernels beside HitGNN's equations 5 to 9.
 
-For each published graph a random one is made, with the published widths and mean degree. A
-mini-batch of it, fan-outs 25 and 10, goes through one compute unit of each design: a quarter of the
-published 1,024 seeds, as one of a U250's four dies gets it. Nothing here was measured on hardware.
+For each published graph a random one is made, with the published widths and mean degree. A quarter
+of a mini-batch goes through one compute unit of each design, as a die of a U250 gets it. Nothing
+here was measured on hardware.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks.runner import FANOUTS, take
+from benchmarks.runner import FANOUTS, show, take, tell
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.layout import ChipLimits
 from gnnscale.backend.fpga.step_result import train_alone
@@ -76,14 +76,6 @@ def sizes_of(batch: MiniBatch, model: GNN, slots: int) -> list[LayerWorkload]:
     return found
 
 
-def simulate(
-    design: SimulatedDesign, graph: Graph, model: GNN, batch: MiniBatch
-) -> tuple[int, int]:
-    """Return the cycles of one step of training on one compute unit, and of its loss."""
-    counters = train_alone(library(design), ChipLimits(n=design.n), graph, model, batch).counters
-    return counters["cycles"], counters["loss"]
-
-
 def cycles(design: SimulatedDesign, layers: list[LayerWorkload], bandwidth: float) -> float:
     """Return what equations 5 to 9 say of one compute unit."""
     card = FpgaCard(clock_hz=design.clock_hz, bandwidth=bandwidth)
@@ -108,8 +100,10 @@ def points(num_seeds: int, num_vertices: int) -> Iterator[Point]:
                     cycles(design, sizes, bandwidth)
                     for sizes, bandwidth in ((layers, BANDWIDTH), (words, BANK_SHARE * BANDWIDTH))
                 )
-                csim, loss = simulate(design, graph, model, batch)
-                yield Point(name, config.name, n, m, equations, charged, csim, loss)
+                limits = ChipLimits(n=n)
+                step = train_alone(library(design), limits, graph, model, batch).counters
+                cycles_of = (step["cycles"], step["loss"])
+                yield Point(name, config.name, n, m, equations, charged, *cycles_of)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -118,17 +112,17 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Any:
-    columns = f"{'graph':16s} {'model':10s} {'n':>2s} {'m':>5s} {'eq. 5-9':>12s} {'csim':>12s}"
-    print(f"{columns}  error charged   loss")
-    found: list[Point] = []
+    found, rows = [], []
     for each in points(options.seeds, options.vertices):
         found.append(each)
-        point = f"{each.graph:16s} {each.model:10s} {each.n:2d} {each.m:5d}"
-        numbers = f"{each.equations:12,.0f} {each.csim:12,d}"
-        errors = f"{each.error:+7.1%} {each.csim / each.charged - 1:+7.1%}"
-        print(point, numbers, errors, f"{each.loss / each.csim:6.2%}", flush=True)
+        tell(f"{each.graph} {each.model} {each.n} {each.m}: {each.error:+.1%}")
+        cells = [each.graph, each.model, f"{each.n}, {each.m}", f"{each.equations:,.0f}"]
+        cells += [f"{each.csim:,d}", f"{each.error:+.1%}", f"{each.csim / each.charged - 1:+.1%}"]
+        rows.append([*cells, f"{each.loss / each.csim:.2%}"])
     mean = statistics.fmean(abs(each.error) for each in found)
     charged = statistics.fmean(abs(each.csim / each.charged - 1) for each in found)
-    print(f"mean error over {len(found)} points: {mean:.1%}; with what csim charges {charged:.1%}")
-    rows = [each._asdict() | {"error": each.error} for each in found]
-    return {"points": rows, "mean_error": mean, "mean_error_charged": charged}
+    title = f"mean error over {len(found)} points: {mean:.1%}; with what csim charges {charged:.1%}"
+    columns = ["graph", "model", "n, m", "eq. 5-9", "csim", "error", "charged", "loss"]
+    show(title, columns, rows)
+    figures = [each._asdict() | {"error": each.error} for each in found]
+    return {"points": figures, "mean_error": mean, "mean_error_charged": charged}

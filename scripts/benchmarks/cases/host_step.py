@@ -1,11 +1,8 @@
 """What the host does in a step, of a device that costs nothing.
 
-A device that owns its steps takes a call a step; one that does not has the host sample, load,
-transfer, sum gradients and update weights, in turn or ahead of time. ``cuda`` is the host's part of
-recorded steps of the GPU's own backend, without what launching them takes.
-
-Medians between two reports of steps, with 1,024 seeds of a million training vertices; steps are
-written and shown as in any run.
+A device that owns its steps takes a call a step; for another one the host does every stage.
+``cuda`` is the host's part of recorded steps of the GPU's own backend. Figures are medians between
+two reports of steps, with 1,024 seeds of a million training vertices.
 """
 
 import argparse
@@ -13,6 +10,7 @@ import io
 import statistics
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +57,7 @@ def step_seconds(mode: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         report = Ends(Path(folder), epochs=1, options=values, console=Console(file=io.StringIO()))
         train(open_run(config, Path(folder), values), report)
-    steps = [end - begin for begin, end in zip(ends[_WARM_UP:], ends[_WARM_UP + 1 :], strict=False)]
-    return statistics.median(steps)
+    return statistics.median(end - begin for begin, end in pairwise(ends[_WARM_UP:]))
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -70,9 +67,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             seconds.append(1e6 * in_subprocess(step_seconds, mode))
     figures = {mode: statistics.median(each) for mode, each in found.items()}
     rows = [[mode, f"{each:.0f}"] for mode, each in figures.items()]
-    show(
-        "The host's work of a step, a device that costs nothing", ["prefetch", "microseconds"], rows
-    )
+    title = "The host's work of a step, a device that costs nothing"
+    show(title, ["prefetch", "microseconds"], rows)
     missed = [
         f"{mode}: {figures[mode]:.0f} us, not {TARGET:.0f}"
         for mode in ("owned", "cuda")

@@ -1,9 +1,8 @@
 """Exact inference of two layers, with the hidden one in memory and in a temporary file.
 
-Ends of edges are drawn with a power law, and scattered over all ids. Features are one row seen as
-many, so that the first layer's figure is one of arithmetic and topology. Each place of the hidden
-layer runs in a process of its own, whose peak memory it prints, with every vertex wanted. ``cores``
-is how many the process had in the mean.
+Ends of edges are drawn with a power law. Features are one row seen as many, so that the first
+layer's figure is one of arithmetic and topology. Each place of the hidden layer runs in a process
+of its own; ``cores`` is how many that had in the mean.
 """
 
 import argparse
@@ -11,16 +10,14 @@ import os
 import resource
 import sys
 import tempfile
-import threading
 import time
 from typing import Any
 
 import numpy as np
 
-from benchmarks.runner import in_subprocess, show, take
+from benchmarks.runner import in_subprocess, most_of, show, take
 
 _MODELS = ("GraphSAGE", "GCN", "GIN", "GAT", "GATv2")
-_ROWS = "of the first layer: as inference chooses, or the features' own in any case"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +27,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--classes", type=int, default=47)
     parser.add_argument("--model", choices=_MODELS, default="GraphSAGE")
-    parser.add_argument("--rows", choices=("auto", "features"), default="auto", help=_ROWS)
-    parser.add_argument("--stream-mib", type=int, default=0, help="sums in memory; 0: as available")
     parser.add_argument("--places", nargs="+", default=["memory", "file"])
     take(parser, threads=2)
 
@@ -59,28 +54,10 @@ def make_graph(num_vertices: int, degree: int, num_features: int) -> Any:
     )
 
 
-class DiskUse:
-    """The most that the disk of temporary files held while the block ran, seen every 50 ms."""
-
-    def __enter__(self) -> "DiskUse":
-        self._folder = tempfile.gettempdir()
-        self._before, self.most = self._used(), 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _used(self) -> int:
-        found = os.statvfs(self._folder)
-        return (found.f_blocks - found.f_bfree) * found.f_frsize
-
-    def _watch(self) -> None:
-        while not self._done.wait(0.05):
-            self.most = max(self.most, self._used() - self._before)
+def disk_used() -> int:
+    """Return the bytes that the disk of temporary files holds."""
+    found = os.statvfs(tempfile.gettempdir())
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
 
 
 def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -94,12 +71,9 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     graph = make_graph(given.vertices, given.degree, given.features)
-    options_of_model = {"hidden": given.hidden, "num_layers": 2, "dropout": 0.0}
-    config = getattr(gnnscale.nn, given.model)(**options_of_model)
+    config = getattr(gnnscale.nn, given.model)(hidden=given.hidden, num_layers=2, dropout=0.0)
     model = config.build(num_features=given.features, num_classes=given.classes)
-    hidden, stream = 0 if place == "file" else sys.maxsize, given.stream_mib << 20 or None
-    made = 0 if given.rows == "features" else None
-    limits = MemoryLimits(hidden_bytes=hidden, stream_bytes=stream, made_bytes=made, kept_bytes=0)
+    limits = MemoryLimits(hidden_bytes=0 if place == "file" else sys.maxsize, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
     predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer
@@ -112,7 +86,8 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     inference._infer = timed
     begin, begin_cpu = time.perf_counter(), time.process_time()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with DiskUse() as disk:
+    used = disk_used()
+    with most_of(disk_used, 0.05) as most:
         logits = inference.logits()
     end, end_cpu = time.perf_counter(), time.process_time()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -120,7 +95,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     return {
         **{f"{layer}_edges_per_s": graph.num_edges / each for layer, each in seconds.items()},
         **{"seconds": end - begin, "cores": (end_cpu - begin_cpu) / (end - begin)},
-        **{"predicted_s": predicted_s, "temporary_bytes": disk.most},
+        **{"predicted_s": predicted_s, "temporary_bytes": most[0] - used},
         "predicted_temporary_bytes": inference.work(None).plan.temporary_bytes,
         **{"peak_rss_bytes": peak << 10, "rss_before_bytes": before << 10},
         "sum": float(logits.double().sum()),

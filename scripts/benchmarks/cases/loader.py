@@ -1,8 +1,7 @@
 """A PyG training loop with only its loader replaced, and the loaders alone.
 
-Two layers of PyG's SAGEConv, 256 hidden features, 1,024 seeds, fan-outs [25, 10]. Both loaders run
-without worker processes; this project's has one thread in the background. PyG samples with pyg-lib
-or with torch-sparse; one that is not installed is left out.
+Both loaders run without worker processes; this project's has one thread in the background. PyG
+samples with pyg-lib or with torch-sparse.
 """
 
 import argparse
@@ -12,9 +11,9 @@ from typing import Any
 import torch
 
 from benchmarks.runner import FANOUTS, SEEDS, Measure, clock, interleave, open_graph, show, take
+from benchmarks.training import HIDDEN, with_adam
 
 LOADERS = ["gnnscale", "pyg-lib", "torch-sparse"]
-HIDDEN = 256
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -50,15 +49,7 @@ def training_loop(graph: Any, batches: Iterator[Any]) -> Any:
     from benchmarks.peers import pyg_loss, pyg_sage
 
     model = pyg_sage(graph.num_features, graph.num_classes, HIDDEN)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
-
-    def iteration(step: int) -> None:
-        loss = pyg_loss(model, next(batches))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return iteration
+    return with_adam(model, lambda step: pyg_loss(model, next(batches)))
 
 
 def run(options: argparse.Namespace) -> Any:

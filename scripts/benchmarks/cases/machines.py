@@ -1,35 +1,27 @@
 """Rows divided among machines, over a network of limited rate.
 
-Machines are network namespaces of this one, joined by a bridge; ``tc tbf`` limits what each sends
-and receives. Needs root, and ip and tc of iproute2. All machines share the cores of this one, so
-that the computation of a step is measured under the same load: by a run on the same machines, over
-the same network, in which each has the whole store (``whole``). Its gradients cross the network
-too. A step is expected to take the longer of that and of its rows' bytes at the network's rate.
-
-Bytes on the wire are those that the interfaces count between two epochs' ends, rows alone: those of
-the run with the whole store, for gradients and the like, are subtracted.
+Machines are network namespaces of this one; ``tc tbf`` limits what each sends and receives. Needs
+root, and ip and tc of iproute2. The computation of a step is measured under the same load, by a run
+in which each machine has the whole store (``whole``). A step is expected to take the longer of that
+and of its rows' bytes at the network's rate. Bytes on the wire are what the interfaces count, less
+those of the run with the whole store.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import gnnscale, prepared, show
+from fault_injection.machines import Network, address
+
+from benchmarks.runner import complete_lines, gnnscale, prepared, show
 
 _PORT = 29500
-_NETWORK = "10.213.8"
 #: Epochs of each run; the first fills the caches.
 _EPOCHS = 3
 
@@ -43,88 +35,21 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fanouts", default="[10,5]")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--memory-mib", type=int, default=96, help="of each for others' rows")
-    parser.add_argument("--partitioner", default="hash")
-    parser.add_argument("--quarter", action="store_true", help="also four machines, their memory")
-
-
-def ip(*words: object) -> str:
-    command = ["ip", *map(str, words)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-class Network:
-    """Namespaces, each with an interface ``eth`` on one bridge."""
-
-    def __init__(self, count: int) -> None:
-        self.names = [f"gnnscale-{os.getpid()}-{number}" for number in range(count)]
-        self._bridge = f"gns{os.getpid()}"
-
-    def address(self, number: int) -> str:
-        return f"{_NETWORK}.{number + 1}"
-
-    def make(self, gbit: float) -> None:
-        ip("link", "add", self._bridge, "type", "bridge")
-        ip("link", "set", self._bridge, "up")
-        for number, name in enumerate(self.names):
-            ip("netns", "add", name)
-            port = f"{self._bridge}p{number}"
-            ip("link", "add", port, "type", "veth", "peer", "name", "eth", "netns", name)
-            ip("link", "set", port, "master", self._bridge, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "address", "add", f"{self.address(number)}/24", "dev", "eth")
-            ip("-n", name, "link", "set", "eth", "up")
-            for command in (["tc", "-n", name], ["tc"]):  # what it sends, and what it receives
-                device = "eth" if len(command) > 1 else port
-                limit = ["rate", f"{gbit:g}gbit", "burst", "1mb", "latency", "50ms"]
-                words = [*command, "qdisc", "add", "dev", device, "root", "tbf", *limit]
-                subprocess.run(words, check=True)
-
-    def remove(self) -> None:
-        # A namespace is gone some time later, and its end of a cable with it.
-        ports = [f"{self._bridge}p{number}" for number in range(len(self.names))]
-        for device in (*ports, self._bridge):
-            subprocess.run(["ip", "link", "delete", device], check=False)
-        for name in self.names:
-            found = subprocess.run(
-                ["ip", "netns", "pids", name], stdout=subprocess.PIPE, text=True, check=False
-            )
-            for pid in found.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "delete", name], check=False)
-
-    def received(self) -> int:
-        """Return the bytes that all machines have received."""
-        total = 0
-        for name in self.names:
-            (link,) = json.loads(ip("-n", name, "-s", "-j", "link", "show", "dev", "eth"))
-            total += link["stats64"]["rx"]["bytes"]
-        return total
-
-
-@contextmanager
-def network(count: int, gbit: float) -> Iterator[Network]:
-    found = Network(count)
-    try:
-        found.make(gbit)
-        yield found
-    finally:
-        found.remove()
 
 
 def train(net: Network, stores: list[str], folder: Path, words: list[str]) -> None:
     """Train on all machines, each of which has its store."""
     processes, logs = [], []
-    for number, (name, store) in enumerate(zip(net.names, stores, strict=True)):
-        command = [
-            *("ip", "netns", "exec", name, "env", "GLOO_SOCKET_IFNAME=eth", "OMP_NUM_THREADS=1"),
-            *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(stores)}"),
-            *("--nproc-per-node=1", f"--node-rank={number}", f"--master-port={_PORT}"),
-            *(f"--master-addr={net.address(0)}", "-m", "gnnscale", "train", *words),
-            *("dataset=store", f"dataset.store={store}", f"hydra.run.dir={folder}"),
+    for number, (name, store) in enumerate(zip(net.machines, stores, strict=True)):
+        torchrun = [
+            *("-m", "torch.distributed.run", f"--nnodes={len(stores)}", "--nproc-per-node=1"),
+            *(f"--node-rank={number}", f"--master-addr={address(0)}", f"--master-port={_PORT}"),
         ]
+        options = ["dataset=store", f"dataset.store={store}", f"hydra.run.dir={folder}"]
         logs.append(folder.parent / f"{folder.name}-{number}.log")
-        with logs[-1].open("w") as log:
-            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+        variables = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "LOG": str(logs[-1])}
+        command = (*torchrun, "-m", "gnnscale", "train", *words, *options)
+        processes.append(net.begin(name, *command, **variables))
     while any(each.poll() is None for each in processes):
         if any(each.poll() for each in processes):
             for each in processes:
@@ -135,32 +60,31 @@ def train(net: Network, stores: list[str], folder: Path, words: list[str]) -> No
 
 
 def losses(folder: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (folder / "steps.jsonl").open()]
+    return [step["loss"] for step in complete_lines(folder / "steps.jsonl")]
 
 
-def steps_after_first(folder: Path) -> list[dict[str, Any]]:
-    """Return the full steps of all epochs but the first, in which caches are filled."""
-    found = [json.loads(line) for line in (folder / "steps.jsonl").open()]
-    most = max(sum(each["seeds"] for each in step["devices"]) for step in found)
-    return [
-        step
-        for step in found
-        if step["epoch"] > 1 and sum(each["seeds"] for each in step["devices"]) == most
-    ]
+def difference(left: list[float], right: list[float]) -> float:
+    return max(abs(a - b) / abs(a) for a, b in zip(left, right, strict=True))
 
 
 def step_s(folder: Path) -> float:
     """Return the seconds of a step, mean of all epochs but the first."""
-    epochs = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    epochs = complete_lines(folder / "metrics.jsonl")
     seconds = statistics.fmean(each["epoch_time_s"] for each in epochs[1:])
     return seconds * len(epochs) / len(losses(folder))
 
 
 def row_bytes(folder: Path) -> tuple[float, float]:
-    """Return the bytes of rows over the network in a step, and those of the busiest machine."""
+    """Return the bytes of rows over the network in a step, and those of the busiest machine.
+
+    Full steps of all epochs but the first count, in which caches are filled.
+    """
+    found = [step for step in complete_lines(folder / "steps.jsonl") if step["epoch"] > 1]
+    seeds = [sum(each["seeds"] for each in step["devices"]) for step in found]
     steps = [
         [each["traffic"].get("tier", {}).get("link_bytes", 0) for each in step["devices"]]
-        for step in steps_after_first(folder)
+        for step, count in zip(found, seeds, strict=True)
+        if count == max(seeds)
     ]
     return statistics.fmean(map(sum, steps)), statistics.fmean(map(max, steps))
 
@@ -182,8 +106,6 @@ def run(options: argparse.Namespace) -> Any:
     whole = str(prepared(*graph))
     with tempfile.TemporaryDirectory() as folder:
         cases = [(count, gbit) for count in options.machines for gbit in options.gbit]
-        if options.quarter:
-            cases.append((4, options.gbit[-1]))
         found = []
         for each in cases:
             found.append(case(options, graph, whole, Path(folder), *each))
@@ -198,7 +120,7 @@ def case(
     options: argparse.Namespace, graph: list[str], whole: str, folder: Path, count: int, gbit: float
 ) -> dict[str, Any]:
     """Compare divided rows with the whole store, on machines and on one."""
-    partitioned = [f"partitioner={options.partitioner}", f"partitioner.num_parts={count}"]
+    partitioned = ["partitioner=hash", f"partitioner.num_parts={count}"]
     made = gnnscale("partition", *graph, *partitioned, "part_stores=rows")
     parts = Path(made.splitlines()[-1]) / "rows"
     devices = ",".join(["cpu"] * count)
@@ -223,7 +145,7 @@ def case(
     for name, (stores, more) in runs.items():
         wire[name] = {}
         for epochs in (1, _EPOCHS):
-            with network(count, gbit) as net:
+            with Network(machines=[f"m{n}" for n in range(count)], gbit=gbit) as net:
                 before = net.received()
                 words = [*common, f"epochs={epochs}", *more]
                 train(net, stores, folder / f"{name}-{key}-{epochs}", words)
@@ -250,9 +172,8 @@ def case(
     return {
         "machines": count,
         "gbit": gbit,
-        "largest difference of a loss": max(
-            abs(a - b) / abs(a) for a, b in zip(reference, learnt, strict=True)
-        ),
+        "largest difference of a loss": difference(reference, learnt),
+        "the same with the whole store": difference(reference, losses(plain)),
         "rows MB a step": rows / 1e6,
         "expected / measured": figures["expected"] / figures["bytes"],
         "on the wire / measured": (on_wire[0] - on_wire[1]) / counted,

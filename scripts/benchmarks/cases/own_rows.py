@@ -1,38 +1,32 @@
 """Rows divided among two machines whose own rows exceed memory: steps from a cold disk.
 
-Needs root, for control groups whose memory is limited. Both machines are processes of this one on
-the loopback interface, each in its own group: that of a process with the topology, and of the rows
-that memory is to hold. The page cache is cold.
+Needs root, for control groups. Both machines are processes of this one, each in a group with the
+memory of its topology and of some rows.
 
 - ``memory``: all rows are in memory, without a limit.
 - ``disk``: own rows are read from the disk, some steps ahead.
-- ``mapped``: own rows are in a mapped file, whose pages come and go as the system decides, beside
-  as many rows of others.
+- ``mapped``: own rows are in a mapped file, beside as many rows of others.
 
 The last half of the steps counts. A run that has not made them after ``--limit-s`` seconds ends.
 """
 
 import argparse
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.cold_features import enter, limited_group
-from benchmarks.cases.disk import forget_files
-from benchmarks.runner import SCRIPT, medians, prepared, show, take
+from benchmarks.cold import MIB, forget_files, limited
+from benchmarks.runner import SCRIPT, first_steps, medians, prepared, show, take
 from benchmarks.runner import gnnscale as command
 
 _PORT = 29501
 #: Memory of a machine's processes beside the topology: two interpreters, and steps on their way.
 _PROCESS_MIB = 850
-_MIB = 1 << 20
 #: Of the rows that a step misses, of either kind.
 _COUNTS = ("misses", "link_bytes", "link_requests", "waited_us")
 
@@ -63,9 +57,7 @@ def machines(
     with ExitStack() as groups:
         started = []
         for number in range(2):
-            first: list[str] = []
-            if limit is not None:
-                first = enter(groups.enter_context(limited_group(limit, name=f"_{number}")))
+            first = groups.enter_context(limited(limit))
             torchrun = [
                 *(sys.executable, "-m", "torch.distributed.run", "--nnodes=2"),
                 *("--nproc-per-node=1", f"--node-rank={number}", "--master-addr=127.0.0.1"),
@@ -81,25 +73,15 @@ def machines(
                 )
             )
         try:
-            return first_steps(folder, started, options)
+            steps = first_steps(folder, options.steps, started, options.limit_s)
+            if any(each.poll() for each in started):
+                raise SystemExit((folder.parent / f"{folder.name}-0.log").read_text()[:3000])
+            return steps
         finally:
             for each in started:
                 with suppress(ProcessLookupError):
                     os.killpg(each.pid, signal.SIGKILL)
                 each.wait()
-
-
-def first_steps(folder: Path, started: list[Any], options: argparse.Namespace) -> Any:
-    """Wait for the first steps, and return them, or as many as there are in time."""
-    steps, end = [], time.monotonic() + options.limit_s
-    while len(steps) < options.steps and time.monotonic() < end:
-        time.sleep(0.5)
-        if any(each.poll() for each in started):
-            raise SystemExit((folder.parent / f"{folder.name}-0.log").read_text()[:3000])
-        file = folder / "steps.jsonl"
-        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        steps = [json.loads(line) for line in lines if line.endswith("\n")]
-    return steps[: options.steps]
 
 
 def measure(steps: list[dict[str, Any]]) -> dict[str, float]:
@@ -138,7 +120,7 @@ def run(options: argparse.Namespace) -> Any:
             parts = folder / "parts" / "rows"
         sizes = [(parts / str(number) / "features.npy").stat().st_size for number in range(2)]
         rows = round(options.part * sum(sizes))
-        limit = rows + (parts / "0" / "indices.npy").stat().st_size + _PROCESS_MIB * _MIB
+        limit = rows + (parts / "0" / "indices.npy").stat().st_size + _PROCESS_MIB * MIB
         runs = {
             "memory": (None, 2 * sum(sizes)),
             "disk": (limit, rows),

@@ -1,25 +1,18 @@
 """P3 against data parallelism: losses, seconds and bytes of a step.
 
-``losses`` runs ``gnnscale train`` both ways, in turn, and interrupts each after some steps.
-``bytes`` lets processes trade mini-batches as a run does, and reads how many bytes the loopback
-device has sent meanwhile: nothing else on the machine may use it.
+``losses`` trains some steps both ways, in turn. ``bytes`` lets processes trade mini-batches as a
+run does, and reads the bytes of the loopback device, which nothing else may use.
 """
 
 import argparse
 import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import FANOUTS, in_subprocess, open_graph, seeds_of, show
+from benchmarks.runner import FANOUTS, interrupted, open_graph, seeds_of, show, together
 
 MODELS, HIDDEN, DROPOUT = ("sage", "gcn"), 256, 0.5
 
@@ -27,31 +20,6 @@ MODELS, HIDDEN, DROPOUT = ("sage", "gcn"), 256, 0.5
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("losses", "bytes"))
     parser.add_argument("--steps", type=int, default=25)
-
-
-def steps_of(options: list[str], num_steps: int) -> list[dict[str, Any]]:
-    """Return the first steps of a run, which is then interrupted."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "gnnscale", "train", *options, f"hydra.run.dir={folder}"]
-        file, errors = Path(folder) / "steps.jsonl", Path(folder) / "errors.txt"
-        with errors.open("w") as log:
-            run = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-            try:
-                while run.poll() is None and len(lines(file)) < num_steps:
-                    time.sleep(0.2)
-            finally:
-                run.send_signal(signal.SIGINT)
-                run.wait()
-        found = [json.loads(line) for line in lines(file)[:num_steps]]
-        if len(found) < num_steps:
-            raise SystemExit(f"{' '.join(command)}\n{errors.read_text()}")
-    return found
-
-
-def lines(file: Path) -> list[str]:
-    """Return the complete lines of a file that may not be there yet."""
-    text = file.read_text() if file.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
 
 
 def losses(options: argparse.Namespace) -> dict[str, Any]:
@@ -64,7 +32,9 @@ def losses(options: argparse.Namespace) -> dict[str, Any]:
     ways: dict[str, list[str]] = {"data_parallel": [], "p3": ["partitioner=p3"]}
     for model, devices in product(MODELS, (2, 4)):
         plan = [*common, f"model={model}", f"device_plan=cpu_x{devices}"]
-        runs = {way: steps_of([*plan, *chosen], options.steps) for way, chosen in ways.items()}
+        runs = {
+            way: interrupted([*plan, *chosen], options.steps)[0] for way, chosen in ways.items()
+        }
         pairs = zip(*([step["loss"] for step in steps] for steps in runs.values()), strict=True)
         found[f"{model}, {devices} devices"] = {
             "max_difference": max(abs(b / a - 1) for a, b in pairs),
@@ -168,10 +138,7 @@ def computed_bytes(model: Any, sizes: list[list[list[list[int]]]]) -> dict[str, 
 def moved_bytes(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for model, devices in product(MODELS, (2, 4)):
-        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(devices) as pool:
-            given = (devices, f"{folder}/meeting", model, options.steps)
-            ranks = [pool.submit(in_subprocess, trade, k, *given) for k in range(devices)]
-            found[f"{model}, {devices} devices"] = ranks[0].result()
+        found[f"{model}, {devices} devices"] = together(trade, devices, model, options.steps)
     rows = []
     for name, each in found.items():
         cells = [f"{each[key] / 1e6:.2f}" for key in ("kernel", "counted", "computed")]

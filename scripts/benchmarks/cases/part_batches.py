@@ -1,8 +1,7 @@
 """Batches sampled over the stores of PaGraph's parts, held against those over the whole graph.
 
-Makes the parts, writes the store of each, and samples batches of 1,024 of its training vertices
-over the part and over the whole graph. Every array of every batch has to be the same. Shows what
-making the parts took beside what was forecast, how even they are, and how much they replicate.
+Every array of every batch has to be the same. Shows what making the parts took beside what was
+forecast, how even they are, and how much they replicate.
 """
 
 import argparse

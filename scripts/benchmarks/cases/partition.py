@@ -1,23 +1,30 @@
 """What edge-cut partitioners cut, balance, and take: METIS and Mt-KaHyPar in one run.
 
-Graphs: cnr-2000 and soc-Slashdot0902 from ``--data``, both made undirected, and R-MAT products;
-``--store`` names further ones. Each partition is made by a process of its own. "MB" is the largest
-sum of what it and its children hold at one time, looked at every 5 ms; "forecast" is the
-prediction. "metis" is DGL's if DGL is installed. The cut counts undirected edges; balances are the
-largest part over the mean, in vertices, edges (in-degrees) and training vertices.
+Each partition is made by a process of its own. "MB" is the largest sum of what it and its children
+hold at one time; "forecast" is the prediction. "metis" is DGL's if DGL is installed. The cut counts
+undirected edges; balances are the largest part over the mean.
 """
 
 import argparse
 import json
 import os
 import subprocess
-import threading
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runner import call_of, data_folder, medians, prepared, show, take, tell, timed
+from benchmarks.runner import (
+    call_of,
+    data_folder,
+    medians,
+    most_of,
+    prepared,
+    show,
+    take,
+    tell,
+    timed,
+)
 
 #: How each graph is prepared.
 GRAPHS = {
@@ -106,22 +113,12 @@ def measured(partitioner: str, store: Path, parts: int, threads: int) -> dict[st
     command = call_of(work, partitioner, store, parts, threads)
     process: Any = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
-    peak, done = 0, threading.Event()
-
-    def look() -> None:
-        nonlocal peak
-        while not done.wait(_LOOK_EVERY_S):
-            peak = max(peak, resident(process.pid))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    found |= json.loads(process.stdout.readline() or "{}")
-    done.set()
-    looking.join()
+    with most_of(lambda: resident(process.pid), _LOOK_EVERY_S) as most:
+        found |= json.loads(process.stdout.readline() or "{}")
     found |= json.loads(process.stdout.readline() or "{}")
     if process.wait():
         raise SystemExit(f"{partitioner} on {store}: ended with status {process.returncode}")
-    return found | {"memory": peak}
+    return found | {"memory": most[0]}
 
 
 def row(label: list[str], figures: dict[str, Any]) -> list[str]:

@@ -1,18 +1,18 @@
 """The best partners of vertices among candidates, beside the matrix product alone.
 
-Rows are random, and given: computing them is the case ``inference``. The product multiplies the
-same rows, in slices whose scores fit into 64 MiB, and keeps nothing. Both are one process, in turn.
+Rows are random, and given. The product multiplies the same rows, in slices whose scores fit into 64
+MiB, and keeps nothing. Both are one process, in turn.
 """
 
 import argparse
 import statistics
-import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.runner import show, take
+from benchmarks.runner import show, take, timed
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -36,14 +36,12 @@ class Given:
         yield self._rows if vertices is None else self._rows[vertices]
 
 
-def product(rows: Any, vertices: Any, candidates: Any) -> float:
-    """Return the seconds of the product, its slices as large as those that are compared."""
-    start = time.perf_counter()
+def product(rows: Any, vertices: Any, candidates: Any) -> None:
+    """Multiply, in slices as large as those that are compared."""
     step = max(1, (64 << 20) // (4 * len(candidates)))
     own, others = rows[vertices], rows[candidates]
     for first in range(0, len(vertices), step):
         own[first : first + step] @ others.T
-    return time.perf_counter() - start
 
 
 def run(options: argparse.Namespace) -> Any:
@@ -66,11 +64,9 @@ def run(options: argparse.Namespace) -> Any:
     vertices = np.random.Generator(np.random.PCG64(0)).permutation(count)[: options.vertices]
     seconds: dict[str, list[float]] = {"product": [], "partners": []}
     for _ in range(options.rounds):
-        seconds["product"].append(product(rows, vertices, np.arange(count)))
-        start = time.perf_counter()
-        for _found in scorer.partners(vertices, None, options.k):
-            pass
-        seconds["partners"].append(time.perf_counter() - start)
+        seconds["product"].append(timed(product, rows, vertices, np.arange(count))[0])
+        found = scorer.partners(vertices, None, options.k)
+        seconds["partners"].append(timed(deque, found, 0)[0])
     ratios = [b / a for a, b in zip(*seconds.values(), strict=True)]
     figures = {name: statistics.median(each) for name, each in seconds.items()}
     figures["ratio"] = statistics.median(ratios)

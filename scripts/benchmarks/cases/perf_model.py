@@ -1,20 +1,15 @@
 """The performance model against what it predicts: graphs x fan-outs x hidden x devices.
 
-Each run is one of ``gnnscale train`` without dynamic resource management, whose ``summary.json``
-has what was predicted of a step, and the median of the steps measured. Three figures are separate:
+Each run of ``gnnscale train`` says what was predicted of a step, and the median of the steps
+measured. Figures are separate:
 
 - *by rates*: the equations and the machine's rates, and no step of the run;
 - *rehearsed*: corrected by a rehearsal of the same plan;
-- *noise floor*: how far a window of the run's steps, as long as a rehearsal, is from the next one.
+- *noise floor*: how far a window of the run's steps, as long as a rehearsal, is from the next one;
+- *estimated*, with ``--real``: on five real graphs, by a machine that was never calibrated.
 
-Plans of processors alone and plans with emulated devices have scores of their own. No graph,
-mini-batch or width is one that calibration uses. ``--real`` takes five real graphs in place of
-those that are generated, and adds *estimated*: by the rates of the estimate that a run makes of a
-machine that was never calibrated.
-
-Configurations are run in turn, and the machine is measured before each round (``gnnscale doctor
-calibrate=true``). Finished runs are kept in a file: a second call goes on where the first one
-stopped, after ``--budget`` seconds for one, unless the rates of a round are no longer in force.
+The machine is measured before each round. Finished runs are kept in a file: a second call goes on
+where the first one stopped, unless the rates of a round are no longer in force.
 """
 
 import argparse
@@ -59,7 +54,7 @@ _TRAINING_VERTICES = 30_000
 
 
 class Case(NamedTuple):
-    """One configuration."""
+    """One configuration; each device gets 1,024 seeds, as HyScale-GNN's trainers do."""
 
     graph: str
     model: str
@@ -87,10 +82,7 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Every graph, model, fan-outs, width and device plan occurs in several of them.
-
-    Each device gets 1,024 seeds, as HyScale-GNN's trainers do.
-    """
+    """Every graph, model, fan-outs, width and device plan occurs in several of them."""
     rows = (
         ("planted 100k", "sage", (25, 10), 256, "cpu", 1024),
         ("planted 100k", "sage", (10, 10), 64, "cpu_x2", 2048),
@@ -179,6 +171,10 @@ def summarise(points: Sequence[Point]) -> dict[str, Any]:
     }
 
 
+#: What is shown of a run, by its names in a point.
+FIGURES = ("estimated", "by_rates", "rehearsed", "noise_floor")
+
+
 def _medians(runs: Sequence[Point]) -> dict[str, Any]:
     known = {name: _known(runs, name) for name in ("measured_s", *FIGURES)}
     return {
@@ -186,10 +182,6 @@ def _medians(runs: Sequence[Point]) -> dict[str, Any]:
         **{name: statistics.median(each) if each else None for name, each in known.items()},
         "runs": {name: [each.get(name) for each in runs] for name in FIGURES},
     }
-
-
-#: What is shown of a run, by its names in a point.
-FIGURES = ("estimated", "by_rates", "rehearsed", "noise_floor")
 
 
 def _known(points: Sequence[Point], name: str) -> list[float]:

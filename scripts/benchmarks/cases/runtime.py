@@ -1,10 +1,7 @@
 """The runtime against what it replaces: its cost, what prefetching brings, where the split settles.
 
 ``overhead`` holds one cpu worker against a plain loop, ``prefetch`` has load : transfer : propagate
-= 1 : 1 : 1, and ``drm`` holds a bad split against the best of a sweep.
-
-Every figure comes from runs of ``gnnscale train`` and the files that they write. The accelerators
-of the last two are emulated: their stages take the time that their metadata say.
+= 1 : 1 : 1, and ``drm`` holds a bad split against the best of a sweep. Accelerators are emulated.
 """
 
 import argparse
@@ -70,10 +67,7 @@ def plain_loop(overrides: list[str], epochs: int) -> list[float]:
 
 
 def overhead(options: argparse.Namespace) -> dict[str, Any]:
-    """One cpu worker against the plain loop, interleaved, medians of epoch times.
-
-    With narrow layers, sampling and loading are most of the work and can overlap with the rest.
-    """
+    """One cpu worker against the plain loop, interleaved, medians of epoch times."""
     found = {}
     narrow = ["model=gcn", "model.hidden=16", "sampler.fanouts=[25,20]", "batch_size=512"]
     for name, chosen, epochs in (
@@ -142,10 +136,7 @@ def device(size: dict[str, float], *, load: Any, transfer: Any, propagate: float
 
 
 def eq_6(steps: Steps, stage: str) -> float:
-    """Mean seconds of a stage on the device that was slowest in it; propagation as in eq. 9.
-
-    There, the slowest trainer and the synchronisation, without what others wait for the slowest.
-    """
+    """Mean seconds of a stage on the device that was slowest in it; propagation as in eq. 9."""
     times = [[device["stage_s"] for device in step["devices"]] for step in steps]
     full = [each for each in times if all(stage in t for t in each)]
     longest = statistics.fmean(max(t[stage] for t in each) for each in full)

@@ -1,9 +1,8 @@
 """How long it takes until a small run trains, and until it is over: Cora, 200 epochs.
 
-Each command runs as its user would start it, for the second time on the machine: a first one, which
-does not count, makes the graph store, measures the machine, and leaves Python's bytecode. "First
-step" is seen from outside, when ``metrics.jsonl`` has its first line, after the first epoch of one
-step. ``--base`` is another checkout, with its extension built, which is measured in turn.
+Each command runs as its user would start it, for the second time on the machine. "First step" is
+seen from outside, when ``metrics.jsonl`` has its first line, after the first epoch of one step.
+``--base`` is another checkout, with its extension built, which is measured in turn.
 """
 
 import argparse
@@ -27,20 +26,20 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sweeps", type=int, default=1, help="rounds that sweep as well")
     parser.add_argument("--base", type=Path, help="root of another checkout to compare with")
     parser.add_argument("--raw", type=Path, help="published files; downloaded by default")
+    parser.add_argument("--options", nargs="*", default=["config=cora_gcn"], help="of the run")
 
 
 class System:
     """A checkout, with a ``GNNSCALE_HOME`` of its own."""
 
-    def __init__(self, root: Path, folder: Path, raw: Path | None) -> None:
+    def __init__(self, root: Path, folder: Path, options: list[str], raw: Path | None) -> None:
         self.name = str(root)
         self._folder = folder
         own = {"GNNSCALE_HOME": str(folder / "home"), "PYTHONPATH": base_path(root.absolute())}
         self._environment = os.environ | own
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        self._options = ["config=cora_gcn"]
-        if raw is not None:
-            self._options.append(f"dataset.raw={raw.absolute()}")
+        own_files = [] if raw is None else [f"dataset.raw={raw.absolute()}"]
+        self._options = [*options, *own_files]
         self._number = 0
 
     def run(self, *options: str) -> tuple[float, float]:
@@ -83,7 +82,7 @@ def run(options: argparse.Namespace) -> Any:
         systems = {}
         for label, root in roots.items():
             (folder := Path(place) / label).mkdir()
-            systems[label] = System(root, folder, options.raw)
+            systems[label] = System(root, folder, options.options, options.raw)
             systems[label].run()
             systems[label].run("device_plan=cpu_x4")
         rounds: dict[str, list[dict[str, float]]] = {label: [] for label in systems}

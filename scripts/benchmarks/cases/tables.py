@@ -2,9 +2,7 @@
 
 Edges are drawn uniformly, 16 a vertex. Ids are the numbers of the rows of the vertices (``row``),
 distinct random numbers of 40 bits (``integer``), or texts made of them (``string``). The whole of
-`prepare` counts, from the files, which are in the page cache as far as that has room, to the
-finished store. Each preparation runs in a process of its own. Figures are the medians of all
-rounds, and the largest peak.
+``prepare`` counts, in a process of its own. Figures are medians, and the largest peak.
 """
 
 import argparse

@@ -1,11 +1,8 @@
 """Rows that a memory misses: Belady over a window against LRU and SIEVE, on the same mini-batches.
 
-Nothing is timed. Every policy serves the same rows of the same steps, from an empty memory. LRU
-and SIEVE (Zhang et al., NSDI 2024) see the rows of a step one after the other, as GraphBolt's
-caches do; Belady over a window is what ``features=disk`` does, and over all steps no policy misses
-fewer.
-
-The second table is of two tiers: what a device lacks is what host memory is asked for. Its bound is
+Every policy serves the same rows, from an empty memory. LRU and SIEVE (Zhang et al., NSDI 2024) see
+the rows of a step one after the other; Belady over a window is what ``features=disk`` does. The
+second table is of two tiers: what a device lacks is what host memory is asked for. Its bound is
 Belady over all steps, in one memory of both sizes.
 """
 
@@ -47,11 +44,10 @@ def lru(batches: Sequence[Any], capacity: int) -> int:
 
 def sieve(batches: Sequence[Any], capacity: int) -> int:
     """Return the misses if a hand passes from old rows to new, and takes the first unread one."""
-    newer: dict[int, int | None] = {}
-    older: dict[int, int | None] = {}
+    newer: dict[Any, Any] = {None: None}  # None stands beyond both ends
+    older: dict[Any, Any] = {None: None}
     was_read: dict[int, bool] = {}
-    newest = oldest = hand = None
-    misses = 0
+    hand, misses = None, 0
     for batch in batches:
         for row in batch.tolist():
             if row in was_read:
@@ -59,24 +55,17 @@ def sieve(batches: Sequence[Any], capacity: int) -> int:
                 continue
             misses += 1
             if len(was_read) == capacity:
-                at = oldest if hand is None else hand
-                while was_read[at]:
-                    was_read[at] = False
-                    at = oldest if newer[at] is None else newer[at]
-                after, before = newer.pop(at), older.pop(at)
+                hand = newer[None] if hand is None else hand
+                while was_read[hand]:
+                    was_read[hand] = False
+                    hand = newer[None] if newer[hand] is None else newer[hand]
+                del was_read[hand]
+                after, before = newer.pop(hand), older.pop(hand)
+                newer[before], older[after] = after, before
                 hand = after
-                newest = before if after is None else newest
-                oldest = after if before is None else oldest
-                if after is not None:
-                    older[after] = before
-                if before is not None:
-                    newer[before] = after
-                del was_read[at]
+            newest = older[None]
+            newer[newest] = older[None] = row
             newer[row], older[row] = None, newest
-            if newest is not None:
-                newer[newest] = row
-            newest = row
-            oldest = row if oldest is None else oldest
             was_read[row] = False
     return misses
 

@@ -1,16 +1,15 @@
 """A topology that exceeds memory: steps of neighbour sampling from a cold disk.
 
-Needs root, for control groups whose memory is limited: to what a process that samples takes beside
-the topology, the offsets, and a part of the neighbour lists. Each system samples in a separate
-group, from a cold page cache, in a process that computes nothing else.
+Needs root, for control groups. Each system samples in a separate group, from a cold page cache, in
+a process that computes nothing else.
 
 - ``memory``: the file is in the page cache, without a limit.
 - ``disk``: memory holds the lists that are read most a byte; the others are on the disk.
 - ``nothing held``: the same, and memory holds no list.
 - ``mapped``: the file is mapped, and its pages come and go as the system decides.
 
-The last half of the steps counts. A process that has not ended a step after ``--limit-s`` seconds
-is stopped, and makes fewer than one step in that time.
+The last half of the steps counts. A process without a step after ``--limit-s`` seconds is stopped,
+and makes fewer than one in that time.
 """
 
 import argparse
@@ -20,19 +19,17 @@ import resource
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cases.cold_features import enter, limited_group
-from benchmarks.cases.disk import forget_files
+from benchmarks.cases.disk import last_half
+from benchmarks.cold import MIB, forget_files, limited
 from benchmarks.runner import SEEDS, in_subprocess, medians, prepared, seeds_of, show, take
 
 #: Memory of a process beside the topology: interpreter and libraries, and each step on its way.
 _PROCESS_MIB, _STEP_MIB = 160, 64
-_MIB = 1 << 20
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -99,11 +96,9 @@ def sample(
 
     with ThreadPoolExecutor(callers) as pool:
         edges = sum(pool.map(step, range(steps)))
-    first = len(ended) // 2
-    rate = (len(ended) - first) / (ended[-1] - (ended[first - 1] if first else 0.0))
     counters = {} if held is None else graph.lists.take_counters()
     return {
-        "steps_per_s": rate,
+        "steps_per_s": 1 / last_half(ended),
         "steps": len(ended),
         "edges": edges,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -118,8 +113,8 @@ def run(options: argparse.Namespace) -> Any:
     fanouts = [int(each) for each in options.fanouts.split(",")]
     indices = Path(store) / "indices.npy"
     part = round(options.part * os.path.getsize(indices))
-    limit = part + os.path.getsize(Path(store) / "indptr.npy") + _PROCESS_MIB * _MIB
-    limit += options.callers * _STEP_MIB * _MIB
+    limit = part + os.path.getsize(Path(store) / "indptr.npy") + _PROCESS_MIB * MIB
+    limit += options.callers * _STEP_MIB * MIB
     held = Path(f"/tmp/bench-held-{os.getpid()}.npy")
     expected = in_subprocess(choose, store, fanouts, part, held, options.threads)
     gap = measure_disk(indices).max_gap_bytes
@@ -128,14 +123,13 @@ def run(options: argparse.Namespace) -> Any:
     for _ in range(options.rounds):
         for name in options.systems.split(","):
             given = (store, fanouts, files[name], gap, options.steps, options.limit_s)
-            call = partial(in_subprocess, sample, *given, options.threads, options.callers)
+            given = (*given, options.threads, options.callers)
             forget_files()
             if name == "memory":
                 indices.read_bytes()
-                answers.setdefault(name, []).append(call())
-                continue
-            with limited_group(limit) as group:
-                answers.setdefault(name, []).append(call(prefix=enter(group)))
+            with limited(None if name == "memory" else limit) as prefix:
+                found = in_subprocess(sample, *given, prefix=prefix)
+            answers.setdefault(name, []).append(found)
     held.unlink()
     figures = {name: medians(found) for name, found in answers.items()}
     slowest = min(each["steps_per_s"] for each in figures.values())

@@ -34,30 +34,12 @@ class Sizes:
     steps: int  #: of an epoch
 
 
-FULL = Sizes(
-    vertices=2_449_029,
-    edges=61_859_140,
-    features=100,
-    hidden=256,
-    seeds=1024,
-    fanouts=(25, 10),
-    rows=1 << 20,
-    ids=1 << 16,
-    rounds=11,
-    steps=192,
-)
-TINY = Sizes(
-    vertices=400,
-    edges=4000,
-    features=20,
-    hidden=16,
-    seeds=32,
-    fanouts=(4, 3),
-    rows=300,
-    ids=64,
-    rounds=2,
-    steps=4,
-)
+_FULL = {"vertices": 2_449_029, "edges": 61_859_140, "features": 100, "hidden": 256, "seeds": 1024}
+_FULL |= {"rows": 1 << 20, "ids": 1 << 16, "rounds": 11, "steps": 192}
+FULL = Sizes(fanouts=(25, 10), **_FULL)
+_TINY = {"vertices": 400, "edges": 4000, "features": 20, "hidden": 16, "seeds": 32}
+_TINY |= {"rows": 300, "ids": 64, "rounds": 2, "steps": 4}
+TINY = Sizes(fanouts=(4, 3), **_TINY)
 
 #: Each row of the table: what it is, the figure's name, and what it must reach at least (or most).
 TARGETS: tuple[tuple[str, str, float, bool], ...] = (

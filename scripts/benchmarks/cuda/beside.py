@@ -1,8 +1,6 @@
 """A GPU beside the processor: exact inference of both, and training together or alone."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cuda.bench import Bench
-from benchmarks.cuda.epoch import trained
-from benchmarks.cuda.step import plan
+from benchmarks.cuda.runs import on_store, plan, train_in_process, trained
 from gnnscale.graph import Split
 
 #: Epochs of a run that is long enough for its devices to be rehearsed.
@@ -24,15 +21,6 @@ def run(bench: Bench) -> None:
         together(bench, Path(folder))
 
 
-def _options(bench: Bench, store: Path) -> tuple[str, ...]:
-    sizes, fanouts = bench.sizes, ",".join(map(str, bench.sizes.fanouts))
-    return (
-        *("dataset=store", f"dataset.store={store}", "model=sage", f"model.hidden={sizes.hidden}"),
-        *(f"model.num_layers={len(sizes.fanouts)}", f"sampler.fanouts=[{fanouts}]"),
-        *(f"batch_size={sizes.seeds}", f"num_threads={bench.cores}"),
-    )
-
-
 def inference(bench: Bench, store: Path) -> None:
     """Validate exactly over all vertices that are not trained, by the GPU and by all cores."""
     graph = bench.graph
@@ -42,11 +30,10 @@ def inference(bench: Bench, store: Path) -> None:
     replace(graph, split=split).save(store)
     seconds = {}
     for name, device_plan in (("card", plan(bench)), ("cores", "device_plan=cpu")):
-        result, _ = trained(
-            device_plan, *_options(bench, store), "epochs=2", "runtime.checkpoint=false"
-        )
+        exact = ("epochs=2", "runtime.eval_every=1", "runtime.inference=exact")
         # The first one compiles, and touches memory.
-        seconds[name] = result.history[-1].eval_time_s
+        ran = trained(device_plan, *on_store(bench, store), *exact)
+        seconds[name] = ran.result.history[-1].eval_time_s
     bench.note("inference.card", seconds["card"], "s")
     bench.note("inference.of_cores", seconds["cores"] / seconds["card"])
 
@@ -60,12 +47,8 @@ def together(bench: Bench, folder: Path) -> None:
     epochs = 2 if bench.on_host else _EPOCHS
     seconds, left_out = {}, False
     for name, device_plan in (("alone", alone), ("both", both)):
-        directory = folder / name
-        command = [sys.executable, "-m", "gnnscale", "train", device_plan, f"output={directory}"]
-        command += [*_options(bench, store), f"epochs={epochs}", "runtime.eval_every=100"]
-        command += ["runtime.inference=sampled", "runtime.checkpoint=false"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        summary = json.loads((directory / "summary.json").read_text())
+        train_in_process(folder / name, device_plan, *on_store(bench, store), f"epochs={epochs}")
+        summary = json.loads((folder / name / "summary.json").read_text())
         seconds[name] = summary["epoch_time_s"]["median"]
         left_out = summary["left_out"] is not None
     bench.note("hybrid.of_alone", seconds["both"] / seconds["alone"])

@@ -77,10 +77,8 @@ def kernels_alone(bench: Bench) -> None:
 
 def launch_cost(bench: Bench) -> None:
     """Measure the host's time of a launch, beside that of an operation of torch."""
-    kernels, times = (
-        bench.engine.kernels,
-        torch.zeros(6, dtype=torch.int64, device=bench.engine.device),
-    )
+    kernels = bench.engine.kernels
+    times = torch.zeros(6, dtype=torch.int64, device=bench.engine.device)
     launches = {
         "check.launch_us": lambda: kernels.launch("step_time", times, np.int32(2), grid=1),
         "check.torch_us": lambda: times.add_(1),
@@ -129,16 +127,8 @@ def _sampler(
         weights = np.random.default_rng(1).random(graph.num_edges, np.float32)
         graph = replace(graph, edges=EdgeData(weights=weights))
     placed = place_graph(graph, bench.device, bench.engine, kept_bytes=0)
-    sampler = CudaSampler(
-        placed.topology,
-        bench.engine.kernels,
-        sampling,
-        seed=7,
-        max_seeds=64,
-        device=bench.engine.device,
-        leaves_out=leaves_out,
-    )
-    return graph, sampler
+    how: Any = {"seed": 7, "max_seeds": 64, "device": bench.engine.device, "leaves_out": leaves_out}
+    return graph, CudaSampler(placed.topology, bench.engine.kernels, sampling, **how)
 
 
 def _same_rows(bench: Bench, dtype: torch.dtype, width: int) -> None:
@@ -156,11 +146,9 @@ def _same_cache(bench: Bench) -> None:
     """Read rows and lists that a device keeps: what it keeps is spoilt at the host."""
     graph, engine = random_graph(TINY), bench.engine
     kept = np.arange(0, graph.num_vertices, 3, dtype=np.int32)
-    cache = ResidentCache(
-        CliqueCache(names=("card",), positions=(0,), features=(kept,), topology=(kept,), own=0),
-        graph,
-        engine,
-    )
+    own = {"names": ("card",), "positions": (0,), "own": 0}
+    clique = CliqueCache(**own, features=(kept,), topology=(kept,))
+    cache = ResidentCache(clique, graph, engine)
     ids = torch.arange(graph.num_vertices, device=engine.device)
     spoilt = torch.tensor(graph.features, device=engine.device)
     spoilt[torch.from_numpy(kept).long().to(engine.device)] = 77
@@ -189,11 +177,8 @@ def _same_gradients(bench: Bench, config: Any) -> None:
     twin = config(hidden=16, num_layers=2).build(num_features=graph.num_features, num_classes=47)
     twin.load_state_dict(model.state_dict())
     twin.to(device)
-    native = (
-        NeighborSampling(fanouts=[4, 3])
-        .sampler(graph, seed=7, num_threads=1)
-        .sample(seeds.astype(np.int32), 1)
-    )
+    sampling = NeighborSampling(fanouts=[4, 3]).sampler(graph, seed=7, num_threads=1)
+    native = sampling.sample(seeds.astype(np.int32), 1)
     degrees = np.diff(graph.indptr)[native.input_vertices].astype(np.float32)
     rows = ops.empty((len(native.input_vertices), graph.num_features), torch.float32)
     ops.gather((graph.features, "float32"), native.input_vertices, out=rows, num_threads=1)

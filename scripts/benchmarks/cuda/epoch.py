@@ -1,35 +1,21 @@
 """Whole epochs by the public interface, beside the processor and PyG's own loop."""
 
 import importlib.util
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.cuda.bench import Bench
-from benchmarks.runner import composed
-from gnnscale import Observer
+from benchmarks.cuda.runs import difference, on_store, plan, trained
+from benchmarks.runner import first_steps
 from gnnscale.sampling import NeighborSampler
-from gnnscale.training.setup import open_run
-from gnnscale.training.train import train
 
 _EPOCHS = 5
 _MODELS = ("gcn", "sage", "gat", "gin")
-
-
-class Losses(Observer):
-    """Keeps each step's loss."""
-
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-
-    def stepped(self, record: Any) -> None:
-        self.steps.append(record.loss)
 
 
 def run(bench: Bench) -> None:
@@ -42,41 +28,16 @@ def run(bench: Bench) -> None:
         starts(bench, Path(folder))
 
 
-def plan(bench: Bench) -> str:
-    options = f"index:{bench.index},host_driven:{str(bench.on_host).lower()}"
-    return f"device_plan.devices=[{{kind:cuda,{options}}}]"
-
-
-def trained(*overrides: str) -> tuple[Any, Losses]:
-    """Train in this process."""
-    config, values = composed(*overrides)
-    watching = Losses()
-    with tempfile.TemporaryDirectory() as folder:
-        result = train(open_run(config, Path(folder), values | {"resume": None}), watching)
-    return result, watching
-
-
 def epochs(bench: Bench, store: Path) -> float:
     """Return the median seconds of an epoch of GraphSAGE, the first left out."""
-    sizes = bench.sizes
-    count = 2 if bench.on_host else _EPOCHS
-    options = (
-        *("dataset=store", f"dataset.store={store}", "model=sage", f"model.hidden={sizes.hidden}"),
-        *("model.num_layers=2", f"sampler.fanouts={list(sizes.fanouts)}", f"epochs={count}"),
-        *(f"batch_size={sizes.seeds}", "runtime.eval_every=100", "runtime.checkpoint=false"),
-        *("runtime.inference=sampled", f"num_threads={bench.cores}"),
-    )
-    options = tuple(each.replace(" ", "") for each in options)
-    on_card, _ = trained(plan(bench), *options)
-    seconds = statistics.median([each.epoch_time_s for each in on_card.history[1:]])
-    bench.note("epoch.seconds", seconds, "s")
-    last = on_card.history[-1]
-    for stage, found in last.stage_times_s.items():
-        if found is not None:
-            bench.note(f"epoch.stage_{stage}", found, "s")
-    on_cpu, _ = trained("device_plan=cpu", *options, "epochs=2")
-    bench.note("epoch.of_cpu", on_cpu.history[-1].epoch_time_s / seconds)
-    return seconds
+    options, count = on_store(bench, store), 2 if bench.on_host else _EPOCHS
+    on_card = trained(plan(bench), *options, f"epochs={count}")
+    bench.note("epoch.seconds", on_card.epoch_s, "s")
+    for stage, found in on_card.stages.items():
+        bench.note(f"epoch.stage_{stage}", found, "s")
+    on_cpu = trained("device_plan=cpu", *options, "epochs=2")
+    bench.note("epoch.of_cpu", on_cpu.epoch_s / on_card.epoch_s)
+    return on_card.epoch_s
 
 
 def pyg(bench: Bench, seconds: float) -> None:
@@ -132,12 +93,10 @@ def losses(bench: Bench) -> None:
             *("sampler.fanouts=[10,5]", f"batch_size={seeds}"),
             *("runtime.checkpoint=false", "runtime.deterministic=true"),
         )
-        _, known = trained("device_plan.devices=[{kind:cpu,host_aggregates:false}]", *options)
-        _, found = trained(plan(bench), *options)
-        pairs = zip(found.steps, known.steps, strict=True)
-        difference = max(abs(mine - theirs) / abs(theirs) for mine, theirs in pairs)
-        bench.note(f"epoch.loss_{model}", difference)
-        worst = max(worst, difference)
+        known = trained("device_plan.devices=[{kind:cpu,host_aggregates:false}]", *options)
+        off = difference(trained(plan(bench), *options).losses, known.losses)
+        bench.note(f"epoch.loss_{model}", off)
+        worst = max(worst, off)
     bench.note("epoch.loss_difference", worst)
 
 
@@ -156,9 +115,7 @@ def _to_first_step(device_plan: str, directory: Path) -> float:
     command += [f"hydra.run.dir={directory}", "runtime.eval_every=1"]
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        steps = directory / "steps.jsonl"
-        while process.poll() is None and not (steps.is_file() and steps.stat().st_size):
-            time.sleep(0.005)
+        first_steps(directory, 1, [process], look_every_s=0.005)
         seconds = time.perf_counter() - start
         assert process.wait() == 0, command
     return seconds

@@ -54,9 +54,8 @@ def _gather(bench: Bench, width: int, *, shifts: bool = True, limit: int | None 
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, sizes.rows, (sizes.ids,), generator=generator).to(bench.engine.device)
     count = torch.tensor([sizes.ids], device=bench.engine.device)
-    made = RowGather(
-        table, bench.engine.kernels, max_ids=sizes.ids, shifts=shifts, max_multiprocessors=limit
-    )
+    how: Any = {"max_ids": sizes.ids, "shifts": shifts, "max_multiprocessors": limit}
+    made = RowGather(table, bench.engine.kernels, **how)
     return lambda: made.gather(ids, count), 4 * width * sizes.ids, rows, ids
 
 
@@ -91,9 +90,8 @@ def _beside_wholegraph(bench: Bench, rows: Any, ids: torch.Tensor, seconds: floa
 
     wholegraph.init(0, 1, 0, 1)
     group = wholegraph.get_global_communicator()
-    kept = wholegraph.create_wholememory_tensor(
-        group, "continuous", "cpu", list(rows.shape), torch.float32, None
-    )
+    place = (group, "continuous", "cpu", list(rows.shape), torch.float32, None)
+    kept = wholegraph.create_wholememory_tensor(*place)
     local, _ = kept.get_local_tensor(host_view=True)
     local.copy_(torch.from_numpy(rows))
     wide = ids.long()
@@ -122,11 +120,10 @@ def mean_in_device_memory(bench: Bench) -> None:
     table = torch.rand(sizes.rows, sizes.features, generator=generator).to(device)
     vertices = torch.randperm(sizes.rows, generator=generator)[: num_dst + num_edges]
     num_src = len(vertices)
+    indices = torch.randint(0, num_src, (num_edges,), generator=generator, dtype=torch.int32)
     block = CudaBlock(
         indptr=torch.arange(0, num_edges + 1, _NEIGHBORS, device=device),
-        indices=torch.randint(0, num_src, (num_edges,), generator=generator, dtype=torch.int32).to(
-            device
-        ),
+        indices=indices.to(device),
         num_src=num_src,
         kernels=bench.engine.kernels,
         vertices=vertices.to(device),

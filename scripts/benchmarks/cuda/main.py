@@ -11,10 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.cuda.bench import FULL, TARGETS, TINY, Bench, environment
+from benchmarks.runner import show
 from gnnscale.core import ConfigError
 
 #: The page of GPUs, and the figures of its table.
@@ -29,9 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     known = [*SECTIONS, "kernels"]
     parser.add_argument("sections", nargs="*", help=f"{', '.join(known)}; all but the last if none")
     parser.add_argument("--out", type=Path, help="also write the figures to this file, as JSON")
-    parser.add_argument(
-        "--docs", action="store_true", help="write docs/gpu.json, and the table of docs/gpu.md"
-    )
+    parser.add_argument("--docs", action="store_true", help="write docs/gpu.json and docs/gpu.md")
     parser.add_argument("--index", type=int, default=0, help="of the GPU")
     parser.add_argument("--on-host", action="store_true", help="the host stands for the GPU, tiny")
     options = parser.parse_args(arguments)
@@ -41,9 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.docs and (options.on_host or options.sections):
         parser.error("--docs: writes all rows of a card, and so goes with no section and no host")
     try:
-        bench = Bench(
-            on_host=options.on_host, index=options.index, sizes=TINY if options.on_host else FULL
-        )
+        sizes = TINY if options.on_host else FULL
+        bench = Bench(on_host=options.on_host, index=options.index, sizes=sizes)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -67,13 +62,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rows(figures: Mapping[str, Any], *, on_host: bool = False) -> list[list[str]]:
-    """Return the table of targets, as text; a row that was not measured says so.
-
-    Args:
-        figures: ``values`` of docs/gpu.json: value and unit by name, or the reason of a row
-            that did not run.
-        on_host: whether the host stood for the GPU, so that no target is reached.
-    """
+    """Return the table of targets for ``values`` of docs/gpu.json; a host reaches none."""
     lines = []
     for what, name, target, at_least in TARGETS:
         figure = figures.get(name, {})
@@ -118,10 +107,8 @@ def with_table(page: str, table: str) -> str:
 
 def _show(bench: Bench) -> None:
     figures = "emulated by the host" if bench.on_host else bench.name
-    table = Table("row", "target", "measured", "reached", title=f"Figures of: {figures}")
-    for row in rows(bench.figures, on_host=bench.on_host):
-        table.add_row(*row)
-    Console().print(table)
+    lines = rows(bench.figures, on_host=bench.on_host)
+    show(f"Figures of: {figures}", ["row", "target", "measured", "reached"], lines)
 
 
 def _write(bench: Bench, file: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.cuda.bench import Bench
-from benchmarks.cuda.epoch import plan
+from benchmarks.cuda.runs import graphsage, plan
 from benchmarks.runner import composed
 from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.training.open_device import open_device
@@ -48,11 +48,8 @@ def run(bench: Bench) -> None:
     events = found.key_averages()
     launches = sum(each.count for each in events if "aunchKernel" in each.key)
     bench.note("profile.launches", launches / steps, "a step, with the profiler on")
-    print(
-        events.table(
-            sort_by="self_cuda_time_total" if _cuda(bench) else "self_cpu_time_total", row_limit=20
-        )
-    )
+    time_of = "self_cuda_time_total" if _cuda(bench) else "self_cpu_time_total"
+    print(events.table(sort_by=time_of, row_limit=20))
     backend.close()
 
 
@@ -61,17 +58,14 @@ def _cuda(bench: Bench) -> list[Any]:
 
 
 def _backend(bench: Bench) -> tuple[Any, Any]:
-    sizes = bench.sizes
     vertices, edges = (600, 3000) if bench.on_host else (200_000, 2_000_000)
     config, _ = composed(
-        *(plan(bench), "model=sage", f"model.hidden={sizes.hidden}", "model.num_layers=2"),
+        *(plan(bench), *graphsage(bench)),
         *(f"dataset.num_vertices={vertices}", f"dataset.num_edges={edges}"),
-        *(f"sampler.fanouts={list(sizes.fanouts)}".replace(" ", ""), f"batch_size={sizes.seeds}"),
     )
     data = open_inputs(config, SINGLE_PROCESS)
-    learning = ModelState.build(
-        config.model, config.optimizer, config.features, data, SINGLE_PROCESS
-    )
+    parts = (config.model, config.optimizer, config.features)
+    learning = ModelState.build(*parts, data, SINGLE_PROCESS)
     opened = open_device(config, data, learning, SINGLE_PROCESS)
     opened.backend.load_state()
     return opened.backend, data.graph

@@ -34,14 +34,9 @@ def run(bench: Bench) -> None:
 
 def _rate(bench: Bench, graph: DeviceGraph, batches: list[Any]) -> float:
     sizes = bench.sizes
-    sampler = CudaSampler(
-        graph,
-        bench.engine.kernels,
-        NeighborSampling(fanouts=list(sizes.fanouts)),
-        seed=0,
-        max_seeds=sizes.seeds,
-        device=bench.engine.device,
-    )
+    sampling = NeighborSampling(fanouts=list(sizes.fanouts))
+    how: Any = {"seed": 0, "max_seeds": sizes.seeds, "device": bench.engine.device}
+    sampler = CudaSampler(graph, bench.engine.kernels, sampling, **how)
     seeds = [torch.from_numpy(each).to(bench.engine.device) for each in batches]
     edges = 0
     for step, each in enumerate(seeds):

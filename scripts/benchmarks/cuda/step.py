@@ -1,18 +1,21 @@
 """A step that the host does not wait for: recorded or not, with caches, by several workers."""
 
-import json
-import statistics
-import subprocess
-import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.cuda.bench import Bench
-from benchmarks.cuda.epoch import Losses, trained
+from benchmarks.cuda.runs import (
+    Ran,
+    difference,
+    losses_of,
+    numbers,
+    on_store,
+    plan,
+    train_in_process,
+    trained,
+)
 from gnnscale.core.gpu import GpuMeter
 
 #: Rows of the table beside GraphSAGE's: model, fan-outs, width of a row (None for the graph's).
@@ -23,30 +26,6 @@ _KINDS: dict[str, tuple[str, tuple[int, ...], int | None]] = {
     "wide": ("sage", (25, 10), 602),
 }
 _CACHED = 0.2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ran:
-    """A run, and its losses."""
-
-    result: Any
-    losses: list[float]
-
-    @property
-    def epoch_s(self) -> float:
-        """Median seconds of an epoch, the first left out."""
-        return statistics.median(each.epoch_time_s for each in self.result.history[1:])
-
-    @property
-    def steps_per_epoch(self) -> float:
-        """Steps of an epoch."""
-        return len(self.losses) / len(self.result.history)
-
-    @property
-    def stages(self) -> dict[str, float]:
-        """Seconds of each stage in the last epoch, by the device's clock."""
-        times = self.result.history[-1].stage_times_s
-        return {name: each for name, each in times.items() if each is not None}
 
 
 def run(bench: Bench) -> None:
@@ -61,25 +40,8 @@ def run(bench: Bench) -> None:
 
 
 def ran(bench: Bench, store: Path, *options: str, device: str = "", epochs: int = 3) -> Ran:
-    sizes, epochs = bench.sizes, min(epochs, 2) if bench.on_host else epochs
-    common = (
-        *("dataset=store", f"dataset.store={store}", "model=sage", f"model.hidden={sizes.hidden}"),
-        *(f"sampler.fanouts={_list(sizes.fanouts)}", f"model.num_layers={len(sizes.fanouts)}"),
-        *(f"batch_size={sizes.seeds}", f"epochs={epochs}", "runtime.eval_every=100"),
-        *("runtime.checkpoint=false", "runtime.inference=sampled", f"num_threads={bench.cores}"),
-    )
-    watching: Losses
-    result, watching = trained(plan(bench, device), *common, *options)
-    return Ran(result=result, losses=watching.steps)
-
-
-def plan(bench: Bench, more: str = "", *, count: int = 1) -> str:
-    options = f"kind:cuda,index:{bench.index},host_driven:{str(bench.on_host).lower()}{more}"
-    return f"device_plan.devices=[{','.join([f'{{{options}}}'] * count)}]"
-
-
-def _list(numbers: tuple[int, ...]) -> str:
-    return str(list(numbers)).replace(" ", "")
+    count = f"epochs={min(epochs, 2) if bench.on_host else epochs}"
+    return trained(plan(bench, device), *on_store(bench, store), count, *options)
 
 
 def recordings(bench: Bench, store: Path) -> Ran:
@@ -87,7 +49,8 @@ def recordings(bench: Bench, store: Path) -> Ran:
     dropout = "model.dropout=0.5"
     recorded = ran(bench, store, dropout)
     plain = ran(bench, store, dropout, device=",captures:false")
-    bench.note("step.differing_losses", _differing(recorded.losses, plain.losses), "losses")
+    pairs = zip(recorded.losses, plain.losses, strict=True)
+    bench.note("step.differing_losses", sum(mine != theirs for mine, theirs in pairs), "losses")
     bench.note("step.of_plain", plain.epoch_s / recorded.epoch_s)
     bench.note("step.epoch", recorded.epoch_s, "s")
     steps = recorded.steps_per_epoch
@@ -106,26 +69,18 @@ def recordings(bench: Bench, store: Path) -> Ran:
 
 def limits(bench: Bench, ran: Ran) -> None:
     """Hold a step against its parts by the rates that the run has measured, one after the other."""
-    predicted = ran.result.layout.predicted
-    if predicted is None:
-        return
-    (stages,) = predicted.by_rates.devices
-    parts = stages.sample + stages.load + stages.propagate
-    bench.note("step.of_limits", ran.epoch_s / ran.steps_per_epoch / parts)
+    if (predicted := ran.result.layout.predicted) is not None:
+        (stages,) = predicted.by_rates.devices
+        parts = stages.sample + stages.load + stages.propagate
+        bench.note("step.of_limits", ran.epoch_s / ran.steps_per_epoch / parts)
 
 
 def prediction(bench: Bench, name: str, ran: Ran) -> None:
     """Note by how much an epoch is mispredicted by rates, and the largest of these so far."""
-    predicted = ran.result.layout.predicted
-    if predicted is None:
-        return
-    error = abs(predicted.by_rates.step_s * ran.steps_per_epoch / ran.epoch_s - 1)
-    bench.note(f"step.predicted_{name}", error)
-    bench.note("step.predicted_error", max(error, bench.value("step.predicted_error") or 0.0))
-
-
-def _differing(found: list[float], known: list[float]) -> int:
-    return sum(mine != theirs for mine, theirs in zip(found, known, strict=True))
+    if (predicted := ran.result.layout.predicted) is not None:
+        error = abs(predicted.by_rates.step_s * ran.steps_per_epoch / ran.epoch_s - 1)
+        bench.note(f"step.predicted_{name}", error)
+        bench.note("step.predicted_error", max(error, bench.value("step.predicted_error") or 0.0))
 
 
 def kinds(bench: Bench, store: Path) -> None:
@@ -133,7 +88,7 @@ def kinds(bench: Bench, store: Path) -> None:
     for name, (model, fanouts, width) in _KINDS.items():
         chosen = fanouts if not bench.on_host else tuple(3 for _ in fanouts)
         options = [f"model={model}", f"model.num_layers={len(fanouts)}"]
-        options.append(f"sampler.fanouts={_list(chosen)}")
+        options.append(f"sampler.fanouts={numbers(chosen)}")
         if width is not None:
             count = 100 if bench.on_host else bench.sizes.vertices // 10
             options += ["dataset=planted_partition", "dataset.store=null"]
@@ -163,10 +118,9 @@ def caches(bench: Bench, store: Path, base: Ran) -> None:
     fixed = ran(bench, store, *options, device=",features:host,topology:device", epochs=1)
     counted = fixed.result.history[0].devices[0].traffic.rows
     planned = fixed.result.layout.cache.predicted
-    found = (counted.hits + counted.peer_hits, counted.misses)
-    bench.note(
-        "cache.hits_off", abs(found[0] - sum(planned.rows[:-1])) + abs(found[1] - planned.rows[-1])
-    )
+    *hits, misses = planned.rows
+    off = abs(counted.hits + counted.peer_hits - sum(hits)) + abs(counted.misses - misses)
+    bench.note("cache.hits_off", off)
 
 
 def together(bench: Bench, folder: Path) -> None:
@@ -178,20 +132,13 @@ def together(bench: Bench, folder: Path) -> None:
     )
     links = folder / "links.csv"
     links.write_text("0 1\n1 0\n")
-    alone = _losses(bench, folder / "one", plan(bench), *common)
+    train_in_process(folder / "one", plan(bench), *common)
     peers = ("cache_planner=legion", "cache_planner.ratio=0.2", f"cache_planner.nvlink={links}")
     for name, more in (("together", ()), ("peers", peers)):
         both = plan(bench, ",features:host" if more else "", count=2)
-        found = _losses(bench, folder / name, both, *common, *more)
-        off = max(abs(a - b) / abs(b) for a, b in zip(found, alone, strict=True))
+        train_in_process(folder / name, both, *common, *more)
+        off = difference(losses_of(folder / name), losses_of(folder / "one"))
         bench.note(f"{name}.loss_difference", off)
-
-
-def _losses(bench: Bench, directory: Path, *options: str) -> list[float]:
-    command = [sys.executable, "-m", "gnnscale", "train", *options, f"output={directory}"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    lines = (directory / "steps.jsonl").read_text().splitlines()
-    return [json.loads(each)["loss"] for each in lines]
 
 
 def energy(bench: Bench, store: Path) -> None:

@@ -1,10 +1,11 @@
 """HitGNN: Tables V to VIII, figures 7 and 8."""
 
 from collections.abc import Iterator
+from itertools import product
 
 from benchmarks.paper_tables.plots import lines
 from benchmarks.paper_tables.rows import Claim, Row, Table
-from benchmarks.paper_tables.simulations import PEAK, of_model, one, options, scaling
+from benchmarks.paper_tables.simulations import of_model, one, options, speedups
 from gnnscale.fpga_design.dse import Exploration, explore, make_goal
 from gnnscale.fpga_design.dse.hitgnn import dsps, luts
 from gnnscale.planner.fpga_board import board
@@ -106,13 +107,8 @@ def pairs() -> Iterator[tuple[str, str]]:
 
 
 def simulated(system: str, graph: str, model: str, *more: str, cards: int = CARDS) -> SimulatedRun:
-    return one(
-        f"system={system}",
-        f"graph={graph}",
-        *of_model(model, HIDDEN),
-        f"accelerators=[{cards}]",
-        *more,
-    )
+    named = (f"system={system}", f"graph={graph}", f"accelerators=[{cards}]")
+    return one(*named, *of_model(model, HIDDEN), *more)
 
 
 def table_v() -> Table:
@@ -126,31 +122,18 @@ def table_v() -> Table:
             "LUTs": dies * luts(n / dies, m / dies, ways=n) / sum(d.luts for d in known["has"]),
         }
         for (name, share), published in zip(taken.items(), (dsp, lut), strict=True):
-            rows.append(
-                Row(cell=f"({n}, {m}) {name}", unit="%", published=published, predicted=100 * share)
-            )
+            rows.append(Row(f"({n}, {m}) {name}", "%", published, 100 * share))
     rows += [
-        Row(
-            cell=f"{design} {name}",
-            unit="%",
-            published=published,
-            predicted=None,
-            note="equations 1 and 2 have no term for it",
-        )
+        Row(f"{design} {name}", "%", published, None, note="equations 1 and 2 have no term for it")
         for name, shares in MEMORY_BLOCKS.items()
         for design, published in zip(("(8, 2048)", "(16, 1024)"), shares, strict=True)
     ]
     explored = exploration(fanouts=(10, 25), local=None)
     rates = rates_of(explored)
     rows += [
-        Row(cell="(8, 2048) NVTPS", unit="M/s", published=97.0, predicted=rates[0]),
-        Row(cell="(16, 1024) NVTPS", unit="M/s", published=92.6, predicted=rates[1]),
-        Row(
-            cell="ratio of both",
-            unit="",
-            published=97.0 / 92.6,
-            predicted=rates[0] / rates[1],
-        ),
+        Row("(8, 2048) NVTPS", "M/s", 97.0, rates[0]),
+        Row("(16, 1024) NVTPS", "M/s", 92.6, rates[1]),
+        Row("ratio of both", "", 97.0 / 92.6, rates[0] / rates[1]),
     ]
     for label, fanouts, local in (
         ("ratio, no locality: β is 1/4", (10, 25), 0.25),
@@ -160,7 +143,7 @@ def table_v() -> Table:
         first, second = rates_of(found)
         note = f"{first:.1f} and {second:.1f} M/s"
         ratio = first / second
-        rows.append(Row(cell=label, unit="", published=97 / 92.6, predicted=ratio, note=note))
+        rows.append(Row(label, "", 97 / 92.6, ratio, note=note))
     return Table(
         name="HitGNN, Table V: designs of a U250",
         rows=rows,
@@ -171,7 +154,7 @@ def table_v() -> Table:
             "(jasonlin316/HP-GNN, src/DSE_engine.py).",
             "Of designs of powers of two that leave room for the shell, (8, 2048) is the best.",
         ),
-        claims=(Claim(what="(8, 2048) comes first", holds=explored.best.card == (8, 2048)),),
+        claims=(Claim("(8, 2048) comes first", explored.best.card == (8, 2048)),),
     )
 
 
@@ -208,10 +191,10 @@ def table_vi() -> tuple[Table, ...]:
     for number, (what, unit, figure) in enumerate(figures):
         rows = [
             Row(
-                cell=f"{ALGORITHMS[system]} {graph} {model.upper()}",
-                unit=unit,
-                published=TABLE_VI[system][number][position],
-                predicted=figure(found[system, graph, model]),
+                f"{ALGORITHMS[system]} {graph} {model.upper()}",
+                unit,
+                TABLE_VI[system][number][position],
+                figure(found[system, graph, model]),
                 note=found[system, graph, model].bottleneck,
             )
             for system in ALGORITHMS
@@ -241,10 +224,7 @@ def table_vii() -> Table:
         grows.append(rates == sorted(rates) and len(set(rates)) == len(rates))
         rows += [
             Row(
-                cell=f"{graph} {model.upper()} {name}",
-                unit="M/s",
-                published=TABLE_VII[position][number],
-                predicted=rates[number],
+                f"{graph} {model.upper()} {name}", "M/s", TABLE_VII[position][number], rates[number]
             )
             for number, (name, _) in enumerate(steps)
         ]
@@ -256,7 +236,7 @@ def table_vii() -> Table:
             " of 14 to 18 % would take 15 %.",
             "Without DC a missing row crosses two links in turn.",
         ),
-        claims=(Claim(what="each step is faster, for all graphs and models", holds=all(grows)),),
+        claims=(Claim("each step is faster, for all graphs and models", all(grows)),),
     )
 
 
@@ -273,9 +253,7 @@ def table_viii() -> Table:
         units = ("s", "M/s", "K/(GB/s)", "kJ")
         for unit, value, mine in zip(units, published, figures, strict=True):
             name = "HP-GNN" if cards == 1 else "HitGNN"
-            rows.append(
-                Row(cell=f"{name} {graph} {unit}", unit=unit, published=value, predicted=mine)
-            )
+            rows.append(Row(f"{name} {graph} {unit}", unit, value, mine))
     return Table(name="HitGNN, Table VIII: one card and four", rows=rows, assumptions=(_POWER,))
 
 
@@ -283,10 +261,10 @@ def figure_7() -> Table:
     """Epochs of ogbn-products over the number of cards."""
     rows = [
         Row(
-            cell=f"products {model.upper()}, {cards} cards",
-            unit="s",
-            published=TABLE_VI["distdgl"][0][6 + number] if cards == CARDS else None,
-            predicted=simulated("distdgl", "products", model, cards=cards).epoch_s,
+            f"products {model.upper()}, {cards} cards",
+            "s",
+            TABLE_VI["distdgl"][0][6 + number] if cards == CARDS else None,
+            simulated("distdgl", "products", model, cards=cards).epoch_s,
         )
         for number, model in enumerate(MODELS)
         for cards in (1, 2, 3, 4)
@@ -303,23 +281,13 @@ def figure_7() -> Table:
 def figure_8() -> Table:
     """Speed-up over one card, by the papers' own rates."""
     rows, grows, curves, bends = [], [], {}, []
-    for system, name in ALGORITHMS.items():
-        for graph in GRAPHS:
-            found = scaling(
-                f"system={system}",
-                f"graph={graph}",
-                *of_model("gcn", HIDDEN),
-                f"accelerators=[{','.join(map(str, COUNTS))}]",
-                *PEAK,
-            )
-            ups = [found.speedup(each) for each in found.results]
-            grows.append(ups == sorted(ups) and len(set(ups)) == len(ups))
-            bends.append(ups[4] / ups[3] < 2)
-            curves[f"{name} {graph}"] = list(zip(COUNTS, ups, strict=True))
-            rows += [
-                Row(cell=f"{name} {graph}, {count} cards", unit="x", published=None, predicted=up)
-                for count, up in zip(COUNTS, ups, strict=True)
-            ]
+    for (system, title), graph in product(ALGORITHMS.items(), GRAPHS):
+        name, chosen = f"{title} {graph}", (f"system={system}", f"graph={graph}")
+        _, ups, own = speedups(name, COUNTS, *chosen, *of_model("gcn", HIDDEN))
+        rows += own
+        grows.append(ups == sorted(ups) and len(set(ups)) == len(ups))
+        bends.append(ups[4] / ups[3] < 2)
+        curves[name] = list(zip(COUNTS, ups, strict=True))
     plot = lines("speed-up over one card, GCN (simulated)", curves, x="cards", y="speed-up")
     return Table(
         name="HitGNN, figure 8: scaling",
@@ -331,8 +299,8 @@ def figure_8() -> Table:
             "One card has all rows; several have their parts.",
         ),
         claims=(
-            Claim(what="every step from 1 to 16 cards is faster", holds=all(grows)),
-            Claim(what="from 8 to 16 cards less than twice as fast", holds=all(bends)),
+            Claim("every step from 1 to 16 cards is faster", all(grows)),
+            Claim("from 8 to 16 cards less than twice as fast", all(bends)),
         ),
         plots=(plot,),
     )

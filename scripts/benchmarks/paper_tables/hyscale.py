@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from benchmarks.paper_tables.plots import lines
 from benchmarks.paper_tables.rows import Claim, Row, Table
-from benchmarks.paper_tables.simulations import PEAK, of_model, one, scaling
+from benchmarks.paper_tables.simulations import of_model, one, speedups
 
 GRAPHS = ("products", "papers100m", "mag240m")
 MODELS = ("gcn", "sage")
@@ -59,36 +59,31 @@ _RATES = (
 )
 
 
+def pairs() -> list[tuple[str, tuple[str, ...]]]:
+    """Return the name of each graph and model, and the options of both."""
+    return [
+        (f"{graph} {model.upper()}", (f"graph={graph}", *of_model(model, 256)))
+        for graph in GRAPHS
+        for model in MODELS
+    ]
+
+
 def table_vi() -> Table:
     rows = []
     for cell in TABLE_VI:
         found = one(*cell.options, "accelerators=[4]")
-        rows.append(
-            Row(
-                cell=cell.name,
-                unit="s",
-                published=cell.epoch_s,
-                predicted=found.epoch_s,
-                note=found.bottleneck,
-            )
-        )
-    return Table(
-        name="HyScale-GNN, Table VI: epoch time with four U250",
-        rows=rows,
-        assumptions=(_SIZES, _RATES),
-    )
+        rows.append(Row(cell.name, "s", cell.epoch_s, found.epoch_s, found.bottleneck))
+    name = "HyScale-GNN, Table VI: epoch time with four U250"
+    return Table(name=name, rows=rows, assumptions=(_SIZES, _RATES))
 
 
 def table_vii(sixth: Table) -> Table:
-    rows = [
-        Row(
-            cell=row.cell,
-            unit="s x TFLOPS",
-            published=None if row.published is None else row.published * TFLOPS,
-            predicted=None if row.predicted is None else row.predicted * TFLOPS,
+    rows = []
+    for row in sixth.rows:
+        values = (
+            None if each is None else each * TFLOPS for each in (row.published, row.predicted)
         )
-        for row in sixth.rows
-    ]
+        rows.append(Row(row.cell, "s x TFLOPS", *values))
     return Table(
         name="HyScale-GNN, Table VII: epoch time times peak rates",
         rows=rows,
@@ -97,18 +92,11 @@ def table_vii(sixth: Table) -> Table:
 
 
 def figure_8() -> Table:
-    rows = [
-        Row(
-            cell=f"mag240m {model.upper()}, {count} cards",
-            unit="s",
-            published=None,
-            predicted=one(
-                "graph=mag240m", *of_model(model, 256), f"accelerators=[{count}]"
-            ).epoch_s,
-        )
-        for model in MODELS
-        for count in (1, 2, 3, 4)
-    ]
+    rows = []
+    for name, chosen in pairs():
+        for count in (1, 2, 3, 4) if name.startswith("mag240m") else ():
+            found = one(*chosen, f"accelerators=[{count}]")
+            rows.append(Row(f"{name}, {count} cards", "s", None, found.epoch_s))
     return Table(
         name="HyScale-GNN, figure 8: epochs of MAG240M (homo)",
         rows=rows,
@@ -118,22 +106,15 @@ def figure_8() -> Table:
 
 def figure_9() -> Table:
     rows, curves, bends, grows, least = [], {}, [], [], {}
-    for graph in GRAPHS:
-        for model in MODELS:
-            counts = f"accelerators=[{','.join(map(str, COUNTS))}]"
-            found = scaling(f"graph={graph}", *of_model(model, 256), counts, *PEAK)
-            ups = [found.speedup(each) for each in found.results]
-            name = f"{graph} {model.upper()}"
-            curves[name] = list(zip(COUNTS, ups, strict=True))
-            least[name] = ups[4]
-            grows.append(all(later > 0.999 * before for before, later in pairwise(ups)))
-            if found.results[-1].bottleneck != "propagate":
-                # What four cards bring from 12 to 16, and from 8 to 12.
-                bends.append(ups[5] - ups[4] < 0.5 * (ups[4] - ups[3]))
-            rows += [
-                Row(cell=f"{name}, {count} cards", unit="x", published=None, predicted=up)
-                for count, up in zip(COUNTS, ups, strict=True)
-            ]
+    for name, chosen in pairs():
+        found, ups, own = speedups(name, COUNTS, *chosen)
+        rows += own
+        curves[name] = list(zip(COUNTS, ups, strict=True))
+        least[name] = ups[4]
+        grows.append(all(later > 0.999 * before for before, later in pairwise(ups)))
+        if found.results[-1].bottleneck != "propagate":
+            # What four cards bring from 12 to 16, and from 8 to 12.
+            bends.append(ups[5] - ups[4] < 0.5 * (ups[4] - ups[3]))
     plot = lines("speed-up over one card (simulated)", curves, x="cards", y="speed-up")
     return Table(
         name="HyScale-GNN, figure 9: scaling of hybrid training",
@@ -144,15 +125,15 @@ def figure_9() -> Table:
             "The paper's model predicts it too, with the same peak rates.",
         ),
         claims=(
-            Claim(what="no step from 1 to 16 cards is slower, in all six", holds=all(grows)),
+            Claim("no step from 1 to 16 cards is slower, in all six", all(grows)),
             Claim(
-                what="above 12, four more cards bring less than half of what four brought below, "
+                "above 12, four more cards bring less than half of what four brought below, "
                 "unless the cards' arithmetic is the limit",
-                holds=len(bends) >= 4 and all(bends),
+                len(bends) >= 4 and all(bends),
             ),
             Claim(
-                what="GCN on ogbn-products scales least up to 12",
-                holds=min(least, key=lambda name: least[name]) == "products GCN",
+                "GCN on ogbn-products scales least up to 12",
+                min(least, key=lambda name: least[name]) == "products GCN",
             ),
         ),
         plots=(plot,),
@@ -162,37 +143,19 @@ def figure_9() -> Table:
 def figure_10() -> Table:
     """Speed-ups of hybrid training, over GPUs alone and over CPU and GPUs."""
     over_gpus, over_hybrid, gains = [], [], []
-    for graph in GRAPHS:
-        for model in MODELS:
-            chosen = (f"graph={graph}", *of_model(model, 256), "accelerators=[4]")
-            gpus = ("platform=epyc7763_a5000_x4",)
-            alone = one(*chosen, *gpus, "hybrid=false", "prefetch=one_stage").epoch_s
-            hybrid = one(*chosen, *gpus).epoch_s
-            fpga = one(*chosen).epoch_s
-            gains.append(alone / hybrid)
-            over_gpus.append(alone / fpga)
-            over_hybrid.append(hybrid / fpga)
+    for _, options in pairs():
+        chosen, gpus = (*options, "accelerators=[4]"), "platform=epyc7763_a5000_x4"
+        alone = one(*chosen, gpus, "hybrid=false", "prefetch=one_stage").epoch_s
+        hybrid, fpga = one(*chosen, gpus).epoch_s, one(*chosen).epoch_s
+        gains.append(alone / hybrid)
+        over_gpus.append(alone / fpga)
+        over_hybrid.append(hybrid / fpga)
     return Table(
         name="HyScale-GNN, figure 10: speed-ups on its two machines",
         rows=[
-            Row(
-                cell="CPU and GPUs over GPUs alone, at most",
-                unit="x",
-                published=2.08,
-                predicted=max(gains),
-            ),
-            Row(
-                cell="CPU and FPGAs over GPUs alone, at most",
-                unit="x",
-                published=12.6,
-                predicted=max(over_gpus),
-            ),
-            Row(
-                cell="CPU and FPGAs over CPU and GPUs, at most",
-                unit="x",
-                published=6.0,
-                predicted=max(over_hybrid),
-            ),
+            Row("CPU and GPUs over GPUs alone, at most", "x", 2.08, max(gains)),
+            Row("CPU and FPGAs over GPUs alone, at most", "x", 12.6, max(over_gpus)),
+            Row("CPU and FPGAs over CPU and GPUs, at most", "x", 6.0, max(over_hybrid)),
         ],
         assumptions=(
             "GPUs alone are PyG's: one batch is prepared while another one trains.",
@@ -205,31 +168,28 @@ def figure_10() -> Table:
 def figure_11() -> Table:
     """The ablation: the largest speed-up over FPGAs alone without prefetching."""
     hybrid, whole = [], []
-    for graph in GRAPHS:
-        for model in MODELS:
-            chosen = (f"graph={graph}", *of_model(model, 256), "accelerators=[4]")
-            base = one(*chosen, "hybrid=false", "prefetch=none").epoch_s
-            hybrid.append(base / one(*chosen, "prefetch=none").epoch_s)
-            whole.append(base / one(*chosen).epoch_s)
+    for _, options in pairs():
+        chosen = (*options, "accelerators=[4]")
+        base = one(*chosen, "hybrid=false", "prefetch=none").epoch_s
+        hybrid.append(base / one(*chosen, "prefetch=none").epoch_s)
+        whole.append(base / one(*chosen).epoch_s)
     rows = [
-        Row(cell="hybrid, static, at most", unit="x", published=1.13, predicted=max(hybrid)),
+        Row("hybrid, static, at most", "x", 1.13, max(hybrid)),
         Row(
-            cell="with DRM, at most",
-            unit="x",
-            published=1.33,
-            predicted=max(hybrid),
+            "with DRM, at most",
+            "x",
+            1.33,
+            max(hybrid),
             note="the model's split is already the best one",
         ),
-        Row(
-            cell="with two-stage prefetch, at most", unit="x", published=1.79, predicted=max(whole)
-        ),
+        Row("with two-stage prefetch, at most", "x", 1.79, max(whole)),
     ]
-    pairs = zip(hybrid, whole, strict=True)
-    ordered = all(_SLACK <= static <= prefetched for static, prefetched in pairs)
+    both = zip(hybrid, whole, strict=True)
+    ordered = all(_SLACK <= static <= prefetched for static, prefetched in both)
     return Table(
         name="HyScale-GNN, figure 11: ablation",
         rows=rows,
-        claims=(Claim(what="no step is slower than the one before", holds=ordered),),
+        claims=(Claim("no step is slower than the one before", ordered),),
     )
 
 

@@ -35,7 +35,7 @@ _INDEPENDENT: Mapping[str, tuple[int, str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Count:
     """Figures of a table."""
 
@@ -52,16 +52,9 @@ def counts(tables: Sequence[Table]) -> list[Count]:
         figures = sum(row.error is not None for row in table.rows)
         if figures:
             independent, rest = _INDEPENDENT.get(table.name, (figures, ""))
-            found.append(
-                Count(table=table.name, figures=figures, independent=independent, rest=rest)
-            )
-    total = Count(
-        table="all",
-        figures=sum(each.figures for each in found),
-        independent=sum(each.independent for each in found),
-        rest="",
-    )
-    return [*found, total]
+            found.append(Count(table.name, figures, independent, rest))
+    sums = (sum(getattr(each, name) for each in found) for name in ("figures", "independent"))
+    return [*found, Count("all", *sums, rest="")]
 
 
 def epoch_vertices(rows: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, list[float]]:

@@ -14,26 +14,14 @@ def pagraph() -> Table:
     rate = 100 * share_of_hottest(graph.degrees, met, 0.2)
     rows = [
         Row(
-            cell="hit rate of a cache of 20 % of the vertices, at least",
-            unit="%",
-            published=50,
-            predicted=rate,
+            "hit rate of a cache of 20 % of the vertices, at least",
+            "%",
+            50,
+            rate,
             note="ogbn-products, fan-outs 25 and 10; the paper's graphs are others",
         ),
-        Row(
-            cell="speed-up over DGL, V100, at most",
-            unit="x",
-            published=4.8,
-            predicted=None,
-            note=_NO_PLATFORM,
-        ),
-        Row(
-            cell="epoch of ogbn-products, GCN, 8 V100",
-            unit="s",
-            published=1.18,
-            predicted=None,
-            note=_NO_PLATFORM,
-        ),
+        Row("speed-up over DGL, V100, at most", "x", 4.8, None, note=_NO_PLATFORM),
+        Row("epoch of ogbn-products, GCN, 8 V100", "s", 1.18, None, note=_NO_PLATFORM),
     ]
     return Table(name="PaGraph: headlines", rows=rows)
 
@@ -58,33 +46,21 @@ def pytorch_direct() -> Table:
     aligned = sum(aligned_lines(row_bytes, start) for start in starts)
     rows = [
         Row(
-            cell="aligned over naive gathers of rows of 2,052 bytes",
-            unit="x",
-            published=1.95 / 1.17,
-            predicted=naive / aligned,
+            "aligned over naive gathers of rows of 2,052 bytes",
+            "x",
+            1.95 / 1.17,
+            naive / aligned,
             note="requests for lines of 128 bytes, counted",
         ),
-        Row(cell="training, at most", unit="x", published=1.45, predicted=None, note=_NO_PLATFORM),
+        Row("training, at most", "x", 1.45, None, note=_NO_PLATFORM),
     ]
     return Table(name="PyTorch-Direct: headlines", rows=rows)
 
 
 def legion() -> Table:
     rows = [
-        Row(
-            cell="over DGL with UVA, V100, at most",
-            unit="x",
-            published=5.69,
-            predicted=None,
-            note=_NO_PLATFORM,
-        ),
-        Row(
-            cell="epoch of ogbn-papers100M, DGX-V100",
-            unit="s",
-            published=1.98,
-            predicted=None,
-            note=_NO_PLATFORM,
-        ),
+        Row("over DGL with UVA, V100, at most", "x", 5.69, None, note=_NO_PLATFORM),
+        Row("epoch of ogbn-papers100M, DGX-V100", "s", 1.98, None, note=_NO_PLATFORM),
     ]
     return Table(name="Legion: headlines", rows=rows)
 

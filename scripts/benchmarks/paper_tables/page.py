@@ -6,17 +6,22 @@ from html import escape
 
 from benchmarks.paper_tables import independence
 from benchmarks.paper_tables.plots import scatter
-from benchmarks.paper_tables.rows import Row, Table
+from benchmarks.paper_tables.rows import Table
 from benchmarks.paper_tables.sensitivity import Effect
-from gnnscale.report.page.document import cell, document, section, table
+from gnnscale.report.page.document import cell, document, section
+from gnnscale.report.page.document import table as html_table
 
 _NOTE = (
     "Every predicted figure is simulated, by equations and stated rates; none was measured on "
     "hardware. Published figures are the papers'."
 )
+_MEAN_HEADS = ("table or figure", "figures", "mean absolute error")
 _COUNT_HEADS = ("table or figure", "figures", "independent", "the rest follow from")
+_ROW_HEADS = ("", "published", "predicted", "", "error", "")
 _SCATTERED = 8
 _HYSCALE_CELLS = "the ten cells of HyScale-GNN's Table VI, in its order"
+#: Cells of a table as text.
+Cells = list[list[str]]
 
 
 def figure(value: float | None) -> str:
@@ -30,101 +35,82 @@ def error(value: float | None) -> str:
     return f"{value:+.{2 if 0 < abs(value) < 0.01 else 0}%}".replace("%", " %")
 
 
+def mean_errors(tables: Sequence[Table]) -> Iterator[tuple[str, str, float]]:
+    for each in tables:
+        if each.mean_error is not None:
+            yield each.name, f"{known(each)}", each.mean_error
+
+
+def known(table: Table) -> int:
+    return sum(row.error is not None for row in table.rows)
+
+
+def counted(tables: Sequence[Table]) -> Cells:
+    found = independence.counts(tables)
+    return [[each.table, f"{each.figures}", f"{each.independent}", each.rest] for each in found]
+
+
+def cells_of(table: Table) -> Cells:
+    rows = []
+    for row in table.rows:
+        values = (figure(row.published), figure(row.predicted))
+        rows.append([row.cell, *values, row.unit, error(row.error), row.note])
+    return rows
+
+
+def effect_cells(effects: Sequence[Effect]) -> Cells:
+    return [
+        [each.what, *map(error, each.hyscale), f"{each.mean:.0%}", f"{each.hitgnn:.0%}"]
+        for each in effects
+    ]
+
+
 def page(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
-    parts = [section("Mean errors", _overview(tables))]
-    parts.append(section("What these figures do not show", _independence(tables)))
+    means = [[name, count, error(mean)[1:]] for name, count, mean in mean_errors(tables)]
+    parts = [section("Mean errors", _html(_MEAN_HEADS, means))]
+    notes = "".join(f"<p>{escape(note)}</p>" for note in independence.notes())
+    counts = _html(_COUNT_HEADS, counted(tables), left=(0, 3))
+    parts.append(section("What these figures do not show", counts + notes))
     parts += [section(each.name, _content(each)) for each in tables]
-    parts.append(section("Which assumption moves which cell", _sensitivity(effects)))
+    numbers = [str(number + 1) for number in range(len(effects[0].hyscale))]
+    heads = ["one assumption changed", *numbers, "mean", "HitGNN, mean"]
+    said = f"<p>Errors of {_HYSCALE_CELLS}; and the mean of HitGNN's 24.</p>"
+    moved = said + _html(heads, effect_cells(effects))
+    parts.append(section("Which assumption moves which cell", moved))
     return document("The papers' tables and figures, predicted", _NOTE, parts)
 
 
-def _overview(tables: Sequence[Table]) -> str:
-    rows = [
-        [cell(each.name, left=True), cell(f"{_known(each)}"), cell(error(each.mean_error)[1:])]
-        for each in tables
-        if each.mean_error is not None
-    ]
-    return table(["table or figure", "figures", "mean absolute error"], rows)
-
-
-def _independence(tables: Sequence[Table]) -> str:
-    rows = [
-        [
-            *(cell(each.table, left=True), cell(f"{each.figures}"), cell(f"{each.independent}")),
-            cell(each.rest, left=True),
-        ]
-        for each in independence.counts(tables)
-    ]
-    found = "".join(f"<p>{escape(note)}</p>" for note in independence.notes())
-    return table([*_COUNT_HEADS], rows) + found
-
-
-def _known(each: Table) -> int:
-    return sum(row.error is not None for row in each.rows)
+def _html(heads: Sequence[str], rows: Cells, left: Sequence[int] = (0,)) -> str:
+    cells = [[cell(text, left=index in left) for index, text in enumerate(row)] for row in rows]
+    return html_table([*heads], cells)
 
 
 def _content(each: Table) -> str:
-    rows = [
-        [
-            cell(row.cell, left=True),
-            cell(figure(row.published)),
-            cell(figure(row.predicted)),
-            cell(row.unit, left=True),
-            cell(error(row.error)),
-            cell(row.note, left=True),
-        ]
-        for row in each.rows
-    ]
     parts = list(each.plots)
-    if _known(each) >= _SCATTERED:
+    if known(each) >= _SCATTERED:
         parts.append(scatter(each))
     parts += [
         f"<p>{'holds' if c.holds else 'does not hold'}: {escape(c.what)}</p>" for c in each.claims
     ]
-    parts.append(table(["", "published", "predicted", "", "error", ""], rows))
+    parts.append(_html(_ROW_HEADS, cells_of(each), left=(0, 3, 5)))
     if each.mean_error is not None:
         parts.append(f"<p>Mean absolute error {each.mean_error:.1%}.</p>")
     parts += [f'<p class="soft">{escape(each)}</p>' for each in each.assumptions]
     return "".join(parts)
 
 
-def _sensitivity(effects: Sequence[Effect]) -> str:
-    count = len(effects[0].hyscale)
-    rows = [
-        [
-            cell(each.what, left=True),
-            *(cell(error(value)) for value in each.hyscale),
-            cell(f"{each.mean:.0%}"),
-            cell(f"{each.hitgnn:.0%}"),
-        ]
-        for each in effects
-    ]
-    heads = ["one assumption changed", *(str(n + 1) for n in range(count)), "mean", "HitGNN, mean"]
-    return f"<p>Errors of {_HYSCALE_CELLS}; and the mean of HitGNN's 24.</p>" + table(heads, rows)
-
-
 def markdown(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
     """Return ``docs/paper-results.md``."""
+    means = [[name, count, f"{mean:.1%}"] for name, count, mean in mean_errors(tables)]
     lines = [
         "# The papers' tables and figures, predicted",
         "",
         "`python scripts/benchmarks/paper_tables --docs` writes this page, and one with plots, "
         "`outputs/reproduced.html`. " + _NOTE,
         "",
-        "| table or figure | figures | mean absolute error |",
-        "|---|---|---|",
+        *_table(_MEAN_HEADS, means),
     ]
-    lines += [
-        f"| {each.name} | {_known(each)} | {each.mean_error:.1%} |"
-        for each in tables
-        if each.mean_error is not None
-    ]
-    lines += ["", "## What these figures do not show", ""]
-    lines += [f"| {' | '.join(_COUNT_HEADS)} |", "|---|---|---|---|"]
-    lines += [
-        f"| {each.table} | {each.figures} | {each.independent} | {each.rest} |"
-        for each in independence.counts(tables)
-    ]
+    lines += ["", "## What these figures do not show", "", *_table(_COUNT_HEADS, counted(tables))]
     lines += ["", *(f"- {note}" for note in independence.notes())]
     first: dict[str, str] = {}  # the table in which an assumption is written
     for each in tables:
@@ -132,18 +118,21 @@ def markdown(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
         lines += [f"- {'Holds' if c.holds else 'Does not hold'}: {c.what}." for c in each.claims]
         if each.claims:
             lines.append("")
-        lines += [*_curves(each)] or [*_markdown_rows(each)]
+        lines += [*_curves(each)] or [*_table(_ROW_HEADS, cells_of(each))]
         if each.assumptions:
             lines += ["", *(f"- {each}" for each in _new(each, first))]
     lines += ["", "## Which assumption moves which cell", ""]
     lines += [f"Errors of {_HYSCALE_CELLS}, and the mean of HitGNN's 24 epochs.", ""]
-    count = len(effects[0].hyscale)
-    heads = " | ".join(str(number + 1) for number in range(count))
-    lines += [f"| one assumption changed | {heads} | mean | HitGNN |", "|---" * (count + 3) + "|"]
-    for effect in effects:
-        cells = " | ".join(error(value) for value in effect.hyscale)
-        lines.append(f"| {effect.what} | {cells} | {effect.mean:.0%} | {effect.hitgnn:.0%} |")
-    return "\n".join(lines) + "\n"
+    numbers = [str(number + 1) for number in range(len(effects[0].hyscale))]
+    heads = ["one assumption changed", *numbers, "mean", "HitGNN"]
+    return "\n".join([*lines, *_table(heads, effect_cells(effects))]) + "\n"
+
+
+def _table(heads: Sequence[str], rows: Cells) -> Iterator[str]:
+    """Yield lines of Markdown; an empty head has one space."""
+    yield "| " + "".join(f"{head} | " if head else "| " for head in heads).rstrip()
+    yield "|---" * len(heads) + "|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
 def _new(table: Table, first: dict[str, str]) -> Iterator[str]:
@@ -170,18 +159,5 @@ def _curves(table: Table) -> Iterator[str]:
             curves.setdefault(point[1], {})[point[2]] = figure(row.predicted)
     (unit,) = {row.unit for row in table.rows}
     heads = next(iter(curves.values()))
-    yield f"| predicted, {unit} | {' | '.join(heads)} |"
-    yield "|---" * (len(heads) + 1) + "|"
-    for name, values in curves.items():
-        yield f"| {name} | {' | '.join(values.values())} |"
-
-
-def _markdown_rows(table: Table) -> Iterator[str]:
-    yield "| | published | predicted | | error | |"
-    yield "|---|---|---|---|---|---|"
-    yield from map(_markdown_row, table.rows)
-
-
-def _markdown_row(row: Row) -> str:
-    values = (figure(row.published), figure(row.predicted), row.unit, error(row.error), row.note)
-    return f"| {row.cell} | {' | '.join(values)} |"
+    rows = [[name, *values.values()] for name, values in curves.items()]
+    yield from _table([f"predicted, {unit}", *heads], rows)

@@ -51,11 +51,7 @@ def _placed(plot: Plot, curve: Sequence[tuple[float, float]]) -> list[tuple[floa
 
 def scatter(table: Table) -> str:
     """Return a plot of published and predicted figures, both logarithmic; the line is exact."""
-    pairs = [
-        (row.cell, row.published, row.predicted)
-        for row in table.rows
-        if row.published and row.predicted
-    ]
+    pairs = [(r.cell, r.published, r.predicted) for r in table.rows if r.published and r.predicted]
     low = math.log10(min(min(a, b) for _, a, b in pairs)) - 0.05
     high = math.log10(max(max(a, b) for _, a, b in pairs)) + 0.05
     axis = {"low": low, "high": high}

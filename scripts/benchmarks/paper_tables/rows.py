@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Row:
     """A cell of a published table, or a figure of a text."""
 
@@ -23,7 +23,7 @@ class Row:
         return self.predicted / self.published - 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
     """Something that holds or does not: an order, or the sign of a step."""
 

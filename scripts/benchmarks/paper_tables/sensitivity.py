@@ -11,14 +11,14 @@ from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.graphs import PUBLISHED, PublishedGraph
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Change:
     """One assumption that is another."""
 
     what: str
     options: tuple[str, ...] = ()
     graph: Callable[[PublishedGraph], PublishedGraph] | None = None
-    fanouts: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
+    fanouts: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
     model: str | None = None  # in place of both
 
 
@@ -39,17 +39,13 @@ class _MeanDegree(PublishedGraph):
     """A graph of which nothing is known but its mean degree: exponential degrees."""
 
     def size(self, fanouts, num_seeds) -> BatchSize:
-        return _exponential(self, fanouts, num_seeds)
-
-
-def _exponential(graph: PublishedGraph, fanouts, num_seeds) -> BatchSize:
-    degree = graph.num_edges / graph.num_vertices
-    vertices, edges = [float(num_seeds)], []
-    for fanout in fanouts:
-        edges.append(vertices[-1] * degree * -math.expm1(-fanout / degree))
-        drawn = vertices[-1] + edges[-1]
-        vertices.append(graph.num_vertices * -math.expm1(-drawn / graph.num_vertices))
-    return BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
+        degree = self.num_edges / self.num_vertices
+        vertices, edges = [float(num_seeds)], []
+        for fanout in fanouts:
+            edges.append(vertices[-1] * degree * -math.expm1(-fanout / degree))
+            drawn = vertices[-1] + edges[-1]
+            vertices.append(self.num_vertices * -math.expm1(-drawn / self.num_vertices))
+        return BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
 
 
 def _only_mean(graph: PublishedGraph) -> PublishedGraph:
@@ -71,63 +67,56 @@ def _all_reached(graph: PublishedGraph) -> PublishedGraph:
 
 
 CHANGES = (
-    Change(what="as predicted"),
-    Change(what="V⁰ by the mean degree alone", graph=_only_mean),
-    Change(what="all vertices can be met, not those an epoch meets", graph=_all_reached),
-    Change(what="ogbn-papers100M with reverse edges", graph=_reversed_edges),
-    Change(what="fan-outs in the other order", fanouts=lambda given: given[::-1]),
-    Change(what="GraphSAGE's rows not doubled: all as GCN", model="gcn"),
-    Change(what="links at their peak, 16 GB/s", options=("platform.efficiency.link=1",)),
-    Change(what="cards at their peak", options=("platform.efficiency.accelerator=1",)),
-    Change(
-        what="cards at 86.2 %, as 16 % more cycles give",
-        options=("platform.efficiency.accelerator=0.862",),
-    ),
-    Change(what="cards at half their peak", options=("platform.efficiency.accelerator=0.5",)),
-    Change(what="host memory at 410 GB/s", options=("platform.efficiency.memory=1",)),
-    Change(what="host memory at 77 GB/s", options=("platform.efficiency.memory=0.1875",)),
-    Change(what="FPGAs alone", options=("hybrid=false",)),
-    Change(
-        what="processors at 25 % of their peak", options=("platform.efficiency.processor=0.25",)
-    ),
-    Change(what="an epoch of all vertices", options=("epoch=all",)),
+    Change("as predicted"),
+    Change("V⁰ by the mean degree alone", graph=_only_mean),
+    Change("all vertices can be met, not those an epoch meets", graph=_all_reached),
+    Change("ogbn-papers100M with reverse edges", graph=_reversed_edges),
+    Change("fan-outs in the other order", fanouts=lambda given: given[::-1]),
+    Change("GraphSAGE's rows not doubled: all as GCN", model="gcn"),
+    Change("links at their peak, 16 GB/s", ("platform.efficiency.link=1",)),
+    Change("cards at their peak", ("platform.efficiency.accelerator=1",)),
+    Change("cards at 86.2 %, as 16 % more cycles give", ("platform.efficiency.accelerator=0.862",)),
+    Change("cards at half their peak", ("platform.efficiency.accelerator=0.5",)),
+    Change("host memory at 410 GB/s", ("platform.efficiency.memory=1",)),
+    Change("host memory at 77 GB/s", ("platform.efficiency.memory=0.1875",)),
+    Change("FPGAs alone", ("hybrid=false",)),
+    Change("processors at 25 % of their peak", ("platform.efficiency.processor=0.25",)),
+    Change("an epoch of all vertices", ("epoch=all",)),
 )
 
 
+def _error(
+    change: Change,
+    graph: str,
+    model: str,
+    fanouts: tuple[int, ...],
+    hidden: int,
+    epoch_s: float,
+    *options: str,
+) -> float:
+    """Return the error of an epoch under a change."""
+    found = one(
+        f"graph={graph}",
+        *of_model(change.model or model, hidden, change.fanouts(fanouts)),
+        *options,
+        graph=change.graph(PUBLISHED[graph]) if change.graph else None,
+    )
+    return found.epoch_s / epoch_s - 1
+
+
 def effect(change: Change) -> Effect:
-    errors = []
-    for cell in hyscale.TABLE_VI:
-        fanouts = cell.fanouts if change.fanouts is None else change.fanouts(cell.fanouts)
-        found = one(
-            f"graph={cell.graph}",
-            *of_model(change.model or cell.model, cell.hidden, fanouts),
-            "accelerators=[4]",
-            *change.options,
-            graph=None if change.graph is None else change.graph(PUBLISHED[cell.graph]),
-        )
-        errors.append(found.epoch_s / cell.epoch_s - 1)
-    return Effect(what=change.what, hyscale=tuple(errors), hitgnn=_hitgnn(change))
-
-
-def _hitgnn(change: Change) -> float:
+    hyscale_errors = tuple(
+        _error(change, *each[1:], "accelerators=[4]", *change.options) for each in hyscale.TABLE_VI
+    )
+    # An epoch of HitGNN has all vertices.
+    options = ["epoch=training" if each == "epoch=all" else each for each in change.options]
     errors = []
     for system in hitgnn.ALGORITHMS:
-        published = hitgnn.TABLE_VI[system][0]
-        for (name, model), epoch_s in zip(hitgnn.pairs(), published, strict=True):
-            fanouts = (25, 10) if change.fanouts is None else change.fanouts((25, 10))
-            options = [each for each in change.options if not each.startswith("epoch")]
-            if "epoch=all" in change.options:
-                options.append("epoch=training")
-            found = one(
-                f"system={system}",
-                f"graph={name}",
-                *of_model(change.model or model, hitgnn.HIDDEN, fanouts),
-                f"accelerators=[{hitgnn.CARDS}]",
-                *options,
-                graph=None if change.graph is None else change.graph(PUBLISHED[name]),
-            )
-            errors.append(found.epoch_s / epoch_s - 1)
-    return fmean(abs(each) for each in errors)
+        own = (f"system={system}", f"accelerators=[{hitgnn.CARDS}]", *options)
+        for pair, epoch_s in zip(hitgnn.pairs(), hitgnn.TABLE_VI[system][0], strict=True):
+            errors.append(_error(change, *pair, (25, 10), hitgnn.HIDDEN, epoch_s, *own))
+    mean = fmean(abs(each) for each in errors)
+    return Effect(what=change.what, hyscale=hyscale_errors, hitgnn=mean)
 
 
 def effects() -> tuple[Effect, ...]:

@@ -1,11 +1,13 @@
 """Runs of the simulator by their options."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import yaml
 from hydra import compose, initialize_config_module
 
+from benchmarks.paper_tables.rows import Row
 from gnnscale.core.config.typed import typed
 from gnnscale.planner.graphs import PublishedGraph
 from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, SimulatedRun, simulate
@@ -52,6 +54,18 @@ def one(*overrides: str, graph: PublishedGraph | None = None) -> SimulatedRun:
     """Return the only result of a simulation."""
     (found,) = scaling(*overrides, graph=graph).results
     return found
+
+
+def speedups(
+    name: str, counts: Sequence[int], *overrides: str
+) -> tuple[ScalingCurve, list[float], list[Row]]:
+    """Return a simulation at peak rates over ``counts`` cards, its speed-ups, and their rows."""
+    found = scaling(*overrides, f"accelerators=[{','.join(map(str, counts))}]", *PEAK)
+    ups = [found.speedup(each) for each in found.results]
+    rows = [
+        Row(f"{name}, {count} cards", "x", None, up) for count, up in zip(counts, ups, strict=True)
+    ]
+    return found, ups, rows
 
 
 def of_model(model: str, hidden: int, fanouts: tuple[int, ...] = (25, 10)) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ _CLASSES = {
     **{"run": ("runs", "RunDirectories"), "nvlink": ("hardware", "NvlinkMatrices")},
     **{"platform": ("hardware", "Platforms"), "bitstream": ("hardware", "Bitstreams")},
     **{"board": ("designs", "Boards"), "vendor": ("designs", "VendorReports")},
-    **{"degrees": ("hardware", "DegreeFiles"), "rows": ("row_stores", "RowStores")},
+    **{"degrees": ("hardware", "DegreeFiles"), "rows": ("graphs", "RowStores")},
     **{"ops": ("ops", "Ops"), "commands": ("commands", "Commands")},
 }
 #: Those that can be asked for one part of what they fuzz.

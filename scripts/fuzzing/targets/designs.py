@@ -3,10 +3,8 @@
 import json
 import math
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
-import yaml
 from omegaconf import OmegaConf
 
 from gnnscale.core.config.typed import typed
@@ -20,11 +18,8 @@ from gnnscale.planner.simulator.simulate import published_task
 from gnnscale.report import fpga_design as report
 from gnnscale.sampling import NeighborSampling
 
-from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
-from .folders import Artefact, Valid, check_shown, odd_values
-from .hostile import hostile_yaml
-
-_BOARD = "board.yaml"
+from ..case import Input, WrongResultError
+from .folders import Artefact, Valid, YamlFile, check_shown
 
 
 @cache
@@ -34,32 +29,17 @@ def _goal() -> Goal:
     return make_goal([(task, 0.5)], batch_size=256, link_bandwidth=1e10)
 
 
-class Boards(Artefact):
+class Boards(YamlFile):
     """``board=FILE.yaml``, and the designs that are explored for it."""
 
-    name = "board"
+    name, file = "board", "board.yaml"
     names = ("board", "die ")
 
     def valid(self, folder: Path) -> list[Valid]:
-        shipped = resources.files("gnnscale.configs") / "board"
-        found = [yaml.safe_load((shipped / f"{name}.yaml").read_text()) for name in boards()]
-        for values in found:
-            del values["_target_"]
-        return [Valid({_BOARD: yaml.safe_dump(each).encode()}) for each in found]
-
-    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
-        rng = case_rng(key, number, "kind")
-        kind = rng.random()
-        if kind < 0.6:
-            values = yaml.safe_load(files[_BOARD])
-            values, edits = odd_values(values, _BOARD, key, number, keep)
-            return {_BOARD: yaml.safe_dump(values).encode()}, edits
-        if kind < 0.8:
-            return {_BOARD: hostile_yaml(rng, files[_BOARD])}, []
-        return super().spoiled(files, key, number, keep)
+        return [Valid(self.written(values)) for values in self.shipped(boards())]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
-        values = board_values(path / _BOARD)
+        values = board_values(path / self.file)
         board = typed(OmegaConf.create(values), Board, group="board")
         for mode in MODES:
             found = explore(board, _goal(), mode)
@@ -97,23 +77,12 @@ class VendorReports(Artefact):
     name = "vendor"
 
     def valid(self, folder: Path) -> list[Valid]:
-        design = GeneratedDesign(
-            format=FORMAT,
-            version="1",
-            sources="0",
-            board="Alveo U250",
-            part="xcu250-figd2104-2L-e",
-            platform="p",
-            mode="ours",
-            n=2,
-            m=256,
-            row_words=98304,
-            clock_hz=300_000_000,
-            dies=("SLR0",),
-            banks=("DDR[0]",),
-            resources=ResourceUse(luts=1e5, registers=1e5, dsps=100.0, brams=10.0, urams=10.0),
-            estimated_cycles=1e6,
-        )
+        made = {"format": FORMAT, "version": "1", "sources": "0", "mode": "ours"}
+        card = {"board": "Alveo U250", "part": "xcu250-figd2104-2L-e", "platform": "p"}
+        sizes = {"n": 2, "m": 256, "row_words": 98304, "clock_hz": 300_000_000}
+        places = {"dies": ("SLR0",), "banks": ("DDR[0]",), "estimated_cycles": 1e6}
+        use = ResourceUse(luts=1e5, registers=1e5, dsps=100.0, brams=10.0, urams=10.0)
+        design = GeneratedDesign(**made, **card, **sizes, **places, resources=use)
         files = {
             "design.json": json.dumps(design.plain()),
             "build/csynth.xml": _CSYNTH,

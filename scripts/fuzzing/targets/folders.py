@@ -8,13 +8,15 @@ import tempfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import yaml
 
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.core.errors import ConfigError, GraphError
@@ -29,6 +31,7 @@ from gnnscale.sampling import LaborSampler, LayerSampler, MiniBatch, NeighborSam
 from .. import case
 from ..case import Edited, Files, Input, Keep, Outcome, WrongResultError, case_rng
 from ..formats import damaged, npy_element
+from .hostile import hostile_yaml
 
 #: Part of the cases whose files agree with each other about the damage.
 _AGREEING = 0.4
@@ -42,25 +45,16 @@ class Valid(NamedTuple):
 
 
 class Artefact(ABC):
-    """A target whose cases are folders that were valid before something in them was damaged.
-
-    Attributes:
-        place: of the folder, below the case's own.
-        kinds: ways in which it is used.
-        refusals: exceptions that say what is wrong.
-        names: one of which a refusal has to hold, if it does not hold the folder's path.
-        leaves: what else may be there when a case has ended.
-        writes: whether using it may write into the folder.
-    """
+    """A target whose cases are folders that were valid before something in them was damaged."""
 
     name: str
     batch, limit_s, uses_files = 64, 20.0, True
-    place = "store"
-    kinds: tuple[str, ...] = ("",)
+    place = "store"  #: of the folder, below the case's own
+    kinds: tuple[str, ...] = ("",)  #: ways in which it is used
     refusals: tuple[type[Exception], ...] = (GraphError, ConfigError)
-    names: tuple[str, ...] = ()
-    leaves: frozenset[str] = frozenset()
-    writes = False
+    names: tuple[str, ...] = ()  #: one of which a refusal has, if it does not have the path
+    leaves: frozenset[str] = frozenset()  #: what else may be there when a case has ended
+    writes = False  #: whether using it may write into the folder
 
     def __init__(self) -> None:
         self._valid: list[Valid] = []
@@ -137,18 +131,38 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-class Stored(Artefact):
-    """A folder with a JSON file that describes the others.
+class YamlFile(Artefact):
+    """A target whose cases are one YAML file, with odd values, code or damage in it."""
 
-    Attributes:
-        record: name of the JSON file.
-        entries: of it that describe arrays: one of each, by name, or that of one array alone.
-        checksums: whether arrays are refused for their checksums when they are read.
-    """
+    file: str
+
+    def shipped(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the values of files of the target's group that ship, without their class."""
+        folder = resources.files("gnnscale.configs") / self.name
+        found = [yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in names]
+        return [{key: each[key] for key in each if key != "_target_"} for each in found]
+
+    def written(self, values: Any) -> dict[str, bytes]:
+        return {self.file: yaml.safe_dump(values).encode()}
+
+    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
+        rng = case_rng(key, number, "kind")
+        kind = rng.random()
+        if kind < 0.55:
+            values = yaml.safe_load(files[self.file])
+            values, edits = odd_values(values, self.file, key, number, keep)
+            return self.written(values), edits
+        if kind < 0.8:
+            return {self.file: hostile_yaml(rng, files[self.file])}, []
+        return super().spoiled(files, key, number, keep)
+
+
+class Stored(Artefact):
+    """A folder with a JSON file, ``record``, that describes the others."""
 
     record: str
-    entries = "arrays"
-    checksums = False
+    entries = "arrays"  #: of it that describe arrays: one of each, by name, or that of one alone
+    checksums = False  #: whether arrays are refused for their checksums when they are read
 
     def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         """Damage any file, overwrite elements of arrays, or put other values into the JSON file."""
@@ -170,7 +184,7 @@ class Stored(Artefact):
         return {**files, self.record: json.dumps(values).encode()}
 
 
-def small_graph(num_vertices: int, num_edges: int) -> Graph:
+def small_graph(num_vertices: int = 60, num_edges: int = 300) -> Graph:
     """Return a graph of random edges, half of whose vertices train."""
     rng, v = np.random.default_rng(0), np.arange(num_vertices, dtype=np.int32)
     ends = np.sort(rng.integers(0, num_edges + 1, num_vertices - 1))

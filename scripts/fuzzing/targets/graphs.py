@@ -16,16 +16,18 @@ from gnnscale.data.tables.feature_columns import read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.features import HostFeatures, PreaggregatedFeatures
 from gnnscale.graph import EdgeData, Graph, Origin
+from gnnscale.graph.graph import ShardedFeatures
 from gnnscale.inference.export.outputs import RowIds
 from gnnscale.nn import GCN, GIN, GraphSAGE
-from gnnscale.partition import PaGraph, write_part
+from gnnscale.partition import Hash, PaGraph, write_part
+from gnnscale.partition.shard_store import write_row_stores
 from gnnscale.run.checkpoint.input_schema import InputSchema
 from gnnscale.run.tasks.edge_split import PARTS, identify_split, make_split, open_split
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.sampling import NeighborSampling, Shuffled
 from gnnscale.training.preaggregation import open_rows, preaggregate
 
-from ..case import Files, Input, WrongResultError
+from ..case import Input, WrongResultError
 from .folders import MODELS, Stored, Valid, batch_of, files_of, sample_all, small_graph, train_step
 from .samples import SAMPLES, Sample
 
@@ -67,7 +69,11 @@ class Stores(Stored):
             sample_all(graph)
             train_step(graph, made.kind)
             _check_names(graph)
-        _verify(path, {**valid.files, **made.files}, valid.files)
+        _verify(path)
+        for name in valid.files:
+            now, before = made.files.get(name, valid.files[name]), valid.files[name]
+            if name.endswith(".npy") and now[_HEADER:] != before[_HEADER:]:
+                raise WrongResultError(f"damage of {name} is not noticed")
 
 
 def _check_names(graph: Graph) -> None:
@@ -94,15 +100,6 @@ def _check_names(graph: Graph) -> None:
         raise WrongResultError("not a scaled row for each edge")
 
 
-def _verify(store: Path, files: Files, valid: Files) -> None:
-    problems = [check.problem for check in verify_store(store) if check.problem is not None]
-    if problems:
-        raise GraphError(problems[0])
-    for name in valid:
-        if name.endswith(".npy") and files[name][_HEADER:] != valid[name][_HEADER:]:
-            raise WrongResultError(f"damage of {name} is not noticed")
-
-
 def _prepared(sample: Sample, layout: str, options: Any, folder: Path) -> dict[str, bytes]:
     Input(kind=layout, files=sample.files).write(folder / "raw")
     for path in (folder / "raw").rglob("*"):
@@ -120,7 +117,38 @@ def _prepared(sample: Sample, layout: str, options: Any, folder: Path) -> dict[s
     return {**files, "meta.json": meta}
 
 
-_NUM_VERTICES, _NUM_EDGES, _BATCH = 60, 300, 16
+class RowStores(Stored):
+    """Stores of one part's rows: ``Graph.open``, all samplers, every row; or ``verify_store``."""
+
+    name = "rows"
+    record = "meta.json"
+    kinds = ("read", "verify")
+
+    def valid(self, folder: Path) -> list[Valid]:
+        graph = small_graph()
+        parts = Hash().assign(graph, num_parts=3, num_hops=2, num_threads=1)
+        write_row_stores(graph, parts, folder, partition="0" * 32, indices=range(3))
+        return [Valid(files_of(folder / str(index))) for index in range(3)]
+
+    def use(self, path: Path, valid: Valid, made: Input) -> None:
+        graph = Graph.open(path)
+        divided = graph.features
+        if not isinstance(divided, ShardedFeatures):
+            raise GraphError(f"{path}: has all rows")
+        places = divided.places()
+        own = np.flatnonzero(places >= 0)
+        rows, owners = divided.rows[places[own]], np.asarray(divided.owner)[own]
+        if len(rows) != len(divided.rows) or not (owners == divided.part).all():
+            raise WrongResultError("not a row for each vertex of the part")
+        sample_all(graph)
+        if made.kind == "verify":
+            _verify(path)
+
+
+def _verify(store: Path) -> None:
+    problems = [check.problem for check in verify_store(store) if check.problem is not None]
+    if problems:
+        raise GraphError(problems[0])
 
 
 class LinkSplits(Stored):
@@ -131,8 +159,8 @@ class LinkSplits(Stored):
     kinds = ("dot", "mlp")
 
     def valid(self, folder: Path) -> list[Valid]:
-        plain = small_graph(_NUM_VERTICES, _NUM_EDGES)
-        weights = np.linspace(0, 3, _NUM_EDGES, dtype=np.float32)
+        plain = small_graph()
+        weights = np.linspace(0, 3, plain.num_edges, dtype=np.float32)
         graphs = (plain, replace(plain, edges=EdgeData(weights=weights)), _both_ways(plain))
         found = []
         for number, graph in enumerate(graphs):
@@ -165,7 +193,7 @@ def _both_ways(graph: Graph) -> Graph:
 
 def _train_step(task: LinkTask) -> None:
     torch.manual_seed(0)
-    order = Shuffled().order(task.seeds, batch_size=_BATCH, num_devices=1, seed=0)
+    order = Shuffled().order(task.seeds, batch_size=16, num_devices=1, seed=0)
     seeds = next(order.epoch(0)).seeds
     sampling = task.sampling(NeighborSampling(fanouts=[3, 2]), order)
     batch = sampling.sampler(task.graph, seed=0, num_threads=1).sample(seeds, 0)
@@ -183,8 +211,8 @@ class Preaggregated(Stored):
     record = "preaggregated.json"
 
     def valid(self, folder: Path) -> list[Valid]:
-        graph = small_graph(60, 300)
-        features = np.random.default_rng(0).standard_normal((60, 5)).astype(np.float32)
+        graph = small_graph()
+        features = np.random.default_rng(0).standard_normal(graph.features.shape, np.float32)
         graph = replace(graph, features=features)
         models = [model(hidden=4, num_layers=2) for model in (GIN, GCN, GraphSAGE)]
         made = [files_of(preaggregate(model, graph, num_threads=1)) for model in models]

@@ -1,6 +1,5 @@
 """Damaged files about hardware: NVLink matrices, platforms, degrees, bitstreams of csim."""
 
-import io
 import json
 import math
 import os
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from gnnscale.backend.fpga.board import BoardError, OpenBoard
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library, load_csim
@@ -24,15 +22,15 @@ from gnnscale.planner.cost_model.hitgnn import ComputeDesign as DesignSizes
 from gnnscale.planner.fpga_board import board
 from gnnscale.planner.graphs import Degrees, expected_size
 from gnnscale.planner.platform import MachineIdentity, ThisMachine
-from gnnscale.planner.simulator import ScalingCurve, SimulateConfig, simulate
+from gnnscale.planner.simulator import SimulateConfig, simulate
 from gnnscale.report import simulate as report
 from gnnscale.sampling import NeighborSampling
 
 from ..case import Edited, Files, Input, Keep, WrongResultError, case_rng
 from ..formats import json_value
 from ..mutate import BYTES, INTEGERS
-from .folders import Artefact, Valid, check_shown, odd_values, overwritten
-from .hostile import hostile_yaml
+from .folders import Artefact, Valid, YamlFile, check_shown, overwritten
+from .samples import npy
 
 _LINKS = "links.csv"
 
@@ -85,14 +83,10 @@ def _made_up(rng: random.Random) -> bytes:
     return "".join(separator.join(map(str, row)) + "\n" for row in links.tolist()).encode()
 
 
-_PLATFORM = "platform.yaml"
-_SHIPPED = ("epyc7763_a5000_x4", "epyc7763_u250_x4")
-
-
-class Platforms(Artefact):
+class Platforms(YamlFile):
     """``platform.yaml``, by its name and where the figures of this machine are kept."""
 
-    name = "platform"
+    name, file = "platform", "platform.yaml"
     #: Planning a machine whose processor trains too takes twenty times as long.
     kinds = (*("named", "kept") * 20, "hybrid")
     #: Mini-batches may be too large for the memory.
@@ -100,33 +94,15 @@ class Platforms(Artefact):
     leaves = frozenset({"home"})
 
     def valid(self, folder: Path) -> list[Valid]:
-        shipped = resources.files("gnnscale.configs") / "platform"
-        found = [yaml.safe_load((shipped / f"{name}.yaml").read_text()) for name in _SHIPPED]
-        for values in found:
-            del values["_target_"]
-        here = {
-            "accelerator": None,
-            "num_accelerators": 0,
-            "measured_on": asdict(MachineIdentity.here()),
-        }
-        found.append(found[0] | here)
-        return [Valid({_PLATFORM: yaml.safe_dump(each).encode()}, each) for each in found]
-
-    def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
-        rng = case_rng(key, number, "kind")
-        kind = rng.random()
-        if kind < 0.5:
-            values = yaml.safe_load(files[_PLATFORM])
-            values, edits = odd_values(values, _PLATFORM, key, number, keep)
-            return {_PLATFORM: yaml.safe_dump(values).encode()}, edits
-        if kind < 0.75:
-            return {_PLATFORM: hostile_yaml(rng, files[_PLATFORM])}, []
-        return super().spoiled(files, key, number, keep)
+        found = self.shipped(["epyc7763_a5000_x4", "epyc7763_u250_x4"])
+        here = {"accelerator": None, "num_accelerators": 0}
+        found.append(found[0] | here | {"measured_on": asdict(MachineIdentity.here())})
+        return [Valid(self.written(each)) for each in found]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
         if made.kind == "kept":
             os.environ["GNNSCALE_HOME"] = str(path)
-        machine = ThisMachine(file=None if made.kind == "kept" else path / _PLATFORM)
+        machine = ThisMachine(file=None if made.kind == "kept" else path / self.file)
         platform = machine.open()
         counts = [0] if platform.accelerator is None else [1, 2]
         run = {"graph": "products", "model": GCN(hidden=8, num_layers=2), "batch_size": 64}
@@ -134,16 +110,13 @@ class Platforms(Artefact):
         how = {"accelerators": counts, "hybrid": made.kind == "hybrid", "seed": 0}
         how |= {"system": "hyscale", "epoch": "auto", "balance": True, "direct": True}
         how |= {"board": board("u250"), "design": DesignSizes(n=8, m=2048)}
-        _show(simulate(SimulateConfig(platform=machine, **run, **how)))
-
-
-def _show(scaling: ScalingCurve) -> None:
-    check_shown(partial(report.draw, scaling), partial(report.print_scaling, scaling))
-    json.dumps(report.describe(scaling))
-    for result in scaling.results:
-        figures: Any = (result.epoch_s, result.mteps, result.step_s)
-        if not all(each >= 0 for each in figures) or math.isinf(result.epoch_s):
-            raise WrongResultError("figures of a run that cannot be")
+        scaling = simulate(SimulateConfig(platform=machine, **run, **how))
+        check_shown(partial(report.draw, scaling), partial(report.print_scaling, scaling))
+        json.dumps(report.describe(scaling))
+        for result in scaling.results:
+            figures: Any = (result.epoch_s, result.mteps, result.step_s)
+            if not all(each >= 0 for each in figures) or math.isinf(result.epoch_s):
+                raise WrongResultError("figures of a run that cannot be")
 
 
 _DEGREES, _VERTICES = "degrees.npy", 200
@@ -157,7 +130,7 @@ class DegreeFiles(Artefact):
     def valid(self, folder: Path) -> list[Valid]:
         rng = np.random.default_rng(0)
         found = (rng.integers(0, 50, _VERTICES), rng.integers(0, 50, (2, _VERTICES), np.int32))
-        return [Valid({_DEGREES: _npy(each)}) for each in found]
+        return [Valid({_DEGREES: npy(each)}) for each in found]
 
     def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         if case_rng(key, number, "kind").random() < 0.5:
@@ -171,12 +144,6 @@ class DegreeFiles(Artefact):
         size, met = expected_size(degrees, [5, 3], 20)
         if not np.isfinite(np.concatenate([size.vertices, size.edges, met])).all():
             raise WrongResultError("sizes of a mini-batch that cannot be")
-
-
-def _npy(array: Any) -> bytes:
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
 
 
 _BITSTREAM = "kernel.xclbin"
@@ -201,7 +168,10 @@ class Bitstreams(Artefact):
         if rng.random() < 0.3:  # no damage, but another program's: it says so itself
             inner = files[_BITSTREAM][: -len(seal(b""))]
             return {_BITSTREAM: seal(_said(inner, rng))}, []
-        edit = rng.choice((_headers, _headers, _said, _beginning, *BYTES))
+        if rng.random() < 0.1:
+            magic = rng.choice(_MAGIC)
+            return {_BITSTREAM: magic + files[_BITSTREAM][rng.choice((0, len(magic))) :]}, []
+        edit = rng.choice((_headers, _headers, _said, *BYTES))
         return {_BITSTREAM: edit(files[_BITSTREAM], rng)}, []
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:
@@ -229,8 +199,3 @@ def _said(data: bytes, rng: random.Random) -> bytes:
     assert found is not None
     edited = json_value(found[0], rng)[: len(found[0])].ljust(len(found[0]))
     return data[: found.start()] + edited + data[found.end() :]
-
-
-def _beginning(data: bytes, rng: random.Random) -> bytes:
-    magic = rng.choice(_MAGIC)
-    return magic + data[rng.choice((0, len(magic))) :]

@@ -40,7 +40,7 @@ from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.commands import EvaluateConfig
 from gnnscale.run.config import RunConfig
-from gnnscale.run.records import DeviceTotals, EpochRecord, EpochSums, RunLayout
+from gnnscale.run.records import DeviceTotals, EpochSums, RunLayout
 from gnnscale.training.checkpointing import restore_management, resume
 from gnnscale.training.drm.balance import BalanceInput
 from gnnscale.training.drm.rebalancer import RebalancerState
@@ -103,15 +103,10 @@ class TinyRun:
         return model, self.config.optimizer.build(model)
 
     def checkpoint(self, directory: Path) -> RunCheckpoint:
-        config = self.config
-        run = RunIdentity(
-            options={**self.options, "resume": None},
-            optimizer=config.optimizer,
-            device_plan=config.device_plan,
-            batch_size=config.batch_size,
-            graph=self.graph,
-        )
-        parts = {"runtime": config.runtime, "task": config.task, "epochs": config.epochs}
+        named = ("optimizer", "device_plan", "batch_size")
+        same: Any = {name: getattr(self.config, name) for name in named}
+        run = RunIdentity(options={**self.options, "resume": None}, graph=self.graph, **same)
+        parts: Any = {each: getattr(self.config, each) for each in ("runtime", "task", "epochs")}
         return RunCheckpoint(directory=directory, run=run, **parts)
 
     def write(self, directory: Path, *, inside: bool = False, manages: bool = False) -> None:
@@ -121,7 +116,7 @@ class TinyRun:
         (directory / CONFIG_FILE).write_text(yaml.safe_dump(options, sort_keys=False))
         self._write_checkpoints(directory, inside=inside, manages=manages)
         write_metrics(directory, self.history)
-        self._log(directory, range(EPOCHS * self.steps_per_epoch))
+        self.log(directory, range(EPOCHS * self.steps_per_epoch))
         write_json(directory / SUMMARY_FILE, summarize(self.result(), status="completed"))
 
     def _write_checkpoints(self, directory: Path, *, inside: bool, manages: bool) -> None:
@@ -158,33 +153,17 @@ class TinyRun:
 
     def result(self) -> records.TrainResult:
         metric, steps = self.graph.metric, self.steps_per_epoch
-        return records.TrainResult(
-            dataset=self.graph.name,
-            model=self.config.model.name,
-            seed=0,
-            layout=records.RunLayout(plan=self.plan),
-            ceiling=None,
-            measures=(metric,),
-            test_metrics={metric: 0.5},
-            history=tuple(self.history),
-            steps_per_epoch=steps,
-            steps_done=EPOCHS * steps,
-        )
+        names: Any = {"dataset": self.graph.name, "model": self.config.model.name, "seed": 0}
+        measured: Any = {"measures": (metric,), "test_metrics": {metric: 0.5}, "ceiling": None}
+        done = {"steps_per_epoch": steps, "steps_done": EPOCHS * steps}
+        layout, history = RunLayout(plan=self.plan), tuple(self.history)
+        return records.TrainResult(layout=layout, history=history, **names, **measured, **done)
 
-    def go_on(self, directory: Path) -> None:
-        """Write the step after the last of the first epoch, as if the run went on from there."""
-        self._log(directory, [self.steps_per_epoch])
-
-    def _log(self, directory: Path, steps: Iterable[int]) -> None:
+    def log(self, directory: Path, steps: Iterable[int]) -> None:
         log = StepLog(directory / STEPS_FILE)
         for step in steps:
             log.add(_step(step, self.steps_per_epoch, len(self.plan.shares)))
         log.flush()
-
-    def step(self, model: TrainableModel, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        train_on(self.graph, model)
-        optimizer.step()
 
 
 def _epoch(number: int, plan: DevicePlan) -> records.EpochRecord:
@@ -205,14 +184,10 @@ def _epoch(number: int, plan: DevicePlan) -> records.EpochRecord:
 def _step(number: int, steps_per_epoch: int, num_devices: int) -> records.StepRecord:
     epoch, step = divmod(number, steps_per_epoch)
     device = records.DeviceStep(num_seeds=16, threads=_THREADS, stages=_TIMES, traffic=_TRAFFIC)
-    done = {"num_edges": 100 * (step + 1), "seconds": 0.5 * (step + 1), "global_step": number}
-    return records.StepRecord(
-        **{"epoch": epoch + 1, "step": step + 1, "num_steps": steps_per_epoch, **done},
-        loss=1.0,
-        mean_loss=1.0,
-        devices=(device,) * num_devices,
-        decision="moved 3 seeds" if number == 1 else None,
-    )
+    done: Any = {"num_edges": 100 * (step + 1), "seconds": 0.5 * (step + 1), "global_step": number}
+    done |= {"epoch": epoch + 1, "step": step + 1, "num_steps": steps_per_epoch}
+    done |= {"loss": 1.0, "mean_loss": 1.0, "decision": "moved 3 seeds" if number == 1 else None}
+    return records.StepRecord(devices=(device,) * num_devices, **done)
 
 
 def _sums(num_devices: int) -> EpochSums:
@@ -262,20 +237,12 @@ class Checkpoints(Artefact):
             return
         run: TinyRun = valid.made_for
         model, optimizer = run.build()
-        options = run.config.optimizer
-        learning = ModelState(
-            model=model, trained=model, optimizer=optimizer, optimizer_options=options
-        )
-        progress, layout = Progress(steps_per_epoch=run.steps_per_epoch), RunLayout(plan=run.plan)
-        state: Any = SimpleNamespace(
-            group=SINGLE_PROCESS,
-            learning=learning,
-            progress=progress,
-            checkpoint=run.checkpoint(path),
-            metric=run.graph.metric,
-            layout=layout,
-            step=SimpleNamespace(rows={}),
-        )
+        trained: Any = {"optimizer": optimizer, "optimizer_options": run.config.optimizer}
+        state: Any = SimpleNamespace(group=SINGLE_PROCESS, step=SimpleNamespace(rows={}))
+        state.learning = ModelState(model=model, trained=model, **trained)
+        state.progress = Progress(steps_per_epoch=run.steps_per_epoch)
+        state.checkpoint, state.metric = run.checkpoint(path), run.graph.metric
+        state.layout = RunLayout(plan=run.plan)
         saved = resume(state)
         if saved is None:
             return
@@ -284,10 +251,12 @@ class Checkpoints(Artefact):
             state.layout = RunLayout(plan=plan)
         restore_management(state, saved)
         history = state.progress.history
-        if not all(isinstance(each, EpochRecord) for each in history):
+        if not all(isinstance(each, records.EpochRecord) for each in history):
             raise WrongResultError("something else in place of an epoch")
         _check_epochs(history)
-        run.step(model, optimizer)
+        optimizer.zero_grad()
+        train_on(run.graph, model)
+        optimizer.step()
 
 
 def _command(path: Path) -> None:
@@ -402,7 +371,7 @@ def _load(path: Path, run: TinyRun) -> None:
 def _report(path: Path, run: TinyRun) -> None:
     """Draw the page of a run that goes on here; its options have been read before."""
     results.load(path)
-    run.go_on(path)
+    run.log(path, [run.steps_per_epoch])
     steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
     summary = summarize(result, status="completed")
     if "\x1b" in render(result, summary, steps, np.empty(0, SPAN), run.options):

@@ -42,7 +42,7 @@ def _written(write: Callable[[io.BytesIO], Any]) -> bytes:
     return out.getvalue()
 
 
-def _npy(array: Any) -> bytes:
+def npy(array: Any) -> bytes:
     return _written(lambda out: np.save(out, np.asarray(array), allow_pickle=False))
 
 
@@ -132,9 +132,9 @@ def _mag240m() -> Sample:
     split = {"train": range(5), "valid": range(5, 8), "test-dev": [8, 9], "test-challenge": [10]}
     arrays = {name: np.array(ids) for name, ids in split.items()}
     files = {
-        "processed/paper/node_feat.npy": _npy(_rows(3, "f2")),
-        "processed/paper/node_label.npy": _npy(labels),
-        "processed/paper___cites___paper/edge_index.npy": _npy(_EDGES.T.copy()),
+        "processed/paper/node_feat.npy": npy(_rows(3, "f2")),
+        "processed/paper/node_label.npy": npy(labels),
+        "processed/paper___cites___paper/edge_index.npy": npy(_EDGES.T.copy()),
         "split_dict.pt": _written(lambda out: torch.save(arrays, out)),
     }
     return Sample("Mag240m", {"name": "mag240m"}, files)
@@ -145,7 +145,7 @@ def _graphsaint() -> list[Sample]:
     matrix = scipy.sparse.coo_matrix((np.ones(40, np.float32), _EDGES.T), shape=(_N, _N)).tocsr()
     files = {
         "adj_full.npz": _written(lambda out: scipy.sparse.save_npz(out, matrix)),
-        "feats.npy": _npy(_rows(2, "f8")),
+        "feats.npy": npy(_rows(2, "f8")),
         "role.json": _json({"tr": list(range(6)), "va": [6, 7, 8], "te": [9, 10, 11]}),
     }
     several = _json({str(v): [v % 2, 1, int(v > 5)] for v in range(_N)})
@@ -188,7 +188,7 @@ def _arrays() -> list[Sample]:
     labelled = {**found, "edge_labels": rows % 3, "edge_train_mask": rows < 20}
     labelled |= {"edge_val_idx": rows[20:30], "edge_test_idx": rows[30:]}
     return [
-        Sample("Arrays", _TINY, {f"{name}.npy": _npy(array) for name, array in arrays.items()})
+        Sample("Arrays", _TINY, {f"{name}.npy": npy(array) for name, array in arrays.items()})
         for arrays in (found, more, labelled)
     ]
 

@@ -1,7 +1,7 @@
 """What caches reach, and what planning them takes; no run is trained.
 
     hits, traffic       hit rates of every policy; what crosses the links in an epoch
-    figures             Legion's figures 2, 3 and 9
+    figures             Legion's figure 9
     model, foretold     Legion's cost model, and what plans foretell, against counts
     planning            seconds and memory for 100 M vertices
     presampling         an epoch of it against an epoch of sampling

@@ -21,16 +21,24 @@ POLICIES: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "legion": ("legion", {}, "hierarchical"),
     "legion, rows alone, by counts": ("legion", _BY_COUNTS, "hierarchical"),
     "oracle_static": ("oracle_static", {}, "hierarchical"),
+    # Caches of their own that follow the batches to come.
+    "belady + match": ("belady", {"window": 8, "match": True}, "hierarchical"),
 }
 PUBLISHED = ("pagraph", "aligraph", "gnnlab", "quiver", "quiver_plus", "pagraph_plus")
 #: What a hierarchical partition is compared by: its rows alone, as in the paper.
 LEGION, BOUND = "legion, rows alone", "oracle_static"
 #: The least part of the bound.
 MIN_SHARE = 0.98
+#: Figure 9 compares partition strategies, all by pre-sampled hotness.
+STRATEGIES = {"no partition, no NVLink": "gnnlab", "no partition, NVLink": "quiver_plus"}
+STRATEGIES |= {"edge cut, no NVLink": "pagraph_plus", "hierarchical, NVLink": LEGION}
+#: Policies whose traffic is compared.
+CROSSING = ("pagraph", "gnnlab", "quiver", LEGION, "legion", "belady + match")
+_RATIOS = [0.0125, 0.025, 0.05, 0.1]
 
 
 def compare(
-    graph: Any, machines: list[str], ratios: list[float], names: Iterable[str], **sizes: int
+    graph: Any, machines: Iterable[str], ratios: list[float], names: Iterable[str], **sizes: int
 ) -> Iterator[dict[str, Any]]:
     """Yield what each policy reaches on each machine with caches of each size.
 
@@ -52,43 +60,39 @@ def compare(
 
 
 def measured(task: CacheTask, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    made, traffic = runs.plan(task, name, **options)
+    made = runs.policy(name, **options).plan(task)
+    # What a cache that changes will read is known from its plan alone.
+    traffic = made.predicted if name == "belady" else runs.counted_traffic(task, made)
+    missed = sum(each.rows[-1] for each in traffic)
     return {
         **runs.hit_rates(traffic),
         "of_devices": [each.feature_hit_rate for each in traffic],
-        **moved(task, traffic),
+        "transactions": sum(each.transactions for each in traffic),
+        "row_transactions": missed * task.devices[0].row_transactions(task.row_bytes),
+        "link_bytes": sum(each.link_bytes for each in traffic),
         **{"alpha": made.alpha, "epochs": task.num_epochs, "steps": task.draws.steps_per_epoch},
         "seeds": task.batch_size // task.num_devices,
     }
 
 
-def moved(task: CacheTask, traffic: Any) -> dict[str, Any]:
-    missed = sum(each.rows[-1] for each in traffic)
-    return {
-        "transactions": sum(each.transactions for each in traffic),
-        "row_transactions": missed * task.devices[0].row_transactions(task.row_bytes),
-        "link_bytes": sum(each.link_bytes for each in traffic),
-    }
-
-
 def settings(found: Rows) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    place = itemgetter("graph", "machine", "ratio")
-    for graph, machine, ratio in dict.fromkeys(map(place, found)):
-        same = (each for each in found if place(each) == (graph, machine, ratio))
+    """Yield each graph, machine and size of caches, and what policies reach there."""
+    place = itemgetter("graph", "machine", "devices", "ratio")
+    for graph, machine, devices, ratio in dict.fromkeys(map(place, found)):
+        same = (each for each in found if place(each) == (graph, machine, devices, ratio))
         of = {each["policy"]: each for each in same}
-        steps, seeds, epochs = (of[LEGION][key] for key in ("steps", "seeds", "epochs"))
-        drawn = f"{seeds:,} seeds x {steps} steps x {epochs} epochs"
-        yield f"{graph}, {machine}, {100 * ratio:.4g} % of rows, {drawn}", of
+        yield f"{graph}, {devices} GPUs of {machine}, {100 * ratio:.4g} % of rows", of
 
 
 def hits(options: argparse.Namespace) -> dict[str, Any]:
     found, missed, ratios = [], [], options.ratios or [0.05, 0.1]
+    names = [name for name in POLICIES if name != "belady + match"]
     sizes = {"num_epochs": options.epochs or 3, "num_threads": options.threads}
     sizes["num_devices"] = options.devices
     for graph in runs.graphs(options.store):
-        found += compare(graph, options.machines, ratios, POLICIES, **sizes)
+        found += compare(graph, options.machines, ratios, names, **sizes)
     for title, of in settings(found):
-        base, bound = of["gnnlab"], of[BOUND]["hit_rate"]
+        base, bound, mine = of["gnnlab"], of[BOUND]["hit_rate"], of[LEGION]["hit_rate"]
         counts = ("row_transactions", "transactions")
         rows = [
             [
@@ -96,11 +100,12 @@ def hits(options: argparse.Namespace) -> dict[str, Any]:
                 *(f"{of[label][key] / base[key]:.3f}" for key in counts),
                 f"{of[label]['hit_rate'] / bound:.2%}",
             ]
-            for label in POLICIES
+            for label in names
         ]
         columns = ["hit rate", "min", "max", "rows / gnnlab", "all / gnnlab", "of the bound"]
-        show(title, ["policy", *columns], rows)
-        mine = of[LEGION]["hit_rate"]
+        seeds, steps, epochs = (base[key] for key in ("seeds", "steps", "epochs"))
+        drawn = f"{seeds:,} seeds x {steps} steps x {epochs} epochs"
+        show(f"{title}, {drawn}", ["policy", *columns], rows)
         for name in PUBLISHED:
             if (more := of[name]["hit_rate"] - mine) > 0:
                 missed.append(f"{title}: {name} hits {more:.2%} more than {LEGION}")
@@ -109,116 +114,44 @@ def hits(options: argparse.Namespace) -> dict[str, Any]:
     return {"figures": found, "missed": missed}
 
 
-# --- Legion's figures 2, 3 and 9 ---------------------------------------------------------------
-
-#: Figure 9 compares partition strategies, all by pre-sampled hotness.
-STRATEGIES = {"no partition, no NVLink": "gnnlab", "no partition, NVLink": "quiver_plus"}
-STRATEGIES |= {"edge cut, no NVLink": "pagraph_plus", "hierarchical, NVLink": LEGION}
-#: Figure 2 has these.
-SCALED = ("pagraph", "gnnlab", "quiver_plus", "pagraph_plus", LEGION)
-_FEW = 0.05
-
-
 def figures(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Show Legion's figure 9: hit rates of strategies over the sizes of caches."""
+    found: dict[str, Rows] = {}
     sizes = {"num_epochs": options.epochs or 3, "num_threads": options.threads}
-    linked = [machine for machine in options.machines if machine != "dgx_a100"]
-    ratios = options.ratios or [0.0125, 0.025, 0.05, 0.1]
+    ratios, names = options.ratios or _RATIOS, STRATEGIES.values()
     for graph in runs.graphs(options.store):
-        scaled: Rows = []
-        for count in (1, 2, 4, 8):
-            scaled += compare(graph, linked, [_FEW], SCALED, num_devices=count, **sizes)
-        show_scaled(graph.name, scaled)
-        names = [name for name in POLICIES if name != BOUND]
         eight = [*compare(graph, options.machines, ratios, names, num_devices=8, **sizes)]
-        show_devices(eight)
-        show_sizes(graph.name, eight)
-        found[graph.name] = {"scaled": scaled, "eight": eight}
+        for machine in options.machines:
+            of = {(e["policy"], e["ratio"]): e for e in eight if e["machine"] == machine}
+            rows = [
+                [label, *(f"{of[used, ratio]['hit_rate']:.2%}" for ratio in ratios)]
+                for label, used in STRATEGIES.items()
+            ]
+            columns = [f"{ratio:.4g} of rows" for ratio in ratios]
+            show(f"figure 9: {graph.name}, {machine}, 8 GPUs", ["strategy", *columns], rows)
+        found[graph.name] = eight
     return found
 
 
-def show_scaled(name: str, found: Rows) -> None:
-    """Figure 2: transactions of reading rows over GPUs, those of gnnlab on one GPU being 1."""
-    counts = sorted({each["devices"] for each in found})
-    for machine in dict.fromkeys(each["machine"] for each in found):
-        of = {(e["policy"], e["devices"]): e for e in found if e["machine"] == machine}
-        base = of["gnnlab", counts[0]]["row_transactions"]
-        rows = [
-            [label, *(f"{of[label, count]['row_transactions'] / base:.3f}" for count in counts)]
-            for label in SCALED
-        ]
-        columns = [f"{count} GPUs" for count in counts]
-        show(f"figure 2: {name}, {machine}, {_FEW:.0%} of rows a GPU", ["policy", *columns], rows)
-
-
-def show_devices(found: Rows) -> None:
-    for title, of in settings([each for each in found if each["ratio"] == _FEW]):
-        rows = [[label, *(f"{r:.1%}" for r in each["of_devices"])] for label, each in of.items()]
-        show(f"figure 3: {title}", ["policy", *(f"GPU {gpu}" for gpu in range(8))], rows)
-
-
-def show_sizes(name: str, found: Rows) -> None:
-    ratios = sorted({each["ratio"] for each in found})
-    for machine in dict.fromkeys(each["machine"] for each in found):
-        of = {(e["policy"], e["ratio"]): e for e in found if e["machine"] == machine}
-        rows = [
-            [label, *(f"{of[used, ratio]['hit_rate']:.2%}" for ratio in ratios)]
-            for label, used in STRATEGIES.items()
-        ]
-        columns = [f"{ratio:.4g} of rows" for ratio in ratios]
-        show(f"figure 9: {name}, {machine}, 8 GPUs", ["strategy", *columns], rows)
-
-
-# --- what crosses the links in an epoch -------------------------------------------------------
-
-#: What Legion is compared with, and the partition of each.
-OTHERS = {"pagraph": "pagraph", "gnnlab": None, "quiver": None}
-WINDOW = 8
-
-
 def traffic(options: argparse.Namespace) -> dict[str, Any]:
+    """Show what crosses the links in an epoch, of one GPU and of the machines."""
     found: Rows = []
-    settings = [("one GPU", MACHINES[0], 1)]
-    settings += [(machine, machine, options.devices) for machine in options.machines]
+    ratios = options.ratios or _RATIOS
     for graph in runs.graphs(options.store):
-        others = {}
-        for devices in dict.fromkeys(devices for _, _, devices in settings):
-            sizes = {"num_devices": devices, "num_threads": options.threads}
-            for partition in OTHERS.values():
-                others[partition, devices] = draw(run_of(graph, partition, **sizes))
-        for name, machine, devices in settings:
-            sizes = {"num_devices": devices, "num_threads": options.threads}
-            run = draw(run_of(graph, "hierarchical", machine=machine, **sizes))
-            for ratio in options.ratios or [0.0125, 0.025, 0.05, 0.1]:
-                cliques = cliques_of(machine, devices)
-                task, of = with_caches(run, ratio, cliques), {}
-                for other, used in OTHERS.items():
-                    of[other] = measured(
-                        with_caches(others[used, devices], ratio, cliques), other, {}
-                    )
-                of["legion, rows alone"] = measured(task, "legion", {"alpha": 0.0})
-                of["legion"] = measured(task, "legion", {})
-                # Caches of their own that follow the batches to come.
-                belady = runs.policy("belady", window=WINDOW, match=True)
-                of["belady + match"] = moved(task, belady.plan(task).predicted)
-                found.append({"graph": graph.name, "where": name, "ratio": ratio, "of": of})
-    show_traffic(found)
-    missed = [
-        f"{each['graph']}, {each['where']}, {each['ratio']}: a unified cache moves more"
-        for each in found
-        if each["of"]["legion"]["transactions"] > each["of"]["legion, rows alone"]["transactions"]
-    ]
-    return {"figures": found, "missed": missed}
-
-
-def show_traffic(found: Rows) -> None:
-    names = list(found[0]["of"])
+        for machines, count in ((MACHINES[:1], 1), (options.machines, options.devices)):
+            sizes = {"num_devices": count, "num_threads": options.threads}
+            found += compare(graph, machines, ratios, CROSSING, **sizes)
     for key, what in (("transactions", "sampling and rows"), ("row_transactions", "rows")):
         rows = []
-        for each in found:
-            base = each["of"]["gnnlab"][key]
-            label = f"{each['graph']}, {each['where']}, {100 * each['ratio']:.4g} %"
-            cells = [f"{each['of'][name][key] / base:.3f}" for name in names]
-            rows.append([label, f"{base / 1e6:,.1f} M", *cells])
+        for title, of in settings(found):
+            base = of["gnnlab"][key]
+            cells = [f"{of[name][key] / base:.3f}" for name in CROSSING]
+            rows.append([title, f"{base / 1e6:,.1f} M", *cells])
         title = f"transactions of {what} over the links in an epoch, / gnnlab"
-        show(title, ["caches", "gnnlab", *names], rows)
+        show(title, ["caches", "gnnlab", *CROSSING], rows)
+    missed = [
+        f"{title}: a unified cache moves more"
+        for title, of in settings(found)
+        if of["legion"]["transactions"] > of[LEGION]["transactions"]
+    ]
+    return {"figures": found, "missed": missed}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases.caches import runs
-from benchmarks.cases.caches.runs import CacheTask, graphs, plan, policy, run_of, with_caches
+from benchmarks.cases.caches.runs import CacheTask, graphs, policy, run_of, with_caches
 from benchmarks.runner import show
 from gnnscale import ops
 from gnnscale.cache import CachePlan, PresampledBatch
@@ -143,7 +143,8 @@ def foretold(options: argparse.Namespace) -> dict[str, Any]:
         for ratio in options.ratios or [0.05, 0.2, 0.5]:
             task = with_caches(run, ratio)
             for label, (name, choices) in POLICIES.items():
-                made, counted = plan(task, name, **choices)
+                made = policy(name, **choices).plan(task)
+                counted = runs.counted_traffic(task, made)
                 transactions = sum(each.transactions for each in counted) / epochs
                 foreseen = sum(each.transactions for each in made.predicted)
                 place = {"graph": graph.path.name if graph.path else graph.name, "ratio": ratio}

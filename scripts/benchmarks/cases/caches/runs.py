@@ -34,20 +34,6 @@ def graphs(stores: list[Path]) -> list[Graph]:
     return [open_graph(store) for store in stores] if stores else [open_graph(None)]
 
 
-def seeds_per_device(graph: Graph) -> int:
-    """Return 1,024 seeds, halved until an epoch of 8 devices has ``MIN_STEPS`` steps."""
-    seeds = SEEDS
-    while seeds > 1 and len(graph.train_idx) < MIN_STEPS * seeds * MAX_DEVICES:
-        seeds //= 2
-    return seeds
-
-
-def partitioner_of(name: str, machine: str) -> Any:
-    if name == "hierarchical":
-        return partition.Hierarchical(nvlink=machine)
-    return {"pagraph": partition.PaGraph, "mtkahypar": partition.MtKaHyPar}[name]()
-
-
 def cliques_of(machine: str, num_devices: int) -> tuple[tuple[int, ...], ...]:
     return disjoint_cliques(find_links(machine)[:num_devices, :num_devices])
 
@@ -61,16 +47,17 @@ def run_of(
     num_epochs: int = 1,
     num_threads: int,
 ) -> CacheTask:
-    """Return a run whose devices have no caches yet.
-
-    Its partition is ``pagraph``, ``mtkahypar``, ``hierarchical`` (which follows the links of
-    ``machine``), or None for a global shuffle.
-    """
-    batch, parts, split = seeds_per_device(graph) * num_devices, None, [1] * num_devices
+    """Return a run whose devices have no caches yet; no partition means a global shuffle."""
+    parts, split, seeds = None, [1] * num_devices, SEEDS
+    while seeds > 1 and len(graph.train_idx) < MIN_STEPS * seeds * MAX_DEVICES:
+        seeds //= 2
+    batch = seeds * num_devices
     order: Any = ShuffledOrder(graph.train_idx, batch_size=batch, seed=0)
     if partitioner is not None and num_devices > 1:
         sizes = {"num_parts": num_devices, "num_hops": len(FANOUTS), "num_threads": num_threads}
-        path = partition.make_partition(partitioner_of(partitioner, machine), graph, **sizes)
+        known: dict[str, Any] = {"hierarchical": partition.Hierarchical(nvlink=machine)}
+        known |= {"pagraph": partition.PaGraph(), "mtkahypar": partition.MtKaHyPar()}
+        path = partition.make_partition(known[partitioner], graph, **sizes)
         parts = partition.read_partition(path, graph).parts
         own = parts.train_vertices(graph.train_idx)
         order = TwoStageOrder(own, batch_sizes=apportion(split, batch), seed=0)
@@ -125,10 +112,9 @@ def policy(name: str, **options: Any) -> CachePlannerConfig:
     return instantiate(OmegaConf.create(file.read_text()), **options)
 
 
-def plan(task: CacheTask, name: str, **options: Any) -> tuple[CachePlan, Any]:
-    """Return the plan of a policy, and what its devices read in the run's own batches."""
-    made = policy(name, **options).plan(task)
-    return made, predict_traffic(task, made.devices, made.cliques, task.run_reads)
+def counted_traffic(task: CacheTask, made: CachePlan) -> Any:
+    """Return what the devices of a plan read in the run's own batches."""
+    return predict_traffic(task, made.devices, made.cliques, task.run_reads)
 
 
 def hit_rates(traffic: Any) -> dict[str, float]:

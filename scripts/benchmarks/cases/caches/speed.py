@@ -5,9 +5,9 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +19,6 @@ from benchmarks.cases.partition import resident
 from benchmarks.runner import FANOUTS, in_subprocess, medians, show, timed
 from gnnscale.cache import Legion
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled, presample
-from gnnscale.cache.legion.cost_model import best_num_lists, curve
-from gnnscale.cache.legion.legion import candidates, clique_cost
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import CachedFeatures, rank_slots
 from gnnscale.sampling import NeighborSampler
@@ -45,32 +43,50 @@ def in_turn(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[
     return {name: medians(each[1:]) for name, each in times.items()}  # the first warms up
 
 
+def compared(
+    options: argparse.Namespace,
+    columns: list[str],
+    limit: float,
+    figure: Callable[[float, float], float],
+    cases: Iterator[tuple[dict[str, Any], list[str], dict[str, Callable[[], Any]]]],
+    unit: float = 1.0,
+) -> dict[str, Any]:
+    """Time two works of each case in turn; show seconds in ``unit``, and what ``figure`` makes.
+
+    A figure of the seconds of both works may be ``limit`` at most.
+    """
+    found, rows, missed = [], [], []
+    for label, cells, works in cases:
+        took = in_turn(works, options.rounds)
+        first, second = took.values()
+        figures = {key: figure(first[key], second[key]) for key in ("seconds", "cpu")}
+        found.append({**label, **took, "figures": figures})
+        times = [f"{took[name][key] / unit:.2f}" for key in figures for name in works]
+        rows.append([*cells, *times, *(f"{each:+.3f}" for each in figures.values())])
+        if figures["seconds"] > limit:
+            missed.append(f"{', '.join(cells)}: {figures['seconds']:.3f}")
+    show(f"medians of {options.rounds} rounds", columns, rows)
+    return {"figures": found, "missed": missed}
+
+
 def presampling(options: argparse.Namespace) -> dict[str, Any]:
     """Pre-sample an epoch of one device, and sample the same epoch step by step."""
-    found, rows, missed = [], [], []
-    for graph in graphs(options.store):
-        for num_threads in (1, 2):
+
+    def cases() -> Iterator[Any]:
+        for graph, num_threads in product(graphs(options.store), (1, 2)):
             run = run_of(graph, None, num_devices=1, num_threads=num_threads)
             sampler = NeighborSampler(graph, fanouts=FANOUTS, seed=0, num_threads=num_threads)
             works = {
                 "sampling": partial(sample, run, sampler),
                 "pre-sampling": partial(presample, run.draws, [1], devices=(0,)),
             }
-            took = in_turn(works, options.rounds)
-            ratios = {k: took["pre-sampling"][k] / took["sampling"][k] for k in ("seconds", "cpu")}
             steps = run.draws.steps_per_epoch
             label = {"graph": graph.name, "threads": num_threads, "steps": steps}
-            found.append({**label, **took, "ratios": ratios})
-            cells = [graph.name, str(num_threads), str(steps)]
-            for key, ratio in ratios.items():
-                cells += [*(f"{took[name][key]:.2f}" for name in works), f"{ratio:.3f}"]
-            rows.append(cells)
-            if ratios["seconds"] > MAX_PRESAMPLING:
-                missed.append(f"{graph.name}, {num_threads} threads: {ratios['seconds']:.3f}")
-    columns = ["threads", "steps", "sampling s", "pre-sampling s", "ratio"]
-    cpu = ["sampling CPU s", "pre-sampling CPU s", "ratio"]
-    show(f"an epoch, medians of {options.rounds} rounds", ["graph", *columns, *cpu], rows)
-    return {"figures": found, "missed": missed}
+            yield label, [graph.name, str(num_threads), str(steps)], works
+
+    columns = ["graph", "threads", "steps", "sampling s", "pre-sampling s", "sampling CPU s"]
+    columns += ["pre-sampling CPU s", "ratio", "by CPU"]
+    return compared(options, columns, MAX_PRESAMPLING, lambda a, b: b / a, cases())
 
 
 def sample(run: CacheTask, sampler: NeighborSampler) -> None:
@@ -80,31 +96,28 @@ def sample(run: CacheTask, sampler: NeighborSampler) -> None:
 
 def lookup(options: argparse.Namespace) -> dict[str, Any]:
     """Read the same batches with half of their rows in a cache, and without one."""
-    found, rows, missed = [], [], []
-    for graph in graphs(options.store):
-        run = run_of(graph, None, num_devices=1, num_threads=2)
-        drawn = islice(run.draws.epoch(0), _BATCHES)
-        batches = [draw.batch.input_vertices[:_ROWS] for draw in drawn]
-        host = HostFeatures.of(graph)
-        cached, rate = half_cached(host, batches)
-        for num_threads in (1, 2):
-            works = {
-                "host": partial(gather, host, batches, num_threads),
-                "cached": partial(gather, cached, batches, num_threads),
-            }
-            took = in_turn(works, options.rounds)
-            over = {k: 2 * (took["cached"][k] / took["host"][k] - 1) for k in ("seconds", "cpu")}
+
+    def cases() -> Iterator[Any]:
+        for graph in graphs(options.store):
+            run = run_of(graph, None, num_devices=1, num_threads=2)
+            drawn = islice(run.draws.epoch(0), _BATCHES)
+            batches = [draw.batch.input_vertices[:_ROWS] for draw in drawn]
+            host = HostFeatures.of(graph)
+            cached, rate = half_cached(host, batches)
             size = statistics.mean(map(len, batches))
-            label = {"graph": graph.name, "threads": num_threads, "rows": size, "hit_rate": rate}
-            found.append({**label, **took, "overhead": over})
-            cells = [graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"]
-            cells += [f"{1000 * took[name]['seconds'] / _BATCHES:.2f}" for name in works]
-            rows.append([*cells, *(f"{each:+.1%}" for each in over.values())])
-            if over["seconds"] > MAX_OVERHEAD:
-                missed.append(f"{graph.name}, {num_threads} threads: {over['seconds']:.1%}")
-    columns = ["threads", "rows", "hits", "host ms", "cached ms", "of half a gather", "by CPU"]
-    show(f"a gather, medians of {options.rounds} rounds", ["graph", *columns], rows)
-    return {"figures": found, "missed": missed}
+            for num_threads in (1, 2):
+                works = {
+                    "host": partial(gather, host, batches, num_threads),
+                    "cached": partial(gather, cached, batches, num_threads),
+                }
+                label = {"graph": graph.name, "threads": num_threads, "rows": size}
+                cells = [graph.name, str(num_threads), f"{size:,.0f}", f"{rate:.1%}"]
+                yield label | {"hit_rate": rate}, cells, works
+
+    columns = ["graph", "threads", "rows", "hits", "host ms", "cached ms", "host CPU ms"]
+    columns += ["cached CPU ms", "of half a gather", "by CPU"]
+    over, unit = (lambda a, b: 2 * (b / a - 1)), _BATCHES / 1000
+    return compared(options, columns, MAX_OVERHEAD, over, cases(), unit)
 
 
 def half_cached(host: HostFeatures, batches: list[Any]) -> tuple[CachedFeatures, float]:
@@ -141,12 +154,10 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
             missed.append(f"{ratio}: {best['seconds']:.1f} s")
         if best["plan_bytes"] > MAX_BYTES:
             missed.append(f"{ratio}: {best['plan_bytes']:.1f} bytes a vertex")
-    parts = [key for key in found[0] if key.startswith("s_")]
-    columns = ["rows a device", "s", "CPU s", *(f"{key[2:]} CPU s" for key in parts)]
-    columns += ["bytes a vertex", "with degrees", "with hotness"]
+    columns = ["rows a device", "s", "CPU s", "bytes a vertex", "with degrees", "with hotness"]
     rows = []
     for each in found:
-        seconds = (f"{each[key]:.2f}" for key in ("seconds", "cpu", *parts))
+        seconds = (f"{each[key]:.2f}" for key in ("seconds", "cpu"))
         sizes = (f"{each[key]:.1f}" for key in ("plan_bytes", "degree_bytes", "all_bytes"))
         rows.append([f"{100 * each['ratio']:.4g} %", *seconds, *sizes])
     title = f"planning {options.vertices:,} vertices, a clique of {options.clique}"
@@ -155,7 +166,7 @@ def planning(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, float]:
-    """Plan once as Legion does, and once more in steps; return figures."""
+    """Plan once as Legion does; return figures."""
     before = resident(os.getpid())
     task = synthetic(num, ratio, tuple(range(size)), num_threads)
     inputs = resident(os.getpid())
@@ -164,33 +175,10 @@ def worker(ratio: float, num: int, size: int, num_threads: int) -> dict[str, flo
     seconds, _ = timed(Legion(nvlink="dgx_a100").plan, task)
     cpu = time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    figures = {
+    return {
         **{"seconds": seconds, "cpu": cpu, "plan_bytes": (peak - inputs) / num},
         **{"degree_bytes": (peak - before - matrices) / num, "all_bytes": (peak - before) / num},
     }
-    return figures | in_steps(task)
-
-
-def in_steps(task: CacheTask) -> dict[str, float]:
-    times = [time.process_time()]
-
-    def lap() -> None:
-        times.append(time.process_time())
-
-    (clique,) = task.cliques
-    found = candidates(task, clique, task.presampled)
-    lap()
-    cost = clique_cost(task, clique, found)
-    lap()
-    num_lists = best_num_lists(cost)
-    curve(cost)
-    lap()
-    rooms = np.array([device.budget_bytes for device in task.devices], np.int64)
-    lists = found.share_lists(task, clique, num_lists, rooms)
-    found.share_rows(task, clique, rooms - lists.bytes)
-    lap()
-    names = ("s_candidates", "s_cost", "s_search", "s_share")
-    return dict(zip(names, np.diff(times).tolist(), strict=True))
 
 
 def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int) -> CacheTask:
@@ -214,26 +202,18 @@ def synthetic(num: int, ratio: float, clique: tuple[int, ...], num_threads: int)
         each.num_list_reads = int(each.lists.sum(dtype=np.int64))
     indptr = np.zeros(num + 1, np.int64)
     np.cumsum(degrees, out=indptr[1:])
-    graph = SimpleNamespace(
-        name="synthetic",
-        num_vertices=num,
-        indptr=indptr,
-        indices=np.empty(0, np.int32),
-        num_features=_FEATURES,
-        feature_dtype="float32",
-    )
+    rows = {"num_features": _FEATURES, "row_bytes": 4 * _FEATURES, "feature_dtype": "float32"}
+    lists = {"indptr": indptr, "indices": np.empty(0, np.int32)}
+    graph: Any = SimpleNamespace(name="synthetic", num_vertices=num, **lists, **rows)
+    draws: Any = SimpleNamespace(exact=True, num_threads=num_threads)
+    unused: Any = dict.fromkeys(("parts", "fanouts", "aggregated_row_bytes"))
     task = CacheTask(
         graph=graph,
         devices=gpus(clique, budget_bytes=int(ratio * num) * _FEATURES * 4),
-        num_devices=len(clique),
         cliques=(clique,),
-        parts=None,
-        draws=SimpleNamespace(exact=True, num_threads=num_threads),
-        num_epochs=1,
-        batch_size=1,
-        fanouts=None,
-        aggregated_row_bytes=None,
-        seed=0,
+        draws=draws,
+        **{"num_devices": len(clique), "num_epochs": 1, "batch_size": 1, "seed": 0},
+        **unused,
     )
     vars(task).update(out_degrees=degrees)
     vars(task)["presampled"] = Presampled(reads=reads, num_epochs=1, num_threads=num_threads)
