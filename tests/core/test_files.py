@@ -4,13 +4,7 @@ from pathlib import Path
 import pytest
 
 from gnnscale.core import files
-from gnnscale.core.files import (
-    check_private,
-    expanded,
-    unfinished_folder,
-    whole_file,
-    write_atomically,
-)
+from gnnscale.core.files import check_private, expanded, unfinished_folder, write_atomically
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -25,14 +19,14 @@ def test_text_and_bytes(tmp_path: Path) -> None:
 
 def test_a_file_that_is_written_piece_by_piece_appears_whole(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    with whole_file(file) as stream:
+    with files.whole_file(file) as stream:
         stream.write(b"a")
         assert not file.exists()
         stream.write(b"b")
     assert file.read_bytes() == b"ab"
 
     def interrupted() -> None:
-        with whole_file(file) as stream:
+        with files.whole_file(file) as stream:
             stream.write(b"c")
             raise KeyboardInterrupt
 
@@ -65,14 +59,6 @@ def test_what_a_killed_process_left_is_removed_or_overwritten(tmp_path: Path) ->
     (tmp_path / ".file.tmp").write_text("half")
     write_atomically(tmp_path / "file", "whole")
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_link_in_place_of_the_temporary_file_is_not_followed(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.write_text("kept")
-    (tmp_path / ".file.tmp").symlink_to(target)
-    write_atomically(tmp_path / "file", "new")
-    assert (target.read_text(), (tmp_path / "file").read_text()) == ("kept", "new")
 
 
 def test_folders_that_are_not_finished_are_removed(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,32 +22,25 @@ def test_an_array_leads_to_the_memory_that_it_lies_in() -> None:
 
 
 @pytest.mark.long
-def test_an_array_keeps_its_memory() -> None:
+def test_it_is_opened_by_its_path_while_it_is_kept() -> None:
     array = SharedMemory.filled(np.arange(4)).array((4,), np.dtype(np.int64))
     gc.collect()
-    found = shared_memory_of(array)
-    assert found is not None
-    assert found.path.exists()
-
-
-@pytest.mark.long
-def test_it_is_opened_by_its_path_while_it_is_kept() -> None:
-    memory = SharedMemory.filled(np.arange(4))
+    memory = shared_memory_of(array)  # which the array has kept
     other = SharedMemory.open(memory.path)
     other.array((4,), np.dtype(np.int64))[0] = 9
-    assert memory.array((4,), np.dtype(np.int64))[0] == 9
+    assert array[0] == 9
     path = memory.path
-    del memory
+    del memory, array
     gc.collect()
     with pytest.raises(OSError, match="No such file"):
         SharedMemory.open(path)
 
 
-@pytest.mark.parametrize("size", [0, 1 << 20])
-def test_nobody_changes_its_size(size: int) -> None:
+def test_nobody_changes_its_size() -> None:
     memory = SharedMemory.filled(np.arange(4))
-    with pytest.raises(PermissionError):
-        os.ftruncate(memory.descriptor, size)
+    for size in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(memory.descriptor, size)
 
 
 def test_a_large_array_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,17 +50,8 @@ def test_a_large_array_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.array_equal(found, rows)
 
 
-def test_more_than_there_is_is_refused(
-    monkeypatch: pytest.MonkeyPatch, memory_of: Callable[[int], hardware.Memory]
-) -> None:
-    monkeypatch.setattr(shared_memory, "read_memory", lambda: memory_of(1000))
+def test_more_than_there_is_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    little = replace(hardware.read_memory(), available=1000)
+    monkeypatch.setattr(shared_memory, "read_memory", lambda: little)
     with one_line("shared memory", "features=device", "device_plan=cpu"):
         SharedMemory.filled(np.zeros(1000))
-
-
-@pytest.fixture
-def memory_of() -> Callable[[int], hardware.Memory]:
-    """What a machine has of which so many bytes are available."""
-    from dataclasses import replace
-
-    return lambda available: replace(hardware.read_memory(), available=available)

@@ -21,6 +21,10 @@ def test_one_process_is_a_group() -> None:
     SINGLE_PROCESS.barrier()
     with join(0, 1, None, backend="gloo") as joined:
         assert joined == SINGLE_PROCESS
+    # Several machines share no memory.
+    several = Group(rank=0, size=4, local_rank=0, local_size=2)
+    assert group._with_sums(several) is several
+    assert several.sums is None
 
 
 @pytest.mark.long
@@ -41,23 +45,10 @@ def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
     together("check_left", 2, free_port())
 
 
-def test_several_machines_share_no_memory() -> None:
-    several = Group(rank=0, size=4, local_rank=0, local_size=2)
-    assert group._with_sums(several) is several
-    assert several.sums is None
-
-
 @pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(together: Any) -> None:
     together("check_torchrun", 2, free_port())
-
-
-def test_torchrun_with_another_number_of_processes(torchrun: Any) -> None:
-    torchrun(3, 3)
-    message = "torchrun started 3 processes, but device_plan has 2 devices"
-    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
-        pass
 
 
 @pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
@@ -77,13 +68,19 @@ def test_sums_of_gpus_are_aborted_when_a_peer_is_lost(monkeypatch, backend, abor
     assert len(calls) == aborted
 
 
-def test_processes_that_are_started_again_need_a_new_meeting_point(torchrun: Any) -> None:
+def test_what_torchrun_started_and_no_run_can_join(torchrun: Any) -> None:
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, "TORCHELASTIC_RUN_ID": "mine"}
     elastic = {"TORCHELASTIC_MAX_RESTARTS": 1, "TORCHELASTIC_USE_AGENT_STORE": True}
-    torchrun(2, 1, **variables, **elastic)
-    message = "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
-        pass
+    for given, message in (
+        ((3, 3, {}), "torchrun started 3 processes, but device_plan has 2 devices"),
+        (
+            (2, 1, variables | elastic),
+            "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+        ),
+    ):
+        torchrun(*given[:2], **given[2])
+        with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
+            pass
 
 
 def test_keys_of_torchruns_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,14 +20,10 @@ def test_rows_between_two_widths_are_between_their_rates(row_bytes: int, rate: f
 
 def test_a_device_has_the_rates_that_the_user_has_not_given() -> None:
     found = RATES.of(Cuda(index=1, macs_per_s=7.0), row_bytes=256)
-    assert found == Cuda(
-        index=1,
-        macs_per_s=7.0,
-        memory_bandwidth=1e12,
-        link_bandwidth=4e10,
-        sampled_edges_per_s=3e9,
-        launch_s=1e-4,
-    )
+    rates = {"memory_bandwidth": 1e12, "link_bandwidth": 4e10, "sampled_edges_per_s": 3e9}
+    assert found == Cuda(index=1, macs_per_s=7.0, **rates, launch_s=1e-4)
+    with pytest.raises(ValueError, match="expected at least one row width"):
+        replace(RATES, link=())
 
 
 def test_a_card_is_measured_once_for_each_driver(
@@ -56,8 +52,3 @@ def test_what_is_damaged_is_measured_again(
     file.write_text(content)
     assert load_or_measure_rates("GPU-1", "600.1", lambda: RATES) == RATES
     assert load_or_measure_rates("GPU-1", "600.1", lambda: pytest.fail("it was kept")) == RATES
-
-
-def test_a_width_at_least() -> None:
-    with pytest.raises(ValueError, match="expected at least one row width"):
-        replace(RATES, link=())

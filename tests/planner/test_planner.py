@@ -116,44 +116,38 @@ def test_whoever_is_early_waits_in_synchronisation() -> None:
     sums = [sum(vars(stages).values()) for stages in found.devices]
     assert sums == pytest.approx([found.step_s] * 2)
     assert found.devices[1].sync > found.devices[0].sync
+    idle = predicted(plan_of(*map(share, cpus(2), (100, 0))), platform(2)).devices[1]
+    assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
 
 
-def test_threads_beyond_the_cores_take_turns() -> None:
+def test_who_takes_turns_with_the_cores() -> None:
     four = plan_of(*map(share, cpus(4)))
     alone = predicted(ALONE, platform(1)).step_s
     assert predicted(four, platform(1)).step_s == pytest.approx(4 * alone, rel=0.02)
-
-
-def test_overlapping_stages_share_the_cores() -> None:
     overlapped = plan_of(share(Cpu(), prefetch="two_stage"))
     best = predicted(ALONE, platform(1)).step_s
     assert predicted(overlapped, platform(1)).step_s >= 0.97 * best
-
-
-def test_emulated_devices_are_late_where_the_host_is_slow() -> None:
     plan, slow = plan_of(share(accelerator(), 100, "one_stage")), platform(2, macs_per_s=[1e6, 2e6])
     late, own = (predicted(plan, slow, emulates=each).devices[0] for each in (True, False))
     assert late.propagate > 10 * own.propagate
 
 
-def test_a_device_without_seeds_only_synchronises() -> None:
-    idle = predicted(plan_of(*map(share, cpus(2), (100, 0))), platform(2)).devices[1]
-    assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
-
-
-def test_one_processor_takes_turns_with_all_cores() -> None:
+def test_threads_of_planned_devices() -> None:
     work = workload(sampled=True)
     plan, found = planned([Cpu()], platform(2), work)
     assert plan.shares[0].threads == Threads(sample=2, load=2, propagate=2)
     assert plan.shares[0].prefetch == "none"
     assert found == predicted(plan, platform(2), work, emulates=False)
-
-
-def test_equal_processors_get_equal_shares() -> None:
-    assert planned(cpus(2), platform(2))[0].split == (500, 500)
+    plan, _ = planned([accelerator()], platform(4))
+    assert plan.shares[0].prefetch in ("one_stage", "two_stage")
+    assert plan.shares[0].threads.propagate == 0
+    plan, _ = planned([*cpus(2), accelerator()], platform(2))
+    assert [each.prefetch for each in plan.shares] == ["none", "none", "one_stage"]
+    assert [each.host_threads for each in plan.shares] == [1, 1, 1]
 
 
 def test_trainers_finish_together() -> None:
+    assert planned(cpus(2), platform(2))[0].split == (500, 500)
     slow, fast = (accelerator(macs_per_s=rate, link_bandwidth=1e12) for rate in (1e6, 3e6))
     plan, found = planned([slow, fast], platform(8, sampled_edges_per_s=[1e9, 8e9]))
     assert plan.split == pytest.approx((250, 750), abs=5)
@@ -161,26 +155,11 @@ def test_trainers_finish_together() -> None:
     assert times[0] == pytest.approx(times[1], rel=0.02)
 
 
-def test_loading_by_bandwidth_is_hidden_behind_an_accelerator() -> None:
-    plan, _ = planned([accelerator()], platform(4))
-    assert plan.shares[0].prefetch in ("one_stage", "two_stage")
-    assert plan.shares[0].threads.propagate == 0
-
-
-def test_more_workers_than_cores_get_a_thread_each() -> None:
-    plan, _ = planned([*cpus(2), accelerator()], platform(2))
-    assert [each.prefetch for each in plan.shares] == ["none", "none", "one_stage"]
-    assert [each.host_threads for each in plan.shares] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("prefetch", ["none", "one_stage", "two_stage"])
-def test_a_mode_asked_for_is_honoured(prefetch: str) -> None:
-    plan, _ = planned([Cpu(), accelerator()], platform(2), prefetch=prefetch)
-    assert {each.prefetch for each in plan.shares} == {prefetch}
-    assert min(vars(plan.shares[0].threads).values()) == 1
-
-
-def test_a_split_asked_for_is_kept() -> None:
+def test_what_is_asked_for_is_honoured() -> None:
+    for prefetch in ("none", "one_stage", "two_stage"):
+        plan, _ = planned([Cpu(), accelerator()], platform(2), prefetch=prefetch)
+        assert {each.prefetch for each in plan.shares} == {prefetch}
+        assert min(vars(plan.shares[0].threads).values()) == 1
     assert planned(cpus(2), platform(2), split=[900, 100])[0].split == (900, 100)
 
 
@@ -214,7 +193,7 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
 
 
 @pytest.mark.long
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(
     num_cpus=st.integers(0, 3),
     num_accelerators=st.integers(0, 4),
@@ -222,7 +201,7 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
     batch_size=st.integers(8, 4000),
 )
 def test_no_plan_uses_more_threads_than_cores(
-    num_cpus: int, num_accelerators: int, cores: int, batch_size: int
+    num_cpus, num_accelerators, cores, batch_size
 ) -> None:
     devices = cpus(num_cpus)
     devices += [accelerator(f"accelerator:{i}") for i in range(num_accelerators)]
@@ -245,7 +224,7 @@ def test_sampling_is_slowed_where_only_bytes_have_a_rate() -> None:
     assert beside == pytest.approx(2 * alone)
 
 
-@pytest.mark.parametrize("prefetch", ["auto", "none", "two_stage"])
+@pytest.mark.parametrize("prefetch", ["auto", "two_stage"])
 def test_a_device_that_owns_its_steps_overlaps_them_by_itself(prefetch: str) -> None:
     figures = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1 << 40}
     owning = Owning(link_bandwidth=1e9, **figures)

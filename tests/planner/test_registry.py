@@ -45,16 +45,13 @@ def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceKind]:
     return found
 
 
-def test_a_kind_is_registered_once_or_twice_the_same() -> None:
+def test_devices_of_a_registered_kind() -> None:
     assert registry.custom_kinds() == ()
     for _ in range(2):
         register_device(Mine, OPENER)
         assert registry.custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
     assert device_kind("mine").opener == OPENER
     assert device_kind("cpu").metadata is Cpu
-
-
-def test_devices_of_a_kind_have_its_options_and_a_name() -> None:
     register_device(Mine, OPENER)
     mine = {"kind": "mine", **RATES}
     entries = ["cpu", mine, mine | {"name": "left", "colour": "blue"}]

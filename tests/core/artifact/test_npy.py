@@ -11,15 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core.artifact import npy as arrays
-from gnnscale.core.artifact.npy import (
-    NpyError,
-    check_length,
-    explain_lost_page,
-    map_npy,
-    read_header,
-    read_slices,
-    write_array,
-)
+from gnnscale.core.artifact.npy import NpyError, check_length, map_npy, read_header, write_array
 from gnnscale.core.errors import GraphError
 
 
@@ -91,9 +83,6 @@ def test_files_that_are_not_mapped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.npy")  # not waited for
     with pytest.raises(GraphError, match=r"pipe\.npy: not a regular file"):
         map_npy(tmp_path / "pipe.npy")
-
-
-def test_kinds_and_axes(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros(4, np.int64))
     assert map_npy(tmp_path / "x.npy", axes=1, kinds="iu").tolist() == [0] * 4
     with pytest.raises(GraphError, match=r"x.npy: expected floating point, got int64\[4\]"):
@@ -120,12 +109,12 @@ def test_writing_chunk_by_chunk(tmp_path: Path) -> None:
 def test_reading_slices(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(10).reshape(5, 2))
     mapped = map_npy(tmp_path / "x.npy")
-    found = list(read_slices(tmp_path / "x.npy", mapped, 32))
+    found = list(arrays.read_slices(tmp_path / "x.npy", mapped, 32))
     assert [first for first, _ in found] == [0, 2, 4]
     np.testing.assert_array_equal(np.concatenate([rows for _, rows in found]), mapped)
     larger = np.zeros((50, 2), int)
     with pytest.raises((GraphError, OSError)):
-        list(read_slices(tmp_path / "x.npy", larger, 32))
+        list(arrays.read_slices(tmp_path / "x.npy", larger, 32))
 
 
 @pytest.mark.parametrize("shape", [(100,), (100, 8)])
@@ -157,9 +146,9 @@ def test_the_reason_of_a_lost_page(tmp_path: Path) -> None:
     size = file.stat().st_size
     os.truncate(file, 5000)
     reason = f"{file}: became shorter while it was in use: 5000 bytes, not {size}"
-    assert explain_lost_page(file) == reason
+    assert arrays.explain_lost_page(file) == reason
     other = tmp_path / "rows"
     other.write_bytes(bytes(5))
     reason = "a mapped file became shorter, or its disk fails or is full"
     for path in (other, tmp_path / "gone"):
-        assert explain_lost_page(path) == f"{path}: {reason}"
+        assert arrays.explain_lost_page(path) == f"{path}: {reason}"

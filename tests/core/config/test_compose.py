@@ -16,15 +16,10 @@ def test_options_and_those_of_hydra_are_apart() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("asked", "found"), [("a/${seed}", "a/7"), ("b\\'c d", "b\\'c d"), ("${model.hidden}", "9")]
-)
-def test_a_directory_may_refer_to_options(asked: str, found: str) -> None:
+def test_a_directory_may_refer_to_options() -> None:
+    asked = "a/${seed}/${model.hidden}/b\\'c d"
     _, own = compose("train", ["seed=7", "model.hidden=9"], directory=asked)
-    assert own.hydra.run.dir == found
-
-
-def test_a_directory_that_refers_to_no_option() -> None:
+    assert own.hydra.run.dir == "a/7/9/b\\'c d"
     with pytest.raises(ConfigError, match=r"^output=\$\{sed\}: Interpolation key 'sed' not found"):
         compose("train", directory="${sed}")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from one_line import one_line
@@ -34,6 +34,11 @@ def test_builds_nested_dataclasses_with_converted_values() -> None:
     result = typed(OmegaConf.create({"count": 3, "inner": inner, "place": "a/b"}), Outer)
     assert result == Outer(count=3, inner=Inner(rate=1.0, sizes=[25, 10]), place=Path("a/b"))
     assert isinstance(result.inner.rate, float)
+    # Interpolations resolve where they stand.
+    node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
+    assert typed(node, Outer).inner.sizes == [7, 2]
+    with pytest.raises(ConfigError, match="inner: required"):
+        typed(OmegaConf.create({"count": 1}), Outer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +84,6 @@ def test_whole_floats_are_integers() -> None:
     ("values", "line"),
     [
         ({"count": 1.5}, "count: Value '1.5' of type 'float' could not be converted to Integer"),
-        (
-            {"largest": 0.1},
-            "largest: Value '0.1' of type 'float' could not be converted to Integer",
-        ),
         ({"sizes": [3, 2.5]}, "sizes: "),
         ({"count": 1e300}, "count=10000000000000000525"),
         ({"count": float("inf")}, "count: Value 'inf' of type 'float' could not be converted"),
@@ -92,11 +93,6 @@ def test_whole_floats_are_integers() -> None:
 def test_other_floats_are_no_integers(values: dict[str, Any], line: str) -> None:
     with one_line(begins=line):
         typed(OmegaConf.create(values), Counts)
-
-
-def test_interpolations_resolve_where_they_stand() -> None:
-    node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
-    assert typed(node, Outer).inner.sizes == [7, 2]
 
 
 @pytest.mark.parametrize(
@@ -127,25 +123,29 @@ def test_refuses_in_one_line(values: dict[Any, object], message: str) -> None:
         typed(OmegaConf.create({"count": 1, "inner": {"rate": 1}} | values), Outer)
 
 
-def test_refuses_a_group_that_is_missing() -> None:
-    with pytest.raises(ConfigError, match="inner: required"):
-        typed(OmegaConf.create({"count": 1}), Outer)
-
-
 @pytest.mark.parametrize(
     ("target", "message"),
     [
         ("os.system", "expected a class of gnnscale"),
+        ("this.s", "expected a class of gnnscale"),
         ("gnnscale.nn.optim.Adamm", "no such class"),
         ("gnnscale.nowhere.Adam", "no such class"),
+        ("gnnscale.__main__.main", "_target_="),
+        ("gnnscale.report.terminal.RunReport", "_target_="),
+        ("gnnscale.", "_target_="),
         (f"{StageTimes.__module__}.StageTimes", "expected a subclass of OptimizerConfig"),
         ("gnnscale.core.config.typed.typed", "expected a subclass of OptimizerConfig"),
+        # A base is nothing to build.
+        ("gnnscale.nn.optim.OptimizerConfig", r"optimizer\._target_"),
+        (None, r"optimizer\._target_"),
     ],
 )
-def test_target_names_only_classes_of_the_group(target: str, message: str) -> None:
-    node = OmegaConf.create({"_target_": target, "lr": 1.0})
+def test_target_names_only_classes_of_the_group(target: str | None, message: str) -> None:
+    before = set(sys.modules)
+    node = {"lr": 1.0} if target is None else {"_target_": target, "lr": 1.0}
     with pytest.raises(ConfigError, match=message):
-        typed(node, OptimizerConfig, group="optimizer")
+        typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
+    assert set(sys.modules) == before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,43 +155,29 @@ class Figures:
     allows_infinite: ClassVar[bool] = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    inner: Inner | None = None
+
+
 def test_infinite_figures_where_a_class_has_them() -> None:
     node = OmegaConf.create({"rates": [1, float("inf")]})
     assert typed(node, Figures).rates == [1.0, float("inf")]
     with pytest.raises(ConfigError, match="rates=nan"):
         typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
-
-
-def test_a_group_may_be_absent_where_its_field_says_so() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Holder:
-        inner: Inner | None = None
-
+    # A group may be absent where its field says so.
     assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
     assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
 
 
-def test_a_base_is_nothing_to_build() -> None:
-    for node in ({"lr": 1.0}, {"_target_": "gnnscale.nn.optim.OptimizerConfig"}):
-        with pytest.raises(ConfigError, match=r"optimizer\._target_"):
-            typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
-
-
-def test_target_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = set(sys.modules)
-    live = "gnnscale.report.terminal.RunReport"
-    for target in ("gnnscale.__main__.main", live, "this.s", "gnnscale."):
-        node = OmegaConf.create({"_target_": target, "lr": 1.0})
-        with pytest.raises(ConfigError, match="_target_="):
-            typed(node, OptimizerConfig, group="optimizer")
-    assert set(sys.modules) == before
-
-
-def test_ranges() -> None:
+def test_ranges_and_choices() -> None:
     check_range("a", 1, 1, 3)
     for value in (0, 4):
         with pytest.raises(ConfigError, match=f"a={value}: must be at least 1 and at most 3"):
             check_range("a", value, 1, 3)
+    check_choice("a.b", "x", ("x", "y"))
+    with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
+        check_choice("a.b", "z", ("x", "y"))
 
 
 def test_nearest_and_unknown_option() -> None:
@@ -202,12 +188,6 @@ def test_nearest_and_unknown_option() -> None:
     assert unknown_option("lr", known) == "lr: unknown option, did you mean 'optimizer.lr'?"
     assert unknown_option("hiden", known).endswith("did you mean 'model.hidden'?")
     assert unknown_option("q", known) == "q: unknown option"
-
-
-def test_check_choice_names_all_that_is_allowed() -> None:
-    check_choice("a.b", "x", ("x", "y"))
-    with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
-        check_choice("a.b", "z", ("x", "y"))
 
 
 def test_differences_by_hand() -> None:
@@ -223,13 +203,10 @@ VALUES = st.integers(0, 2) | st.none()
 OPTIONS = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=3)
 
 
+@settings(max_examples=50)
 @given(OPTIONS, OPTIONS)
 def test_differences_are_symmetric(left: dict[str, object], right: dict[str, object]) -> None:
     assert differences(left, left) == []
-    forth = {(name, old, new) for name, new, old in map(_hashable, differences(left, right))}
-    assert forth == set(map(_hashable, differences(right, left)))
-
-
-def _hashable(difference: tuple[str, object, object]) -> tuple[str, str, str]:
-    name, new, old = difference
-    return name, repr(new), repr(old)
+    forth = [(name, repr(old), repr(new)) for name, new, old in differences(left, right)]
+    back = [(name, repr(new), repr(old)) for name, new, old in differences(right, left)]
+    assert sorted(forth) == sorted(back)

@@ -38,35 +38,37 @@ def small_step(probe: StepProbe = PROBE) -> probes.StepTimes:
     return time_steps(probe, probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
 
 
+def times_of(steps: list[Any], *, operand_s: float, **given: Any) -> calibrate._Times:
+    default = {"product_s": 1e-3, "bfloat16_s": None, "sample_s": 1.0}
+    return calibrate._Times(steps=steps, operand_s=operand_s, **default | given)
+
+
 def test_rates_are_found_again() -> None:
     work = np.random.default_rng(0).random((6, 3)) * [1e9, 1e6, 1]
     rates = {"a": 2e9, "b": 1e7, "c": 4.0}
     found = fit_rates(tuple(rates), work, work @ [1 / rate for rate in rates.values()])
     assert found == pytest.approx(rates, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_least_squares_are_those_of_scipy(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    m, n = int(draw.integers(3, 30)), int(draw.integers(1, 9))
-    a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
-    b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
-    expected, residual = nnls(a, b)
-    found = least_squares(a, b)
-    assert (found >= 0).all()
-    assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
-    if np.linalg.matrix_rank(a) == n:
-        assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
-
-
-def test_an_amount_that_costs_nothing_has_no_limit() -> None:
     work = [(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]
     assert fit_rates(("a", "b"), work, [1.0, 2.0, 3.0])["b"] == float("inf")
 
 
-@pytest.mark.parametrize(("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6])])
-def test_numbers_of_threads(cores: int, counts: list[int]) -> None:
-    assert thread_counts(cores) == counts
+def test_least_squares_are_those_of_scipy() -> None:
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        m, n = int(draw.integers(3, 30)), int(draw.integers(1, 9))
+        a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
+        b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
+        expected, residual = nnls(a, b)
+        found = least_squares(a, b)
+        assert (found >= 0).all()
+        assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
+        if np.linalg.matrix_rank(a) == n:
+            assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
+
+
+def test_numbers_of_threads() -> None:
+    counts = [thread_counts(cores) for cores in (1, 2, 6)]
+    assert counts == [[1], [1, 2], [1, 2, 4, 6]]
 
 
 def test_an_estimate_is_whole(tmp_path: Path) -> None:
@@ -146,7 +148,7 @@ def test_sums_and_waiting_are_told_apart() -> None:
 
 #: What two processes measure, in little time.
 TASK = PairTask(
-    num_values=(16, 1 << 22),
+    num_values=(16, 1 << 20),
     reduces=3,
     probes=(PROBE,),
     graph_sizes=(1 << 12, 1 << 12),
@@ -171,19 +173,25 @@ def test_a_process_that_ends_early_is_noticed() -> None:
         time_pair(replace(TASK, num_values=(-1,), reduces=1, probes=()))
 
 
-def test_memory_is_kept_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in processes that train, whose activations land on pages that are there."""
+def test_what_an_estimate_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    def probe(*_: int) -> None:
-        done.append("probe")
+    def fail(told: str, *_: Any, **__: Any) -> None:
+        done.append(told)
         raise LookupError
 
+    # Memory is kept before anything is measured, as in processes that train, whose activations
+    # land on pages that are there.
     monkeypatch.setattr(ops, "keep_freed_memory", lambda: done.append("keep"))
-    monkeypatch.setattr(probes, "probe_graphs", probe)
+    monkeypatch.setattr(probes, "probe_graphs", lambda *_: fail("probe"))
     with pytest.raises(LookupError):
         calibrate.estimate()
-    assert done == ["keep", "probe"]
+    # No word of a calibration that nobody asked for.
+    monkeypatch.setattr(calibrate, "track", fail)
+    with pytest.raises(LookupError):
+        calibrate.estimate()
+    assert done[:2] == ["keep", "probe"]
+    assert done[-1] == "estimating how fast this machine is"
 
 
 def test_a_probe_updates_from_one_buffer_as_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,13 +250,8 @@ def test_the_middle_round_of_each_thing_counts() -> None:
 
     def times(step: int, product: int, sample: int) -> calibrate._Times:
         steps = [replace(measured, propagate_s=float(step))]
-        return calibrate._Times(
-            steps=steps,
-            product_s=product,
-            bfloat16_s=product / 2,
-            operand_s=product / 4,
-            sample_s=sample,
-        )
+        own = {"product_s": product, "bfloat16_s": product / 2, "sample_s": sample}
+        return times_of(steps, operand_s=product / 4, **own)
 
     found = calibrate._median([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
     assert [each.propagate_s for each in found.steps] == [3]
@@ -268,11 +271,7 @@ def test_probes_share_one_table_of_rows() -> None:
     assert own.size == shared.size
 
 
-def test_some_probes_have_the_mini_batches_of_a_trainer() -> None:
-    assert sum(probe.num_seeds == 1024 and len(probe.fanouts) == 2 for probe in STEP_PROBES) >= 3
-
-
-def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_and_operands_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter([0.1, 0.3])
     seen = []
 
@@ -284,25 +283,6 @@ def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None
     assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
     # A product, and that for its weights' gradient.
     assert seen == [(6, 4), (4, 4)]
-
-
-def test_operands_take_what_multiplying_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes."""
-    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
-    monkeypatch.setattr(calibrate, "_WIDTH", 1)
-    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
-    step = small_step()
-    times = calibrate._Times(
-        steps=[step], product_s=1e-3, bfloat16_s=None, operand_s=6e-3, sample_s=1.0
-    )
-    found = calibrate._propagation_rates(effort, times)
-    assert found["macs_per_s"] == pytest.approx(1000)
-    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
-    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
-    assert hidden["operand_bandwidth"] == float("inf")
-
-
-def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def timed(rows: int, *_: int, **__: int) -> float:
@@ -317,6 +297,20 @@ def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
     assert asked == [8192, 100, 1]
 
 
+def test_operands_take_what_multiplying_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes."""
+    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
+    monkeypatch.setattr(calibrate, "_WIDTH", 1)
+    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
+    step = small_step()
+    times = times_of([step], operand_s=6e-3)
+    found = calibrate._propagation_rates(effort, times)
+    assert found["macs_per_s"] == pytest.approx(1000)
+    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
+    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
+    assert hidden["operand_bandwidth"] == float("inf")
+
+
 def test_propagation_is_predicted_as_it_was_fitted() -> None:
     """Steps that follow the equations exactly are found again, operands among them."""
     rates = {"operand_bandwidth": [2e9], "stream_bandwidth": [1e9], "aggregate_bandwidth": [4e9]}
@@ -326,13 +320,8 @@ def test_propagation_is_predicted_as_it_was_fitted() -> None:
     for probe in STEP_PROBES[:3]:
         step = time_steps(probe, graph, threads=1, repeats=1)
         steps.append(replace(step, propagate_s=host.propagate(step.workload, step.size, 1, 1)))
-    times = calibrate._Times(
-        steps=steps,
-        product_s=calibrate._QUICK.product_rows * calibrate._WIDTH**2 / 1e9,
-        bfloat16_s=None,
-        operand_s=2048 * (16 / 1e9 + 4 / 2e9),
-        sample_s=1.0,
-    )
+    product_s = calibrate._QUICK.product_rows * calibrate._WIDTH**2 / 1e9
+    times = times_of(steps, operand_s=2048 * (16 / 1e9 + 4 / 2e9), product_s=product_s)
     found = calibrate._propagation_rates(calibrate._QUICK, times)
     assert found["operand_bandwidth"] == pytest.approx(2e9)
     assert found["stream_bandwidth"] == pytest.approx(1e9, rel=1e-6)
@@ -340,28 +329,13 @@ def test_propagation_is_predicted_as_it_was_fitted() -> None:
     assert found["layer_s"] == pytest.approx(1e-4, rel=1e-6)
 
 
-def test_an_estimate_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is shown, too: no word of a calibration that nobody asked for."""
-
-    def track(description: str, **_: Any) -> None:
-        raise LookupError(description)
-
-    monkeypatch.setattr(calibrate, "track", track)
-    with pytest.raises(LookupError, match=r"^estimating how fast this machine is$"):
-        calibrate.estimate()
-
-
-def test_wide_rows_of_uint8_are_probed() -> None:
+def test_probes_are_trained() -> None:
+    assert sum(probe.num_seeds == 1024 and len(probe.fanouts) == 2 for probe in STEP_PROBES) >= 3
     for probes_of in (STEP_PROBES, probes.ESTIMATE_PROBES):
         assert any(each.stored == "uint8" and each.row_bytes >= 1000 for each in probes_of)
     assert small_step(replace(PROBE, stored="uint8")).workload.feature_bytes == 1
-
-
-def test_probes_are_trained() -> None:
-    graph = probe_graph(1 << 12, 1 << 14)
+    graph = probe_graph(1 << 10, 1 << 12)
     for probe in STEP_PROBES:
         if probe.num_seeds <= 128:
             step = time_steps(probe, graph, threads=1, repeats=1)
             assert min(step.load_s, step.propagate_s, step.update_s) > 0
-            assert step.workload.widths[0] == probe.num_features
-            assert step.size.vertices[-1] == probe.num_seeds

@@ -46,8 +46,7 @@ def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
         assert work.stage_times(plan, size) == StageTimes()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("cores", [2, 8])
+@pytest.mark.parametrize(("rank", "cores"), [(0, 2), (1, 2), (0, 8), (1, 8)])
 def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
     known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(size,)))
@@ -64,7 +63,7 @@ def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
             assert told <= getattr(found, stage) <= 3 * told
 
 
-def test_threads_of_a_nominal_machine_are_all_alike() -> None:
+def test_nominal_machines() -> None:
     processor = nominal_platform(6).processor
     rates = [name for name, each in vars(processor.rates).items() if each is not None]
     assert len(rates) == 9
@@ -75,8 +74,5 @@ def test_threads_of_a_nominal_machine_are_all_alike() -> None:
             assert processor.rate(name, threads, 6) == pytest.approx(threads * alone)
         # More threads than cores take turns.
         assert processor.rate(name, 1, 12) == pytest.approx(alone / 2)
-
-
-def test_a_nominal_machine_of_one_core() -> None:
     processor = nominal_platform(1).processor
     assert (processor.cores, processor.threads, processor.layer_s) == (1, [1], [3e-4])

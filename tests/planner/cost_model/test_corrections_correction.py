@@ -58,14 +58,11 @@ def test_what_a_device_makes_last_says_nothing_of_the_host() -> None:
     assert found.host[0]["propagate"] == 1
     corrected = predicted(plan, machine, correction=found)
     assert corrected.step_s == pytest.approx(expected.step_s)
-
-
-def test_a_device_that_the_host_is_too_slow_for() -> None:
-    plan, machine = plan_of(share(accelerator(), prefetch="one_stage")), platform(2)
+    # The host may be too slow for a fast one.
+    plan = plan_of(share(accelerator(), prefetch="one_stage"))
     expected = predicted(plan, machine)
     late = slower(expected.devices[0], propagate=3)
-    found = learnt(plan, machine, [late], expected.step_s)
-    corrected = predicted(plan, machine, correction=found)
+    corrected = predicted(plan, machine, correction=learnt(plan, machine, [late], expected.step_s))
     assert corrected.devices[0].propagate == pytest.approx(late.propagate)
 
 

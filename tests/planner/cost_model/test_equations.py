@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,15 +33,16 @@ def test_equations_7_8_and_13() -> None:
     assert equations.load_seconds(300, 100) == 3
     assert equations.transfer_seconds(300, 100, 0.5) == 3.5
     assert equations.sync_seconds(300, 100, 0.5) == 7
+    # Stages that overlap count as the longest.
+    stages = StageTimes(sample=2, load=2, exchange=1, transfer=4, propagate=6, sync=1)
+    for prefetch, seconds in (("none", 16), ("one_stage", 9), ("two_stage", 7)):
+        assert equations.pipeline_seconds(stages, prefetch) == seconds
 
 
-def test_trainer_with_overlap_is_the_maximum() -> None:
+def test_what_a_trainer_takes() -> None:
     assert trainer(pipelined=True) == 10 + 5 + 2 + 2
     # Without, it is the sum: aggregation takes 10 + 1 + 2 + 2, update 5 + 5 + 1 + 2.
     assert trainer(pipelined=False) == 15 + 13
-
-
-def test_operands_are_read_while_products_multiply_forward() -> None:
     layers = (
         (LayerWork(macs=50, operand_bytes=64), LayerWork(macs=50, operand_bytes=64)),
         (LayerWork(macs=10, operand_bytes=96), LayerWork(macs=20)),
@@ -68,14 +68,6 @@ def test_trainer_grows_with_its_work(amounts: list[int], more: int, pipelined: b
     before = trainer(layers(amounts), pipelined=pipelined)
     assert trainer(layers(larger), pipelined=pipelined) >= before
     assert trainer(layers(amounts), pipelined=True) <= trainer(layers(amounts), pipelined=False)
-
-
-@pytest.mark.parametrize(
-    ("prefetch", "seconds"), [("none", 16), ("one_stage", 9), ("two_stage", 7)]
-)
-def test_stages_that_overlap_count_as_the_longest(prefetch: str, seconds: float) -> None:
-    stages = StageTimes(sample=2, load=2, exchange=1, transfer=4, propagate=6, sync=1)
-    assert equations.pipeline_seconds(stages, prefetch) == seconds
 
 
 def test_a_rehearsal_goes_before_rates() -> None:

@@ -53,6 +53,8 @@ def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
     wide = layer(sources=100)
     second = phases(card, [wide, wide])[1]
     assert second.seconds(N, M) == pytest.approx(100)
+    found = layer(width_in=100, width_out=47).in_words()
+    assert (found.width_in, found.width_out) == (112, 48)
 
 
 def test_backward_multiplies_twice_but_in_the_first_layer() -> None:
@@ -71,8 +73,3 @@ def test_designs_are_tried_at_once() -> None:
     found = seconds_of(passes, n, m)
     each = (ComputeDesign(n=int(a), m=int(b)) for a, b in zip(n, m, strict=True))
     assert found == pytest.approx([gnn_seconds(passes, design) for design in each])
-
-
-def test_rows_of_our_kernels_are_whole_words() -> None:
-    found = layer(width_in=100, width_out=47).in_words()
-    assert (found.width_in, found.width_out) == (112, 48)

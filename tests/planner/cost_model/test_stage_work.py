@@ -14,25 +14,22 @@ from gnnscale.planner.cost_model.stage_work import (
 SIZE = BatchSize(vertices=(100.0, 10.0, 2.0), edges=(120.0, 12.0))
 
 
-def test_loading_without_aggregation_reads_each_vertex_once() -> None:
+def test_what_loading_reads() -> None:
     work = load_work(workload(), SIZE, cache=0)
     assert (work.rows, work.missed_rows) == (100, 100)
     assert (work.cached_bytes, work.memory_bytes) == (0, 100 * 144)
     assert work.lookups == 0
-
-
-def test_rows_that_are_not_aligned_touch_a_line_more() -> None:
     aligned = LayerCost(width_in=32, width_out=8, products=((32, 8),))
     assert load_work(workload(layers=(aligned,)), SIZE, cache=0).memory_bytes == 100 * 128
     askew = LayerCost(width_in=33, width_out=8, products=((33, 8),))
     assert load_work(workload(layers=(askew,)), SIZE, cache=0).memory_bytes == 100 * (132 + 64)
-
-
-def test_fused_loading_reads_a_row_for_each_edge() -> None:
     work = load_work(workload(host_aggregates=True, uses_degrees=True), SIZE, cache=0)
     assert (work.rows, work.missed_rows) == (130, 100)
     assert (work.cached_bytes, work.memory_bytes) == (30 * 144, 100 * 144)
     assert work.lookups == 220
+    small = workload(num_vertices=100)
+    assert load_work(small, SIZE, cache=8 * 100 * 80).memory_bytes == 0
+    assert load_work(small, SIZE, cache=4 * 100 * 80).memory_bytes == 50 * 144
 
 
 def test_ready_rows_are_read_once_a_destination() -> None:
@@ -69,12 +66,6 @@ def test_rows_are_widened_and_written() -> None:
     assert seconds(write_bandwidth=[1e6]) - free == pytest.approx(work.written_bytes / 1e6)
 
 
-def test_features_in_the_cache_do_not_come_from_memory() -> None:
-    small = workload(num_vertices=100)
-    assert load_work(small, SIZE, cache=8 * 100 * 80).memory_bytes == 0
-    assert load_work(small, SIZE, cache=4 * 100 * 80).memory_bytes == 50 * 144
-
-
 def test_propagation_is_each_layers_own_work() -> None:
     known = workload()
     (first, first_back), (second, second_back) = propagation_work(known, SIZE)
@@ -96,7 +87,4 @@ def test_attention_is_never_aggregated_on_load() -> None:
     size = BatchSize(vertices=(100.0, 10.0), edges=(120.0,))
     # Every source is sent with all of its features, and the block with it.
     assert transfer_bytes(attends, size) == (100 * 20 * 4, 8 * 11 + 4 * 120)
-
-
-def test_hidden_rows_and_their_gradients() -> None:
     assert activation_bytes(workload(), SIZE) == 8 * (10 * 8 + 2 * 4)

@@ -58,11 +58,8 @@ def test_layers_are_those_of_the_model() -> None:
         layer_sizes(SIZE, ())
 
 
-def test_a_single_card_has_all_rows() -> None:
+def test_shares_of_cards() -> None:
     assert {local_share(each, None, (25, 10), 1024, 1) for each in ALGORITHMS} == {1.0}
-
-
-def test_shares_of_four_cards() -> None:
     assert local_share("p3", None, (25, 10), 1024, 4) == 1
     assert local_share("distdgl", None, (25, 10), 1024, 4) == pytest.approx(0.4, abs=0.01)
     # PaGraph's half of the inputs with a fifth of the vertices.
@@ -81,13 +78,17 @@ def test_the_hosts_memory_feeds_twelve_links() -> None:
     assert machine(4).watts == 4 * 45
 
 
-def test_missing_rows_cross_two_links_if_they_come_from_other_cards() -> None:
+def test_what_limits_a_step() -> None:
     given = {"algorithm": "distdgl", "local": 0.5}
     direct = step(machine(2), [layer()], **given)
     other = step(machine(2), [layer()], **given, direct=False)
     half = 0.5e6 * 64 * 4
     assert other.seconds - direct.seconds == pytest.approx(half / 15.75e9)
     assert direct.bottleneck == "link"
+    half = Efficiency(processor=1, memory=1, accelerator=0.5, link=1)
+    whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
+    slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
+    assert slow.seconds == pytest.approx(2 * whole.seconds)
 
 
 def test_p3_trades_columns_of_aggregated_rows() -> None:
@@ -99,13 +100,6 @@ def test_p3_trades_columns_of_aggregated_rows() -> None:
     together = four.limits["exchange"] + four.limits["sync"]
     assert four.seconds - alone.seconds == pytest.approx(together)
     assert "sync" not in alone.limits
-
-
-def test_rates_are_a_stated_part_of_the_boards() -> None:
-    half = Efficiency(processor=1, memory=1, accelerator=0.5, link=1)
-    whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
-    slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
-    assert slow.seconds == pytest.approx(2 * whole.seconds)
 
 
 def test_parts_differ_by_what_partitioners_allow() -> None:
@@ -127,13 +121,10 @@ def test_parts_have_all_mini_batches(count: int, cards: int) -> None:
 @pytest.mark.parametrize(
     ("counts", "balanced", "alone"),
     [
-        ((3, 3), 3, 3),
         # A step of two, and then two from the first part: one each, or one after the other.
-        ((3, 1), 2, 3),
-        ((4, 0), 2, 4),
+        *[((3, 3), 3, 3), ((3, 1), 2, 3), ((4, 0), 2, 4), ((3, 2, 1), 2, 3)],
         # Five mini-batches on two cards: the last step has one.
         ((4, 1), 3, 4),
-        ((3, 2, 1), 2, 3),
     ],
 )
 def test_two_stage_scheduling_by_hand(counts, balanced: int, alone: int) -> None:

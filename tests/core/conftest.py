@@ -1,0 +1,10 @@
+from typing import Any
+
+import pytest
+from nvidia_driver import driver_in
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: Any) -> dict[str, str]:
+    """The environment of a machine with a driver, which notes what CUDA is asked to do."""
+    return driver_in(tmp_path_factory.mktemp("driver"))
