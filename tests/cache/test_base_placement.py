@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fixture_types import Make
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache import CacheTask
@@ -47,8 +47,13 @@ def test_rows_are_shared_by_local_preference(task: CacheTask) -> None:
     for room, expected in ((16, [[0, 2], [3, 1]]), (8, [[0], [2, 3]])):
         kept = share_out(task, order, local, [room, 16])
         assert [each.tolist() for each in kept] == expected
+    cache = feature_cache(task, task.device_at[2], np.array([3, 0]), np.array([3, 2]))
+    assert (cache.device, cache.name, cache.budget_bytes) == (2, "emulated:2", 100)
+    assert (cache.feature_bytes, cache.topology_bytes) == (2 * 8, 8 + 3 * 4 + 8)
+    assert cache.look_ahead is None
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 30), st.lists(st.integers(0, 20) | st.just(1 << 50), min_size=1, max_size=5))
 def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
     order = np.arange(num_vertices)[::-1]
@@ -64,13 +69,6 @@ def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
 def test_vertices_without_owner_are_left_out() -> None:
     order, owner = np.array([7, 5, 3, 1]), np.array([1, -1, 0, 1])
     assert [each.tolist() for each in group_by_owner(order, owner, 3)] == [[3], [7, 1], []]
-
-
-def test_bytes_of_a_cache(task: CacheTask) -> None:
-    cache = feature_cache(task, task.device_at[2], np.array([3, 0]), np.array([3, 2]))
-    assert (cache.device, cache.name, cache.budget_bytes) == (2, "emulated:2", 100)
-    assert (cache.feature_bytes, cache.topology_bytes) == (2 * 8, 8 + 3 * 4 + 8)
-    assert cache.look_ahead is None
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
     return best(0, frozenset())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(batch_lists(6, 5), st.integers(0, 3), st.booleans(), st.data())
 def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
     priority = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
@@ -68,7 +68,7 @@ def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60)
 @given(batch_lists(12, 10), st.integers(0, 12), st.integers(0, 11), st.booleans(), st.data())
 def test_it_keeps_what_the_rule_says(batches, capacity, window, match, data) -> None:
     rule = {"capacity": capacity, "window": window, "match": match}
@@ -107,7 +107,7 @@ def belady_of(**given: Any) -> Belady:
     return Belady(4, **({"capacity": 2} | options | given))
 
 
-def test_the_window_is_kept() -> None:
+def test_expected_batches() -> None:
     belady = belady_of(window=1)
     for vertex in (0, 1):
         belady.expect(np.array([vertex]))
@@ -116,9 +116,6 @@ def test_the_window_is_kept() -> None:
     belady.advance()
     belady.expect(np.array([0]))
     assert belady.num_expected == 2
-
-
-def test_unexpected_batches_are_refused() -> None:
     belady = belady_of()
     for call in (belady.look_up, belady.advance):
         with pytest.raises(ValueError, match="vertices: no batch is expected"):
@@ -156,9 +153,6 @@ def test_the_forecast_is_of_a_full_window() -> None:
     assert belady.num_bytes == belady_bytes(4, 2, window=2, batch_rows=3)
     belady.advance()
     assert belady.num_bytes < belady_bytes(4, 2, window=2, batch_rows=3)
-
-
-def test_counts_add_up() -> None:
     counts = HitCounts(num_hits=1, num_previous=2, num_misses=3) + HitCounts(num_hits=2)
     assert counts == HitCounts(num_hits=3, num_previous=2, num_misses=3)
     assert counts.hit_rate == 5 / 8

@@ -79,14 +79,12 @@ def test_a_clique_does_the_same_for_all_its_devices(graph_of: Make, make_task: M
     assert [each.host_aggregates for each in planned(together, shared=True).devices] == [False] * 2
 
 
-def test_a_plan_that_foretells_nothing_stays(graph_of: Make, make_task: Make) -> None:
+def test_plans_that_foretell_nothing_or_something_else(graph_of: Make, make_task: Make) -> None:
     task = task_of(make_task, graph_of(LISTS), [16], aggregated=1)
     policy = StaticCache(name="mine", hotness="presampled", scope="device")
     plan = replace(policy.plan(task), predicted=None)
     assert choose_cheaper(task, plan) is plan
-
-
-def test_what_the_host_moves_is_not_counted(graph_of: Make, make_task: Make) -> None:
+    # What the host moves is not counted.
     for aggregated, exact in ((40, True), (8, False)):
         task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
         assert planned(task).exact == exact

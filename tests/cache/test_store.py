@@ -44,9 +44,8 @@ def ids(*vertices: int) -> Any:
 
 
 def cache_of(device: int, name: str, budget: int, features: Any, topology: Any, **more: Any) -> Any:
-    return DeviceCache(
-        device=device, name=name, budget_bytes=budget, features=features, topology=topology, **more
-    )
+    arrays = {"features": features, "topology": topology}
+    return DeviceCache(device=device, name=name, budget_bytes=budget, **arrays, **more)
 
 
 #: Two devices that share, and one whose rows follow the batches to come.
@@ -160,9 +159,8 @@ def test_plans_of_no_cache_and_no_prediction(tmp_path: Path, tiny_graph: Graph) 
 
 def test_content_tells_plans_apart(tmp_path: Path, tiny_graph: Graph) -> None:
     def content(name: str, **fields: Any) -> str:
-        return read_plan(
-            write(tmp_path / name, tiny_graph, with_first(**fields)), tiny_graph
-        ).content
+        folder = write(tmp_path / name, tiny_graph, with_first(**fields))
+        return read_plan(folder, tiny_graph).content
 
     assert content("a") == content("b")
     contents = [
@@ -236,22 +234,18 @@ def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: st
     assert said in refused(stored, tiny_graph)
 
 
-def test_arrays_that_were_exchanged(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
+def test_bad_vertices_of_a_cache_are_refused(tmp_path: Path, stored: Path, tiny_graph) -> None:
+    twice, none = "a vertex twice", "is no vertex"
+    for number, (vertices, said) in enumerate((((4, 5), none), ((-1, 4), none), ((4, 4), twice))):
+        plan = with_first(features=ids(*vertices))
+        line = refused(write(tmp_path / str(number), tiny_graph, plan), tiny_graph)
+        assert "features_0.npy: holds " in line
+        assert said in line
+    # Arrays that were exchanged.
     other = write(tmp_path / "other", tiny_graph, with_first(features=ids(1, 4)))
     (stored / "features_0.npy").write_bytes((other / "features_0.npy").read_bytes())
     assert "features_0.npy: checksum " in refused(stored, tiny_graph)
     assert refused(stored, tiny_graph).endswith("run gnnscale plan-cache again with force=true")
-
-
-@pytest.mark.parametrize(
-    ("vertices", "said"),
-    [((4, 5), "is no vertex"), ((-1, 4), "is no vertex"), ((4, 4), "a vertex twice")],
-)
-def test_bad_vertices_of_a_cache_are_refused(tmp_path, tiny_graph, vertices, said) -> None:
-    plan = with_first(features=ids(*vertices))
-    line = refused(write(tmp_path / "p", tiny_graph, plan), tiny_graph)
-    assert "features_0.npy: holds " in line
-    assert said in line
 
 
 CACHE = dataclasses.replace(PLAN.devices[0], device=1)
@@ -276,6 +270,13 @@ def plan_of(*, cache: Any = None, told: Any = None, **fields: Any) -> CachePlan:
     return dataclasses.replace(found, devices=changed)
 
 
+SIX_ROWS = LookAhead(window=1, num_rows=6, match=False)
+
+
+def ahead(**fields: Any) -> CachePlan:
+    return plan_of(devices=(AHEAD,), cache=fields)
+
+
 #: Two caches whose reads are at three places and at four.
 DISAGREE = plan_of(
     devices=(dataclasses.replace(CACHE, device=0), CACHE),
@@ -285,19 +286,14 @@ DISAGREE = plan_of(
 )
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        SMALL,
-        plan_of(devices=(AHEAD,)),
-        plan_of(predicted=None, curve=(), alphas=(None,)),
+def test_figures_as_they_should_be(tiny_graph: Graph) -> None:
+    for plan in (
+        *(SMALL, plan_of(devices=(AHEAD,)), plan_of(predicted=None, curve=(), alphas=(None,))),
         plan_of(devices=(), cliques=(), alphas=(), predicted=None),
         # A plan for more devices than have a cache.
         plan_of(told={"rows": (0, 2, 0, 3), "lists": (0, 0, 0, 1)}),
-    ],
-)
-def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
-    check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
+    ):
+        check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
 
 
 @pytest.mark.parametrize(
@@ -308,20 +304,9 @@ def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
         (plan_of(cache={"name": "\x1b"}), r"expected a line of up to 1000 characters"),
         (plan_of(cache={"feature_bytes": 8}), r"\.feature_bytes: expected 16 .* got 8"),
         (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes: expected 16 .* got 0"),
-        (
-            plan_of(devices=(AHEAD,), cache={"feature_bytes": 0}),
-            r"devices.1.feature_bytes: expected 24 for its content, got 0",
-        ),
-        (
-            plan_of(
-                devices=(AHEAD,), cache={"look_ahead": LookAhead(window=1, num_rows=6, match=False)}
-            ),
-            "devices.1.look_ahead.num_rows: expected 0 to 5, got 6",
-        ),
-        (
-            plan_of(devices=(AHEAD,), cache={"matched_bytes": 41}),
-            "devices.1.matched_bytes: expected 0 to 40, got 41",
-        ),
+        (ahead(feature_bytes=0), r"devices.1.feature_bytes: expected 24 for its content, got 0"),
+        (ahead(look_ahead=SIX_ROWS), "devices.1.look_ahead.num_rows: expected 0 to 5, got 6"),
+        (ahead(matched_bytes=41), "devices.1.matched_bytes: expected 0 to 40, got 41"),
         (plan_of(cache={"matched_bytes": 1}), "devices.1.matched_bytes: expected 0 to 0, got 1"),
         (plan_of(told={"rows": ()}), r"got \[0, 3\]"),
         (plan_of(told={"rows": (2, 3), "lists": (0, 1)}), r"3 at least, got \[2\]"),
@@ -334,33 +319,27 @@ def test_bad_figures_are_refused(tiny_graph: Graph, plan: CachePlan, said: str) 
     assert str(error.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("record", "changes"),
-    [
+def test_figures_out_of_range() -> None:
+    for record, changes in (
         (LookAhead(window=1, num_rows=1, match=False), {"window": 1 << 16}),
         (BatchBytes(cached=1, aggregated=1), {"aggregated": -1}),
-        (TOLD, {"rows": [-1]}),
-        (TOLD, {"link_bytes": 1 << 61}),
-        (SMALL.curve[0], {"alpha": -0.5}),
-    ],
-)
-def test_figures_out_of_range(record: Any, changes: dict[str, Any]) -> None:
-    values = dataclasses.asdict(record)
-    assert decode(type(record), values, source="plan") == record
-    with pytest.raises(ValueError, match=rf"^plan\.{next(iter(changes))}"):
-        decode(type(record), values | changes, source="plan")
+        *(
+            (TOLD, {"rows": [-1]}),
+            (TOLD, {"link_bytes": 1 << 61}),
+            (SMALL.curve[0], {"alpha": -0.5}),
+        ),
+    ):
+        values = dataclasses.asdict(record)
+        assert decode(type(record), values, source="plan") == record
+        with pytest.raises(ValueError, match=rf"^plan\.{next(iter(changes))}"):
+            decode(type(record), values | changes, source="plan")
 
 
 DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")
 
 
 def identity(
-    planner: CachePlannerConfig,
-    graph: Graph,
-    *,
-    partition: Any = None,
-    run: Any = None,
-    **task: Any,
+    planner: CachePlannerConfig, graph: Graph, *, partition=None, run=None, **task: Any
 ) -> PlanIdentity:
     wanted = small_task(graph, **{"budgets": [16, 8], **task})
     return identify(planner, wanted, partition=partition, run=run or {})

@@ -53,7 +53,5 @@ def test_errors_hold_one_line_and_travel_between_processes(kind: type[UserError]
         ("colours", ["sage", "gat"], ""),
     ],
 )
-def test_a_hint_is_a_near_name_or_what_others_call_it(
-    name: str, known: list[str], hint: str
-) -> None:
+def test_a_hint_is_a_near_name_or_what_others_call_it(name, known, hint) -> None:
     assert suggestion(name, known) == hint

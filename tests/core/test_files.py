@@ -101,9 +101,7 @@ def test_a_file_of_another_user_is_not_private(tmp_path, monkeypatch) -> None:
         check_private(tmp_path)
 
 
-def test_a_tilde_is_a_home_directory_or_part_of_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tilde_is_a_home_directory_or_part_of_a_name(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "~").mkdir()

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,9 +49,7 @@ def enter(folder: Path, **options: float) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_ends_in_any_way_releases_its_folder(
-    tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_process_that_ends_in_any_way_releases_its_folder(tmp_path, number, caplog) -> None:
     with another_writer(tmp_path) as process, ThreadPoolExecutor(1) as pool:
         with pytest.raises(ConfigError) as caught:
             enter(tmp_path)
@@ -119,9 +117,7 @@ def test_a_folder_in_which_nothing_can_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "x" * 5000, "1 host\x1b[2J\n", "12\n", "1 a b\n"])
-def test_a_writer_that_is_not_named(
-    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_is_not_named(tmp_path, content, monkeypatch) -> None:
     monkeypatch.setattr(locks, "_WRITER_TIMEOUT_S", 0.0)
     with sole_writer(tmp_path, option="output"):
         (tmp_path / LOCK_FILE).write_text(content)
@@ -134,9 +130,7 @@ def link(file: Path, elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.symlink_to, link, lambda file, _: os.mkfifo(file)])
-def test_nothing_is_written_through_a_file_that_is_there(
-    tmp_path: Path, make: Callable[[Path, Path], None]
-) -> None:
+def test_nothing_is_written_through_a_file_that_is_there(tmp_path, make) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     make(tmp_path / LOCK_FILE, elsewhere)
@@ -232,9 +226,7 @@ def unlocked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [moved, replaced, removed, unlocked])
-def test_a_folder_that_another_command_may_write_by_now(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_a_folder_that_another_command_may_write_by_now(tmp_path, change) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     with sole_writer(folder, option="output"):

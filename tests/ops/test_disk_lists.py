@@ -151,9 +151,7 @@ def test_other_samplers_refuse_the_disk(tiny_graph: Graph, tmp_path: Path) -> No
             sample(seeds, [1], **options)
 
 
-def test_lists_of_another_graph_are_refused(
-    tiny_graph: Graph, random_graph: Any, tmp_path: Path
-) -> None:
+def test_lists_of_another_graph_are_refused(tiny_graph, random_graph, tmp_path) -> None:
     lists = opened(on_disk(tiny_graph, tmp_path)).lists
     wide = replace(tiny_graph, indices=tiny_graph.indices.astype(np.int64))
     for other in (random_graph(), wide):

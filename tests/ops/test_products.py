@@ -49,9 +49,7 @@ def test_a_product_by_hand(onednn: list[tuple[int, ...]]) -> None:
 @pytest.mark.parametrize(("inputs", "outputs"), [(7, 3), (3, 7), (16, 16), (1, 1)])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("layout", ["rows", "columns", "slice", "expanded"])
-def test_values_and_gradients_are_those_of_float64(
-    onednn: list[tuple[int, ...]], inputs: int, outputs: int, bias: bool, layout: str
-) -> None:
+def test_values_and_gradients_are_those_of_float64(onednn, inputs, outputs, bias, layout) -> None:
     torch.manual_seed(1)
     layer = nn.Linear(inputs, outputs, bias=bias)
     wide = torch.randn(50, 3 * inputs)
@@ -91,9 +89,7 @@ def test_without_gradients_nothing_is_kept(onednn: list[tuple[int, ...]]) -> Non
     assert len(onednn) == 3
 
 
-def test_small_products_and_other_processors_are_left_to_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_small_products_and_other_processors_are_left_to_torch(monkeypatch) -> None:
     monkeypatch.setattr(products, "_multiply", None)
     layer, x = nn.Linear(3, 2), torch.randn(5, 3)
     monkeypatch.setattr(products, "multiplies_by_onednn", lambda: True)

@@ -41,9 +41,7 @@ def summed(parts: list[torch.Tensor]) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 @given(size=st.integers(1, 4), count=st.integers(0, 40), seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_sums_are_those_of_one_process_in_rank_order(
-    dtype: torch.dtype, size: int, count: int, seed: int
-) -> None:
+def test_sums_are_those_of_one_process_in_rank_order(dtype, size, count, seed) -> None:
     torch.manual_seed(seed)
     scale = 10.0 ** torch.randint(-6, 7, (size, count))
     parts = (torch.randn(size, count, dtype=torch.float64) * scale * 1e6).to(dtype)

@@ -1,7 +1,6 @@
 """Rates of a card: those between the widths measured, what a device takes of them, what is kept."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ def test_a_device_has_the_rates_that_the_user_has_not_given() -> None:
         replace(RATES, link=())
 
 
-def test_a_card_is_measured_once_for_each_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_is_measured_once_for_each_driver(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     calls: list[Any] = []
 
@@ -43,9 +40,7 @@ def test_a_card_is_measured_once_for_each_driver(
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1", '{"macs_per_s": -1}', "\0" * 70000])
-def test_what_is_damaged_is_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
+def test_what_is_damaged_is_measured_again(tmp_path, monkeypatch, content) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     file = tmp_path / "cuda" / "rates-GPU-1-600.1.json"
     file.parent.mkdir()

@@ -170,9 +170,7 @@ def test_figures_that_cannot_be_read(text: str, words: str, tmp_path: Path) -> N
         ({"efficiency": FAR_TOO_LOW}, "processor.rates.memory_bandwidth"),
     ],
 )
-def test_an_error_that_a_simulation_would_meet_names_the_file(
-    fields: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_an_error_that_a_simulation_would_meet_names_the_file(fields, message, tmp_path) -> None:
     file = tmp_path / "platform.yaml"
     platform(rows_per_s=[1.0, 2.0]).write(file)
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | fields))

@@ -141,9 +141,7 @@ def test_a_directory_of_torchruns_run(tmp_path: Path) -> None:
         claim(tmp_path / "file" / "run", "name")
 
 
-def test_a_directory_that_another_machine_claims_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_another_machine_claims_at_the_same_time(tmp_path, monkeypatch) -> None:
     def check_late(directory: Path) -> None:
         (directory / TORCHRUN_FILE).write_text("mine")
         run(directory)

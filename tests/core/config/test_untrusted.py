@@ -458,9 +458,7 @@ CODE_OF_GROUPS = tuple(f"{group}._target_" for group in user_code.GROUPS)
 
 @pytest.mark.long
 @pytest.mark.parametrize("option", sorted({*NAMING, *CODE_OF_GROUPS} - {"resume"}))
-def test_no_option_is_followed(
-    option: str, home: Path, run: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_option_is_followed(option, home, run, watch, monkeypatch) -> None:
     """``resume`` itself is always typed."""
     monkeypatch.setattr(user_code, "_allowed", set())
     outside = str(home.parent / "elsewhere" / "trap")

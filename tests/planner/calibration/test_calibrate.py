@@ -84,9 +84,7 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("available_mib", [100, 600, 100_000])
-def test_an_estimate_takes_no_more_memory_than_there_is(
-    available_mib: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_estimate_takes_no_more_memory_than_there_is(available_mib, monkeypatch) -> None:
     """A virtual machine may state the last-level cache of its whole host."""
     memory = replace(read_memory(), available=available_mib << 20)
     tables: list[int] = []
