@@ -64,25 +64,6 @@ def test_an_added_own_row_by_hand() -> None:
     assert dtypes == (np.int32, np.uint64, np.int64)
 
 
-def test_a_concatenated_own_row_by_hand() -> None:
-    made = ops.arrange_block(
-        **TINY, destinations=ids(2, 0), self_term="concat", tile_rows=1, backward_tile_rows=9
-    )
-    # Source 3 is the first neighbour of destination 2, source 2 that of destination 0.
-    assert made.sources.tolist() == [2, 0, 3]
-    assert made.forward.tiles.tolist() == [[0, 1, 1], [1, 1, 1]]
-    assert made.forward.edges.tolist() == [
-        *(e(1, 0, True), NULL | FIRST, e(4, 16, True), NULL, NULL, NULL, NULL, NULL),
-        *(e(1, 16, True), e(3, 16), e(1, 0, True), e(2, 16, True), NULL, NULL, NULL, NULL),
-    ]
-    assert made.backward.tiles.tolist() == [[0, 1, 3]]
-    assert made.backward.edges.tolist() == [
-        *(e(1, 0, True), e(1, 1, True)),  # slot 0: the own rows of 2 and of 0
-        *(e(4, 2, True), e(1, 0, True), e(3, 0), e(2, 2)),  # slot 1: the neighbours of both
-        *(NULL, NULL),
-    ]
-
-
 def edges_of(given: dict[str, Any]) -> list[tuple[int, int, int, float]]:
     """Return ``(slot, v, local id of the source, weight)`` of all wanted edges, v by v."""
     weights, scale, own = given["weights"], given["dst_scale"], given["self_scale"]
@@ -185,7 +166,7 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(blocks())
 def test_blocks_are_those_of_the_definition(given: dict[str, Any]) -> None:
     made = ops.arrange_block(**given)
@@ -216,7 +197,7 @@ def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(blocks(), st.sampled_from([2, 3, 4, 8, 16, 256]))
 def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: int) -> None:
     one, many = (ops.arrange_block(**given, num_banks=banks) for banks in (1, num_banks))
@@ -286,7 +267,7 @@ def test_own_rows_leave_the_front_where_they_are_added() -> None:
     assert kept.sources.tolist() == [*range(10), 10]
 
 
-@pytest.mark.parametrize("num_banks", [2, 8, 16])
+@pytest.mark.parametrize("num_banks", [2, 16])
 def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
     rng = np.random.default_rng(num_banks)
     degrees = rng.integers(0, 10, 400)
@@ -322,29 +303,6 @@ def test_a_hub_costs_no_more_than_its_edges() -> None:
     assert np.count_nonzero(made.forward.edges & np.uint64(FIRST)) == 30_001
 
 
-def test_strided_weights_and_destinations() -> None:
-    weights, wanted = np.arange(8, dtype=np.float32)[1::2], np.repeat(ids(2, 0), 2)[::2]
-    strided, plain = (
-        arrange(**(TINY | {"weights": w, "wanted": v}), self_term="add", tile_rows=4)
-        for w, v in ((weights, wanted), (weights.copy(), wanted.copy()))
-    )
-    assert lists_of(strided.forward) == lists_of(plain.forward)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("destinations", ids(0, -1), "destinations: -1 at place 1"),
-        ("destinations", ids(1, 0, 1), "destinations: 1 at place 2 was there before"),
-        ("self_term", "x\n" * 99, "self_term: '[xn\\\\]{59}, allowed"),
-    ],
-)
-def test_blocks_that_are_refused(name: str, value: Any, said: str) -> None:
-    valid = TINY | {"destinations": ids(0, 2), "tile_rows": 1, "backward_tile_rows": 1}
-    with pytest.raises(ValueError, match=f"^{said}"):
-        ops.arrange_block(**(valid | {"self_term": "add", name: value}))
-
-
 def test_more_tiles_than_memory() -> None:
     """Each of so many tiles has an entry of each source."""
     size = 3_000_000
@@ -360,7 +318,7 @@ def columns(rows: NDArray[Any], picked: Any, num_words: int) -> NDArray[np.float
     return np.ascontiguousarray(wide.reshape(len(picked), num_words, 16).transpose(1, 0, 2))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
     num_rows, width = data.draw(st.integers(1, 20)), data.draw(st.integers(0, 70))
@@ -386,12 +344,6 @@ def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
         assert np.array_equal(found, out)
 
 
-def test_columns_of_bfloat16() -> None:
-    x = torch.arange(34).view(2, 17).to(torch.bfloat16)
-    found = ops.gather_columns(x, ids(1), num_threads=1)
-    assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
-
-
 def test_columns_of_many_rows() -> None:
     """More rows than a thread takes at a time: bit for bit the same of any number of threads."""
     rng = np.random.default_rng(0)
@@ -400,18 +352,15 @@ def test_columns_of_many_rows() -> None:
     expected = columns(x, picked, 7)
     for threads in (1, 2, 7):
         assert np.array_equal(ops.gather_columns(x, picked, num_threads=threads), expected)
+    small = torch.arange(34).view(2, 17).to(torch.bfloat16)
+    found = ops.gather_columns(small, ids(1), num_threads=1)
+    assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ({"num_columns_words": 2, "out": np.zeros((2, 2, 16), "f4")}, ValueError, "num_columns"),
-        ({"out": np.zeros((1, 2, 16), np.float32)}, ValueError, "out: 1 words, allowed are 2 or"),
-        ({"out": np.zeros((2, 2, 32), "f4")[:, :, ::2]}, ValueError, "out: an array with gaps"),
-        ({"num_columns_words": MOST, "ids": np.zeros(2**16, "i4")}, MemoryError, "num_columns_wo"),
-    ],
-)
-def test_columns_that_are_refused(given: dict[str, Any], error: Any, said: str) -> None:
-    valid: dict[str, Any] = {"x": np.zeros((2, 18), np.float32), "ids": ids(0, 1)}
-    with pytest.raises(error, match=f"^{said}"):
-        ops.gather_columns(**(valid | {"num_threads": 1} | given))
+def test_columns_that_are_refused() -> None:
+    rows, out = np.zeros((2, 18), np.float32), np.zeros((2, 2, 16), np.float32)
+    with pytest.raises(ValueError, match=r"^num_columns"):
+        ops.gather_columns(rows, ids(0, 1), num_columns_words=2, out=out, num_threads=1)
+    many = np.zeros(2**16, np.int32)
+    with pytest.raises(MemoryError, match=r"^num_columns_wo"):
+        ops.gather_columns(rows, many, num_columns_words=MOST, num_threads=1)

@@ -58,7 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sample_by_hand(tiny_graph: Graph, tmp_path: Path) -> None:
-    graph = opened(on_disk(tiny_graph, tmp_path), held=[2])
+    disk = on_disk(tiny_graph, tmp_path)
+    graph = opened(disk, held=[2])
     vertices, hops, sources = ops.NativeSampler(graph).sample_neighbors(
         np.array([0, 2]), [-1], step=0, **CHOICES
     )
@@ -70,10 +71,13 @@ def test_a_sample_by_hand(tiny_graph: Graph, tmp_path: Path) -> None:
     assert (counters["hits"], counters["misses"], counters["requests"]) == (2, 2, 1)
     assert counters["waited_s"] > 0 < counters["bytes_read"]
     assert not any(graph.lists.take_counters().values())
+    # Memory is that of the lists that are held.
+    none, two = (opened(disk, held).lists.num_bytes for held in ([], [0, 4]))
+    assert two - none == 3 * 4 + 2 * 8
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_samples_are_those_of_memory(folder: Path, random_graph: Any, data: st.DataObject) -> None:
     draw = data.draw
@@ -159,9 +163,3 @@ def test_lists_of_another_graph_are_refused(tiny_graph, random_graph, tmp_path) 
             ops.NativeSampler(replace(other, lists=lists))
     with pytest.raises(TypeError, match=r"^lists: str, allowed"):
         ops.NativeSampler(replace(tiny_graph, lists="lists"))
-
-
-def test_memory_is_that_of_the_lists_that_are_held(tiny_graph: Graph, tmp_path: Path) -> None:
-    disk = on_disk(tiny_graph, tmp_path)
-    none, two = (opened(disk, held).lists.num_bytes for held in ([], [0, 4]))
-    assert two - none == 3 * 4 + 2 * 8
