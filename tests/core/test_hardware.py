@@ -10,12 +10,17 @@ from gnnscale.core import hardware
 from gnnscale.core.hardware import busy_seconds, find_machine, leads_machine, restarting_run
 
 
-def test_machine_is_described() -> None:
+def test_the_machine_and_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = find_machine()
     assert 1 <= machine.cores <= (os.cpu_count() or 1)
     assert 0 < machine.memory.available <= machine.memory.total
     assert machine.home_free > 0
     assert machine.processor
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "not" / "there"))
+    assert hardware.home() == tmp_path / "not" / "there"
+    assert find_machine().home_free > 0
+    monkeypatch.delenv("GNNSCALE_HOME")
+    assert hardware.home() == Path("~/.cache/gnnscale").expanduser()
 
 
 @pytest.fixture
@@ -81,14 +86,6 @@ def test_busy_seconds_are_those_of_this_process_cores(tmp_path, monkeypatch) -> 
     )
     assert busy_seconds(stat) == pytest.approx(1.63)
     assert busy_seconds(tmp_path / "none") == 0
-
-
-def test_home_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "not" / "there"))
-    assert hardware.home() == tmp_path / "not" / "there"
-    assert find_machine().home_free > 0
-    monkeypatch.delenv("GNNSCALE_HOME")
-    assert hardware.home() == Path("~/.cache/gnnscale").expanduser()
 
 
 def test_installed_finds_packages_without_importing_them() -> None:

@@ -16,12 +16,14 @@ from gnnscale.core.metrics import (
 )
 
 
-def test_accuracy_by_hand() -> None:
+def test_accuracy_and_throughput_by_hand() -> None:
     scores = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0], [5.0, 4.0]])
     assert accuracy(scores, np.array([1, 0, 0, 1])) == 0.5
     # With more than one label for a vertex, each is a decision.
     scores = np.array([[1.0, -1.0, -2.0], [-1.0, 1.0, 1.0]])
     assert accuracy(scores, np.array([[1, 0, 0], [0, 1, 0]])) == pytest.approx(5 / 6)
+    assert metrics.mteps(3_000_000, 2.0) == 1.5
+    assert metrics.nvtps(500, 2.0) == 250.0
 
 
 def test_micro_f1_by_hand() -> None:
@@ -76,9 +78,6 @@ def test_errors_by_hand() -> None:
     assert metrics.mae(scores, labels) == pytest.approx((0.5 + 4) / 2)
     assert metrics.rmse(scores[:, :1], labels[:, 0]) == pytest.approx(0.5**0.5)
     assert math.isnan(metrics.mae(scores, np.full((3, 2), np.nan)))
-
-
-def test_errors_are_better_the_lower_they_are() -> None:
     assert {name for name in metrics.QUALITY if metrics.better(name, 0.1, 0.2)} == {"rmse", "mae"}
     assert not any(metrics.better(name, 0.1, 0.1) for name in metrics.QUALITY)
 
@@ -117,11 +116,6 @@ def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
         assert metrics.score(metric, scores, labels) == pytest.approx(
             metrics.score(metric, scores[order], labels[order])
         )
-
-
-def test_throughput_by_hand() -> None:
-    assert metrics.mteps(3_000_000, 2.0) == 1.5
-    assert metrics.nvtps(500, 2.0) == 250.0
 
 
 def test_classes_by_hand() -> None:

@@ -43,9 +43,6 @@ def test_a_child_counts_on_top_of_what_is_held(proc: Path) -> None:
     assert peak.bytes == 5 << 20
     peak.add_child(4 << 20)
     assert peak.bytes == 7 << 20
-
-
-def test_whoever_starts_a_child_may_tell() -> None:
     with watch_peak() as peak:
         note_child(1 << 40)
     assert peak.bytes > 1 << 40

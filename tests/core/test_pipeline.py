@@ -85,7 +85,7 @@ def test_items_pass_all_stages_in_order(names: tuple[str, ...], limit: int) -> N
 )
 def test_exactly_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) -> None:
     source = Source(15)
-    with Pipeline(iter(source), groups(*names), limit=limit) as pipeline:
+    with Pipeline(iter(source), groups(*names), limit=limit, adaptive=False) as pipeline:
         for consumed in range(1, 16):
             next(pipeline)
             assert source.reaches(min(15, consumed + limit))
@@ -143,7 +143,7 @@ def test_what_a_source_raises_arrives_in_its_turn(names: tuple[str, ...]) -> Non
             next(pipeline)
 
 
-@pytest.mark.parametrize(("group", "num_threads"), [(0, 1), (1, 1), (2, 1), (0, 3)])
+@pytest.mark.parametrize(("group", "num_threads"), [(0, 1), (2, 1), (0, 3)])
 def test_what_a_stage_raises_arrives_in_its_turn(group: int, num_threads: int) -> None:
     def fail(item: Item) -> None:
         if item.number >= 2:
@@ -198,8 +198,7 @@ def test_closing_waits_for_stages_that_run() -> None:
     assert done == [0, 1]
 
 
-@pytest.mark.parametrize("num_threads", [2, 4])
-def test_items_of_several_threads_come_in_order(num_threads: int) -> None:
+def test_items_of_several_threads_come_in_order() -> None:
     # Whoever has an even number waits until an item behind it has passed.
     passed = [threading.Event() for _ in range(20)]
 
@@ -209,16 +208,8 @@ def test_items_of_several_threads_come_in_order(num_threads: int) -> None:
         passed[item.number].set()
 
     source = iter(Source(20))
-    with Pipeline(source, [[later_first]], limit=5, num_threads=num_threads) as pipeline:
+    with Pipeline(source, [[later_first]], limit=5, num_threads=2) as pipeline:
         assert [item.number for item in pipeline] == list(range(20))
-
-
-def test_a_fixed_limit_stays() -> None:
-    source = Source(200)
-    with Pipeline(iter(source), groups("a"), limit=3, adaptive=False) as pipeline:
-        for consumed in range(1, 100):
-            next(pipeline)
-            assert source.reaches(consumed + 3)
 
 
 def numbers(*arguments: Any, **options: Any) -> Iterator[int]:
@@ -378,16 +369,13 @@ def shallow(limit: int, depth: int) -> PrefetchDepth:
     return result
 
 
-def test_a_queue_that_is_always_full_ends_at_one() -> None:
+def test_a_queue_that_is_full_always_or_sometimes() -> None:
     depth = PrefetchDepth(limit=4)
     seen = [observe(depth, depth.depth) for _ in range(200)]
     assert seen[:31] == [4] * 31
     assert seen[31] == 3
     assert sorted(seen, reverse=True) == seen
     assert seen[-1] == 1
-
-
-def test_a_queue_that_is_sometimes_short_keeps_its_depth() -> None:
     depth = PrefetchDepth(limit=4)
     for _ in range(20):
         for length in [*[4] * 30, 3]:

@@ -146,19 +146,9 @@ def test_arrays_of_another_form(bag: Path, name: str, array: Any, said: str, loa
     assert said in refused(bag, load)
 
 
-def test_a_header_that_moves_the_elements(bag: Path) -> None:
-    """Elements that are not aligned would be read by native code."""
-    data = (bag / "ids.npy").read_bytes()
-    size = int.from_bytes(data[8:10], "little")
-    odd = data[:8] + (size - 1).to_bytes(2, "little") + data[10 : 8 + size] + b"\n" + data[128:]
-    (bag / "ids.npy").write_bytes(odd)
-    changed(bag, lambda entries: entries["arrays"]["ids"].update(bytes=len(odd)))
-    assert "its header has an odd size" in refused(bag)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["ids.npy", "table.npy"])
-def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path, name: str) -> None:
+def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path) -> None:
+    name = "ids.npy"
     whole = (bag / name).read_bytes()
     for place in range(len(whole)):
         damaged = bytearray(whole)
@@ -172,6 +162,12 @@ def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path, name: str) ->
     for size in range(0, len(whole), 7):
         (bag / name).write_bytes(whole[:size])
         assert "(truncated?)" in refused(bag)
+    # Elements that are not aligned would be read by native code.
+    size = int.from_bytes(whole[8:10], "little")
+    odd = whole[:8] + (size - 1).to_bytes(2, "little") + whole[10 : 8 + size] + b"\n" + whole[128:]
+    (bag / name).write_bytes(odd)
+    changed(bag, lambda entries: entries["arrays"]["ids"].update(bytes=len(odd)))
+    assert "its header has an odd size" in refused(bag)
 
 
 def test_what_is_missing_and_what_is_no_file(bag: Path, tmp_path: Path) -> None:
@@ -229,19 +225,15 @@ def test_it_is_made_once_and_again_by_force(tmp_path: Path) -> None:
     (path / "kept").mkdir()
     assert make(path, problem="another one", force=True)
     read(path)
-
-
-@pytest.mark.parametrize("name", ["thesis", "bag.json.old", "ids.npz"])
-def test_what_else_is_there_is_never_replaced(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / "x")
-    (path / name).write_text("years")
-    with pytest.raises(GraphError) as error:
-        make(path, force=True)
-    assert str(error.value) == (
-        f"{path}: expected only files of a bag, got {name}, so that it is not replaced; name "
-        "another bag.store, or move the file away"
-    )
-    assert (path / name).read_text() == "years"
+    for name in ("thesis", "bag.json.old", "ids.npz"):
+        (path / name).write_text("years")
+        with pytest.raises(GraphError) as error:
+            make(path, force=True)
+        assert str(error.value) == (
+            f"{path}: expected only files of a bag, got {name}, so that it is not replaced; name "
+            "another bag.store, or move the file away"
+        )
+        (path / name).unlink()
 
 
 def test_what_it_was_made_of_is_compared(tmp_path: Path) -> None:

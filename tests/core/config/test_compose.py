@@ -24,11 +24,8 @@ def test_a_directory_may_refer_to_options() -> None:
         compose("train", directory="${sed}")
 
 
-def test_a_folder_is_known_before_options_are() -> None:
+def test_what_is_known_before_options_are() -> None:
     assert str(resolved_now("a/${now:%Y}")).startswith("a/2")
     assert resolved_now("a/${seed}") is None
-
-
-def test_groups_that_ship() -> None:
     assert "sgd" in config_groups()["optimizer"]
     assert "train" not in config_groups()
