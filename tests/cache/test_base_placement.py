@@ -41,7 +41,7 @@ def test_the_hottest_rows(task, hotness, num_rows, expected) -> None:
     assert hottest_rows(task, hotness, num_rows).tolist() == expected
 
 
-def test_rows_are_shared_by_local_preference(task: CacheTask) -> None:
+def test_rows_are_shared_out(task: CacheTask) -> None:
     local = [np.array([9, 1, 5, 0], np.int32), np.array([0, 2, 1, 7], np.int32)]
     order = np.array([0, 2, 3, 1], np.int32)
     for room, expected in ((16, [[0, 2], [3, 1]]), (8, [[0], [2, 3]])):
@@ -51,6 +51,8 @@ def test_rows_are_shared_by_local_preference(task: CacheTask) -> None:
     assert (cache.device, cache.name, cache.budget_bytes) == (2, "emulated:2", 100)
     assert (cache.feature_bytes, cache.topology_bytes) == (2 * 8, 8 + 3 * 4 + 8)
     assert cache.look_ahead is None
+    order, owner = np.array([7, 5, 3, 1]), np.array([1, -1, 0, 1])
+    assert [each.tolist() for each in group_by_owner(order, owner, 3)] == [[3], [7, 1], []]
 
 
 @settings(max_examples=30)
@@ -64,11 +66,6 @@ def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
     for vertex in order[: sum(capacities)].tolist():
         expected[next(at for at in turns if len(expected[at]) < capacities[at])].append(vertex)
     assert kept == expected
-
-
-def test_vertices_without_owner_are_left_out() -> None:
-    order, owner = np.array([7, 5, 3, 1]), np.array([1, -1, 0, 1])
-    assert [each.tolist() for each in group_by_owner(order, owner, 3)] == [[3], [7, 1], []]
 
 
 @pytest.mark.parametrize(
@@ -91,16 +88,13 @@ def test_reads_by_place(task: CacheTask, cliques: Any, rows: Any, lists: Any) ->
     assert [each.transactions for each in found] == expected
 
 
-def test_where_the_host_samples_and_packs(graph_of: Make, make_task: Make, reading: Make) -> None:
+def test_reads_of_empty_lists_and_packed_rows(graph_of, make_task, reading) -> None:
     made = make_task(graph_of(LISTS), [100], samples=False, loads=False, request_bytes=64)
     task = reading(made, ([5, 1, 7, 0], [4, 3, 0, 9]))
     empty = feature_cache(task, task.device_at[0], np.array([2]), np.array([], np.int32))
     (found,) = predict_traffic(task, [empty], [(0,)], task.presampled)
     assert (found.rows, found.lists) == ((7, 6), (0, 0))
     assert (found.transactions, found.link_bytes) == (round(6 * 8 / 64), 48)
-
-
-def test_empty_lists_are_read_and_kept(graph_of: Make, make_task: Make) -> None:
     task = make_task(graph_of([[], [], []]), [100], batch_size=3, fanouts=(2, 2))
     empty = feature_cache(task, task.device_at[0], np.array([], int), np.array([], int))
     (found,) = predict_traffic(task, [empty], [(0,)], task.presampled)

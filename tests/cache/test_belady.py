@@ -133,7 +133,7 @@ def test_options_that_are_refused(option: dict[str, Any]) -> None:
         belady_of(**option)
 
 
-def test_slots_are_read_only() -> None:
+def test_slots_and_forecasts() -> None:
     belady = belady_of()
     slots = belady.slots
     with pytest.raises(ValueError, match="read-only"):
@@ -144,9 +144,6 @@ def test_slots_are_read_only() -> None:
     belady.advance()
     del belady
     assert slots.tolist() == [-1, -1, -1, 0]
-
-
-def test_the_forecast_is_of_a_full_window() -> None:
     belady = belady_of(window=2)
     for batch in ([0, 1, 2], [1, 2, 3], [0, 1, 3]):
         belady.expect(np.array(batch))

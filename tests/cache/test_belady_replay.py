@@ -60,7 +60,7 @@ def test_it_is_beladys_whatever_it_is_ahead(steps, rows, window, match, lead) ->
         assert np.array_equal(found.slots, wanted.slots)
 
 
-def test_steps_that_nobody_expects() -> None:
+def test_steps_without_reads_or_expectation() -> None:
     replay = replay_of(2)
     assert replay.window == 2
     assert replay.take() is None  # a step of a rehearsal changes nothing
@@ -69,9 +69,6 @@ def test_steps_that_nobody_expects() -> None:
     replay.expect(np.array([VERTICES], np.int32))  # outside of the graph
     with pytest.raises(ValueError, match=str(VERTICES)):
         replay.take()
-
-
-def test_steps_that_read_nothing_are_passed_over() -> None:
     replay = replay_of(1)
     assert replay.next_read() is None
     first, second = np.array([1, 2], np.int32), np.array([2, 3], np.int32)

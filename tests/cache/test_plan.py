@@ -37,7 +37,7 @@ def plan() -> CachePlan:
     )
 
 
-def test_hits_and_traffic_of_all_devices(plan: CachePlan) -> None:
+def test_epochs_that_are_told_and_hits(plan: CachePlan) -> None:
     found = [hit_rate(reads) for reads in ([1, 2, 1], [0, 5], [5, 0], [0, 0])]
     assert found == [0.75, 0, 1, None]
     assert [each.feature_hit_rate for each in plan.predicted] == [0.7, 0.7, None]
@@ -51,6 +51,12 @@ def test_hits_and_traffic_of_all_devices(plan: CachePlan) -> None:
     assert plan.of(4) is plan.devices[2]
     assert [each for each in range(6) if plan.has(each)] == [1, 2, 4]
     assert [plan.clique_of(each) for each in (2, 4)] == [(1, 2), (4,)]
+    assert plan.figures.first_epochs is None
+    exact = replace(plan, exact=True, num_epochs=3)
+    assert (exact.figures.first_epochs, exact.figures.exact) == (3, True)
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    ahead = replace(plan, devices=(cache_at(1, 100, look_ahead=policy), *plan.devices[1:]))
+    assert (ahead.figures.first_epochs, ahead.figures.exact) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +73,6 @@ def test_alpha_is_the_part_of_all_memory(plan, alphas, budgets, expected) -> Non
     cliques = tuple((each,) for each in range(len(alphas)))
     devices = tuple(cache_at(at, budget) for at, budget in enumerate(budgets))
     assert replace(plan, cliques=cliques, devices=devices, alphas=alphas).alpha == expected
-
-
-def test_the_first_epochs_are_told_apart_from_an_average(plan: CachePlan) -> None:
-    assert plan.figures.first_epochs is None
-    exact = replace(plan, exact=True, num_epochs=3)
-    assert (exact.figures.first_epochs, exact.figures.exact) == (3, True)
-    policy = LookAhead(window=2, num_rows=2, match=False)
-    ahead = replace(plan, devices=(cache_at(1, 100, look_ahead=policy), *plan.devices[1:]))
-    assert (ahead.figures.first_epochs, ahead.figures.exact) == (1, False)
 
 
 def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:

@@ -56,7 +56,7 @@ def replayed(task: CacheTask, plan: CachePlan) -> list[list[int]]:
     return list(found.values())
 
 
-def test_pagraph_keeps_rows_of_its_part_by_out_degree(graph_of: Make, make_task: Make) -> None:
+def test_pagraph_and_gnnlab_by_hand(graph_of, make_task, reading) -> None:
     no = UNREACHED
     hops = np.array([[0, 1, no, no, 1], [1, 0, 1, 0, no]], np.uint8)
     parts = Parts(num_parts=2, owner=np.array([0, 1, 1, 1, 0], np.int16), hops=hops, num_hops=1)
@@ -65,9 +65,6 @@ def test_pagraph_keeps_rows_of_its_part_by_out_degree(graph_of: Make, make_task:
     whole = policy("pagraph").plan(make_task(graph_of(LISTS), [7, 15, 24]))
     assert kept(whole) == [[], [4], [4, 2, 1]]
     assert [each.feature_bytes for each in whole.devices] == [0, 8, 24]
-
-
-def test_gnnlab_keeps_the_same_rows_everywhere(graph_of, make_task, reading) -> None:
     reads = ([9, 0, 1, 2, 3], [0] * 5), ([0, 9, 3, 1, 2], [0] * 5)
     task = reading(make_task(graph_of(LISTS), [24, 24], cliques=[(0, 1)]), *reads)
     plan = policy("gnnlab").plan(task)
@@ -105,13 +102,22 @@ def test_no_memory_and_all_memory(graph_of: Make, make_task: Make, name: str) ->
         assert plan.alpha is None
 
 
-def test_positions_without_a_cache_are_left_out(random_graph, make_task) -> None:
+def test_plans_without_some_or_all_caches(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 800, 1600], cliques=[(1, 2)], batch_size=90)
     for name in STATIC:
         plan = policy(name).plan(task)
         assert [each.device for each in plan.devices] == [1, 2]
         assert all(each.rows[0] == 0 for each in plan.predicted)
         assert plan.predicted[0].rows[1] > 0
+    planner = NoCache()
+    assert not planner.caches
+    assert not planner.shares
+    task = make_task(random_graph(), [1000, 1000])
+    assert planner.plan(task) == CachePlan(
+        planner="none", cliques=(), devices=(), alphas=(), predicted=None
+    )
+    # Nothing was drawn for it.
+    assert not {"presampled", "run_reads", "first_batches"} & set(task.__dict__)
 
 
 @pytest.mark.long
@@ -173,18 +179,6 @@ def test_what_is_foretold_is_exact_where_the_split_is(random_graph: Make, make_t
         assert found == [exact, False, exact]
 
 
-def test_no_device_has_a_cache(random_graph: Make, make_task: Make) -> None:
-    planner = NoCache()
-    assert not planner.caches
-    assert not planner.shares
-    task = make_task(random_graph(), [1000, 1000])
-    assert planner.plan(task) == CachePlan(
-        planner="none", cliques=(), devices=(), alphas=(), predicted=None
-    )
-    # Nothing was drawn for it.
-    assert not {"presampled", "run_reads", "first_batches"} & set(task.__dict__)
-
-
 def belady(**options: Any) -> LookAheadCache:
     return LookAheadCache(**({"name": "belady", "window": 2} | options))
 
@@ -243,7 +237,7 @@ def test_hits_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
         assert found.link_bytes == reads[-1] * task.row_bytes
 
 
-def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
+def test_what_look_ahead_caches_read(graph_of: Make, make_task: Make) -> None:
     for samples in (True, False):
         task = make_task(graph_of(LISTS), [None, 0], request_bytes=4, samples=samples)
         plan = belady(predicted_epochs=None).plan(task)
@@ -251,6 +245,11 @@ def test_reads_over_the_link(graph_of: Make, make_task: Make) -> None:
         sampling = reads.num_list_reads if samples else 0
         assert plan.predicted[0].transactions == int(reads.rows.sum()) * 2 + sampling
         assert plan.predicted[0].lists == (0, 0, 0)
+    task = make_task(graph_of([[1], [0]], train=[0]), [80, 80], batch_size=2)
+    plan = belady().plan(task)
+    assert [sum(each.rows) for each in plan.predicted] == [2, 0]
+    none = replace(task, devices=(), cliques=())
+    assert belady().plan(none).devices == ()
 
 
 def test_look_ahead_caches_follow_budgets(random_graph: Make, make_task: Make) -> None:
@@ -325,14 +324,6 @@ def test_a_window_of_none_is_what_a_quarter_of_the_memory_holds(
         assert found == [window] * 2
 
 
-def test_a_device_that_never_has_seeds(graph_of: Make, make_task: Make) -> None:
-    task = make_task(graph_of([[1], [0]], train=[0]), [80, 80], batch_size=2)
-    plan = belady().plan(task)
-    assert [sum(each.rows) for each in plan.predicted] == [2, 0]
-    none = replace(task, devices=(), cliques=())
-    assert belady().plan(none).devices == ()
-
-
 #: Training vertices of the two parts.
 FIRST, LAST = np.arange(0, 100, 3), np.arange(102, 300, 3)
 
@@ -355,8 +346,6 @@ def test_measures_of_devices(parted: CacheTask) -> None:
         expected = pagerank(graph, seeds, num_threads=1)
         assert np.array_equal(measure("pagerank", parted, devices), expected)
 
-
-def test_inclusion_is_of_each_devices_batches(parted: CacheTask) -> None:
     def of(seeds: Any) -> Any:
         return inclusion(parted.graph, seeds, (3, 2), batch_size=5, num_threads=1).probability
 
@@ -366,9 +355,6 @@ def test_inclusion_is_of_each_devices_batches(parted: CacheTask) -> None:
     assert measure("inclusion", replace(parted, batch_size=1000), [0])[FIRST].min() == 1
     with pytest.raises(ConfigError, match=r"hotness=inclusion: .*neighbor or full"):
         measure("inclusion", replace(parted, fanouts=None), [0])
-
-
-def test_reads_are_added_up(parted: CacheTask) -> None:
     first = presample(parted.draws, [0], devices=[0, 1])
     run = presample(parted.draws, [0, 1], devices=[0, 1])
     for devices in ([0], [1], [0, 1]):
@@ -379,7 +365,7 @@ def test_reads_are_added_up(parted: CacheTask) -> None:
     assert not np.array_equal(run.sum_rows([0]), first.sum_rows([0]))
 
 
-def test_vertices_outside_a_part_are_cold(graph_of: Make, make_task: Make) -> None:
+def test_parts_of_a_graph(graph_of: Make, make_task: Make) -> None:
     graph = graph_of([[2], [2, 3], [3], []])
     no = UNREACHED
     hops = np.array([[0, no, 1, no], [no, 0, 1, 1]], np.uint8)
@@ -388,9 +374,6 @@ def test_vertices_outside_a_part_are_cold(graph_of: Make, make_task: Make) -> No
     for name in ("out_degree", "degree_ratio"):
         for devices, expected in (([0], [0, 0, 2, 0]), ([1], [0, 0, 2, 2]), ([0, 1], [0, 0, 2, 2])):
             assert measure(name, task, devices).tolist() == expected
-
-
-def test_a_part_without_training_vertices_helps_the_others(graph_of, make_task) -> None:
     graph = graph_of([[1], [2], [0], [1]], train=[0, 2])
     parts = Parts(num_parts=2, owner=np.array([0, 1, 0, 1], np.int16))
     task = make_task(graph, [0, 0], parts=parts, batch_size=2)

@@ -127,9 +127,6 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
     assert found.identity.graph.num_vertices == 5
     by_file = read_plan(stored / JSON_FILE, tiny_graph)
     assert (by_file.content, by_file.path) == (found.content, stored)
-
-
-def test_figures_are_there_to_be_read(stored: Path) -> None:
     said = json.loads((stored / JSON_FILE).read_text())
     # Half of the 150 bytes of the clique that has an alpha.
     assert said["alpha"] == 0.5
@@ -394,9 +391,6 @@ def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) ->
     assert places[0].name.startswith("tiny-pagraph-")
     assert places[2].name.startswith("tiny-legion-")
     assert place(dataclasses.replace(DEGREE, store=f"{tmp_path}/x")) == tmp_path / "x"
-
-
-def test_bad_places_of_plans_are_refused(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"^cache_planner\.store=.*the file system's root"):
         NoCache(store="/")
     for folder in (home, home / "cache_plans"):

@@ -242,7 +242,7 @@ def test_two_banks_by_hand() -> None:
     assert {sources[place] for place in places[:3]} == {3, 4, 7}
 
 
-def test_lanes_are_left_out_where_edges_come_faster_than_rows() -> None:
+def test_lanes_by_hand() -> None:
     """Sources 4, 5 and 6 have edges to v = 0 and v = 2, which are both in bank 0."""
     block = (np.array([0, 3, 3, 6, 6]), ids(4, 5, 6, 4, 5, 6), 7)
     made = arrange(*block, ids(0, 1, 2, 3), tile_rows=16, num_banks=2)
@@ -255,10 +255,7 @@ def test_lanes_are_left_out_where_edges_come_faster_than_rows() -> None:
         *(e(1, 0, True), NULL, e(1, 2), none, e(1, 0), e(1, 2)),
         *[NULL] * 4,
     ]
-
-
-def test_own_rows_leave_the_front_where_they_are_added() -> None:
-    """Ten destinations that all have the same neighbour, which is spread among them."""
+    # Ten destinations that all have the same neighbour, which is spread among them.
     block = (np.arange(11), np.full(10, 10, np.int32), 11, np.arange(10, dtype=np.int32))
     added, kept = (
         arrange(*block, tile_rows=16, num_banks=4, self_term=own) for own in ("add", "concat")

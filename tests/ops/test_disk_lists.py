@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_read_is_named(tiny_graph: Graph, tmp_path: Path) 
         ops.DiskLists("/none", graph.indptr, graph.indices, np.int32([]), offset=0, max_gap_bytes=0)
 
 
-def test_other_samplers_refuse_the_disk(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_lists_of_the_disk_that_do_not_fit(tiny_graph, tmp_path, random_graph) -> None:
     sampler = ops.NativeSampler(opened(on_disk(tiny_graph, tmp_path)))
     seeds = np.array([0])
     draw: dict[str, Any] = {"seed": 0, "step": 0}
@@ -153,9 +153,6 @@ def test_other_samplers_refuse_the_disk(tiny_graph: Graph, tmp_path: Path) -> No
     ):
         with pytest.raises(ValueError, match="disk"):
             sample(seeds, [1], **options)
-
-
-def test_lists_of_another_graph_are_refused(tiny_graph, random_graph, tmp_path) -> None:
     lists = opened(on_disk(tiny_graph, tmp_path)).lists
     wide = replace(tiny_graph, indices=tiny_graph.indices.astype(np.int64))
     for other in (random_graph(), wide):

@@ -95,7 +95,8 @@ def metis_text(tmp_path: Path, *lists: Any, **weights: Any) -> list[str]:
     return (tmp_path / "graph").read_text().splitlines()
 
 
-def test_text_is_that_of_the_manual(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_text_is_that_of_the_manual_and_in_order(tmp_path: Path) -> None:
     lists = both_ways([(0, 1), (1, 2)], 4)
     assert metis_text(tmp_path, *lists) == ["4 2 00", "2", "1 3", "2", ""]
     weights = {"vertex_weights": np.array([5, 6, 7, 8])}
@@ -103,10 +104,6 @@ def test_text_is_that_of_the_manual(tmp_path: Path) -> None:
     weights["edge_weights"] = np.int32([9, 9, 3, 3])
     text = ["4 2 11", "5 2 9", "6 1 9 3 3", "7 2 3", "8"]
     assert metis_text(tmp_path, *lists, **weights) == text
-
-
-@pytest.mark.long
-def test_long_text_is_in_the_order_of_vertices(tmp_path: Path) -> None:
     n = 100_000
     lists = both_ways(((v, v + 1) for v in range(n - 1)), n, np.int64)
     lines = metis_text(tmp_path, *lists)
@@ -122,7 +119,7 @@ def refine(lists: Any, **given: Any) -> ops.Refined:
     return ops.refine(*lists, **(default | given))
 
 
-def test_two_triangles_by_hand() -> None:
+def test_triangles_by_hand() -> None:
     owner = np.array([0, 1, 0, 1, 0, 1], np.int32)
     refined = refine(both_ways(BRIDGE, 6), max_weights=HALF + 1, owner=owner)
     assert refined == (5, 5, 1, True)
@@ -136,6 +133,21 @@ def test_two_triangles_by_hand() -> None:
     most, owner = np.full((2, 1), 7), np.zeros(6, np.int32)
     lists = both_ways(BRIDGE, 6)
     assert not refine(lists, vertex_weights=heavy, max_weights=most, owner=owner).within
+    labels, num_clusters = ops.find_clusters(
+        *both_ways(BRIDGE, 6), vertex_weights=ONES, max_weights=np.array([3]), num_rounds=5
+    )
+    assert num_clusters == 2
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
+    clusters = {"num_clusters": 2, "labels": np.int32([0, 0, 0, 1, 1, 1])}
+    weights = {"vertex_weights": np.arange(12).reshape(6, 2)}
+    lists = both_ways([*BRIDGE, (1, 4)], 6)
+    coarse = ops.contract(*lists, **weights, **clusters, num_threads=2)
+    indptr, indices, edge_weights, vertex_weights = (each.tolist() for each in coarse)
+    assert (indptr, indices, edge_weights) == ([0, 1, 2], [1, 0], [2, 2])
+    assert vertex_weights == [[6, 9], [24, 27]]
+    labels, owner = np.zeros(6, np.int32), np.arange(6, dtype=np.int32) % 2
+    with pytest.raises(ValueError, match=r"^labels: cluster 0 has vertices of two owners"):
+        refine(both_ways(BRIDGE, 6), owner=owner, labels=labels, num_clusters=1)
 
 
 weighted = st.integers(2, 14).flatmap(
@@ -210,24 +222,6 @@ def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
     assert together.cut_before == apart.cut_before
     # Rounds may yet find the balance that balancing alone has missed.
     assert together.within or not apart.within
-
-
-def test_triangles_are_clusters() -> None:
-    labels, num_clusters = ops.find_clusters(
-        *both_ways(BRIDGE, 6), vertex_weights=ONES, max_weights=np.array([3]), num_rounds=5
-    )
-    assert num_clusters == 2
-    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
-    clusters = {"num_clusters": 2, "labels": np.int32([0, 0, 0, 1, 1, 1])}
-    weights = {"vertex_weights": np.arange(12).reshape(6, 2)}
-    lists = both_ways([*BRIDGE, (1, 4)], 6)
-    coarse = ops.contract(*lists, **weights, **clusters, num_threads=2)
-    indptr, indices, edge_weights, vertex_weights = (each.tolist() for each in coarse)
-    assert (indptr, indices, edge_weights) == ([0, 1, 2], [1, 0], [2, 2])
-    assert vertex_weights == [[6, 9], [24, 27]]
-    labels, owner = np.zeros(6, np.int32), np.arange(6, dtype=np.int32) % 2
-    with pytest.raises(ValueError, match=r"^labels: cluster 0 has vertices of two owners"):
-        refine(both_ways(BRIDGE, 6), owner=owner, labels=labels, num_clusters=1)
 
 
 @pytest.mark.long

@@ -68,15 +68,12 @@ def test_many_texts() -> None:
     assert table.num_bytes > 100_000 * 16
 
 
-def test_the_first_repeated_id() -> None:
+def test_repeated_and_copied_ids() -> None:
     for far in (0, 2**50):  # a range, and hashed
         assert ops.IntegerIds(np.array([far, 4, 5, 6])).repeated is None
         assert ops.IntegerIds(np.array([far, 4, 5, 4, 5, far])).repeated == (1, 3)
     assert ops.TextIds(*texts(["", "a", "aa"])).repeated is None
     assert ops.TextIds(*texts(["", "a", "aa", "aa", "", "a"])).repeated == (2, 3)
-
-
-def test_texts_are_told_apart_and_copied() -> None:
     table = ops.TextIds(*texts(["a", "a\0", "\0a"]))
     wanted = ["\0a", "a", "a\0", "a\0\0"]
     check_places(table.find(*texts(wanted), num_threads=1), ["a", "a\0", "\0a"], wanted)

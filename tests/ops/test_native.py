@@ -86,14 +86,11 @@ def test_rmat_has_exactly_so_many_distinct_edges(num_vertices, density, seed, nu
     assert np.array_equal(dst, again[1])
 
 
-def test_planted_partition_joins_communities() -> None:
+def test_planted_and_expanded_edges() -> None:
     community = np.arange(1000, dtype=np.int32) % 4
     src, dst = ops.planted_partition_edges(community, np.ones(1000, np.float32), 40000, 0.6, 3)
     assert (src != dst).all()
     assert np.mean(community[src] == community[dst]) == pytest.approx(0.6 + 0.4 / 4, abs=0.01)
-
-
-def test_expand_edges() -> None:
     out = np.empty((2, 3), np.int64)
     ops.expand_edges(np.array([0, 2, 2, 3]), np.array([4, 0, 1], np.int32), first_dst=10, out=out)
     assert out.tolist() == [[4, 0, 1], [10, 10, 12]]
@@ -124,7 +121,7 @@ def test_phases_of_relabelling_are_timed(random_graph: Callable[..., Graph]) -> 
         sampler.time_relabelling(np.array([2000]), [1], seed=0, step=0, num_threads=1)
 
 
-def test_negatives_are_drawn_by_edge_and_index() -> None:
+def test_negatives_and_draws_of_pairs() -> None:
     edges = np.array([5, 900, 7])
     drawn = ops.draw_negatives(edges, 4, 1000, seed=3, step=9)
     assert drawn.shape == (3, 4)
@@ -135,9 +132,6 @@ def test_negatives_are_drawn_by_edge_and_index() -> None:
     drawn = ops.draw_negatives(np.arange(20_000), 5, 10, seed=1, step=0)
     # Chi-square with 9 degrees of freedom: above 33.7 once in 10,000 times.
     assert ((np.bincount(drawn.ravel(), minlength=10) - 10_000) ** 2 / 10_000).sum() < 33.7
-
-
-def test_draws_of_pairs() -> None:
     first, second = np.array([1, 2, 1]), np.array([2, 1, 2])
     drawn = ops.draw_of_pairs(first, second, seed=0)
     assert drawn[0] == drawn[2] != drawn[1]

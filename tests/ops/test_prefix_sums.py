@@ -39,22 +39,16 @@ def test_sums_are_those_of_numpy(data: st.DataObject) -> None:
             assert found.tolist() == expected.tolist()
 
 
-def test_sums_of_others_than_integers_have_64_bits() -> None:
+def test_sums_by_hand() -> None:
     values = np.array([2**24, 1, 1, 0.5], np.float32)
     for every in (1, 3, 4):
         found = ops.running_sums(np.arange(4), values, every=every, num_threads=1)
         assert found[-1] == 2**24 + 2.5
-
-
-def test_equal_values_are_not_read() -> None:
-    """Where values fall, all between two equal ones are as large; here they do not fall."""
+    # Where values fall, all between two equal ones are as large; here they do not fall.
     values = np.array([1, 9, 1], np.int32)
     for falling, expected in ((True, 3), (False, 11)):
         found = ops.running_sums(np.arange(3), values, every=3, falling=falling, num_threads=1)
         assert found.tolist() == [0, expected]
-
-
-def test_damaged_offsets_are_named_with_the_graph() -> None:
     damaged = {"offsets": np.array([0, 3, 2, 5]), "bytes_per_entry": 4, "num_threads": 1}
     with pytest.raises(GraphError, match="tiny: damaged, offsets: the list"), naming_graph("tiny"):
         ops.running_sums(np.arange(3), every=2, **damaged)

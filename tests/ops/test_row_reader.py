@@ -120,7 +120,7 @@ def test_whole_blocks_go_right_to_slots_of_whole_blocks(folder: Path, row_bytes:
     reader.close()
 
 
-def test_engine_of_choice(folder: Path) -> None:
+def test_engines_and_requests(folder: Path) -> None:
     write(folder / "choice", 4096)
     options: dict[str, Any] = {"num_rows": 8, "row_bytes": 512}
     direct = opened(folder / "choice", **options, engine="io_uring").direct
@@ -128,6 +128,14 @@ def test_engine_of_choice(folder: Path) -> None:
     assert (chosen.engine, chosen.direct) == ("io_uring" if direct else "threads", direct)
     cached = opened(folder / "choice", **options, direct=False)
     assert (cached.engine, cached.direct) == ("threads", False)
+    write(folder / "gaps", 100 * 4096)
+    counts = {}
+    for gap in (0, 4095, 4096, 3 * 4096):
+        reader = opened(folder / "gaps", num_rows=100, row_bytes=4096, max_gap_bytes=gap)
+        read(reader, np.array([20, 0, 1, 3, 3, 7]), 4096)
+        found = reader.take_counters()
+        counts[gap] = found["requests"], found["bytes_read"] // 4096
+    assert counts == {0: (4, 5), 4095: (4, 5), 4096: (3, 6), 3 * 4096: (2, 9)}
 
 
 #: Forbids a system call by a filter (seccomp), as containers do, and reads rows.
@@ -187,17 +195,6 @@ def test_threads_take_over_without_descriptors_for_a_ring(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for each in descriptors:
             os.close(each)
-
-
-def test_neighbours_are_one_request(folder: Path) -> None:
-    write(folder / "gaps", 100 * 4096)
-    counts = {}
-    for gap in (0, 4095, 4096, 3 * 4096):
-        reader = opened(folder / "gaps", num_rows=100, row_bytes=4096, max_gap_bytes=gap)
-        read(reader, np.array([20, 0, 1, 3, 3, 7]), 4096)
-        found = reader.take_counters()
-        counts[gap] = found["requests"], found["bytes_read"] // 4096
-    assert counts == {0: (4, 5), 4095: (4, 5), 4096: (3, 6), 3 * 4096: (2, 9)}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])

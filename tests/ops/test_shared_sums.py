@@ -52,24 +52,18 @@ def test_sums_are_those_of_one_process_in_rank_order(dtype, size, count, seed) -
         assert torch.equal(found, expected)
 
 
-def test_more_values_than_fit_at_once_and_other_shapes() -> None:
+def test_what_can_be_summed() -> None:
     parts = [torch.arange(300_000.0).view(3, -1) * (rank + 1) for rank in range(3)]
     for found in summed(parts):
         assert torch.equal(found, parts[0] * 6)
     assert [each.item() for each in summed([torch.tensor(2.0)] * 2)] == [4.0, 4.0]
     large, one = torch.tensor([2**63 - 1]), torch.tensor([1])
     assert [each.item() for each in summed([large, one])] == [-(2**63)] * 2
-
-
-def test_what_can_be_summed() -> None:
     rows = torch.zeros(4, 4)
     for values in (rows, rows[0], rows.double(), rows.long(), torch.zeros(())):
         assert SharedSums.can_sum(values)
     for values in (rows.half(), rows.int(), rows[:, 0], rows.t()[:2], rows.to("meta")):
         assert not SharedSums.can_sum(values)
-
-
-def test_several_sums_of_one_process_at_once() -> None:
     both = [members(2), members(2)]
     found = [[torch.ones(5) for _ in range(2)] for _ in both]
 
@@ -82,7 +76,7 @@ def test_several_sums_of_one_process_at_once() -> None:
     assert all(torch.equal(each, torch.full((5,), 2.0**50)) for area in found for each in area)
 
 
-def test_a_member_that_leaves() -> None:
+def test_members_that_leave_or_differ() -> None:
     first, second = members(2)
     threading.Timer(0.05, second.leave).start()
     with pytest.raises(RuntimeError, match=r"^rank 1 has left$"):
@@ -90,9 +84,6 @@ def test_a_member_that_leaves() -> None:
     for each in (first, second):  # and for good
         with pytest.raises(RuntimeError, match=r"^rank . has left$"):
             each.sum(torch.ones(1))
-
-
-def test_other_values_than_the_others() -> None:
     first, second = members(2)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(second.sum, torch.ones(4))

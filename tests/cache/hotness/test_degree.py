@@ -31,10 +31,19 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
         pagerank(graph, np.array([0, 1]), num_threads=1)
 
 
-def test_readers_over_what_is_read(graph_of: Make) -> None:
+def test_readers_and_lists_are_counted(graph_of: Make) -> None:
     # In three lists with two neighbors, in two with three, in two with none, in none with two.
     found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
     assert (found.dtype, found.tolist()) == (np.float32, [3 / 2, np.float32(2 / 3), 2, 0])
+    # 0 reads 1 and 2, 1 reads 3 twice, 2 and 3 read none.
+    graph, train = graph_of([[1, 2], [3, 3], [], []]), np.array([0, 2])
+    once, twice = (
+        pagerank(graph, train, damping=0.5, num_iterations=number, num_threads=1)
+        for number in (1, 2)
+    )
+    # Of 0, a quarter of 1/2 each way; 2 has nowhere to go, so that its half starts again.
+    assert once.tolist() == [0.375, 0.125, 0.5, 0]
+    assert twice.tolist() == [0.375, 0.09375, 0.46875, 0.0625]
 
 
 def num_iterations(damping: float) -> int:
@@ -71,38 +80,20 @@ def test_ranks_are_those_of_the_dense_iteration(random_graph: Make, damping: flo
     assert np.array_equal(found, other)
 
 
-def test_iterations_by_hand(graph_of: Make) -> None:
-    # 0 reads 1 and 2, 1 reads 3 twice, 2 and 3 read none.
-    graph, train = graph_of([[1, 2], [3, 3], [], []]), np.array([0, 2])
-    once, twice = (
-        pagerank(graph, train, damping=0.5, num_iterations=number, num_threads=1)
-        for number in (1, 2)
-    )
-    # Of 0, a quarter of 1/2 each way; 2 has nowhere to go, so that its half starts again.
-    assert once.tolist() == [0.375, 0.125, 0.5, 0]
-    assert twice.tolist() == [0.375, 0.09375, 0.46875, 0.0625]
-
-
 def test_numbers_depend_on_seed_and_vertex_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = uniform(1000, 3)
-    assert whole.dtype == np.int32
-    monkeypatch.setattr(module, "_SLICE_ENTRIES", 7)
-    assert np.array_equal(uniform(500, 3), whole[:500])
-    assert (uniform(1000, 4) != whole).all()
-
-
-def test_the_stream_is_pinned() -> None:
     assert uniform(4, 0).tolist() == [1763799474, 732666017, 396800827, 1563568682]
     assert uniform(2, 2**64 - 1).tolist() == [1264389893, 443263295]
-
-
-def test_numbers_are_uniform() -> None:
     n = 100_000
     numbers = uniform(n, 5)
     assert numbers.min() >= 0
     chi_square = ((np.bincount(numbers >> 25, minlength=64) - n / 64) ** 2 / (n / 64)).sum()
     assert chi_square < 120  # 63 degrees of freedom: beyond with probability 2e-5
     assert abs(np.corrcoef(numbers, uniform(n, 6))[0, 1]) < 0.015
+    whole = uniform(1000, 3)
+    assert whole.dtype == np.int32
+    monkeypatch.setattr(module, "_SLICE_ENTRIES", 7)
+    assert np.array_equal(uniform(500, 3), whole[:500])
+    assert (uniform(1000, 4) != whole).all()
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +106,8 @@ def small_slices() -> object:
 def test_slices_cover_all_entries_once(small_slices) -> None:
     assert [(part.start, part.stop) for part in slices(7)] == [(0, 3), (3, 6), (6, 7)]
     assert list(slices(0)) == []
+    assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
+    assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0
 
 
 @given(numbers=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), data=st.data())
@@ -122,8 +115,3 @@ def test_sums_are_those_of_whole_arrays(small_slices, numbers, data) -> None:
     at = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=20))
     found = sum_at(np.array(numbers, np.int32), np.array(at, np.int32))
     assert found == sum(numbers[place] for place in at)
-
-
-def test_sums_of_others_than_integers_have_64_bits(small_slices) -> None:
-    assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
-    assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0

@@ -69,16 +69,20 @@ def test_probabilities_on_a_graph_are_near_those_of_sampling(random_graph: Make)
     assert np.corrcoef(found, expected)[0, 1] > 0.995
 
 
-def test_all_neighbors_are_certain_and_others_impossible(graph_of: Make) -> None:
+def test_inclusion_by_hand(graph_of: Make) -> None:
     graph = graph_of([[1], [2], [3], [], [1]])
     found = inclusion(graph, np.array([0]), [-1, -1], batch_size=9, num_threads=1).probability
     assert found.tolist() == [1, 1, 1, 0, 0]
     assert not np.signbit(found).any()
-
-
-def test_a_damaged_graph_is_named(graph_of: Make) -> None:
     with pytest.raises(GraphError, match="tiny: damaged, indices: 4 is no vertex"):
         inclusion(graph_of([[1], [4], [], []]), np.array([0]), [2, 2], batch_size=1, num_threads=1)
+    graph = graph_of([[1, 2, 3, 4], [5, 6], [], [], [], [], []])
+    found = inclusion(graph, np.array([0]), [1, 3], batch_size=1, num_threads=1)
+    # 0 traverses 1 edge, then 3. Every fourth time it reaches 1, which traverses its 2, or one of
+    # the others, whose lists are empty. Each visit reads offsets.
+    assert found.lists.tolist() == [4 + 2, 0.5 + 0.25, 0.25, 0.25, 0.25, 0, 0]
+    # 1 is picked by one of the hops at least: 1 - 3/4 * 1/4, and reads 5 and 6 at the last one.
+    assert found.probability.tolist() == pytest.approx([1, *[13 / 16] * 4, 0.25, 0.25])
 
 
 def list_reads(
@@ -104,13 +108,3 @@ def test_reads_of_lists_on_trees_are_those_of_sampling(graph_of: Make, replace: 
     reads = list_reads(graph, train, fanouts, replace, num_steps)
     error = reads.std(axis=0) / np.sqrt(num_steps)
     assert (np.abs(reads.mean(axis=0) - found.lists) <= 4.5 * error + 1e-6).all()
-
-
-def test_reads_of_lists_by_hand(graph_of: Make) -> None:
-    graph = graph_of([[1, 2, 3, 4], [5, 6], [], [], [], [], []])
-    found = inclusion(graph, np.array([0]), [1, 3], batch_size=1, num_threads=1)
-    # 0 traverses 1 edge, then 3. Every fourth time it reaches 1, which traverses its 2, or one of
-    # the others, whose lists are empty. Each visit reads offsets.
-    assert found.lists.tolist() == [4 + 2, 0.5 + 0.25, 0.25, 0.25, 0.25, 0, 0]
-    # 1 is picked by one of the hops at least: 1 - 3/4 * 1/4, and reads 5 and 6 at the last one.
-    assert found.probability.tolist() == pytest.approx([1, *[13 / 16] * 4, 0.25, 0.25])

@@ -89,9 +89,6 @@ def test_hotness_of_several_devices_is_the_sum() -> None:
     assert found.sum_rows([1, 4]).tolist() == [11, 22]
     assert found.sum_lists([1, 4]).tolist() == [5, 13]
     assert found.rows_of(1).tolist() == [1, 2]  # adding up left it as it was
-
-
-def test_sums_stay_at_the_largest_count() -> None:
     most = 2**31 - 1
     reads = {each: reads_of([most - 1, 3, most], [1, 1, 0]) for each in range(3)}
     assert Presampled(reads=reads, num_epochs=1).sum_rows([0, 1, 2]).tolist() == [most, 9, most]
@@ -114,7 +111,7 @@ def counted(rng: np.random.Generator, rate: Any, batches: int = 1) -> tuple[Any,
     return sum(halves).astype(np.int32), halves[0].astype(np.int32)  # type: ignore[attr-defined]
 
 
-def test_by_hand() -> None:
+def test_credibility_by_hand() -> None:
     # Too few counts to tell octaves apart: 24 were counted where 12 were expected, so m = 8.
     counts, half = np.array([12, 4, 8], np.int32), np.array([8, 1, 3], np.int32)
     found = credible(counts, floats([4, 4, 4]), half, 0.5)
@@ -122,6 +119,12 @@ def test_by_hand() -> None:
     # Of 4² + 4² = 32, t leaves 32 - 3 * 8² / 24 = 24, over 3 * 8: s = 1.
     weight = (8 / 24) / (8 / 24 + 1)
     assert found.tolist() == pytest.approx([8 + 4 * weight, 8 - 4 * weight, 8])
+    counts, expected = np.array([3, 5, 0], np.int32), floats([0, 5, 0])
+    found = credible(counts, expected, counts // 2, 0.5)
+    assert found[0] > 0
+    assert found[2] == 0
+    none = np.zeros(3, np.int32)
+    assert credible(none, expected, none, 0.5).tolist() == [0, 0, 0]
 
 
 def test_octaves_are_corrected_apart() -> None:
@@ -131,6 +134,10 @@ def test_octaves_are_corrected_apart() -> None:
     rate = np.repeat(np.array([4, 16]) * np.sqrt(2), 1000)
     counts, half = counted(rng, rate)
     assert np.abs(credible(counts, expected, half, 0.5) / rate - 1).mean() < 0.05
+    rng = np.random.default_rng(0)
+    half = rng.integers(0, 100, 5000).astype(np.int32)
+    found = credible(2 * half, floats(rng.uniform(1, 100, 5000)), half, 0.5)
+    assert np.allclose(found, 2 * half, rtol=0.02, atol=0.5)
 
 
 @pytest.mark.parametrize("batches", [1, 4])
@@ -139,13 +146,6 @@ def test_a_model_without_error_is_believed(batches: int) -> None:
     rate = rng.uniform(1, 20, 50_000)
     counts, half = counted(rng, rate, batches)
     assert np.abs(credible(counts, floats(rate), half, 0.5) / rate - 1).mean() < 0.04
-
-
-def test_counts_without_chance_are_believed() -> None:
-    rng = np.random.default_rng(0)
-    half = rng.integers(0, 100, 5000).astype(np.int32)
-    found = credible(2 * half, floats(rng.uniform(1, 100, 5000)), half, 0.5)
-    assert np.allclose(found, 2 * half, rtol=0.02, atol=0.5)
 
 
 @pytest.mark.parametrize("batches", [1, 4])
@@ -176,15 +176,6 @@ def test_nothing_breaks_and_the_total_stays(found, share) -> None:
     assert estimate.dtype == np.float32
     assert (estimate >= 0).all()
     assert estimate.sum(dtype=np.float64) == pytest.approx(counts.sum(), rel=1e-4)
-
-
-def test_what_was_read_against_all_expectation_counts() -> None:
-    counts, expected = np.array([3, 5, 0], np.int32), floats([0, 5, 0])
-    found = credible(counts, expected, counts // 2, 0.5)
-    assert found[0] > 0
-    assert found[2] == 0
-    none = np.zeros(3, np.int32)
-    assert credible(none, expected, none, 0.5).tolist() == [0, 0, 0]
 
 
 def test_some_vertices_tell_of_all(monkeypatch: pytest.MonkeyPatch) -> None:

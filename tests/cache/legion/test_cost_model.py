@@ -42,8 +42,18 @@ def test_lists_and_rows_that_fit(num_bytes: int, num_lists: int, num_rows: int) 
     assert BY_HAND.num_rows(num_bytes) == num_rows  # equation 6
 
 
-def test_a_price_by_hand() -> None:
+def test_prices_and_sums_by_hand() -> None:
     assert BY_HAND.price(16, 9) == pytest.approx(64 * 18 + 128 * 9)
+    none, zero = PrefixSums.of([], stride=2), PrefixSums.of([0], stride=2)
+    idle = replace(BY_HAND, list_bytes=none, list_hotness=none, total_list_hotness=0, n_tsum=0)
+    idle = replace(idle, row_hotness=zero, total_row_hotness=0)
+    assert [idle.point(alpha).n_total for alpha in (0, 0.5, 1)] == [0, 0, 0]
+    sums = PrefixSums.of([5, 3, 0, 2, 4], stride=2)  # 0, 5, 8, 8, 10, 14
+    assert sums.sums.tolist() == [0, 8, 10, 14]  # of the first 0, 2, 4 and 5
+    assert sums.at_least(np.arange(6)).tolist() == [0, 0, 8, 8, 10, 10]
+    assert sums.at_most(np.arange(6)).tolist() == [0, 8, 8, 10, 10, 14]
+    none = PrefixSums.of([], stride=3)
+    assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
 
 
 @pytest.mark.parametrize(
@@ -63,13 +73,6 @@ def test_points_of_the_curve_by_hand(alpha: float, n_t: float, n_f: float) -> No
     assert found == CurvePoint(
         alpha=alpha, n_t=pytest.approx(n_t), n_f=n_f, n_total=pytest.approx(n_t + n_f)
     )
-
-
-def test_nothing_is_read() -> None:
-    none, zero = PrefixSums.of([], stride=2), PrefixSums.of([0], stride=2)
-    idle = replace(BY_HAND, list_bytes=none, list_hotness=none, total_list_hotness=0, n_tsum=0)
-    idle = replace(idle, row_hotness=zero, total_row_hotness=0)
-    assert [idle.point(alpha).n_total for alpha in (0, 0.5, 1)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("budget", [2**53 + 1, 2**60 - 1])
@@ -117,15 +120,6 @@ def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[f
     left = cost.budget_bytes - cost.list_bytes.at(cost.num_lists(cost.budget_bytes))
     kept = cost.row_hotness.at(cost.num_rows(left))
     assert points[-1].n_f == cost.row_transactions * cost.rows_missed(kept)
-
-
-def test_sums_by_hand() -> None:
-    sums = PrefixSums.of([5, 3, 0, 2, 4], stride=2)  # 0, 5, 8, 8, 10, 14
-    assert sums.sums.tolist() == [0, 8, 10, 14]  # of the first 0, 2, 4 and 5
-    assert sums.at_least(np.arange(6)).tolist() == [0, 0, 8, 8, 10, 10]
-    assert sums.at_most(np.arange(6)).tolist() == [0, 8, 8, 10, 10, 14]
-    none = PrefixSums.of([], stride=3)
-    assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 25), st.data())
@@ -195,9 +189,6 @@ def test_the_best_by_hand() -> None:
     # Of equal prices the fewest lists are taken.
     useless, none = PrefixSums.of([0, 0], stride=2), PrefixSums.of([], stride=2)
     assert grid_alpha(replace(SOME, list_hotness=useless, row_hotness=none)) == 0
-
-
-def test_the_curve_has_steps_of_a_hundredth() -> None:
     points = curve(SOME)
     assert [point.alpha for point in points] == [step / 100 for step in range(101)]
     assert (points[0].n_t, points[0].n_f) == (20, 0)

@@ -55,7 +55,7 @@ def test_the_model_of_a_clique(two: Make) -> None:
     assert (cost.list_price, cost.row_price) == (5, 2 * 4 + 1)
 
 
-def test_a_division_by_hand(two: Make) -> None:
+def test_divisions_by_hand(two: Make, reading: Make) -> None:
     task = two(40, 40)
     plan = Legion(alpha=0.45).plan(task)
     # 36 of 80 bytes: lists 3 and 0. All rows take 32, for which each device keeps 16 of its 40.
@@ -65,9 +65,6 @@ def test_a_division_by_hand(two: Make) -> None:
     assert [each.lists for each in plan.predicted] == [(9, 4, 3), (2, 6, 0)]
     assert (plan.planner, plan.cliques) == ("legion", ((0, 1),))
     assert (plan.exact, plan.num_epochs) == (False, 1)
-
-
-def test_the_ends_of_the_range(two: Make) -> None:
     assert kept(Legion(alpha=0.0).plan(two(40, 40))) == [([], [0, 2]), ([], [3, 1])]
     everything = Legion(alpha=1.0).plan(two(44, 44))
     assert sorted(v for lists, _ in kept(everything) for v in lists) == [0, 1, 3]
@@ -78,19 +75,13 @@ def test_the_ends_of_the_range(two: Make) -> None:
     assert kept(Legion().plan(two(7, 7))) == [([], []), ([], [])]
     # With room for everything each list and row is where it is read most.
     assert kept(Legion().plan(two(1 << 50, 1 << 50))) == [([3, 1], [2]), ([0], [0, 3, 1])]
-
-
-def test_every_device_keeps_memory_for_rows(two: Make, reading: Make) -> None:
-    """Device 0 alone reads lists, and has room for both of them, but then hardly for rows."""
-    task = reading(two(40, 40), READS[0], (READS[1][0], [0, 0, 0, 0]))
-    assert [lists for lists, _ in kept(Legion(alpha=0.45).plan(task))] == [[3], [0]]
-
-
-def test_budgets_may_differ(two: Make) -> None:
     plan = Legion(alpha=0.5).plan(two(0, 100))
     assert kept(plan)[0] == ([], [])
     assert kept(plan)[1] == ([3, 0, 1], [0, 2, 3, 1])
     assert plan.alphas == (0.48,)
+    # Device 0 alone reads lists, and has room for both of them, but then hardly for rows.
+    task = reading(two(40, 40), READS[0], (READS[1][0], [0, 0, 0, 0]))
+    assert [lists for lists, _ in kept(Legion(alpha=0.45).plan(task))] == [[3], [0]]
 
 
 def test_a_hub_does_not_keep_others_out(graph_of: Make, make_task: Make, reading: Make) -> None:
@@ -119,16 +110,13 @@ def with_link(task: CacheTask, **link: int) -> CacheTask:
     return changed
 
 
-def test_links_that_differ_count_by_what_is_read_over_them(two: Make) -> None:
+def test_links_that_differ(two: Make, reading: Make) -> None:
     """Of 27 rows device 0 reads 13 and device 1 reads 14; of 24 reads of lists 16."""
     task = with_link(two(40, 40, request_bytes=4), request_bytes=8, overhead_bytes=3)
     cost = clique_cost(task, [0, 1], candidates(task, [0, 1], task.presampled))
     assert cost.row_transactions == pytest.approx((2 * 13 + 1 * 14) / 27)
     assert cost.row_price == pytest.approx((8 * 13 + 11 * 14) / 27)
     assert cost.list_price == pytest.approx((4 * 16 + 11 * 8) / 24)
-
-
-def test_links_that_differ_and_are_not_used(two: Make, reading: Make) -> None:
     nothing = ([0] * 4, [0] * 4)
     idle = with_link(reading(two(40, 40), nothing, nothing), request_bytes=8)
     assert clique_cost(idle, [0, 1], candidates(idle, [0, 1], idle.presampled)).list_price == 64
@@ -144,7 +132,7 @@ def test_where_the_host_samples_there_are_no_lists(two: Make) -> None:
         assert {point.n_t for point in plan.curve} == {0}
 
 
-def test_the_curve_is_that_of_all_cliques(two: Make) -> None:
+def test_plans_of_several_cliques(two: Make) -> None:
     task = two(40, 60, cliques=((0,), (1,)))
     plan = Legion().plan(task)
     curves = [
@@ -161,9 +149,6 @@ def test_the_curve_is_that_of_all_cliques(two: Make) -> None:
     # Lists 3 and 0 of device 0 leave 4 of 40 bytes, so that it reads all 13 rows. All lists that
     # device 1 reads leave 24 of 60, for 3 rows; it reads the other one once.
     assert plan.curve[100].n_f == 13 + 1
-
-
-def test_caches_come_in_the_order_of_positions(two: Make) -> None:
     plans = [Legion().plan(two(40, 40, cliques=each)) for each in (((1,), (0,)), ((0,), (1,)))]
     assert [each.device for each in plans[0].devices] == [0, 1]
     assert plans[0].of(1).features.tolist() == plans[1].of(1).features.tolist()

@@ -33,6 +33,10 @@ def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
     alone = candidates(two, [1], two.presampled)
     assert alone.rows.tolist() == [3, 0, 1, 2]
     assert (alone.total_row_hotness, alone.total_list_hotness) == (14, 8)
+    found = candidates(with_budgets(two, 8, 0), [0, 1], two.presampled)
+    assert found.rows.tolist() == [0]
+    assert found.lists.tolist() == []  # list 2 of 8 bytes would fit, but is never read
+    assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
 
 
 def test_equally_hot_ones_come_by_out_degree(graph_of, make_task, reading) -> None:
@@ -52,13 +56,6 @@ def changed(task: CacheTask, **devices: Any) -> CacheTask:
 def with_budgets(task: CacheTask, *budgets: int) -> CacheTask:
     devices = zip(task.devices, budgets, strict=True)
     return changed(task, devices=tuple(replace(d, budget_bytes=b) for d, b in devices))
-
-
-def test_totals_are_of_all_vertices(two: CacheTask) -> None:
-    found = candidates(with_budgets(two, 8, 0), [0, 1], two.presampled)
-    assert found.rows.tolist() == [0]
-    assert found.lists.tolist() == []  # list 2 of 8 bytes would fit, but is never read
-    assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
 
 
 @pytest.mark.parametrize(("budgets", "lists"), [((20, 0), [3]), ((19, 19), [0, 1]), ((15, 9), [1])])
@@ -91,9 +88,6 @@ def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:
     assert lists.reads.tolist() == [[12, 4], [2, 6]]
     one = found.share_lists(two, [0, 1], 1, rooms)
     assert [each.tolist() for each in one.vertices] == [[3], []]
-
-
-def test_a_full_device_leaves_it_to_others(two: CacheTask) -> None:
     found = candidates(two, [0, 1], two.presampled)
     # Both read row 0 as often: it goes to where most bytes are left.
     shared = found.share_rows(two, [0, 1], np.array([8, 17]))
