@@ -44,15 +44,12 @@ def group(limit: object, used: int, active: int = 0, inactive: int = 0) -> dict[
     return {"memory.max": f"{limit}\n", "memory.current": f"{used * MIB}\n", "memory.stat": stat}
 
 
-def test_a_container_limits_the_memory(in_groups: Callable[..., Memory]) -> None:
+def test_containers_limit_the_memory(in_groups: Callable[..., Memory]) -> None:
     """Version 2: the page cache of the group is left to be taken, and other controllers' lines."""
     assert in_groups("") == Memory(total=1000 * MIB, available=600 * MIB, installed=1000 * MIB)
     files = {f"a/b/{name}": text for name, text in group(300 * MIB, 250, 60, 40).items()}
     found = in_groups("3:cpu,cpuacct:/c\n0::/a/b\n", **files)
     assert found == Memory(total=300 * MIB, available=150 * MIB, installed=1000 * MIB)
-
-
-def test_the_lowest_limit_on_the_way_up_counts(in_groups: Callable[..., Memory]) -> None:
     files = {f"a/b/{name}": text for name, text in group("max", 10).items()}
     files |= {f"a/{name}": text for name, text in group(700 * MIB, 600).items()}
     files |= group(400 * MIB, 450)  # lowered since, and not yet obeyed

@@ -26,17 +26,14 @@ def test_accuracy_and_throughput_by_hand() -> None:
     assert metrics.nvtps(500, 2.0) == 250.0
 
 
-def test_micro_f1_by_hand() -> None:
+def test_f1_by_hand() -> None:
     scores = np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
     labels = np.array([[1, 1, 0], [0, 0, 1]], np.uint8)
     # TP 2, FP 1, FN 1
     assert micro_f1(scores, labels) == pytest.approx(2 / 3)
     assert micro_f1(-np.ones((2, 3)), np.zeros((2, 3))) == 0.0
     assert micro_f1(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1, 1])) == 0.5
-
-
-def test_macro_f1_by_hand() -> None:
-    """Classes that nobody has and nobody is given do not count, as in scikit-learn."""
+    # Classes that nobody has and nobody is given do not count, as in scikit-learn.
     scores = np.eye(4)[[0, 2, 1, 0, 0, 1]]
     labels = np.array([0, 1, 2, 0, 1, 2])
     # Class 0: TP 2, FP 1, so 4/5; classes 1 and 2: no TP.

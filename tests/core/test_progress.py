@@ -72,6 +72,9 @@ def test_short_work_is_silent(clock, caplog, capsys) -> None:
         clock.advance(0.9)
     assert caplog.text == ""
     assert capsys.readouterr().err == ""
+    with pytest.raises(KeyError), track("failing"):
+        raise KeyError("x")
+    assert not [each for each in threading.enumerate() if each.name == "progress"]
 
 
 def test_lines_in_a_log(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,9 +106,3 @@ def test_bar_on_a_terminal(clock, caplog, capsys, monkeypatch) -> None:
     assert "another" in second
     assert "outer" not in second
     assert caplog.text == ""
-
-
-def test_errors_pass() -> None:
-    with pytest.raises(KeyError), track("failing"):
-        raise KeyError("x")
-    assert not [each for each in threading.enumerate() if each.name == "progress"]

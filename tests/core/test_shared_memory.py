@@ -19,6 +19,10 @@ def test_an_array_leads_to_the_memory_that_it_lies_in() -> None:
     assert shared_memory_of(array) is memory
     assert shared_memory_of(array[1:]) is None  # it begins later
     assert shared_memory_of(np.arange(6.0)) is None
+    memory = SharedMemory.filled(np.arange(4))
+    for size in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(memory.descriptor, size)
 
 
 @pytest.mark.long
@@ -36,21 +40,11 @@ def test_it_is_opened_by_its_path_while_it_is_kept() -> None:
         SharedMemory.open(path)
 
 
-def test_nobody_changes_its_size() -> None:
-    memory = SharedMemory.filled(np.arange(4))
-    for size in (0, 1 << 20):
-        with pytest.raises(PermissionError):
-            os.ftruncate(memory.descriptor, size)
-
-
-def test_a_large_array_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "CHUNK_BYTES", 24)
     rows = np.arange(20, dtype=np.int32).reshape(10, 2)
     found = SharedMemory.filled(rows).array((10, 2), rows.dtype)
     assert np.array_equal(found, rows)
-
-
-def test_more_than_there_is_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     little = replace(hardware.read_memory(), available=1000)
     monkeypatch.setattr(shared_memory, "read_memory", lambda: little)
     with one_line("shared memory", "features=device", "device_plan=cpu"):

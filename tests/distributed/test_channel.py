@@ -58,7 +58,7 @@ def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
         assert np.array_equal(found.array, array)
 
 
-def test_a_thread_that_waits_is_woken_by_the_end() -> None:
+def test_threads_are_woken_by_the_end() -> None:
     for end in ("refuse", "hang_up"):
         with ends() as (_, far), ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(far.receive)
@@ -69,9 +69,6 @@ def test_a_thread_that_waits_is_woken_by_the_end() -> None:
         near._socket.sendall(b"abc")
         near.hang_up()
         assert far.receive() is None
-
-
-def test_a_thread_that_sends_fails_at_the_end() -> None:
     with ends() as (near, _):
         started = threading.Event()
 

@@ -204,7 +204,7 @@ def test_work_outside_steps_has_no_limit_while_the_process_answers(doing: str) -
     assert run.watch.is_over(run.pass_by(600, "nothing", "beats", "beats"))
 
 
-def test_where_all_wait_the_last_one_is_to_blame_or_all() -> None:
+def test_lines_about_stalls() -> None:
     run = Run()
     run.say(0, 2, waiting=True, steps=5)
     run.say(1, waiting=True, steps=4)
@@ -214,9 +214,6 @@ def test_where_all_wait_the_last_one_is_to_blame_or_all() -> None:
     assert (stall.ranks, stall.limited) == ((0, 1, 2), True)
     line = "workers cpu:0, cpu:1, gpu:0 wait for each other since 31 s"
     assert run.watch.waiting_line(stall, run.pulses) == line
-
-
-def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
     watch = StallDetector(NAMES[:2], limit_s=600)
     process = Process()
     stall = None
@@ -227,9 +224,6 @@ def test_a_process_that_has_not_started_is_waited_for_without_a_limit() -> None:
     assert not watch.is_over(stall)
     line = "waiting for worker cpu:1 (starting) since 2000 s"
     assert watch.waiting_line(stall, [process.pulse, None]) == line
-
-
-def test_lines_about_stalls() -> None:
     # No process has this number: where it is of this machine, it is gone.
     far = Process()
     far.fields |= {"machine": 0}

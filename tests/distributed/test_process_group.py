@@ -27,28 +27,22 @@ def test_one_process_is_a_group() -> None:
     assert several.sums is None
 
 
-@pytest.mark.long
-@pytest.mark.timeout(120)
-def test_several_processes_exchange_and_synchronise(together: Any) -> None:
-    together("check_group", 3)
-
-
 @pytest.mark.integration
 @pytest.mark.timeout(120)
-def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
-    together("check_gone", 3)
-
-
-@pytest.mark.integration
-@pytest.mark.timeout(120)
-def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
-    together("check_left", 2, free_port())
-
-
-@pytest.mark.integration
-@pytest.mark.timeout(120)
-def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(together: Any) -> None:
-    together("check_torchrun", 2, free_port())
+@pytest.mark.parametrize(
+    ("program", "size", "at_a_port"),
+    [
+        ("check_group", 3, False),
+        # A process that is gone ends the sums of others.
+        ("check_gone", 3, False),
+        # A send that nobody takes is left.
+        ("check_left", 2, True),
+        # A sweep under torchrun goes on after a run that fails.
+        ("check_torchrun", 2, True),
+    ],
+)
+def test_several_processes(together: Any, program: str, size: int, at_a_port: bool) -> None:
+    together(program, size, *([free_port()] if at_a_port else []))
 
 
 @pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
@@ -68,7 +62,7 @@ def test_sums_of_gpus_are_aborted_when_a_peer_is_lost(monkeypatch, backend, abor
     assert len(calls) == aborted
 
 
-def test_what_torchrun_started_and_no_run_can_join(torchrun: Any) -> None:
+def test_what_torchrun_started(torchrun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, "TORCHELASTIC_RUN_ID": "mine"}
     elastic = {"TORCHELASTIC_MAX_RESTARTS": 1, "TORCHELASTIC_USE_AGENT_STORE": True}
     for given, message in (
@@ -81,9 +75,6 @@ def test_what_torchrun_started_and_no_run_can_join(torchrun: Any) -> None:
         torchrun(*given[:2], **given[2])
         with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
             pass
-
-
-def test_keys_of_torchruns_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     assert torchrun_keys(3) == "start-0/job-3"  # machines may count differently
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")

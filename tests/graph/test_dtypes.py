@@ -37,6 +37,12 @@ def test_rows_by_hand() -> None:
     assert [row_length("int8", width) for width in (0, 1, 602)] == [4, 5, 606]
     assert [row_length("int4", width) for width in (0, 1, 2, 3, 602)] == [4, 5, 5, 6, 305]
     assert [row_bytes(dtype, 100) for dtype in ("float32", "bfloat16", "uint8")] == [400, 200, 100]
+    limits = np.finfo(np.float32)
+    rows = np.float32([[limits.max, -limits.max], [limits.smallest_subnormal, 0]])
+    for dtype in LOSSY:
+        decoded = as_float32(quantized(rows, dtype), dtype, 2)
+        np.testing.assert_allclose(decoded[0], rows[0], rtol=1e-6)
+        assert decoded[1].tolist() == [0, 0]
 
 
 @settings(max_examples=50)
@@ -58,15 +64,6 @@ def test_no_value_moves_by_more_than_half_of_the_scale(dtype: str, rows: Any) ->
     decoded = as_float32(encoded, dtype, rows.shape[1])
     assert np.isfinite(decoded).all()
     assert (decoded == (scales * numbers).astype(np.float32)).all()
-
-
-def test_the_smallest_and_the_largest_rows() -> None:
-    limits = np.finfo(np.float32)
-    rows = np.float32([[limits.max, -limits.max], [limits.smallest_subnormal, 0]])
-    for dtype in LOSSY:
-        decoded = as_float32(quantized(rows, dtype), dtype, 2)
-        np.testing.assert_allclose(decoded[0], rows[0], rtol=1e-6)
-        assert decoded[1].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("int4", 3), ("int4", 4), ("int8", 3)])
@@ -93,9 +90,6 @@ def test_rows_of_another_length_are_other_content(random_graph: Any, tmp_path: P
         each.save(tmp_path / str(number))
     contents = {Graph.open(tmp_path / str(number)).content for number in range(2)}
     assert len(contents) == 2
-
-
-def test_bad_quantization_is_refused(random_graph: Any) -> None:
     graph = random_graph(num_features=2)
     with one_line("float16", "allowed are int8 and int4", error=GraphError):
         graph.with_quantized_features("float16")

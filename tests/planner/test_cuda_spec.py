@@ -65,7 +65,7 @@ def test_options_that_are_refused(options: dict[str, Any], message: str) -> None
 
 
 @pytest.mark.usefixtures("gpu")
-def test_a_gpu_has_a_budget_and_a_number() -> None:
+def test_gpus_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Cuda().budget_bytes == FREE
     assert Cuda(memory_bytes=1000).budget_bytes == 1000
     Cuda().check()
@@ -73,19 +73,11 @@ def test_a_gpu_has_a_budget_and_a_number() -> None:
         Cuda(index=1).check()
     with one_line(f"memory_bytes={FREE + 1}", "null for all free bytes"):
         Cuda(memory_bytes=FREE + 1).check()
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_without_a_gpu_there_is_another_way() -> None:
-    with one_line("no GPU here", "libnvidia-ml", "device_plan=cpu trains on the processor"):
-        Cuda().check()
-    with one_line("device_plan: no GPU here", "device_plan=cpu"):
-        AllGpusConfig()
-    # A run is evaluated on machines without its GPU, and its plan is read there.
-    assert Cuda().budget_bytes > 0
-
-
-def test_all_gpus_have_a_worker_each(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in ("kind", "index", "name"):
+        with one_line(f"device_plan.options.{option}", "lists single GPUs"):
+            AllGpusConfig(options={option: 0})
+    with one_line("device_plan.devices: expected none with cuda_all"):
+        AllGpusConfig(devices=["cuda"])
     (one,) = nvml.find_gpus().devices
     two = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(one, replace(one, index=1)))
     monkeypatch.setattr(nvml, "find_gpus", lambda: two)
@@ -98,9 +90,11 @@ def test_all_gpus_have_a_worker_each(gpu: None, monkeypatch: pytest.MonkeyPatch)
         AllGpusConfig(split=[64])
 
 
-def test_what_differs_between_gpus_is_no_option_of_all(gpu: None) -> None:
-    for option in ("kind", "index", "name"):
-        with one_line(f"device_plan.options.{option}", "lists single GPUs"):
-            AllGpusConfig(options={option: 0})
-    with one_line("device_plan.devices: expected none with cuda_all"):
-        AllGpusConfig(devices=["cuda"])
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_there_is_another_way() -> None:
+    with one_line("no GPU here", "libnvidia-ml", "device_plan=cpu trains on the processor"):
+        Cuda().check()
+    with one_line("device_plan: no GPU here", "device_plan=cpu"):
+        AllGpusConfig()
+    # A run is evaluated on machines without its GPU, and its plan is read there.
+    assert Cuda().budget_bytes > 0

@@ -32,11 +32,18 @@ def test_parts_are_the_nearest_whole_numbers(weights: list[int], total: int) -> 
         assert part == 0 or weight
 
 
-def test_apportion_by_hand() -> None:
+def test_splits_by_hand() -> None:
     assert apportion([1, 1, 1], 8) == [3, 3, 2]  # of equal remainders, the first
     assert apportion([0.5, 0.25, 0.25], 4) == [2, 1, 1]
     assert apportion([0, 7], 3) == [0, 3]
     assert apportion([10, 1], 5) == [5, 0]  # 4.55 and 0.45
+    for split, message in (
+        ([3], r"split=\[3\]: expected a number for each of 2 devices"),
+        ([2, 2], r"split=\[2, 2\]: expected a sum of batch_size=3, got 4"),
+        ([4, -1], r"split=\[4, -1\]: expected numbers from 0 on"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            plan(1, 2).with_split(split)
 
 
 @given(weights, st.integers(0, 5000), st.data())
@@ -52,16 +59,6 @@ def test_counts_share_out_a_mini_batch(split, num_seeds: int, data: st.DataObjec
     assert other.split == tuple(order)
     assert other.batch_size == found.batch_size
     assert found.with_split(split) == found
-
-
-def test_splits_that_are_refused() -> None:
-    for split, message in (
-        ([3], r"split=\[3\]: expected a number for each of 2 devices"),
-        ([2, 2], r"split=\[2, 2\]: expected a sum of batch_size=3, got 4"),
-        ([4, -1], r"split=\[4, -1\]: expected numbers from 0 on"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            plan(1, 2).with_split(split)
 
 
 @pytest.mark.parametrize(("prefetch", "threads"), [("none", 4), ("one_stage", 7), ("two_stage", 9)])

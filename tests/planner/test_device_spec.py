@@ -89,19 +89,13 @@ def test_gradients_are_summed_on_devices_that_all_can(devices, collective, backe
     assert process_group_backend(devices) == backend
 
 
-def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows() -> None:
+def test_what_only_some_devices_may() -> None:
     for options in ({}, {"host_aggregates": False}, {"reads_host_memory": True}):
         (device,) = parse_devices([ACCELERATOR | options], option="x")
         assert device.takes_aggregated == (options == {})
-
-
-def test_a_part_of_a_peak_is_above_0_and_up_to_1() -> None:
     for value in (0.0, 1.01):
         with pytest.raises(ConfigError, match=rf"efficiency\.memory={value}: expected a number"):
             Efficiency(processor=1.0, memory=value, accelerator=1.0, link=1.0)
-
-
-def test_simulated_cards_are_not_numbered() -> None:
     Fpga(name="a").check()
     Fpga(name="a", index=7, bitstream="file.xclbin").check()
     with pytest.raises(ConfigError, match="a: index=7: expected 0 in C simulation"):

@@ -47,16 +47,6 @@ def test_boards_that_ship_name_their_sources(tmp_path: Path, name: str) -> None:
     assert typed(OmegaConf.create(board_values(file)), Board) == found
 
 
-def test_dies_of_the_u250_are_a_quarter_of_it() -> None:
-    found = board("u250")
-    assert [die.name for die in found.dies] == ["SLR0", "SLR1", "SLR2", "SLR3"]
-    assert sum(die.has.luts for die in found.dies) == 1_728_000
-    assert sum(die.has.dsps for die in found.dies) == 12_288
-    assert found.bandwidth == 77e9
-    (die,) = of().dies
-    assert (die.available.luts, die.shell.dsps) == (90, 0)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -84,11 +74,12 @@ def test_impossible_figures_are_named_in_one_line(changes, message) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_a_missing_figure_is_named() -> None:
-    for name in set(BOARD) - {"sources"}:
-        left = {key: value for key, value in BOARD.items() if key != name}
-        with pytest.raises(ConfigError, match=rf"board.{name}: required"):
-            typed(OmegaConf.create(left), Board, group="board")
+def test_boards_of_plain_values() -> None:
+    (die,) = of().dies
+    assert (die.available.luts, die.shell.dsps) == (90, 0)
+    left = {key: value for key, value in BOARD.items() if key != "clock_hz"}
+    with pytest.raises(ConfigError, match=r"board.clock_hz: required"):
+        typed(OmegaConf.create(left), Board, group="board")
     with pytest.raises(ConfigError, match="board=u251: allowed are f1, u200, u250"):
         board("u251")
 

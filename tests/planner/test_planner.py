@@ -37,13 +37,25 @@ def planned(
     return plan_devices(devices, **given, **(defaults | options))[0]
 
 
-def test_step_of_a_processor() -> None:
+def test_steps_of_a_processor_and_an_accelerator() -> None:
     stages = predicted(ALONE, platform(1)).devices[0]
     # 11,000 edges at 1 M/s; 10,000 rows of 80 bytes and a line at 1 GB/s, none in the cache.
     assert stages.sample == pytest.approx(11e-3)
     assert stages.load == pytest.approx(1.44e-3, rel=1e-3)
     assert stages.propagate == pytest.approx((MACS + ROW_BYTES) / 1e9, rel=1e-3)
     assert stages.transfer == 0
+    device = accelerator(link_latency_s=1e-3, launch_s=2e-3, macs_per_s=1e9, memory_bandwidth=1e9)
+    found = predicted(plan_of(share(device, prefetch="two_stage")), platform(2), emulates=False)
+    stages = found.devices[0]
+    topology = 8 * 1001 + 4 * 10_000 + 8 * 101 + 4 * 1000
+    assert stages.transfer == pytest.approx(1e-3 + (10_000 * 80 + topology) / 1e9)
+    # Rows of 80 bytes and then 32 for each edge and target; 28 and 12 features streamed a product.
+    forward = 11_000 * 80 + 1000 * (112 + 160) + 1100 * 32 + 100 * (48 + 32)
+    backward = 1000 * (112 + 160) + 1100 * 32 + 2 * 100 * (48 + 32)
+    assert stages.propagate == pytest.approx(2e-3 + (forward + backward) / 1e9)
+    # Without the processor in the plan sampling takes longest.
+    assert found.step_s == pytest.approx(stages.sample)
+    assert found.num_edges == 11_000
 
 
 @pytest.mark.parametrize(
@@ -74,9 +86,16 @@ def test_workers_wait_for_the_latest() -> None:
     busy_s = host_seconds(slow, [workload()] * 2, steady, None)[0]
     assert found.step_s == pytest.approx(known.step_s + 0.1 * sum(busy_s.values()))
     assert predicted(ALONE, varying) == predicted(ALONE, steady)
+    plan = plan_of(*map(share, cpus(2), (300, 100)))
+    found = predicted(plan, platform(2))
+    sums = [sum(vars(stages).values()) for stages in found.devices]
+    assert sums == pytest.approx([found.step_s] * 2)
+    assert found.devices[1].sync > found.devices[0].sync
+    idle = predicted(plan_of(*map(share, cpus(2), (100, 0))), platform(2)).devices[1]
+    assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
 
 
-def test_a_split_first_layer_is_traded() -> None:
+def test_what_workers_exchange() -> None:
     plan = plan_of(*ALONE.shares * 3)
     machine = platform(1, sync_latency_s=1e-3, sync_bandwidth=1e6)
     stages = predicted(plan, machine, workload(num_sharing=3)).devices[0]
@@ -85,39 +104,11 @@ def test_a_split_first_layer_is_traded() -> None:
     block = 24 + 4 * (10_000 + 1_000 + 10_000)
     assert stages.exchange == pytest.approx(2 * (3e-3 + (block + 2 * 1_000 * 8 * 4) / 1e6))
     assert predicted(plan, machine).devices[0].exchange == 0
-
-
-def test_step_of_an_accelerator() -> None:
-    device = accelerator(link_latency_s=1e-3, launch_s=2e-3, macs_per_s=1e9, memory_bandwidth=1e9)
-    found = predicted(plan_of(share(device, prefetch="two_stage")), platform(2), emulates=False)
-    stages = found.devices[0]
-    topology = 8 * 1001 + 4 * 10_000 + 8 * 101 + 4 * 1000
-    assert stages.transfer == pytest.approx(1e-3 + (10_000 * 80 + topology) / 1e9)
-    # Rows of 80 bytes and then 32 for each edge and target; 28 and 12 features streamed a product.
-    forward = 11_000 * 80 + 1000 * (112 + 160) + 1100 * 32 + 100 * (48 + 32)
-    backward = 1000 * (112 + 160) + 1100 * 32 + 2 * 100 * (48 + 32)
-    assert stages.propagate == pytest.approx(2e-3 + (forward + backward) / 1e9)
-    # Without the processor in the plan sampling takes longest.
-    assert found.step_s == pytest.approx(stages.sample)
-    assert found.num_edges == 11_000
-
-
-def test_what_crosses_the_link_after_aggregation_on_the_host() -> None:
     wide = LayerCost(width_in=20, width_out=8, products=((40, 8),))
     fused = workload(host_aggregates=True, layers=(wide, workload().layers[1]))
     rows, topology = transfer_bytes(fused, fused.size(100))
     assert rows == pytest.approx(1000 * 40 * 4)
     assert topology == pytest.approx(8 * 101 + 4 * 1000)
-
-
-def test_whoever_is_early_waits_in_synchronisation() -> None:
-    plan = plan_of(*map(share, cpus(2), (300, 100)))
-    found = predicted(plan, platform(2))
-    sums = [sum(vars(stages).values()) for stages in found.devices]
-    assert sums == pytest.approx([found.step_s] * 2)
-    assert found.devices[1].sync > found.devices[0].sync
-    idle = predicted(plan_of(*map(share, cpus(2), (100, 0))), platform(2)).devices[1]
-    assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
 
 
 def test_who_takes_turns_with_the_cores() -> None:

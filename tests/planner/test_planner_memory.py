@@ -78,7 +78,7 @@ def test_a_mini_batch_that_all_devices_together_cannot_hold() -> None:
         seed_limits([holding(0)], [workload()], 3, batch_size=9, split=None)
 
 
-def test_a_part_that_its_device_cannot_hold() -> None:
+def test_parts_that_devices_cannot_hold() -> None:
     """A partition fixes the parts: nothing else gives a device fewer seeds."""
     cached = replace(workload(), cache=CacheEffect(num_bytes=200 * EACH))
     device = holding(450, name="emulated:1")
@@ -97,10 +97,7 @@ def test_a_part_that_its_device_cannot_hold() -> None:
     # No cache is small enough here, and no batch.
     with pytest.raises(ConfigError, match=r"; lower sampler\.fanouts would fit$"):
         check_parts([holding(0)], [cached], [400], batch_size=1000)
-
-
-def test_a_batch_beyond_all_seeds_takes_what_these_take() -> None:
-    """1,000 seeds are trained: half of them is the larger part, whatever the options say."""
+    # 1,000 seeds are trained: half of them is the larger part, whatever the options say.
     devices = [Cpu(), holding(500)]
     seed_limits(devices, [workload()] * 2, 1, batch_size=8000, split=[4000, 4000])
     with pytest.raises(ConfigError, match="501 of batch_size=8000 seeds"):

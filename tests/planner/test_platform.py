@@ -28,11 +28,6 @@ def test_threads_share_the_rate_of_all_that_are_active(threads, active, rate) ->
     assert shared_rate([1, 2], [10, 16], threads, active) == pytest.approx(rate)
 
 
-def test_rates_without_limits_and_of_very_different_sizes() -> None:
-    assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
-    assert shared_rate([1, 128], [1e300, 4e9], 128, 127.99999999999999) >= 4e9
-
-
 @given(
     rates=st.lists(st.floats(1, 100), min_size=3, max_size=3).map(sorted),
     threads=st.integers(1, 16),
@@ -56,9 +51,11 @@ def test_workers_lose_no_more_than_the_contention() -> None:
     # Two threads of one worker make 12; as much of it is left to one of two workers.
     assert host.rate("memory_bandwidth", 1, 2) == 6
     assert host.rate("macs_per_s", 2, 2) == 12
+    assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
+    assert shared_rate([1, 128], [1e300, 4e9], 128, 127.99999999999999) >= 4e9
 
 
-def test_what_workers_exchange() -> None:
+def test_what_workers_exchange_and_wait_for() -> None:
     # An all-reduce takes as long for more workers.
     sharing = processor(sync_latency_s=1.0, sync_bandwidth=1e6).sharing
     for num_bytes, workers, seconds in ((4e6, 1, 0), (4e6, 2, 5), (4e6, 4, 5), (0, 2, 1)):
@@ -68,9 +65,6 @@ def test_what_workers_exchange() -> None:
     assert processor(**figures).sharing.messages == (1e-4, 5e9)
     known = {"message_latency_s": 0.0, "message_bandwidth": 1e9}
     assert processor(**figures, **known).sharing.messages == (0.0, 1e9)
-
-
-def test_more_workers_wait_longer_for_the_latest() -> None:
     host = processor(straggler_wait=0.05)
     assert host.sharing.straggler_seconds(2.0, 1) == 0
     assert host.sharing.straggler_seconds(2.0, 2) == pytest.approx(0.1)
@@ -125,15 +119,12 @@ def test_accelerators_that_cannot_be(fields: dict[str, Any], message: str) -> No
         Platform(name="x", processor=processor(), **fields)
 
 
-def test_written_and_read_again(tmp_path: Path) -> None:
+def test_figures_are_written_and_read_again(tmp_path, monkeypatch) -> None:
     before = platform(rows_per_s=[math.inf, math.inf])
     file = tmp_path / "new" / "platform.yaml"
     before.write(file)
     assert ThisMachine(file=file).open() == before
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_no_figures_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     message = f"{platform_file()}: no rates of this machine; run gnnscale doctor calibrate=true"
     with one_line(begins=message):

@@ -157,8 +157,6 @@ def test_what_a_device_does_by_itself_is_charged_to_it() -> None:
     assert seconds.keys() == {"sample", "load"}
     assert min(seconds.values()) > 0
 
-
-def test_the_planner_counts_on_what_a_device_does_by_itself() -> None:
     def seeds(device: Device) -> int:
         options = {"batch_size": 1000, "cores": 2, "prefetch": "none", "split": None}
         given = {"workloads": [workload()] * 2, "platform": platform(2)}

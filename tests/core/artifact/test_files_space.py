@@ -5,11 +5,15 @@ import pytest
 from gnnscale.core.artifact.files import NoSpaceError, check_space, size
 
 
-def test_sizes_by_hand(tmp_path) -> None:
+def test_sizes_and_what_fits(tmp_path, monkeypatch) -> None:
     assert size(3 << 29) == "1.5 GiB"
     assert size(5 << 19) == "2.5 MiB"
     assert size(2000 << 30) == "2,000.0 GiB"
     assert check_space("x", tmp_path, memory=1 << 20, disk=1) is None
+    monkeypatch.setattr("gnnscale.core.artifact.files.hardware.find_machine", None)
+    check_space("x", tmp_path, memory=1 << 20)
+    with pytest.raises(TypeError):
+        check_space("x", tmp_path, memory=1 << 30)
 
 
 def test_all_that_is_missing_is_told_in_one_line(tmp_path, monkeypatch) -> None:
@@ -27,10 +31,3 @@ def test_all_that_is_missing_is_told_in_one_line(tmp_path, monkeypatch) -> None:
     (tmp_path / ".store.partial").mkdir()
     with pytest.raises(NoSpaceError, match=f" are free in {tmp_path}$"):
         check_space("reddit", tmp_path / ".store.partial", disk=1 << 60)
-
-
-def test_little_memory_is_not_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr("gnnscale.core.artifact.files.hardware.find_machine", None)
-    check_space("x", tmp_path, memory=1 << 20)
-    with pytest.raises(TypeError):
-        check_space("x", tmp_path, memory=1 << 30)

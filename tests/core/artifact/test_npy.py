@@ -90,7 +90,7 @@ def test_files_that_are_not_mapped(tmp_path: Path) -> None:
         map_npy(tmp_path / "y.npy")
 
 
-def test_writing_chunk_by_chunk(tmp_path: Path) -> None:
+def test_writing_and_reading_in_pieces(tmp_path: Path) -> None:
     with arrays.NpyWriter(tmp_path / "x.npy", np.dtype(np.float16), (2,)) as writer:
         for rows in (np.ones((3, 2)), np.empty((0, 2)), np.zeros((100_000, 2))):
             writer.append(rows)
@@ -101,9 +101,6 @@ def test_writing_chunk_by_chunk(tmp_path: Path) -> None:
     assert entry.bytes == (tmp_path / "x.npy").stat().st_size
     assert write_array(tmp_path / "y.npy", array) == entry
     assert (tmp_path / "y.npy").read_bytes() == (tmp_path / "x.npy").read_bytes()
-
-
-def test_reading_slices(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(10).reshape(5, 2))
     mapped = map_npy(tmp_path / "x.npy")
     found = list(arrays.read_slices(tmp_path / "x.npy", mapped, 32))

@@ -141,18 +141,6 @@ def test_a_group_of_an_unknown_class_is_refused(home: Path) -> None:
             check({"base": {"_target_": target, "module": "a:B"}})
 
 
-def test_code_is_named_again(home: Path) -> None:
-    def values() -> dict[str, Any]:
-        return {"data": {"module": "my pkg:SAGE"}, "observers": ["a:B", "c:D"]}
-
-    check(values(), data__module="other:SAGE", observers="[a:B]")
-    assert refusal(values(), data__module="other:SAGE") == (
-        "run/config.yaml: observers: names code, and nothing is imported because a file that was "
-        "found says so; if you trust it, add 'data.module=my pkg:SAGE' "
-        "'observers=[a:B,c:D]'"
-    )
-
-
 OUTSIDE = [
     *("elsewhere/x", "/etc/hosts", "~/x", "~nobody-of-this-name/x", "run/../x", "run/link/x"),
     *("run/holds_a_link", "run/holds_a_pipe", "home/../x", "run\0x", "http://127.0.0.1:9/x"),
@@ -192,7 +180,7 @@ def test_a_place_inside_may_be_used(run: Path, home: Path) -> None:
         check({"data": {"store": text, "arguments": absolute}})
 
 
-def test_what_is_typed_again_is_what_the_run_says(run: Path) -> None:
+def test_what_is_typed_again_is_what_the_run_says(run: Path, home: Path) -> None:
     values = {"data": {"raw": "/my data/it's", "store": "run/plain"}}
     assert refusal(values) == (
         "run/config.yaml: data.raw=/my data/it's: outside of the run directory, and not used "
@@ -201,6 +189,16 @@ def test_what_is_typed_again_is_what_the_run_says(run: Path) -> None:
     )
     said = refusal({"data": {"raw": "http://x"}})
     assert "data.raw=http://x: an address, and not used" in said
+
+    def values() -> dict[str, Any]:
+        return {"data": {"module": "my pkg:SAGE"}, "observers": ["a:B", "c:D"]}
+
+    check(values(), data__module="other:SAGE", observers="[a:B]")
+    assert refusal(values(), data__module="other:SAGE") == (
+        "run/config.yaml: observers: names code, and nothing is imported because a file that was "
+        "found says so; if you trust it, add 'data.module=my pkg:SAGE' "
+        "'observers=[a:B,c:D]'"
+    )
 
 
 def test_what_is_not_needed_is_not_asked_for(run: Path) -> None:

@@ -13,7 +13,6 @@ from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import read_memory
-from gnnscale.nn.optim.update_rules import PlainAdam
 from gnnscale.planner.calibration import calibrate, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair
@@ -50,6 +49,8 @@ def test_rates_are_found_again() -> None:
     assert found == pytest.approx(rates, rel=1e-6)
     work = [(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]
     assert fit_rates(("a", "b"), work, [1.0, 2.0, 3.0])["b"] == float("inf")
+    counts = [thread_counts(cores) for cores in (1, 2, 6)]
+    assert counts == [[1], [1, 2], [1, 2, 4, 6]]
 
 
 def test_least_squares_are_those_of_scipy() -> None:
@@ -64,11 +65,6 @@ def test_least_squares_are_those_of_scipy() -> None:
         assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
         if np.linalg.matrix_rank(a) == n:
             assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
-
-
-def test_numbers_of_threads() -> None:
-    counts = [thread_counts(cores) for cores in (1, 2, 6)]
-    assert counts == [[1], [1, 2], [1, 2, 4, 6]]
 
 
 def test_an_estimate_is_whole(tmp_path: Path) -> None:
@@ -164,9 +160,6 @@ def test_two_processes_measure_together() -> None:
     assert pair.solo_steps[0].size == pair.steps[0].size
     assert pair.solo_steps[0].sync_s == 0
     assert pair.steps[0].step_s > pair.steps[0].propagate_s > 0
-
-
-def test_a_process_that_ends_early_is_noticed() -> None:
     with pytest.raises(RuntimeError, match="ended early"):
         time_pair(replace(TASK, num_values=(-1,), reduces=1, probes=()))
 
@@ -192,21 +185,6 @@ def test_what_an_estimate_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done[-1] == "estimating how fast this machine is"
 
 
-def test_a_probe_updates_from_one_buffer_as_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    buffers = []
-    step = PlainAdam.step
-
-    def observed(self: PlainAdam, *rest: Any) -> Any:
-        gradients = [each.grad for group in self.param_groups for each in group["params"]]
-        assert all(bool(each.any()) for each in gradients)
-        buffers.append({each.untyped_storage().data_ptr() for each in gradients})
-        return step(self, *rest)
-
-    monkeypatch.setattr(PlainAdam, "step", observed)
-    small_step()
-    assert [len(each) for each in buffers] == [1, 1]
-
-
 def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the graph's rows do not fit in the cache: rows read by themselves come faster."""
     measured = small_step()
@@ -230,7 +208,7 @@ def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> No
         assert host.load(step.workload, step.size, 1, 1) == pytest.approx(step.load_s, rel=1e-3)
 
 
-def test_stages_sum_to_the_median_step() -> None:
+def test_the_middle_of_rounds_and_steps_counts() -> None:
     """What takes long in one step and not in the next is in no stage's median."""
     times = np.array([[1.0, 2, 0, 1], [1, 6, 0, 1], [3, 2, 0, 1], [1, 2, 0, 3], [1, 2, 0, 1]])
     assert probes._stage_seconds(times, synchronizes=False).tolist() == pytest.approx(
@@ -241,9 +219,6 @@ def test_stages_sum_to_the_median_step() -> None:
     assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 4, 1])
     times[:, 2] = 0
     assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 2, 1])
-
-
-def test_the_middle_round_of_each_thing_counts() -> None:
     measured = small_step()
 
     def times(step: int, product: int, sample: int) -> calibrate._Times:
@@ -255,18 +230,6 @@ def test_the_middle_round_of_each_thing_counts() -> None:
     assert [each.propagate_s for each in found.steps] == [3]
     assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
     assert found.operand_s == 0.75
-
-
-def test_probes_share_one_table_of_rows() -> None:
-    sparse, dense = probes.probe_graphs(1 << 12, 1 << 12)
-    assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
-    assert sparse.num_edges == dense.num_edges
-    table = probes.probe_table(sparse, STEP_PROBES)
-    widest = {dense: max(p.row_bytes for p in STEP_PROBES if p.dense == dense) for dense in (0, 1)}
-    assert table.nbytes == max(4096 * widest[0], 512 * widest[1])
-    own = time_steps(PROBE, sparse, threads=1, repeats=1)
-    shared = time_steps(PROBE, sparse, threads=1, repeats=1, table=table)
-    assert own.size == shared.size
 
 
 def test_products_and_operands_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,21 +258,7 @@ def test_products_and_operands_are_timed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [8192, 100, 1]
 
 
-def test_operands_take_what_multiplying_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes."""
-    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
-    monkeypatch.setattr(calibrate, "_WIDTH", 1)
-    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
-    step = small_step()
-    times = times_of([step], operand_s=6e-3)
-    found = calibrate._propagation_rates(effort, times)
-    assert found["macs_per_s"] == pytest.approx(1000)
-    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
-    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
-    assert hidden["operand_bandwidth"] == float("inf")
-
-
-def test_propagation_is_predicted_as_it_was_fitted() -> None:
+def test_propagation_is_predicted_as_it_was_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that follow the equations exactly are found again, operands among them."""
     rates = {"operand_bandwidth": [2e9], "stream_bandwidth": [1e9], "aggregate_bandwidth": [4e9]}
     host = Host(processor=processor(1, layer_s=[1e-4], **rates), num_workers=1, emulates=False)
@@ -325,6 +274,17 @@ def test_propagation_is_predicted_as_it_was_fitted() -> None:
     assert found["stream_bandwidth"] == pytest.approx(1e9, rel=1e-6)
     assert found["aggregate_bandwidth"] == pytest.approx(4e9, rel=1e-6)
     assert found["layer_s"] == pytest.approx(1e-4, rel=1e-6)
+    # By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes.
+    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
+    monkeypatch.setattr(calibrate, "_WIDTH", 1)
+    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
+    step = small_step()
+    times = times_of([step], operand_s=6e-3)
+    found = calibrate._propagation_rates(effort, times)
+    assert found["macs_per_s"] == pytest.approx(1000)
+    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
+    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
+    assert hidden["operand_bandwidth"] == float("inf")
 
 
 def test_probes_are_trained() -> None:
@@ -337,3 +297,12 @@ def test_probes_are_trained() -> None:
         if probe.num_seeds <= 128:
             step = time_steps(probe, graph, threads=1, repeats=1)
             assert min(step.load_s, step.propagate_s, step.update_s) > 0
+    sparse, dense = probes.probe_graphs(1 << 12, 1 << 12)
+    assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
+    assert sparse.num_edges == dense.num_edges
+    table = probes.probe_table(sparse, STEP_PROBES)
+    widest = {dense: max(p.row_bytes for p in STEP_PROBES if p.dense == dense) for dense in (0, 1)}
+    assert table.nbytes == max(4096 * widest[0], 512 * widest[1])
+    own = time_steps(PROBE, sparse, threads=1, repeats=1)
+    shared = time_steps(PROBE, sparse, threads=1, repeats=1, table=table)
+    assert own.size == shared.size

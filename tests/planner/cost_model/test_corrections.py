@@ -25,7 +25,7 @@ def size(tiny_graph: Graph) -> BatchSize:
     return BatchSize.of(NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0))
 
 
-def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_counted_by_hand(size, monkeypatch, tiny_graph) -> None:
     # A thread samples a million edges a second; the link brings a gigabyte a second.
     monkeypatch.setattr(counted, "nominal_platform", platform)
     plan = beside(accelerator(launch_s=0.5))
@@ -37,9 +37,6 @@ def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatc
     # Its own clock says that its propagation takes half a second.
     assert found[0].propagate < 1e-4
     assert found[1].propagate == pytest.approx(0.5, rel=1e-3)
-
-
-def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
     work, plan = WorkCounter(workload(), rank=0, cores=4), beside(accelerator())
     empty = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([], np.int64), 0)
     for size in (None, BatchSize.of(empty)):

@@ -50,7 +50,7 @@ def test_stages_that_overlap_take_what_they_took() -> None:
             assert getattr(now, stage) == pytest.approx(getattr(was, stage), rel=0.02)
 
 
-def test_what_a_device_makes_last_says_nothing_of_the_host() -> None:
+def test_what_some_devices_do_not_teach() -> None:
     slow = accelerator(macs_per_s=1e6, memory_bandwidth=1e6)
     plan, machine = plan_of(share(slow, prefetch="one_stage")), platform(2)
     expected = predicted(plan, machine)
@@ -64,9 +64,6 @@ def test_what_a_device_makes_last_says_nothing_of_the_host() -> None:
     late = slower(expected.devices[0], propagate=3)
     corrected = predicted(plan, machine, correction=learnt(plan, machine, [late], expected.step_s))
     assert corrected.devices[0].propagate == pytest.approx(late.propagate)
-
-
-def test_a_device_without_seeds_teaches_nothing() -> None:
     plan, machine = plan_of(share(Cpu(name="a")), share(Cpu(name="b"), 0)), platform(2)
     expected = predicted(plan, machine)
     found = learnt(plan, machine, expected.devices, 2 * expected.step_s)

@@ -57,7 +57,7 @@ def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
     assert (found.width_in, found.width_out) == (112, 48)
 
 
-def test_backward_multiplies_twice_but_in_the_first_layer() -> None:
+def test_backward_and_designs() -> None:
     wide = layer(rows=100, edges=10)
     first, *rest = phases(CARD, [wide, wide])
     assert first.seconds(N, M) == pytest.approx(50)
@@ -65,9 +65,6 @@ def test_backward_multiplies_twice_but_in_the_first_layer() -> None:
     assert [each.seconds(N, M) for each in rest] == pytest.approx([50, 50, 50, 100])
     assert gnn_seconds((first, *rest), DESIGN) == pytest.approx(50 + 50 + 50 + 150)
     assert limits((first, *rest), DESIGN) == pytest.approx({"update": 200, "memory": 100})
-
-
-def test_designs_are_tried_at_once() -> None:
     passes = phases(CARD, [layer(sources=10, rows=100, edges=200)])
     n, m = np.array([1, 2, 4]), np.array([256, 512, 1024])
     found = seconds_of(passes, n, m)

@@ -78,9 +78,6 @@ def test_propagation_is_each_layers_own_work() -> None:
     assert fused[0][0] == one.forward(edges=120, targets=10, sources=100, aggregated=True)
     assert fused[1:] == ((second, second_back),)
     assert sum((w for layer in fused for w in layer), start=LayerWork()).operations == 2
-
-
-def test_attention_is_never_aggregated_on_load() -> None:
     layer = LayerCost(width_in=20, width_out=8, products=((20, 8),), attention=2)
     attends = workload(host_aggregates=True, layers=(layer,))
     assert not attends.aggregates_on_load

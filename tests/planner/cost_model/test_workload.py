@@ -19,16 +19,13 @@ def measured(graph: Graph, model: GNN, sampler: Any, num_seeds: int, **options: 
     return measure_workload(graph, model, sampler, order, **({"seed": 0, "cores": 1} | options))
 
 
-def test_sizes_between_those_known() -> None:
+def test_figures_between_those_known() -> None:
     known = workload()
     assert known.size(10) == known.slices.sizes[0]
     assert known.size(100).vertices == pytest.approx((10_000, 1000, 100))
     assert known.size(1).edges == pytest.approx((100, 10))
     assert known.size(2000).vertices == pytest.approx((200_000, 20_000, 2000))
     assert known.size(0).num_edges == 0
-
-
-def test_seconds_between_those_measured() -> None:
     for num_seeds, threads, seconds in (
         *[(10, 1, 1e-3), (1000, 2, 5e-2), (100, 1, 1e-2), (10, 7, 5e-4), (0, 1, 0)],
     ):

@@ -58,7 +58,7 @@ def test_layers_are_those_of_the_model() -> None:
         layer_sizes(SIZE, ())
 
 
-def test_shares_of_cards() -> None:
+def test_machines_and_their_shares() -> None:
     assert {local_share(each, None, (25, 10), 1024, 1) for each in ALGORITHMS} == {1.0}
     assert local_share("p3", None, (25, 10), 1024, 4) == 1
     assert local_share("distdgl", None, (25, 10), 1024, 4) == pytest.approx(0.4, abs=0.01)
@@ -69,9 +69,6 @@ def test_shares_of_cards() -> None:
     even = local_share("pagraph", Degrees.lognormal(1e5, 20, 0), (25, 10), 1024, 4)
     assert even == pytest.approx(0.25)
     assert 0.25 < known < 1
-
-
-def test_the_hosts_memory_feeds_twelve_links() -> None:
     assert machine(12).link_bandwidth == 15.75e9
     assert machine(16).link_bandwidth == pytest.approx(205e9 / 16)
     assert machine(4).bandwidth == 205e9 + 4 * 77e9

@@ -74,10 +74,6 @@ def test_the_processor_trains_too_as_in_figure_9(figure_9: ScalingCurve) -> None
     # On ogbn-products, whose steps are bound by the link, GCN scales least.
     products = simulate(config("accelerators=[1,12]", "graph=products"))
     assert products.speedup(products.results[1]) < figure_9.speedup(twelve)
-
-
-@pytest.mark.long
-def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: ScalingCurve) -> None:
     alone = simulate(config("accelerators=[16]", "hybrid=false")).results[0]
     *_, hybrid = figure_9.results
     assert hybrid.planned.plan.split[0] == 0
