@@ -4,7 +4,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache import CurvePoint
@@ -109,6 +109,7 @@ def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
 
 
 @pytest.mark.long
+@settings(max_examples=40)
 @given(costs(), st.lists(st.floats(0, 1), min_size=2))
 def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[float]) -> None:
     points = [cost.point(alpha) for alpha in (0, *sorted(alphas), 1)]
@@ -122,6 +123,7 @@ def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[f
     assert points[-1].n_f == cost.row_transactions * cost.rows_missed(kept)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 25), st.data())
 def test_sums_are_those_of_all(numbers: list[int], every: int, data: st.DataObject) -> None:
     found, sums = PrefixSums.of(numbers, stride=every), [*accumulate(numbers, initial=0)]
@@ -144,6 +146,7 @@ def price_with(cost: CliqueCost, num_lists: int) -> Fraction:
     return Fraction(cost.list_price) * cost.n_tsum * uncached + Fraction(cost.row_price) * missed
 
 
+@settings(max_examples=40)
 @given(costs())
 def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
     sizes = cost.list_bytes.between(0, cost.list_bytes.num_numbers)
@@ -155,6 +158,7 @@ def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=40)
 @given(costs(equal=True))
 def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCost) -> None:
     transactions = float(price_with(cost, best_num_lists(cost))) / 64

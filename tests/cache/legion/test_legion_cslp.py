@@ -65,7 +65,7 @@ def test_a_list_larger_than_each_memory_lets_others_pass(two, budgets, lists) ->
 
 
 @pytest.mark.long
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data(), counted=st.booleans())
 def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> None:
     task = data.draw(tasks())
@@ -110,7 +110,7 @@ def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     assert (len(nobody.lists), nobody.total_list_hotness) == (0, 0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_capacities_hold_and_nothing_is_kept_twice(tasks: Make, data: st.DataObject) -> None:
     task = data.draw(tasks())
@@ -136,7 +136,7 @@ def test_capacities_hold_and_nothing_is_kept_twice(tasks: Make, data: st.DataObj
         assert list_bytes(task.graph, np.array([vertex])) > left.max()
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_with_room_for_everything_it_is_algorithm_1(tasks: Make, data: st.DataObject) -> None:
     task = data.draw(tasks())
