@@ -225,23 +225,6 @@ def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: in
         assert backward(one) == backward(many) == forward(many)
 
 
-def test_two_banks_by_hand() -> None:
-    """Sources 3 to 6 have an edge each, to v = 0, 0, 1, 1; source 7 has one to each of v = 0, 1."""
-    block = (np.array([0, 3, 6]), ids(3, 4, 7, 5, 6, 7), 8)
-    made = arrange(*block, ids(0, 1), tile_rows=8, backward_tile_rows=8, num_banks=2)
-    # Before: 0, 1, 3, 5, 4, 7, 6. The one with several edges first; then as lanes wish: 0, 1, 0, 1.
-    # The destinations have no edge: they count as sources of one that leads to bank 0.
-    sources, forward = made.sources.tolist(), made.forward.edges.tolist()
-    assert sources[0] == 7
-    assert sorted(sources) == [0, 1, 3, 4, 5, 6, 7]
-    assert [entry & 1 for entry in forward if entry & NULL != NULL] == [0, 1, 0, 1, 0, 1]
-    assert forward[:2] == [e(1, 0, True), e(1, 1)]
-    assert forward.count(NULL | FIRST) == 2
-    # Of each row the edges lead to banks 0 and 1 in turn, as long as there are both.
-    places = [entry & NULL for entry in made.backward.edges.tolist() if entry & NULL != NULL]
-    assert {sources[place] for place in places[:3]} == {3, 4, 7}
-
-
 def test_lanes_by_hand() -> None:
     """Sources 4, 5 and 6 have edges to v = 0 and v = 2, which are both in bank 0."""
     block = (np.array([0, 3, 3, 6, 6]), ids(4, 5, 6, 4, 5, 6), 7)

@@ -47,14 +47,6 @@ def stores(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def ranked(store: dict[str, Any], dtype: Any = np.int64) -> ops.RankedSlots:
-    """Return the store's slots once more, as ranks."""
-    slots = store["slots"]
-    cached = np.flatnonzero(slots >= 0)
-    order = cached[np.argsort(slots[cached])].astype(dtype)
-    return ops.RankedSlots(len(slots), [order[a:b] for a, b in pairwise(store["starts"])])
-
-
 def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
     """Return the cache of each vertex to read, the number of caches for none."""
     slots = store["slots"][store["vertices"]]
@@ -77,21 +69,6 @@ def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: to
     expected = np.where(member < num_caches, vertices + 100, vertices)
     assert (wide[:, :width].float().numpy() == expected[:, None]).all()
     assert (wide[:, width].float() == 7).all()
-
-
-@settings(max_examples=40)
-@given(stores(), st.sampled_from([np.int32, np.int64]))
-def test_ranks_find_what_a_table_finds(store: dict[str, Any], dtype: Any) -> None:
-    vertices, slots = store["vertices"], ranked(store, dtype)
-    outs, counts, threads = [], [], {"num_threads": store["threads"]}
-    for each in (store["slots"], slots):
-        out = torch.empty(len(vertices), store["host"][0].shape[1])
-        rows = (store["host"], store["caches"], each, vertices)
-        counts.append(ops.gather_cached(*rows, out=out, **threads).tolist())
-        counts.append(ops.count_slots(each, vertices, store["starts"], **threads).tolist())
-        outs.append(out)
-    assert torch.equal(*outs)
-    assert all(each == counts[0] for each in counts)
 
 
 @settings(max_examples=40)

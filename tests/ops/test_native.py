@@ -13,35 +13,6 @@ from gnnscale import ops
 from gnnscale.graph import Graph
 
 
-@pytest.mark.long
-@settings(max_examples=50)
-@given(st.data())
-def test_transposing_a_block_is_transposing_its_matrix(data: st.DataObject) -> None:
-    num_dst = data.draw(st.integers(0, 12))
-    num_src = num_dst + data.draw(st.integers(0 if num_dst else 1, 12))
-    neighbours = st.lists(st.integers(0, num_src - 1), max_size=9)
-    lists = data.draw(st.lists(neighbours, min_size=num_dst, max_size=num_dst))
-    indptr = np.cumsum([0, *map(len, lists)])
-    indices = np.array([u for each in lists for u in each], np.int32)
-    weights = np.arange(1, len(indices) + 1, dtype=np.float32)
-    scale = np.arange(2, num_dst + 2, dtype=np.float32)
-    dst = np.repeat(np.arange(num_dst), np.diff(indptr))
-    for w, s in ((None, None), (weights, None), (None, scale), (weights, scale)):
-        values = (1 if w is None else w) * (np.ones(len(dst)) if s is None else s[dst])
-        expected = np.zeros((num_src, num_dst))
-        np.add.at(expected, (indices, dst), values)
-        given = {"weights": w, "dst_scale": s}
-        t_indptr, t_indices, t_values = ops.transpose_block(indptr, indices, num_src, **given)
-        assert t_indptr[0] == 0
-        assert t_indptr[-1] == len(t_indices) == len(indices)
-        out = np.zeros((num_src, num_dst))
-        for src in range(num_src):
-            part = slice(t_indptr[src], t_indptr[src + 1])
-            assert (np.diff(t_indices[part]) >= 0).all()
-            np.add.at(out[src], t_indices[part], t_values[part])
-        np.testing.assert_array_equal(out, expected)
-
-
 @settings(max_examples=30)
 @given(st.data(), st.sampled_from([np.int32, np.int64]), st.booleans())
 def test_building_csc(data: st.DataObject, dtype: Any, drop_duplicates: bool) -> None:

@@ -138,23 +138,6 @@ def stream(graph: Any, vertices: Any, **changes: Any) -> tuple[list[int], list[l
     return parts.tolist(), hops.tolist(), num_estimated
 
 
-@pytest.mark.parametrize("max_walked", [0, 1000])
-def test_a_stream_by_hand(max_walked: int) -> None:
-    # Two triangles, 0 1 2 and 3 4 5, and vertex 6, which sends to 2 and 3; 7 is alone.
-    lists = [[1, 2], [0, 2], [0, 1, 6], [4, 5, 6], [3, 5], [3, 4], [], []]
-    graph = topology_of(lists)
-    # 0 goes to part 0, being first; 3 has nothing in common, and part 1 is empty. 1 and 5 join
-    # their triangles. 7 reaches and is reached by nobody: parts are of one size, and part 0 is of
-    # 3 vertices, for it has not come across 6.
-    parts, hops, num_estimated = stream(graph, [0, 3, 1, 5, 7], num_hops=1, max_walked=max_walked)
-    assert parts == [0, 1, 0, 1, 0]
-    assert hops == [[0, 0, 1, 255, 255, 255, 255, 0], [255, 255, 255, 0, 1, 0, 1, 255]]
-    assert num_estimated == 0
-    # In two hops 2 brings 6 to part 0.
-    _, hops, _ = stream(graph, [0, 3], max_walked=max_walked)
-    assert hops == [[0, 1, 1, 255, 255, 255, 2, 255], [255, 255, 255, 0, 1, 1, 1, 255]]
-
-
 @pytest.mark.long
 @settings(max_examples=60)
 @given(topologies(), st.data())

@@ -31,21 +31,6 @@ def onednn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_a_product_by_hand(onednn: list[tuple[int, ...]]) -> None:
-    layer = nn.Linear(2, 2)
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, -1.0]]))
-        layer.bias.copy_(torch.tensor([10.0, 20.0]))
-    x = torch.tensor([[1.0, 1.0], [2.0, 0.0], [0.0, 3.0]], requires_grad=True)
-    out = products.product(layer, x)
-    assert out.tolist() == [[13, 19], [12, 20], [16, 17]]
-    (out * torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])).sum().backward()
-    assert layer.weight.grad.tolist() == [[1, 7], [2, 0]]
-    assert layer.bias.grad.tolist() == [3, 1]
-    assert x.grad.tolist() == [[1, 2], [0, -1], [2, 4]]
-    assert onednn == [(3, 2, 2), (3, 2, 2), (2, 3, 2)]
-
-
 @pytest.mark.parametrize(
     ("inputs", "outputs", "bias", "layout"),
     [

@@ -141,18 +141,15 @@ def test_rows_with_a_scale_are_copied_and_cached(dtype: str) -> None:
 
 
 def test_rows_with_a_scale_that_do_not_fit() -> None:
-    rows = np.zeros((3, 7), np.uint8)
-    out = {width: torch.empty(1, width) for width in (2, 3, 4, 5, 6, 7)}
-    ids, signed = np.array([2]), rows.view(np.int8)
-    for dtype, width in (("int8", 3), ("int4", 5), ("int4", 6)):
-        ops.gather((rows, dtype), ids, out=out[width], num_threads=1)
-    for dtype, widths in (("int8", (2, 4, 5, 6, 7)), ("int4", (2, 3, 4, 7))):
-        for width in widths:
+    rows, ids = np.zeros((3, 7), np.uint8), np.array([2])
+    for dtype, allowed in (("int8", (3,)), ("int4", (5, 6))):
+        for width in range(2, 8):
+            out = torch.empty(1, width)
+            if width in allowed:
+                ops.gather((rows, dtype), ids, out=out, num_threads=1)
+                continue
             with pytest.raises(ValueError, match=f"out: {width} columns, allowed .* 7 bytes"):
-                ops.gather((rows, dtype), ids, out=out[width], num_threads=1)
-    for x, message in (((signed, "int8"), "x: .* uint8"), (torch.tensor(signed), "x: .* float32")):
-        with pytest.raises(TypeError, match=message):
-            ops.gather(x, ids, out=out[3], num_threads=1)
+                ops.gather((rows, dtype), ids, out=out, num_threads=1)
     with pytest.raises(TypeError, match="x: int8"):
         ops.gather_columns((rows, "int8"), ids, num_threads=1)
 
@@ -353,18 +350,6 @@ def test_edge_softmax_rounds_exponentials_right_on_every_processor() -> None:
     exponential = np.exp(scores[:, 1].astype(np.float64)).astype(np.float32)
     expected = exponential / (np.float32(1) + exponential)
     assert alpha.numpy()[1::2, 0].tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "shape"), [(STORED[0], (0, 3)), (STORED[1], (3, 0)), (STORED[2], (1000, 257))]
-)
-def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, int]) -> None:
-    out = ops.empty(shape, dtype)
-    assert (out.shape, out.dtype, out.is_contiguous()) == (shape, dtype, True)
-    out.fill_(3)
-    other = ops.empty(shape, dtype).fill_(4)
-    assert (out == 3).all()
-    assert (other == 4).all()
 
 
 @pytest.mark.parametrize("mebibytes", [1, 300])

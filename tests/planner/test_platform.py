@@ -110,8 +110,6 @@ def test_devices_of_a_platform() -> None:
         ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
         ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
         ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "cpu"}}, "expected a kind of accelerator"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "gpu"}}, "allowed are"),
     ],
 )
 def test_accelerators_that_cannot_be(fields: dict[str, Any], message: str) -> None:
