@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -128,16 +127,6 @@ def test_invalid_graphs_are_not_saved(tmp_path: Path, graph: Graph, message: str
     with pytest.raises(GraphError, match=f"^{begins}{message}") as error:
         graph.save(tmp_path / "store")
     assert str(error.value).isprintable()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(json, "dumps", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        tiny().save(tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -140,15 +140,7 @@ def test_octaves_are_corrected_apart() -> None:
     assert np.allclose(found, 2 * half, rtol=0.02, atol=0.5)
 
 
-@pytest.mark.parametrize("batches", [1, 4])
-def test_a_model_without_error_is_believed(batches: int) -> None:
-    rng = np.random.default_rng(0)
-    rate = rng.uniform(1, 20, 50_000)
-    counts, half = counted(rng, rate, batches)
-    assert np.abs(credible(counts, floats(rate), half, 0.5) / rate - 1).mean() < 0.04
-
-
-@pytest.mark.parametrize(("error", "batches"), [(0.05, 4), (0.3, 1), (1.0, 4)])
+@pytest.mark.parametrize(("error", "batches"), [(0.01, 4), (0.3, 1), (1.0, 4)])
 def test_the_estimate_is_better_than_either(error: float, batches: int) -> None:
     """True rates are off the model by a factor, counts are off these by chance."""
     rng = np.random.default_rng(1)

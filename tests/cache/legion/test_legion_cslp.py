@@ -78,25 +78,6 @@ def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> Non
     assert np.allclose(found.row_hotness.sums, [*sums[: len(sums) > 1], sums[-1]], rtol=1e-12)
 
 
-def test_each_vertex_goes_to_who_reads_it_most(two: CacheTask) -> None:
-    found, rooms = candidates(two, [0, 1], two.presampled), np.array([200, 200])
-    rows = found.share_rows(two, [0, 1], rooms)
-    assert [each.tolist() for each in rows.vertices] == [[0, 2], [3, 1]]
-    assert rows.reads.tolist() == [[12, 1], [6, 8]]
-    lists = found.share_lists(two, [0, 1], 3, rooms)
-    assert [each.tolist() for each in lists.vertices] == [[3, 1], [0]]
-    assert lists.reads.tolist() == [[12, 4], [2, 6]]
-    one = found.share_lists(two, [0, 1], 1, rooms)
-    assert [each.tolist() for each in one.vertices] == [[3], []]
-    found = candidates(two, [0, 1], two.presampled)
-    # Both read row 0 as often: it goes to where most bytes are left.
-    shared = found.share_rows(two, [0, 1], np.array([8, 17]))
-    assert [each.tolist() for each in shared.vertices] == [[2], [0, 3]]
-    # 20 bytes of list 3 do not fit on device 0, where it is read most.
-    lists = found.share_lists(two, [0, 1], 3, np.array([16, 20]))
-    assert [each.tolist() for each in lists.vertices] == [[0], [3]]
-
-
 def test_the_host_reads_no_list_over_a_link(two: CacheTask) -> None:
     """Lists are rated by the reads of devices that sample; the others still may keep some."""
     task = changed(two, devices=(replace(two.devices[0], samples=False), two.devices[1]))
