@@ -9,8 +9,6 @@ from gnnscale.core.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing(CachePlannerConfig):
-    """A policy from outside of the package, of which only the options of all policies matter."""
-
     @property
     def policy(self) -> str:
         return "nothing"

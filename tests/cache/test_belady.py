@@ -13,7 +13,6 @@ Batches = list[list[int]]
 
 
 def batch_lists(num_vertices: int, max_steps: int) -> st.SearchStrategy[Batches]:
-    """Draw batches of distinct vertices."""
     vertices = st.integers(0, num_vertices - 1)
     return st.lists(st.lists(vertices, unique=True, max_size=num_vertices), max_size=max_steps)
 
@@ -25,7 +24,6 @@ def arrays(batches: Batches) -> Iterable[Any]:
 def kept(
     batches: Batches, step: int, content: set[int], rule: dict[str, Any], priority: list[int]
 ) -> set[int]:
-    """Return what the cache holds after ``step``, by the rule in plain words."""
     known = batches[step + 1 : step + 1 + rule["window"]]
     shared = set(batches[step]) & set(known[0]) if rule["match"] and known else set()
 

@@ -1,5 +1,3 @@
-"""The host's replay of a cache that follows the batches: Belady's, step by step."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -101,7 +101,6 @@ def test_a_plan_made_with_other_options_is_refused(task, tmp_path, planner, chan
 
 @pytest.fixture
 def mine(tmp_path: Path) -> StaticCache:
-    """A planner whose plans have a place of the user's choice."""
     return dataclasses.replace(DEGREE, store=str(tmp_path / "mine"))
 
 

@@ -30,7 +30,6 @@ LISTS = [[1, 2, 4], [2, 4], [4], [0, 1, 2, 4], []]
 
 
 def policy(name: str) -> StaticCache:
-    """Return a policy as its file of configuration says."""
     options = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
     assert options.pop("_target_").endswith(".StaticCache")
     return StaticCache(**options)
@@ -45,7 +44,6 @@ def kept(plan: CachePlan) -> list[list[int]]:
 
 
 def replayed(task: CacheTask, plan: CachePlan) -> list[list[int]]:
-    """Sample the run step by step, and count at which device each row is read, the host last."""
     sampler = NeighborSampler(task.graph, fanouts=list(task.fanouts), seed=task.seed)
     content = {each.device: set(each.features.tolist()) for each in plan.devices}
     found = {each: [0] * (task.num_devices + 1) for each in task.device_at}
@@ -184,7 +182,6 @@ def belady(**options: Any) -> LookAheadCache:
 
 
 def batches_of(task: CacheTask, device: int, epochs: int) -> list[tuple[int, set[int]]]:
-    """Return the steps in which the device has seeds, and the rows that it reads there."""
     draws = [draw for epoch in range(epochs) for draw in task.draws.epoch(epoch)]
     return [
         (each.step, set(each.batch.input_vertices.tolist()))
@@ -196,7 +193,6 @@ def batches_of(task: CacheTask, device: int, epochs: int) -> list[tuple[int, set
 def replayed_look_ahead(
     task: CacheTask, device: int, planner: LookAheadCache, epochs: int
 ) -> tuple[int, int]:
-    """Serve a device's batches by the rule in plain words; return what is found, and what not."""
     batches = batches_of(task, device, task.num_epochs)
     capacity = task.device_at[device].budget_bytes // task.row_bytes
     content: set[int] = set()
@@ -288,8 +284,6 @@ def test_match_adds_what_the_batch_before_read(random_graph: Make, make_task: Ma
 
 @pytest.fixture
 def available(monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Say how much of the machine's memory is left."""
-
     def leave(num_bytes: int) -> None:
         machine = SimpleNamespace(memory=SimpleNamespace(available=num_bytes))
         monkeypatch.setattr(look_ahead.hardware, "find_machine", lambda: machine)

@@ -55,7 +55,6 @@ def drawn(batches: Any) -> Any:
 
 
 def sampled_in_the_run(graph: Graph, order: SeedOrder, epoch: int) -> Any:
-    """Sample what each device of the run does, in the run's own steps."""
     sampler = NeighborSampler(graph, fanouts=FANOUTS, seed=9, num_threads=2)
     found = []
     for number, each in enumerate(order.epoch(epoch)):

@@ -86,7 +86,6 @@ PLAN = CachePlan(
 
 
 def with_first(**fields: Any) -> CachePlan:
-    """The plan with something else on its first device."""
     first = dataclasses.replace(PLAN.devices[0], **fields)
     return dataclasses.replace(PLAN, devices=(first, *PLAN.devices[1:]))
 
@@ -172,7 +171,6 @@ def test_content_tells_plans_apart(tmp_path: Path, tiny_graph: Graph) -> None:
 
 
 def refused(stored: Path, graph: Graph) -> str:
-    """The one line that is said of a damaged plan."""
     with pytest.raises(GraphError) as error:
         read_plan(stored, graph)
     line = str(error.value)
@@ -259,7 +257,6 @@ SMALL = CachePlan(
 
 
 def plan_of(*, cache: Any = None, told: Any = None, **fields: Any) -> CachePlan:
-    """The plan with fields of its one cache, of its traffic, or its own changed."""
     found = dataclasses.replace(SMALL, **fields)
     if told is not None:
         found = dataclasses.replace(found, predicted=(dataclasses.replace(TOLD, **told),))

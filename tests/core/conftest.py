@@ -6,5 +6,4 @@ from nvidia_driver import driver_in
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: Any) -> dict[str, str]:
-    """The environment of a machine with a driver, which notes what CUDA is asked to do."""
     return driver_in(tmp_path_factory.mktemp("driver"))

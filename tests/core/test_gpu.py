@@ -1,5 +1,3 @@
-"""GPUs by NVML's own library, of which the tests compile one that answers; CUDA is never begun."""
-
 import ast
 import json
 import subprocess

@@ -1,5 +1,3 @@
-"""What a GPU takes, by a driver that the tests compile."""
-
 import json
 import subprocess
 import sys

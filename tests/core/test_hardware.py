@@ -25,7 +25,6 @@ def test_the_machine_and_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def bfloat16_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """Ask whether a processor with ``flags`` multiplies bfloat16, under a limit of oneDNN's."""
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(hardware, "_PROC", tmp_path)

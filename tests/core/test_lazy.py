@@ -1,5 +1,3 @@
-"""Names that a package imports when they are first used."""
-
 import subprocess
 import sys
 

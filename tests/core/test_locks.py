@@ -31,7 +31,6 @@ with sole_writer(Path(sys.argv[1]), option="output"):
 
 @contextmanager
 def another_writer(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that writes into ``folder`` until it is killed."""
     command = [sys.executable, "-c", _HOLD, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

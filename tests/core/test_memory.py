@@ -1,5 +1,3 @@
-"""Memory: what is left of it, and the limits for which a process is killed."""
-
 import os
 import resource
 import subprocess
@@ -22,7 +20,6 @@ MIB = 1 << 20
 
 @pytest.fixture
 def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Memory]:
-    """Find the memory of a machine of 1,000 MiB, 600 of them available, with control groups."""
     pages = {"SC_PAGE_SIZE": MIB, "SC_PHYS_PAGES": 1000, "SC_AVPHYS_PAGES": 500}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
 

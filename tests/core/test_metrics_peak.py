@@ -12,7 +12,6 @@ SLACK = 8 << 20
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """What a system says of a process that holds 3 MiB, and held 5 MiB."""
     (tmp_path / "status").write_text("Name:\tx\nVmHWM:\t 5120 kB\nVmRSS:\t 3072 kB\n")
     (tmp_path / "clear_refs").touch()
     return tmp_path

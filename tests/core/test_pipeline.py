@@ -19,16 +19,12 @@ Stage = Callable[["Item"], None]
 
 
 class Item:
-    """A number, and the stages that it has passed."""
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.passed: list[str] = []
 
 
 class Source:
-    """Items 0 to n-1, counting those that were taken."""
-
     def __init__(self, n: int) -> None:
         self.items = [Item(i) for i in range(n)]
         self.taken = 0
@@ -42,7 +38,6 @@ class Source:
             yield item
 
     def reaches(self, count: int, seconds: float = GIVE_UP_S) -> bool:
-        """Whether so many are taken within ``seconds``."""
         with self.changed:
             return self.changed.wait_for(lambda: self.taken >= count, seconds)
 
@@ -56,7 +51,6 @@ def stage(name: str) -> Stage:
 
 
 def groups(*names: str) -> list[list[Stage]]:
-    """A group for each of ``names``, with a stage for each of its letters."""
     return [[stage(letter) for letter in name] for name in names]
 
 

@@ -1,5 +1,3 @@
-"""Python that the package starts imports nothing from the folder in which it is started."""
-
 import ast
 import subprocess
 import sys
@@ -34,7 +32,6 @@ STARTERS = {
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory that has a file of every module's name, which says that it ran."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     ran = tmp_path / "ran"

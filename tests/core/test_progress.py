@@ -13,15 +13,12 @@ GIVE_UP_S = 60
 
 
 class Clock:
-    """Time that a test lets pass, for whoever reads the clock or waits for an event."""
-
     def __init__(self) -> None:
         self.now = 1000.0
         self.changed = threading.Condition()
         self.waiting: set[int] = set()
 
     def advance(self, seconds: float, watchers: int = 1) -> None:
-        """Let time pass a tenth of a second at a time, with all that it leads to."""
         for _ in range(round(10 * seconds)):
             with self.changed:
                 assert self.changed.wait_for(lambda: len(self.waiting) == watchers, GIVE_UP_S)
@@ -33,8 +30,6 @@ class Clock:
 
 
 class Event(threading.Event):
-    """Waits for so many seconds of the test's clock."""
-
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.clock = clock

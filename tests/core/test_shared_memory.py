@@ -1,5 +1,3 @@
-"""Memory that processes share: found by its arrays, sealed, and refused beyond what there is."""
-
 import gc
 import os
 from dataclasses import replace

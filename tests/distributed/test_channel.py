@@ -1,5 +1,3 @@
-"""Messages arrive as they were sent, in their order, until the other end is gone."""
-
 import os
 import threading
 from collections.abc import Iterator

@@ -96,8 +96,6 @@ NAMES = ("cpu:0", "cpu:1", "gpu:0")
 
 
 class Process:
-    """What a process tells, as a test lets it go on."""
-
     def __init__(self) -> None:
         self.fields: dict[str, Any] = vars(ProcessStatus(doing=TRAINS).pulse(1)) | {"pid": 7}
 
@@ -118,8 +116,6 @@ BEAT, SECOND_IS_SILENT = ("beats",) * 3, ("beats", "nothing", "beats")
 
 
 class Run:
-    """Three processes, and who watches them, a second at a time."""
-
     def __init__(self, limit_s: float | None = 600.0) -> None:
         self.processes = [Process() for _ in NAMES]
         self.watch = StallDetector(NAMES, limit_s=limit_s)

@@ -57,7 +57,6 @@ def store(tmp_path):
 
 
 def refused(store):
-    """The line that says why the store cannot be opened; it names the store."""
     with pytest.raises(GraphError) as error:
         Graph.open(store)
     assert str(error.value).startswith(str(store))
@@ -253,7 +252,6 @@ def test_opening_takes_memory_whatever_the_number_of_vertices(store):
 
 
 def large(store, num_vertices):
-    """Turn the store into one of many vertices, most of whose arrays are holes in files."""
     n, meta = num_vertices, json.loads((store / "meta.json").read_text())
     meta["num_vertices"] = num_vertices
     for name, shape in (("indptr", (n + 1,)), ("labels", (n,)), ("features", (n, 2))):

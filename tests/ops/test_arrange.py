@@ -32,7 +32,6 @@ def ids(*values: int) -> NDArray[np.int32]:
 
 
 def arrange(indptr: Any, indices: Any, num_src: int, wanted: Any, **given: Any) -> ArrangedBlock:
-    """Arrange a block in one tile, forward alone and without own rows by default."""
     default = {"self_term": None, "tile_rows": 2**20, "backward_tile_rows": None}
     return ops.arrange_block(indptr, indices, num_src, destinations=wanted, **(default | given))
 
@@ -65,7 +64,6 @@ def test_an_added_own_row_by_hand() -> None:
 
 
 def edges_of(given: dict[str, Any]) -> list[tuple[int, int, int, float]]:
-    """Return ``(slot, v, local id of the source, weight)`` of all wanted edges, v by v."""
     weights, scale, own = given["weights"], given["dst_scale"], given["self_scale"]
     term, one = given["self_term"], np.float32(1)
     found = []
@@ -93,7 +91,6 @@ def sources_of(given: dict[str, Any]) -> list[int]:
 
 
 def written(rows: list[list[tuple[int, float]]]) -> list[int]:
-    """Write the entries of one tile, each row's ``(destination, weight)``."""
     entries = []
     for row in rows:
         for number, (destination, weight) in enumerate(row or [(NULL, 0.0)]):
@@ -175,7 +172,6 @@ def test_blocks_are_those_of_the_definition(given: dict[str, Any]) -> None:
 
 
 def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int, int, int, int]]:
-    """Return ``(source, slot, row, bits of the weight)`` of all edges, sorted."""
     found = []
     first = 0
     for word, words, rows in tiles.tiles.tolist():
@@ -292,7 +288,6 @@ def test_more_tiles_than_memory() -> None:
 
 
 def columns(rows: NDArray[Any], picked: Any, num_words: int) -> NDArray[np.float32]:
-    """Return what ``gather_columns`` returns, by NumPy."""
     wide = np.zeros((len(picked), num_words * 16), np.float32)
     wide[:, : rows.shape[1]] = rows[picked]
     return np.ascontiguousarray(wide.reshape(len(picked), num_words, 16).transpose(1, 0, 2))

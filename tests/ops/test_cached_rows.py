@@ -16,7 +16,6 @@ MOST = 2**31 - 1
 
 
 def stored(bits: Any, name: str) -> tuple[NDArray[Any], str]:
-    """Return small whole numbers as rows of an element type."""
     if name == "bfloat16":
         return (np.asarray(bits, np.float32).view(np.uint32) >> 16).astype(np.uint16), name
     return np.asarray(bits).astype(name), name
@@ -48,7 +47,6 @@ def stores(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
-    """Return the cache of each vertex to read, the number of caches for none."""
     slots = store["slots"][store["vertices"]]
     member = np.searchsorted(store["starts"], slots, side="right") - 1
     return np.where(slots < 0, len(store["starts"]) - 1, member)
@@ -208,7 +206,6 @@ def test_tensors_are_copied_too() -> None:
 
 
 def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
-    """Return the slot of every vertex, -1 for none: what its row holds in the caches."""
     starts = ranked.starts
     host = torch.full((num_vertices, 1), -1.0)
     rows = torch.arange(float(starts[-1])).view(-1, 1)

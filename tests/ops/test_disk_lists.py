@@ -1,5 +1,3 @@
-"""Neighbours that are sampled of lists in a file are those that are sampled in memory."""
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +19,6 @@ CHOICES: dict[str, Any] = {"replace": False, "seed": 3, "num_threads": 1}
 
 
 def on_disk(graph: Graph, folder: Path, dtype: Any = np.int32) -> Graph:
-    """Return ``graph`` with neighbours of a file."""
     path = folder / "indices.npy"
     np.save(path, graph.indices.astype(dtype))
     return replace(graph, indices=map_npy(path))
@@ -39,7 +36,6 @@ def opened(graph: Graph, held: Any = (), **options: Any) -> Graph:
 
 
 def sampled(graph: Graph, seeds: Any, fanouts: list[int], **choices: Any) -> list[Any]:
-    """Return all arrays of a sample, and what it reaches."""
     given = CHOICES | {"step": 5} | choices
     sampler = ops.NativeSampler(graph)
     vertices, hops, sources = sampler.sample_neighbors(seeds, fanouts, edge_positions=True, **given)

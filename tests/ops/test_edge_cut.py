@@ -11,7 +11,6 @@ from gnnscale import ops
 
 
 def csc(edges: Any, num_vertices: int, dtype: Any = np.int32) -> tuple[Any, Any]:
-    """Lists of in-neighbours in the order of ``edges``, pairs of source and destination."""
     edges = np.array(list(edges), np.int64).reshape(-1, 2)
     order = np.argsort(edges[:, 1], kind="stable")
     indptr = np.zeros(num_vertices + 1, np.int64)
@@ -114,7 +113,6 @@ def test_text_is_that_of_the_manual_and_in_order(tmp_path: Path) -> None:
 
 
 def refine(lists: Any, **given: Any) -> ops.Refined:
-    """Refine a cut; two parts of the triangles and the bridge by default."""
     default = {"vertex_weights": ONES, "max_weights": HALF, "num_rounds": 10, "num_threads": 1}
     return ops.refine(*lists, **(default | given))
 

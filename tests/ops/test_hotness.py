@@ -12,7 +12,6 @@ from gnnscale import ops
 def slow_hottest(
     hotness: Any, tie_break: Any, capacity: int, sizes: Any, left_out: Any
 ) -> list[int]:
-    """Return the hottest vertices by sorting all of them."""
     ties = np.zeros(len(hotness)) if tie_break is None else -tie_break.astype(object)
     order = np.lexsort((np.arange(len(hotness)), ties, -hotness.astype(object)))
     order = order[~left_out[order]]
@@ -22,7 +21,6 @@ def slow_hottest(
 
 @st.composite
 def byte_sizes(draw: st.DrawFn, num_vertices: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Sizes as arguments, and the bytes of every vertex."""
     each = draw(st.integers(0, 9))
     if draw(st.booleans()):
         return {"bytes_per_vertex": each}, np.full(num_vertices, each)

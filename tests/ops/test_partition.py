@@ -15,7 +15,6 @@ from gnnscale import ops
 
 @st.composite
 def topologies(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Up to 12 vertices, with loops and repeated edges."""
     num_vertices = draw(st.integers(1, 12))
     neighbours = st.lists(st.integers(0, num_vertices - 1), max_size=6)
     lists = draw(st.lists(neighbours, min_size=num_vertices, max_size=num_vertices))
@@ -24,13 +23,11 @@ def topologies(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 
 def topology_of(lists: list[list[int]], dtype: Any = np.int32) -> tuple[NDArray[np.int64], Any]:
-    """Return the topology in which ``lists`` are the neighbours of each vertex."""
     indices = np.array([u for each in lists for u in each], dtype)
     return np.cumsum([0, *map(len, lists)]), indices
 
 
 def slow_hops(indptr: Any, indices: Any, vertices: Any, num_hops: int) -> list[int]:
-    """Return the hops of every vertex by walking from all of them anew."""
     found = np.full(len(indptr) - 1, 255)
     reached = set(np.asarray(vertices).tolist())
     for hop in range(num_hops + 1):
@@ -99,7 +96,6 @@ def test_a_damaged_topology_is_noticed(threads: int, indptr: Any, indices: Any, 
 
 
 def slow_stream(graph: Any, vertices: Any, num_parts: int, num_hops: int) -> list[int]:
-    """Return the part of each vertex: Algorithm 1 of PaGraph with sets and fractions."""
     training: list[set[int]] = [set() for _ in range(num_parts)]
     whole: list[set[int]] = [set() for _ in range(num_parts)]
     mean = Fraction(len(vertices), num_parts)
@@ -161,7 +157,6 @@ def test_streams_are_algorithm_1(graph: Any, data: st.DataObject) -> None:
 
 
 def random_graph(num_vertices: int, degree: int, seed: int) -> Any:
-    """Return the topology of a graph with hubs: sources are squared uniform numbers."""
     generator = np.random.default_rng(seed)
     degrees = generator.integers(2 * degree, size=num_vertices)
     sources = generator.random(degrees.sum()) ** 2 * num_vertices

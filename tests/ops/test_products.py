@@ -1,5 +1,3 @@
-"""gnnscale.ops.products: the same numbers by either library."""
-
 import pytest
 import torch
 from torch import nn
@@ -14,7 +12,6 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def onednn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Multiply by oneDNN whatever the processor and the sizes; returns the shapes it got."""
     shapes: list[tuple[int, ...]] = []
     multiply = products._multiply
 

@@ -1,5 +1,3 @@
-"""Rows that are read from a file in the background are those that NumPy finds there."""
-
 import errno
 import gc
 import mmap

@@ -1,5 +1,3 @@
-"""Sums of several processes, for which threads or forked processes stand."""
-
 import gc
 import os
 import signal
@@ -30,7 +28,6 @@ def members(size: int) -> list[SharedSums]:
 
 
 def summed(parts: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return what each member has of the sum of all ``parts``."""
     found = [part.clone() for part in parts]
     with ThreadPoolExecutor(len(parts)) as pool:
         list(pool.map(SharedSums.sum, members(len(parts)), found))
@@ -173,7 +170,6 @@ def test_memory_has_no_name_and_is_freed() -> None:
 
 
 def opened(size: int, paths: Callable[[Any, int], Any]) -> list[SharedSums | None]:
-    """Open sums in a thread for each rank, which get the path that ``paths`` makes of rank 0's."""
     passed: list[Any] = []
     answers: list[bool] = []
     meeting = threading.Barrier(size)

@@ -17,7 +17,6 @@ COMPUTED = (torch.float32, torch.bfloat16)
 
 
 def block(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-    """Draw ``indptr, indices, num_src`` with destinations that have no edges, or one many times."""
     num_dst = draw(st.integers(0, 12))
     num_src = num_dst + draw(st.integers(0 if num_dst else 1, 12))
     source = st.integers(0, num_src - 1)
@@ -187,7 +186,6 @@ def test_gather_reads_bfloat16_that_numpy_carries_as_bits() -> None:
 
 
 def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
-    """Return what dropout makes of ``x``, whose rows are those of vertices 0, 1, ... by default."""
     how = {"p": 0.5, "seed": 1, "step": 2, "layer": 3, "num_threads": 1} | changed
     y = x.clone()
     ops.relu_dropout(y, np.arange(len(x)) if vertices is None else vertices, **how)
@@ -220,7 +218,6 @@ def test_relu_dropout_drops_as_often_as_asked(dtype, p, shape) -> None:
 
 
 def mixed(word: int) -> int:
-    """SplitMix64's finaliser, as in its paper."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
     return word ^ word >> 31

@@ -1,5 +1,3 @@
-"""NVIDIA GPUs in a device plan: their options, and what of a machine they ask for."""
-
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +16,6 @@ FREE = 7 << 30
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has a GPU, as far as NVML reports."""
     numbers = {"index": 0, "memory": 8 << 30, "free": FREE, "capability": (9, 0), "taken": False}
     found = nvml.Gpu(name="Card", uuid="GPU-1", **numbers)
     gpus = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(found,))

@@ -1,5 +1,3 @@
-"""Rates of a card: those between the widths measured, what a device takes of them, what is kept."""
-
 from dataclasses import replace
 from typing import Any
 

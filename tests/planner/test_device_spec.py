@@ -61,8 +61,6 @@ def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Board(Accelerator):
-    """A device with a collective library."""
-
     collective: ClassVar[str | None] = "cuda:nccl"
 
 

@@ -1,5 +1,3 @@
-"""Degrees in classes, and mini-batches that follow from them."""
-
 from pathlib import Path
 
 import numpy as np

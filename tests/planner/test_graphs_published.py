@@ -1,5 +1,3 @@
-"""Sizes of published graphs' mini-batches, beside those that were published."""
-
 import math
 
 import pytest

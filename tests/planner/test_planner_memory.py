@@ -29,7 +29,6 @@ MODEL, EACH, ANY = 3072, 9200, 100
 
 
 def holding(num_seeds: int, **fields: Any) -> Emulated:
-    """An accelerator whose memory just holds a slice of so many seeds."""
     return accelerator(memory_bytes=MODEL + num_seeds * EACH + ANY, **fields)
 
 
@@ -126,7 +125,6 @@ def test_a_plan_fits_into_its_devices_memory(data: st.DataObject) -> None:
         split = [b - a for a, b in zip([0, *cuts], [*cuts, batch_size], strict=True)]
 
     def holds(number: int, seeds: int, count: int) -> bool:
-        """Whether ``count`` slices can be reserved beside what stays."""
         device, work = devices[number], works[number]
         if not isinstance(device, Emulated) or not seeds:
             return True

@@ -1,5 +1,3 @@
-"""Kinds of one's own: how they are registered, refused, handed to workers, and planned with."""
-
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,8 +19,6 @@ RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1 << 30}
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(Accelerator):
-    """A kind with an option of its own."""
-
     kind: ClassVar[str] = "mine"
 
     colour: str = "red"
@@ -30,8 +26,6 @@ class Mine(Accelerator):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Accelerator):
-    """Samples by itself, and reads host memory by itself."""
-
     kind: ClassVar[str] = "reading"
     samples: ClassVar[bool] = True
     loads: ClassVar[bool] = True
@@ -39,7 +33,6 @@ class Reading(Accelerator):
 
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceKind]:
-    """Only the built-in kinds; what a test registers is gone behind it."""
     found = dict(registry._BUILT_IN)
     monkeypatch.setattr(registry, "_KINDS", found)
     return found

@@ -52,7 +52,6 @@ def num_iterations(damping: float) -> int:
 
 
 def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np.float64]:
-    """Return the stationary ranks of the whole transition matrix."""
     n = graph.num_vertices
     restart = np.zeros(n)
     restart[train] = 1 / len(train)

@@ -13,7 +13,6 @@ from gnnscale.sampling import NeighborSampler
 def sampled(
     graph: Graph, train: Any, fanouts: list[int], batch_size: int, replace: bool, num_steps: int
 ) -> tuple[Any, Any]:
-    """Sample mini-batches; return which include each vertex, and their reads of each list."""
     rng = np.random.default_rng(0)
     sampler = NeighborSampler(graph, fanouts=fanouts, replace=replace, seed=1)
     included, lists = np.zeros((2, num_steps, graph.num_vertices))
@@ -27,7 +26,6 @@ def sampled(
 
 
 def tree(num_children: list[int]) -> list[list[int]]:
-    """In-neighbor lists of a tree in which the vertices of each depth have so many children."""
     lists: list[list[int]] = [[]]
     above = [0]
     for count in num_children:

@@ -23,7 +23,6 @@ PARTS = Parts(num_parts=4, owner=(np.arange(2000) // 500).astype(np.int16))
 
 @pytest.fixture
 def make(random_graph: Make, make_task: Make) -> Make:
-    """Make a run of three epochs for four devices in two cliques."""
     graph = random_graph(num_vertices=2000, num_edges=30_000)
     graph = graph.with_split(train_idx=np.arange(0, 2000, 2))
     options = {"cliques": [(0, 1), (2, 3)], "batch_size": 40, "fanouts": (4, 3), "num_epochs": 3}
@@ -141,7 +140,6 @@ def test_a_run_that_is_drawn_as_a_whole_is_known(tasks: Make, data: st.DataObjec
 
 
 def without_some_lists(graph: Graph) -> Graph:
-    """Return ``graph`` with a third of its lists empty."""
     kept = np.random.default_rng(0).random(graph.num_vertices) > 1 / 3
     degrees = np.diff(graph.indptr)
     return replace(
@@ -154,7 +152,6 @@ def without_some_lists(graph: Graph) -> Graph:
 
 @pytest.fixture(scope="module")
 def real_graphs(test_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Graph]:
-    """A small citation graph, and a social one as it is and with empty lists."""
     found = []
     for reader, folder, name in (
         (Planetoid, "planetoid", "cora"),

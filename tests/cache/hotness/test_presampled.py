@@ -15,7 +15,6 @@ from gnnscale.cache.hotness.presampled import DeviceReads, compared_vertices, cr
 
 
 def counted_plainly(draws: Presampler, epochs: list[int], device: int) -> tuple[Any, Any]:
-    """Count the vertices of batches one by one, and the reads of each list."""
     rows, lists = [0] * draws.graph.num_vertices, [0] * draws.graph.num_vertices
     for epoch in epochs:
         for draw in draws.epoch(epoch):

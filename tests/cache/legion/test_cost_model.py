@@ -137,7 +137,6 @@ def test_sums_are_those_of_all(numbers: list[int], every: int, data: st.DataObje
 
 
 def price_with(cost: CliqueCost, num_lists: int) -> Fraction:
-    """Work out the price of the first lists, and of the rows that fit, in fractions."""
     row_memory = cost.budget_bytes - int(cost.list_bytes.at(num_lists))
     num_rows = min(row_memory // cost.row_bytes, cost.row_hotness.num_numbers)
     missed = cost.total_row_hotness - int(cost.row_hotness.at(num_rows))

@@ -22,8 +22,6 @@ READS = ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2])
 
 @pytest.fixture
 def two(graph_of: Make, make_task: Make, reading: Make) -> Make:
-    """Make a task of two devices that read each other's memory."""
-
     def make(*budgets: int, cliques: Sequence[Sequence[int]] = ((0, 1),), **device: Any) -> Any:
         return reading(make_task(graph_of(LISTS), budgets, cliques=cliques, **device), *READS)
 
@@ -35,7 +33,6 @@ def kept(plan: CachePlan) -> list[tuple[list[int], list[int]]]:
 
 
 def link_price(task: CacheTask, plan: CachePlan) -> float:
-    """Work out what the reads that a plan leaves to one clique's links cost."""
     device = task.devices[0]
     price = 0.0
     for found in plan.predicted:
@@ -84,7 +81,6 @@ def test_divisions_by_hand(two: Make, reading: Make) -> None:
 
 
 def with_link(task: CacheTask, **link: int) -> CacheTask:
-    """The task whose second device has another link."""
     changed = replace(task, devices=(task.devices[0], replace(task.devices[1], **link)))
     for name in ("presampled", "expected", "counted"):
         changed.__dict__[name] = getattr(task, name)

@@ -47,7 +47,6 @@ def test_equally_hot_ones_come_by_out_degree(graph_of, make_task, reading) -> No
 
 
 def changed(task: CacheTask, **devices: Any) -> CacheTask:
-    """The task with other devices, which read as much."""
     found = replace(task, **devices)
     found.__dict__.update(presampled=task.presampled, counted=task.counted)
     return found

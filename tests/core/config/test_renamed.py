@@ -1,5 +1,3 @@
-"""Files of release 0.2 are read: its run directories resume, and its stores are not made again."""
-
 import json
 import os
 import shutil
@@ -30,7 +28,6 @@ def stores(home: Path) -> set[Path]:
 
 
 def losses(run: Path) -> list[float]:
-    """Return the mean training loss of each epoch."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["train_loss"] for line in lines]
 

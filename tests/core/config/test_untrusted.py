@@ -1,5 +1,3 @@
-"""What a run directory that was found may name, for each option that there is."""
-
 import importlib
 import inspect
 import json
@@ -261,7 +259,6 @@ def test_a_run_that_is_not_noted(run: Path, home: Path, caplog: pytest.LogCaptur
 
 
 def add_classes(options: type, known: set[type]) -> None:
-    """Add an options class, those that may stand in its place, and those of its groups."""
     if options in known or not options.__module__.startswith("gnnscale."):
         return
     known.add(options)
@@ -286,7 +283,6 @@ CLASSES = option_classes()
 
 
 def may_hold_text(hint: Any) -> bool:
-    """Whether an option of this type takes a text, or a value with one in it."""
     inside = () if get_origin(hint) is np.ndarray else get_args(hint)
     return hint in (str, Any, Path) or any(map(may_hold_text, inside))
 
@@ -314,7 +310,6 @@ def composed(command: str, *choices: str) -> DictConfig:
 
 
 def example(options: type) -> Any:
-    """Return an object of an options class; of the first below it, if it is a base alone."""
     if options in (SimulateConfig, RunConfig):
         return typed(composed("train" if options is RunConfig else "simulate"), options)
     if inspect.isabstract(options):
@@ -381,8 +376,6 @@ def test_what_a_run_may_name() -> None:
 
 
 class Watch:
-    """Notes which calls into the system name a text, while it is on."""
-
     def __init__(self) -> None:
         self.text: str | None = None
         self.seen: list[str] = []
@@ -396,7 +389,6 @@ class Watch:
             self.seen.append(f"{event}{arguments}")
 
     def __call__(self, text: str, action: Callable[[], Any]) -> Any:
-        """Do it; nothing may come near ``text``, or the network."""
         self.text, self.seen = text, []
         try:
             return action()
@@ -411,7 +403,6 @@ def watch() -> Watch:
 
 
 def hostile(option: str, outside: str) -> dict[str, Any]:
-    """The options of a run that names ``outside`` by ``option``."""
     node = composed("train", "dataset=tables", "dataset.name=x", "device_plan=hybrid_emulated")
     values: dict[str, Any] = OmegaConf.to_container(node, resolve=True)  # type: ignore[assignment]
     options = "gnnscale.nn.options.CustomModel"

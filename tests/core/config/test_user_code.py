@@ -14,7 +14,6 @@ from gnnscale.partition import Hash, PartitionerConfig
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working directory that is not on Python's path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
     before = set(sys.modules)
@@ -97,7 +96,6 @@ class Mine(Hash):
 
 @pytest.fixture
 def part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a partitioner in a file."""
     monkeypatch.setattr(user_code, "_allowed", set())
     (folder / "part.py").write_text(PART)
     return "part.py:Mine"

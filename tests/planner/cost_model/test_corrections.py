@@ -15,7 +15,6 @@ from gnnscale.sampling import NeighborSampler
 
 
 def beside(device: Emulated) -> DevicePlan:
-    """Four threads on the host at once, and slices that are as large as the mini-batch below."""
     return plan_of(share(Cpu(name="cpu:0"), 1, "two_stage"), share(device, 1, "one_stage"))
 
 

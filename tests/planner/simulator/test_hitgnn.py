@@ -1,5 +1,3 @@
-"""HitGNN's platform simulator, and its two-stage scheduling."""
-
 import math
 
 import pytest

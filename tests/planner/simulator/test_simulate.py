@@ -43,7 +43,6 @@ def config(*overrides: str) -> SimulateConfig:
 
 @pytest.fixture(scope="module")
 def figure_9() -> ScalingCurve:
-    """The simulated curve of the processor and accelerators on MAG240M."""
     return simulate(config("accelerators=[1,4,12,16]"))
 
 
@@ -266,7 +265,6 @@ def test_a_published_platform_stands_beside() -> None:
 
 @pytest.fixture
 def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
-    """A machine whose processor and GPU were measured."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     numbers = {"index": 0, "memory": 1 << 34, "free": 1 << 34, "taken": False}
     gpu = nvml.Gpu(name="A card", uuid="GPU-1", capability=(9, 0), **numbers)
