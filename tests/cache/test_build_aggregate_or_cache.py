@@ -70,16 +70,13 @@ def test_devices_that_the_host_cannot_aggregate_for_keep_their_caches(
     assert len(cache.features) == 2
 
 
-def test_a_clique_does_the_same_for_all_its_devices(graph_of: Make, make_task: Make) -> None:
+def test_cliques_and_plans_that_foretell_nothing(graph_of: Make, make_task: Make) -> None:
     alone = task_of(make_task, graph_of(LISTS), [0, 32], aggregated=30)
     # One has no memory, and 60 bytes aggregated are less than 80; the other has all rows: 48.
     assert [each.host_aggregates for each in planned(alone).devices] == [True, False]
     together = replace(alone, cliques=((0, 1),))
     # Both read the rows of the second one, so that 48 bytes are left of each batch.
     assert [each.host_aggregates for each in planned(together, shared=True).devices] == [False] * 2
-
-
-def test_plans_that_foretell_nothing_or_something_else(graph_of: Make, make_task: Make) -> None:
     task = task_of(make_task, graph_of(LISTS), [16], aggregated=1)
     policy = StaticCache(name="mine", hotness="presampled", scope="device")
     plan = replace(policy.plan(task), predicted=None)

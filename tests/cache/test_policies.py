@@ -54,7 +54,7 @@ def replayed(task: CacheTask, plan: CachePlan) -> list[list[int]]:
     return list(found.values())
 
 
-def test_pagraph_and_gnnlab_by_hand(graph_of, make_task, reading) -> None:
+def test_policies_by_hand(graph_of, make_task, reading, random_graph) -> None:
     no = UNREACHED
     hops = np.array([[0, 1, no, no, 1], [1, 0, 1, 0, no]], np.uint8)
     parts = Parts(num_parts=2, owner=np.array([0, 1, 1, 1, 0], np.int16), hops=hops, num_hops=1)
@@ -71,9 +71,6 @@ def test_pagraph_and_gnnlab_by_hand(graph_of, make_task, reading) -> None:
     assert not policy("gnnlab").shares
     # PaGraph-plus goes by what each reads itself.
     assert kept(policy("pagraph_plus").plan(task)) == [[0, 4, 3], [1, 2, 4]]
-
-
-def test_quiver_deals_rows_within_a_clique(random_graph: Make, make_task: Make) -> None:
     graph = random_graph()
     budgets = [80 * each for each in (20, 20, 33, 10, 5)]
     task = make_task(graph, budgets, cliques=[(0, 1, 2), (3, 4)])
@@ -233,7 +230,17 @@ def test_hits_are_those_of_a_replay(tasks: Make, data: st.DataObject) -> None:
         assert found.link_bytes == reads[-1] * task.row_bytes
 
 
-def test_what_look_ahead_caches_read(graph_of: Make, make_task: Make) -> None:
+def test_what_look_ahead_caches_hold_and_read(random_graph, make_task, graph_of) -> None:
+    task = make_task(random_graph(), [None, 800, 1 << 50], cliques=[(1, 2)])
+    plan = belady(predicted_epochs=0).plan(task)
+    assert (plan.planner, plan.cliques, plan.alpha) == ("belady", ((1,), (2,)), None)
+    assert (plan.predicted, plan.num_epochs) == (None, 0)
+    first, second = plan.devices
+    assert first.look_ahead == LookAhead(window=2, num_rows=10, match=False)
+    assert (first.feature_bytes, first.topology_bytes, len(first.features)) == (800, 0, 0)
+    # No more rows than there are vertices, however much memory there is.
+    assert second.look_ahead == LookAhead(window=2, num_rows=300, match=False)
+    assert second.feature_bytes == 300 * 80
     for samples in (True, False):
         task = make_task(graph_of(LISTS), [None, 0], request_bytes=4, samples=samples)
         plan = belady(predicted_epochs=None).plan(task)
@@ -246,19 +253,6 @@ def test_what_look_ahead_caches_read(graph_of: Make, make_task: Make) -> None:
     assert [sum(each.rows) for each in plan.predicted] == [2, 0]
     none = replace(task, devices=(), cliques=())
     assert belady().plan(none).devices == ()
-
-
-def test_look_ahead_caches_follow_budgets(random_graph: Make, make_task: Make) -> None:
-    task = make_task(random_graph(), [None, 800, 1 << 50], cliques=[(1, 2)])
-    plan = belady(predicted_epochs=0).plan(task)
-    assert (plan.planner, plan.cliques, plan.alpha) == ("belady", ((1,), (2,)), None)
-    assert (plan.predicted, plan.num_epochs) == (None, 0)
-    first, second = plan.devices
-    assert first.look_ahead == LookAhead(window=2, num_rows=10, match=False)
-    assert (first.feature_bytes, first.topology_bytes, len(first.features)) == (800, 0, 0)
-    # No more rows than there are vertices, however much memory there is.
-    assert second.look_ahead == LookAhead(window=2, num_rows=300, match=False)
-    assert second.feature_bytes == 300 * 80
 
 
 def test_match_adds_what_the_batch_before_read(random_graph: Make, make_task: Make) -> None:
@@ -291,7 +285,7 @@ def available(monkeypatch: pytest.MonkeyPatch) -> Make:
     return leave
 
 
-def test_a_window_that_memory_does_not_hold_is_refused(random_graph, make_task, available) -> None:
+def test_windows_are_what_memory_holds(random_graph, make_task, available) -> None:
     task = make_task(random_graph(), [800, 1 << 50], batch_size=60)
     rows = belady_bytes(300, 300, window=5, batch_rows=task.max_batch_rows)
     needed = 2 * (5 * task.max_batch_bytes + rows)  # each of two devices has half of it
@@ -305,11 +299,6 @@ def test_a_window_that_memory_does_not_hold_is_refused(random_graph, make_task, 
         planner.plan(task)
     assert "\n" not in str(caught.value)
     belady(window=4, predicted_epochs=0).plan(task)
-
-
-def test_a_window_of_none_is_what_a_quarter_of_the_memory_holds(
-    random_graph: Make, make_task: Make, available: Make
-) -> None:
     task = make_task(random_graph(), [None, 800, 800], batch_size=60)
     for batches, window in ((0, 1), (4, 1), (8, 2), (31, 7), (1000, 8)):
         available(2 * batches * task.max_batch_bytes)

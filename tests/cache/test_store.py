@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Make
 from small_tasks import small_task
 
 from gnnscale.cache import (
@@ -146,14 +145,12 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
     ]
 
 
-def test_plans_of_no_cache_and_no_prediction(tmp_path: Path, tiny_graph: Graph) -> None:
+def test_plans_are_told_apart(tmp_path: Path, tiny_graph: Graph) -> None:
     none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=None)
     assert same(read_plan(write(tmp_path / "none", tiny_graph, none), tiny_graph).plan, none)
     plan = dataclasses.replace(PLAN, predicted=None, curve=(), notes=())
     assert same(read_plan(write(tmp_path / "p", tiny_graph, plan), tiny_graph).plan, plan)
 
-
-def test_content_tells_plans_apart(tmp_path: Path, tiny_graph: Graph) -> None:
     def content(name: str, **fields: Any) -> str:
         folder = write(tmp_path / name, tiny_graph, with_first(**fields))
         return read_plan(folder, tiny_graph).content
@@ -179,14 +176,7 @@ def refused(stored: Path, graph: Graph) -> str:
     return line
 
 
-def test_missing_files_are_named(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
-    assert "not a cache plan, it has no cache_plan.json" in refused(tmp_path, tiny_graph)
-    assert "not a cache plan" in refused(tmp_path / "nowhere", tiny_graph)
-    (stored / "features_2.npy").unlink()
-    assert "features_2.npy: missing; run gnnscale plan-cache" in refused(stored, tiny_graph)
-
-
-def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make) -> None:
+def test_plans_of_other_data_and_missing_files(stored, tiny_graph, random_graph, tmp_path) -> None:
     said = f"{stored}: is a cache plan of tiny (5 vertices, content "
     assert refused(stored, random_graph(num_features=2)).startswith(said)
     other = tiny_graph.with_split(train_idx=np.array([1]))
@@ -195,6 +185,10 @@ def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make
     assert refused(stored, dataclasses.replace(tiny_graph, **half)).endswith(
         "expected a plan for rows of 4 bytes in float16, got 8 bytes in float32"
     )
+    assert "not a cache plan, it has no cache_plan.json" in refused(tmp_path, tiny_graph)
+    assert "not a cache plan" in refused(tmp_path / "nowhere", tiny_graph)
+    (stored / "features_2.npy").unlink()
+    assert "features_2.npy: missing; run gnnscale plan-cache" in refused(stored, tiny_graph)
 
 
 def cliques(*devices: list[int], alpha: float | None = None) -> dict[str, Any]:
@@ -288,6 +282,19 @@ def test_figures_as_they_should_be(tiny_graph: Graph) -> None:
         plan_of(told={"rows": (0, 2, 0, 3), "lists": (0, 0, 0, 1)}),
     ):
         check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
+    for record, changes in (
+        (LookAhead(window=1, num_rows=1, match=False), {"window": 1 << 16}),
+        (BatchBytes(cached=1, aggregated=1), {"aggregated": -1}),
+        *(
+            (TOLD, {"rows": [-1]}),
+            (TOLD, {"link_bytes": 1 << 61}),
+            (SMALL.curve[0], {"alpha": -0.5}),
+        ),
+    ):
+        values = dataclasses.asdict(record)
+        assert decode(type(record), values, source="plan") == record
+        with pytest.raises(ValueError, match=rf"^plan\.{next(iter(changes))}"):
+            decode(type(record), values | changes, source="plan")
 
 
 @pytest.mark.parametrize(
@@ -311,22 +318,6 @@ def test_bad_figures_are_refused(tiny_graph: Graph, plan: CachePlan, said: str) 
     with pytest.raises(GraphError, match=rf"^cache_plan\.json: .*{said}") as error:
         check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
     assert str(error.value).isprintable()
-
-
-def test_figures_out_of_range() -> None:
-    for record, changes in (
-        (LookAhead(window=1, num_rows=1, match=False), {"window": 1 << 16}),
-        (BatchBytes(cached=1, aggregated=1), {"aggregated": -1}),
-        *(
-            (TOLD, {"rows": [-1]}),
-            (TOLD, {"link_bytes": 1 << 61}),
-            (SMALL.curve[0], {"alpha": -0.5}),
-        ),
-    ):
-        values = dataclasses.asdict(record)
-        assert decode(type(record), values, source="plan") == record
-        with pytest.raises(ValueError, match=rf"^plan\.{next(iter(changes))}"):
-            decode(type(record), values | changes, source="plan")
 
 
 DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")

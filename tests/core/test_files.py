@@ -76,7 +76,7 @@ def test_folders_that_are_not_finished_are_removed(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["finished"]
 
 
-def test_what_others_may_write_is_not_private(tmp_path: Path) -> None:
+def test_what_others_may_write_is_not_private(tmp_path, monkeypatch) -> None:
     path = tmp_path / "x"
     path.touch()
     for mode in (0o700, 0o755, 0o600, 0o444):
@@ -88,9 +88,6 @@ def test_what_others_may_write_is_not_private(tmp_path: Path) -> None:
         for name in (path, tmp_path / "link"):
             with pytest.raises(PermissionError, match="others may write to it"):
                 check_private(name)
-
-
-def test_a_file_of_another_user_is_not_private(tmp_path, monkeypatch) -> None:
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     if mine == 0:  # root's are anybody's

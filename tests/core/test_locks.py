@@ -154,9 +154,6 @@ def test_two_writers_of_a_file_leave_it_whole(tmp_path: Path) -> None:
         tasks = [pool.submit(write, letter) for letter in "abc"]
     assert [task.exception() for task in tasks] == [None] * 3
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_file_that_is_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "rows.npy"
     with whole_file(file) as stream:
         stream.write(b"first")
@@ -236,17 +233,14 @@ def test_a_folder_that_another_command_may_write_by_now(tmp_path, change) -> Non
             known.check()
 
 
-def test_a_folder_that_nobody_has_locked(tmp_path: Path) -> None:
+def test_folders_that_nobody_else_writes(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     known = KnownFolder(folder)
     folder.mkdir()
     known.check()
     (folder / LOCK_FILE).touch()
     known.check()
-
-
-def test_a_folder_with_other_numbers_is_the_same(tmp_path: Path) -> None:
-    """As after a mount: some file systems number their files again."""
+    # As after a mount: some file systems number their files again.
     folder, copy = tmp_path / "run", tmp_path / "copy"
     folder.mkdir()
     with sole_writer(folder, option="output"):

@@ -16,7 +16,7 @@ from gnnscale.core.metrics import (
 )
 
 
-def test_accuracy_and_throughput_by_hand() -> None:
+def test_accuracy_and_f1_by_hand() -> None:
     scores = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0], [5.0, 4.0]])
     assert accuracy(scores, np.array([1, 0, 0, 1])) == 0.5
     # With more than one label for a vertex, each is a decision.
@@ -24,9 +24,6 @@ def test_accuracy_and_throughput_by_hand() -> None:
     assert accuracy(scores, np.array([[1, 0, 0], [0, 1, 0]])) == pytest.approx(5 / 6)
     assert metrics.mteps(3_000_000, 2.0) == 1.5
     assert metrics.nvtps(500, 2.0) == 250.0
-
-
-def test_f1_by_hand() -> None:
     scores = np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
     labels = np.array([[1, 1, 0], [0, 0, 1]], np.uint8)
     # TP 2, FP 1, FN 1

@@ -88,7 +88,7 @@ def test_exactly_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) 
             next(pipeline)
 
 
-def test_groups_overlap() -> None:
+def test_groups_overlap_with_each_other_and_the_consumer() -> None:
     # Each stage waits for the two others to run as well, on the items before and behind.
     n, together = 12, threading.Barrier(3)
 
@@ -99,9 +99,6 @@ def test_groups_overlap() -> None:
     stages = [[partial(overlapping, position=k)] for k in range(3)]
     with Pipeline(iter(Source(n)), stages, limit=4) as pipeline:
         assert [item.number for item in pipeline] == list(range(n))
-
-
-def test_the_groups_overlap_with_the_consumer() -> None:
     n, together = 12, threading.Barrier(2)
 
     def overlapping(item: Item) -> None:
@@ -152,7 +149,7 @@ def test_what_a_stage_raises_arrives_in_its_turn(group: int, num_threads: int) -
                 next(pipeline)
 
 
-def test_closing_ends_what_waits() -> None:
+def test_closing_ends_what_waits_and_waits_for_what_runs() -> None:
     # The first group waits for room, the others for items.
     with Pipeline(iter(Source(10)), groups("a", "b", "c"), limit=1) as pipeline:
         next(pipeline)
@@ -169,9 +166,6 @@ def test_closing_ends_what_waits() -> None:
     with Pipeline(iter(source), groups("a"), limit=1):
         pass
     assert source.taken == 0  # it was never asked
-
-
-def test_closing_waits_for_stages_that_run() -> None:
     began, may_end, done = threading.Event(), threading.Event(), []
 
     def slow(item: Item) -> None:

@@ -71,7 +71,7 @@ def test_another_type_is_refused(change: dict[str, Any], message: str) -> None:
         assert str(caught.value).isprintable()
 
 
-def test_a_float_is_finite() -> None:
+def test_a_float_is_finite_and_a_key_a_text() -> None:
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(
             ValueError, match=r"^w.limit: Expected a finite number, got -?(nan|inf)"
@@ -79,9 +79,6 @@ def test_a_float_is_finite() -> None:
             decode(Whole, GOOD | {"limit": value}, source="w")
         with pytest.raises(ValueError, match=r"^w: JSON is malformed"):
             decode(Whole, json.dumps(GOOD | {"limit": value}).encode(), source="w")
-
-
-def test_another_type_of_key_is_refused() -> None:
     part = PART | {"threads": {1: 1}}
     with pytest.raises(ValueError, match=r"^w.parts\[0\].threads: Expected `str`, got `int`$"):
         decode(Whole, GOOD | {"parts": [part]}, source="w")

@@ -82,7 +82,7 @@ def test_threads_are_woken_by_the_end() -> None:
                 sending.result(timeout=10)
 
 
-def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> None:
+def test_processes_of_one_user_meet_by_a_name(tmp_path, monkeypatch) -> None:
     meeting = Rendezvous()
     there = connect(meeting.name)
     here = meeting.accept()
@@ -103,9 +103,6 @@ def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> No
     there.close()
     with pytest.raises(ConnectionRefusedError):
         connect(meeting.name)
-
-
-def test_processes_of_other_users_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = Rendezvous()
     strange, own = connect(meeting.name), connect(meeting.name)
     given = iter([os.getuid() + 1, os.getuid()])

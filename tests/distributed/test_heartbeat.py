@@ -13,7 +13,7 @@ from gnnscale.distributed import heartbeat
 from gnnscale.distributed.heartbeat import TRAINS, Heartbeat, ProcessStatus, Stall, StallDetector
 
 
-def test_a_pulse_is_packed_and_tells_who_waits() -> None:
+def test_pulses_and_signs_of_progress() -> None:
     own = ProcessStatus(signs=7, steps=3, doing=TRAINS)
     pulse = own.pulse(5, left=True)
     assert len(pulse.packed()) == heartbeat.HEARTBEAT_BYTES
@@ -31,9 +31,6 @@ def test_a_pulse_is_packed_and_tells_who_waits() -> None:
     with pytest.raises(RuntimeError), own.waits():
         raise RuntimeError("the peer is gone")
     assert not own.pulse(1).waiting
-
-
-def test_signs_of_progress() -> None:
     own = ProcessStatus()
     signs = [own.pulse(1).signs]
 
@@ -141,7 +138,7 @@ class Run:
             self.processes[each].fields |= fields
 
 
-def test_nobody_is_waited_for() -> None:
+def test_who_is_waited_for() -> None:
     for actions, done in (
         ((), ()),  # all get on
         (BEAT, ()),  # all are at their steps, which may take as long as they like
@@ -154,9 +151,6 @@ def test_nobody_is_waited_for() -> None:
     run = Run()
     assert run.watch.look(run.pulses, 3600.0) is None
     assert run.pass_by(1) is None
-
-
-def test_a_process_that_tells_nothing_is_waited_for() -> None:
     run = Run()
     run.pass_by(5)
     run.say(0, 2, waiting=True)

@@ -13,13 +13,6 @@ from gnnscale.ops import ArrangedBlock, EdgeTiles
 
 NULL = MOST = 0x7FFFFFFF
 FIRST = 1 << 31
-#: Destination 0 of sources 2, 3 and 2, destination 1 of none, destination 2 of source 3.
-TINY: dict[str, Any] = {
-    "indptr": np.array([0, 3, 3, 4]),
-    "indices": np.array([2, 3, 2, 3], np.int32),
-    "num_src": 5,
-    "weights": np.array([1, 2, 3, 4], np.float32),
-}
 
 
 def e(weight: float, destination: int, first: bool = False) -> int:
@@ -34,33 +27,6 @@ def ids(*values: int) -> NDArray[np.int32]:
 def arrange(indptr: Any, indices: Any, num_src: int, wanted: Any, **given: Any) -> ArrangedBlock:
     default = {"self_term": None, "tile_rows": 2**20, "backward_tile_rows": None}
     return ops.arrange_block(indptr, indices, num_src, destinations=wanted, **(default | given))
-
-
-def test_an_added_own_row_by_hand() -> None:
-    made = ops.arrange_block(
-        **TINY,
-        destinations=ids(0, 1),
-        self_term="add",
-        tile_rows=8,
-        backward_tile_rows=3,
-        dst_scale=np.float32([10, 1, 1]),
-        self_scale=np.float32([0.5, 0.25, 1]),
-    )
-    assert made.sources.tolist() == [0, 1, 2, 3]
-    assert made.forward.tiles.tolist() == [[0, 1, 2]]
-    assert made.forward.edges.tolist() == [
-        *(e(0.5, 0, True), e(0.25, 1, True)),  # the own rows
-        *(e(10, 0, True), e(30, 0)),  # source 2, twice
-        *(e(20, 0, True), NULL, NULL, NULL),
-    ]
-    # Places 0 to 2 of the sources, then place 3.
-    assert made.backward.tiles.tolist() == [[0, 1, 3], [1, 1, 1]]
-    assert made.backward.edges.tolist() == [
-        *(e(0.5, 0, True), e(10, 2), e(30, 2), e(0.25, 1, True), NULL, NULL, NULL, NULL),
-        *(e(20, 0, True), NULL | FIRST, NULL, NULL, NULL, NULL, NULL, NULL),
-    ]
-    dtypes = made.sources.dtype, made.forward.edges.dtype, made.forward.tiles.dtype
-    assert dtypes == (np.int32, np.uint64, np.int64)
 
 
 def edges_of(given: dict[str, Any]) -> list[tuple[int, int, int, float]]:
@@ -169,6 +135,8 @@ def test_blocks_are_those_of_the_definition(given: dict[str, Any]) -> None:
     made = ops.arrange_block(**given)
     arranged = made.sources.tolist(), lists_of(made.forward), lists_of(made.backward)
     assert arranged == slow_answer(given)
+    dtypes = made.sources.dtype, made.forward.edges.dtype, made.forward.tiles.dtype
+    assert dtypes == (np.int32, np.uint64, np.int64)
 
 
 def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int, int, int, int]]:
@@ -263,7 +231,7 @@ def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
         assert straight(new) > 1.3 * straight(old)
 
 
-def test_a_hub_costs_no_more_than_its_edges() -> None:
+def test_a_hub_and_many_tiles() -> None:
     """One destination has 10,000 neighbours and 10,000 others have one: 20,000 turns, not 10^8."""
     degrees = np.ones(10_001, np.int64)
     degrees[4321] = 10_000
@@ -277,10 +245,7 @@ def test_a_hub_costs_no_more_than_its_edges() -> None:
     hub = indices[indptr[4321] + 1 : indptr[4322]]
     assert made.sources.tolist() == [*range(10_001), *first.tolist(), *hub.tolist()]
     assert np.count_nonzero(made.forward.edges & np.uint64(FIRST)) == 30_001
-
-
-def test_more_tiles_than_memory() -> None:
-    """Each of so many tiles has an entry of each source."""
+    # Each of so many tiles has an entry of each source.
     size = 3_000_000
     wanted = np.arange(size, dtype=np.int32)
     with pytest.raises(MemoryError, match=r"^tile_rows: "):
@@ -330,9 +295,6 @@ def test_columns_of_many_rows() -> None:
     small = torch.arange(34).view(2, 17).to(torch.bfloat16)
     found = ops.gather_columns(small, ids(1), num_threads=1)
     assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
-
-
-def test_columns_that_are_refused() -> None:
     rows, out = np.zeros((2, 18), np.float32), np.zeros((2, 2, 16), np.float32)
     with pytest.raises(ValueError, match=r"^num_columns"):
         ops.gather_columns(rows, ids(0, 1), num_columns_words=2, out=out, num_threads=1)

@@ -120,7 +120,7 @@ def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int
                 read(np.array([0, -1, 1, -1], np.int32))
 
 
-def test_many_caches_and_rows() -> None:
+def test_caches_and_members_in_any_form() -> None:
     host, slots, ids = torch.ones(4, 2), np.full(4, -1, np.int32), np.array([0])
     out = torch.empty(1, 2)
     said = r"^caches: 2147483648 rows in all, allowed are"
@@ -129,6 +129,17 @@ def test_many_caches_and_rows() -> None:
             ops.gather_cached(host, caches, slots, ids, out=out, num_threads=1)
     counts = ops.gather_cached(host, [host] * 1024, slots, ids, out=out, num_threads=1)
     assert counts.tolist() == [0] * 1024 + [1]
+    source, target = torch.arange(8).view(4, 2).bfloat16(), torch.zeros(3, 2).bfloat16()
+    ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
+    assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
+    wide = np.zeros((2**40, 0), np.float32), "float32"  # takes no memory
+    ops.copy_rows(wide, np.array([5]), wide, np.array([7]), num_threads=1)
+    assert slots_by(ops.RankedSlots(3, []), 3) == [-1, -1, -1]
+    assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
+    vertices = np.arange(0, 64_000, 2)
+    assert ops.RankedSlots(64_000, [vertices]).num_bytes == 16 * 1001
+    # Rows in another order need a table of the cached vertices.
+    assert ops.RankedSlots(64_000, [vertices[::-1]]).num_bytes == 16 * 1001 + 4 * 32_000
 
 
 @given(
@@ -197,14 +208,6 @@ def test_rows_are_copied_as_they_are(name, width, num_rows, num_slots, data) -> 
     assert np.ascontiguousarray(target).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
-def test_tensors_are_copied_too() -> None:
-    source, target = torch.arange(8).view(4, 2).bfloat16(), torch.zeros(3, 2).bfloat16()
-    ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
-    assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
-    wide = np.zeros((2**40, 0), np.float32), "float32"  # takes no memory
-    ops.copy_rows(wide, np.array([5]), wide, np.array([7]), num_threads=1)
-
-
 def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
     starts = ranked.starts
     host = torch.full((num_vertices, 1), -1.0)
@@ -234,30 +237,11 @@ def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeat
     assert slots_by(ranked, num_vertices) == table
 
 
-def test_members_in_any_form() -> None:
-    assert slots_by(ops.RankedSlots(3, []), 3) == [-1, -1, -1]
-    assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
-    vertices = np.arange(0, 64_000, 2)
-    assert ops.RankedSlots(64_000, [vertices]).num_bytes == 16 * 1001
-    # Rows in another order need a table of the cached vertices.
-    assert ops.RankedSlots(64_000, [vertices[::-1]]).num_bytes == 16 * 1001 + 4 * 32_000
-
-
 def replacement_of(num_vertices: int, **given: Any) -> ops.NativeReplacement:
     return ops.NativeReplacement(np.zeros(num_vertices, np.int32), **({"match": False} | given))
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_replaced_rows_by_hand(dtype: Any) -> None:
-    replacement = replacement_of(4, capacity=1, match=True)
-    for batch in ([0, 1], [2, 0], [1, 2]):
-        replacement.expect(np.array(batch, dtype), num_threads=1)
-    found = [replacement.advance(num_threads=1) for _ in range(2)]
-    # 0 is read by the next batch as well, and so leaves the slot to 1.
-    assert [each.tolist() for each in found[0][3:]] == [[1], [0]]
-    assert found[1][:3] == (0, 1, 1)
-    assert replacement.look_up(num_threads=1).tolist() == [0, 1]
-    assert replacement.slots.tolist() == [2, 0, 1, -1]
+def test_arrays_are_copied_and_may_have_gaps() -> None:
     replacement = replacement_of(6, capacity=6)
     vertices = np.arange(6)
     replacement.expect(vertices[::2], num_threads=1)

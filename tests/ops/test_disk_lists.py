@@ -126,7 +126,7 @@ def test_what_the_file_holds_is_checked(tiny_graph: Graph, tmp_path: Path, held:
         sampler.sample_neighbors(np.array([0]), [-1], step=0, **CHOICES)
 
 
-def test_a_file_that_cannot_be_read_is_named(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_files_and_lists_that_do_not_fit(tiny_graph, tmp_path, random_graph) -> None:
     graph = opened(on_disk(tiny_graph, tmp_path))
     sampler = ops.NativeSampler(graph)
     os.truncate(tmp_path / "indices.npy", 130)
@@ -134,9 +134,6 @@ def test_a_file_that_cannot_be_read_is_named(tiny_graph: Graph, tmp_path: Path) 
         sampler.sample_neighbors(np.array([0]), [-1], step=0, **CHOICES)
     with pytest.raises(FileNotFoundError):
         ops.DiskLists("/none", graph.indptr, graph.indices, np.int32([]), offset=0, max_gap_bytes=0)
-
-
-def test_lists_of_the_disk_that_do_not_fit(tiny_graph, tmp_path, random_graph) -> None:
     sampler = ops.NativeSampler(opened(on_disk(tiny_graph, tmp_path)))
     seeds = np.array([0])
     draw: dict[str, Any] = {"seed": 0, "step": 0}

@@ -58,7 +58,7 @@ def test_values_and_gradients_are_those_of_float64(onednn, inputs, outputs, bias
     assert len(onednn) == 3
 
 
-def test_only_what_is_needed_is_computed_and_kept(onednn: list[tuple[int, ...]]) -> None:
+def test_what_is_computed_kept_and_left_to_torch(onednn, monkeypatch) -> None:
     layer, x = nn.Linear(4, 4), torch.randn(8, 4)
     layer.weight.requires_grad_(requires_grad=False)
     products.product(layer, x).sum().backward()
@@ -71,9 +71,6 @@ def test_only_what_is_needed_is_computed_and_kept(onednn: list[tuple[int, ...]])
     assert not products.multiply(x, layer.weight).requires_grad
     torch.testing.assert_close(products.multiply(x, layer.weight, layer.bias), layer(x).detach())
     assert len(onednn) == 4
-
-
-def test_small_products_and_other_processors_are_left_to_torch(monkeypatch) -> None:
     monkeypatch.setattr(products, "_multiply", None)
     layer, x = nn.Linear(3, 2), torch.randn(5, 3)
     monkeypatch.setattr(products, "multiplies_by_onednn", lambda: True)

@@ -74,7 +74,7 @@ def test_impossible_figures_are_named_in_one_line(changes, message) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_boards_of_plain_values() -> None:
+def test_a_board_of_ones_own(tmp_path: Path) -> None:
     (die,) = of().dies
     assert (die.available.luts, die.shell.dsps) == (90, 0)
     left = {key: value for key, value in BOARD.items() if key != "clock_hz"}
@@ -82,9 +82,6 @@ def test_boards_of_plain_values() -> None:
         typed(OmegaConf.create(left), Board, group="board")
     with pytest.raises(ConfigError, match="board=u251: allowed are f1, u200, u250"):
         board("u251")
-
-
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps(BOARD))
     assert typed(OmegaConf.create(board_values(file)), Board, group="board") == of()

@@ -62,6 +62,16 @@ def test_mini_batches_by_hand() -> None:
     assert share_of_hottest(regular(10, 0), met, 0.5) == pytest.approx(0.5)
     size, _ = expected_size(regular(10, 3), [2], 99)
     assert size.vertices == (10, 10)
+    two = Degrees(
+        counts=np.array([90.0, 10.0]), inward=np.array([1.0, 1.0]), outward=np.array([1.0, 11.0])
+    )
+    met = np.array([0.1, 0.9])
+    # Nine inputs are of the ten hot vertices, and nine of the others.
+    assert share_of_hottest(two, met, 0.1) == pytest.approx(0.5)
+    assert share_of_hottest(two, met, 0.05) == pytest.approx(0.25)
+    assert share_of_hottest(two, met, 0.55) == pytest.approx(0.75)
+    assert share_of_hottest(two, met, 0) == 0
+    assert share_of_hottest(two, met, 1) == pytest.approx(1)
 
 
 @given(
@@ -77,19 +87,6 @@ def test_a_mini_batch_grows_with_every_hop_and_fan_out(skew, fanouts, seeds) -> 
     assert ((met >= 0) & (met <= 1)).all()
     more, _ = expected_size(degrees, [each + 1 for each in fanouts], seeds)
     assert all(a <= b * (1 + 1e-9) for a, b in zip(size.vertices, more.vertices, strict=True))
-
-
-def test_hot_vertices_are_met_more_often() -> None:
-    two = Degrees(
-        counts=np.array([90.0, 10.0]), inward=np.array([1.0, 1.0]), outward=np.array([1.0, 11.0])
-    )
-    met = np.array([0.1, 0.9])
-    # Nine inputs are of the ten hot vertices, and nine of the others.
-    assert share_of_hottest(two, met, 0.1) == pytest.approx(0.5)
-    assert share_of_hottest(two, met, 0.05) == pytest.approx(0.25)
-    assert share_of_hottest(two, met, 0.55) == pytest.approx(0.75)
-    assert share_of_hottest(two, met, 0) == 0
-    assert share_of_hottest(two, met, 1) == pytest.approx(1)
 
 
 def tolokers(data: Path) -> Graph:

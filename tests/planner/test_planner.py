@@ -121,9 +121,15 @@ def test_who_takes_turns_with_the_cores() -> None:
     plan, slow = plan_of(share(accelerator(), 100, "one_stage")), platform(2, macs_per_s=[1e6, 2e6])
     late, own = (predicted(plan, slow, emulates=each).devices[0] for each in (True, False))
     assert late.propagate > 10 * own.propagate
+    # Calibration may find no limit of rows; others' use of the memory slows sampling still.
+    machine = platform(2, memory_rows_per_s=[math.inf] * 2, memory_bandwidth=[1e9, 1e9])
+    host = Host(processor=machine.processor, num_workers=2, emulates=False)
+    known = workload(sampled=True)
+    alone, beside = (host.sample(known, 100, known.size(100), 1, active) for active in (1, 2))
+    assert beside == pytest.approx(2 * alone)
 
 
-def test_threads_of_planned_devices() -> None:
+def test_threads_and_shares_of_planned_devices() -> None:
     work = workload(sampled=True)
     plan, found = planned([Cpu()], platform(2), work)
     assert plan.shares[0].threads == Threads(sample=2, load=2, propagate=2)
@@ -135,18 +141,12 @@ def test_threads_of_planned_devices() -> None:
     plan, _ = planned([*cpus(2), accelerator()], platform(2))
     assert [each.prefetch for each in plan.shares] == ["none", "none", "one_stage"]
     assert [each.host_threads for each in plan.shares] == [1, 1, 1]
-
-
-def test_trainers_finish_together() -> None:
     assert planned(cpus(2), platform(2))[0].split == (500, 500)
     slow, fast = (accelerator(macs_per_s=rate, link_bandwidth=1e12) for rate in (1e6, 3e6))
     plan, found = planned([slow, fast], platform(8, sampled_edges_per_s=[1e9, 8e9]))
     assert plan.split == pytest.approx((250, 750), abs=5)
     times = [stages.propagate for stages in found.devices]
     assert times[0] == pytest.approx(times[1], rel=0.02)
-
-
-def test_what_is_asked_for_is_honoured() -> None:
     for prefetch in ("none", "one_stage", "two_stage"):
         plan, _ = planned([Cpu(), accelerator()], platform(2), prefetch=prefetch)
         assert {each.prefetch for each in plan.shares} == {prefetch}
@@ -204,15 +204,6 @@ def test_no_plan_uses_more_threads_than_cores(
     assert plan.host_threads <= max(cores, len(devices))
     assert min(each.host_threads for each in plan.shares) >= 1
     assert found.step_s > 0
-
-
-def test_sampling_is_slowed_where_only_bytes_have_a_rate() -> None:
-    """Calibration may find no limit of rows; others' use of the memory slows sampling still."""
-    machine = platform(2, memory_rows_per_s=[math.inf] * 2, memory_bandwidth=[1e9, 1e9])
-    host = Host(processor=machine.processor, num_workers=2, emulates=False)
-    known = workload(sampled=True)
-    alone, beside = (host.sample(known, 100, known.size(100), 1, active) for active in (1, 2))
-    assert beside == pytest.approx(2 * alone)
 
 
 @pytest.mark.parametrize("prefetch", ["auto", "two_stage"])

@@ -2,7 +2,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -50,7 +49,7 @@ def test_batches_are_counted_read_by_read(random_graph, make_task, num_threads) 
         assert (found.num_list_reads(device), found.of(device).num_batches) == (sum(lists), 16)
 
 
-def test_counts_by_hand(graph_of: Make, make_task: Make) -> None:
+def test_counts_by_hand_and_of_first_steps(graph_of, make_task, random_graph) -> None:
     # 0 reads 1 and 2, 1 reads 3. The second hop expands 0, 1 and 2: 0 and 1 read the same again.
     task = make_task(graph_of([[1, 2], [3], [], []], train=[0]), [0], fanouts=(-1, -1))
     told: list[int] = []
@@ -63,9 +62,6 @@ def test_counts_by_hand(graph_of: Make, make_task: Make) -> None:
     assert found.num_list_reads(0) == 9  # 5 edges, and the offsets of 1 and of 3 lists
     assert told == [1]
     assert presample(task.draws, [], devices=[0]).rows_of(0).tolist() == [0] * 4
-
-
-def test_the_first_steps_alone(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [0, 0], batch_size=40, fanouts=(4, 3))
     found = presample(task.draws, [1, 2], devices=[0, 1], num_steps=3)
     steps = task.draws.steps_per_epoch
@@ -110,7 +106,7 @@ def counted(rng: np.random.Generator, rate: Any, batches: int = 1) -> tuple[Any,
     return sum(halves).astype(np.int32), halves[0].astype(np.int32)  # type: ignore[attr-defined]
 
 
-def test_credibility_by_hand() -> None:
+def test_credible_counts_by_hand() -> None:
     # Too few counts to tell octaves apart: 24 were counted where 12 were expected, so m = 8.
     counts, half = np.array([12, 4, 8], np.int32), np.array([8, 1, 3], np.int32)
     found = credible(counts, floats([4, 4, 4]), half, 0.5)
@@ -124,9 +120,6 @@ def test_credibility_by_hand() -> None:
     assert found[2] == 0
     none = np.zeros(3, np.int32)
     assert credible(none, expected, none, 0.5).tolist() == [0, 0, 0]
-
-
-def test_octaves_are_corrected_apart() -> None:
     # Twice what was expected in the octave of 2 to 4, half of it from 32 to 64.
     rng = np.random.default_rng(0)
     expected = np.repeat(floats([2, 32]) * np.sqrt(np.float32(2)), 1000)

@@ -22,7 +22,7 @@ def two(graph_of: Make, make_task: Make, reading: Make) -> CacheTask:
     return reading(make_task(graph_of(LISTS), [200, 200], cliques=[(0, 1)]), *READS)
 
 
-def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
+def test_vertices_come_in_the_order_of_all_reads(two, graph_of, make_task, reading) -> None:
     found = candidates(two, [0, 1], two.presampled)
     assert found.rows.tolist() == [0, 2, 3, 1]  # 10, 8, 6, 3
     assert found.row_hotness.between(0, 4).tolist() == [0, 10, 18, 24, 27]
@@ -37,9 +37,6 @@ def test_vertices_come_in_the_order_of_all_reads(two: CacheTask) -> None:
     assert found.rows.tolist() == [0]
     assert found.lists.tolist() == []  # list 2 of 8 bytes would fit, but is never read
     assert (found.total_row_hotness, found.total_list_hotness) == (27, 24)
-
-
-def test_equally_hot_ones_come_by_out_degree(graph_of, make_task, reading) -> None:
     task = make_task(graph_of(LISTS), [200])  # out-degrees are 1, 2, 3 and 0
     task = reading(task, ([1, 1, 1, 1], [2, 2, 2, 2]))
     found = candidates(task, [0], task.presampled)

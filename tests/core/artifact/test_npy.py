@@ -131,9 +131,6 @@ def test_a_mapped_file_that_became_shorter(tmp_path: Path) -> None:
     write_array(file, np.ones((1,), np.float32))
     check_length(mapped)
     check_length(np.ones(3))
-
-
-def test_the_reason_of_a_lost_page(tmp_path: Path) -> None:
     file = tmp_path / "rows.npy"
     write_array(file, np.zeros((100, 8), np.float32))
     size = file.stat().st_size

@@ -30,13 +30,19 @@ def run(directory: Path, text: str = "seed: 1\n") -> Path:
     return directory
 
 
-def test_the_options_of_a_run(tmp_path: Path) -> None:
+def test_what_a_run_says(tmp_path: Path) -> None:
     assert read_run(run(tmp_path / "run"), ("seed",), option="run") == {"seed": 1}
     for name in ("none", "run/config.yaml"):
         with pytest.raises(ConfigError, match=r"config\.yaml"):
             read_run(tmp_path / name, ("seed",), option="run")
     with pytest.raises(ConfigError, match=r"resume=.*none: expected a run directory"):
         read_run(tmp_path / "none", ("seed",), option="resume")
+    check_store_of_run(Path("config.yaml"), None)
+    for store in (str(tmp_path / "new"), "~nobody-of-this-name/x"):
+        with pytest.raises(ConfigError, match=r"config\.yaml: dataset\.store=.*no such graph st"):
+            check_store_of_run(Path("config.yaml"), store)
+    (tmp_path / "meta.json").touch()
+    check_store_of_run(Path("config.yaml"), str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -69,15 +75,6 @@ def test_links_and_pipes_are_refused(tmp_path: Path) -> None:
     (directory / "checkpoints").symlink_to(tmp_path)
     with pytest.raises(ConfigError, match="checkpoints: neither a file nor a folder"):
         check_run_directory(directory)
-
-
-def test_a_store_is_made_nowhere_because_a_run_says_so(tmp_path: Path) -> None:
-    check_store_of_run(Path("config.yaml"), None)
-    for store in (str(tmp_path / "new"), "~nobody-of-this-name/x"):
-        with pytest.raises(ConfigError, match=r"config\.yaml: dataset\.store=.*no such graph st"):
-            check_store_of_run(Path("config.yaml"), store)
-    (tmp_path / "meta.json").touch()
-    check_store_of_run(Path("config.yaml"), str(tmp_path))
 
 
 def test_a_folder_that_holds_a_run_or_a_sweep_is_refused(tmp_path: Path) -> None:
@@ -124,7 +121,7 @@ def test_the_command_is_for_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert resume_command() == f"gnnscale train 'resume={tmp_path}/it'\"'\"'s mine'"
 
 
-def test_a_directory_of_torchruns_run(tmp_path: Path) -> None:
+def test_directories_of_torchruns_runs(tmp_path, monkeypatch) -> None:
     directory = tmp_path / "new" / "run"
     claim(directory, "first")
     claim(directory, "other")  # nothing is in there yet
@@ -140,8 +137,6 @@ def test_a_directory_of_torchruns_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"file/run/rdzv-id: Not a directory$"):
         claim(tmp_path / "file" / "run", "name")
 
-
-def test_a_directory_that_another_machine_claims_at_the_same_time(tmp_path, monkeypatch) -> None:
     def check_late(directory: Path) -> None:
         (directory / TORCHRUN_FILE).write_text("mine")
         run(directory)
@@ -171,7 +166,12 @@ def test_a_folder_that_holds_an_output_is_refused(tmp_path: Path) -> None:
         check_output(tmp_path, NAMES, force=True)
 
 
-def test_force_replaces_what_the_command_wrote(tmp_path: Path) -> None:
+def test_force_replaces_what_a_finished_command_wrote(tmp_path: Path) -> None:
+    with suppress(OSError), create_output_folder(tmp_path / "a" / "out", NAMES) as made:
+        (made / "include").mkdir()
+        (made / "include" / "file").touch()
+        raise OSError("full")
+    assert os.listdir(tmp_path) == []
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     directory = tmp_path / "out"
@@ -188,14 +188,6 @@ def test_force_replaces_what_the_command_wrote(tmp_path: Path) -> None:
     ):
         pass
     assert (directory / "Makefile").read_text() == "second"
-
-
-def test_an_output_that_is_not_finished_is_removed_again(tmp_path: Path) -> None:
-    with suppress(OSError), create_output_folder(tmp_path / "a" / "out", NAMES) as made:
-        (made / "include").mkdir()
-        (made / "include" / "file").touch()
-        raise OSError("full")
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["train.log", "report.html", "steps.jsonl", "tensorboard"])

@@ -71,13 +71,20 @@ class Counts:
     either: int | float = 1
 
 
-def test_whole_floats_are_integers() -> None:
+def test_whole_and_infinite_floats() -> None:
     node = OmegaConf.create({"count": 1e9, "largest": 1e3, "sizes": [1e1, 2], "rate": 2.0})
     found = typed(node, Counts)
     assert found == Counts(count=10**9, largest=1000, sizes=[10, 2], rate=2.0)
     assert all(type(each) is int for each in (found.count, found.largest, *found.sizes))
     assert type(found.rate) is float
     assert type(typed(OmegaConf.create({"either": 2.0}), Counts).either) is float
+    node = OmegaConf.create({"rates": [1, float("inf")]})
+    assert typed(node, Figures).rates == [1.0, float("inf")]
+    with pytest.raises(ConfigError, match="rates=nan"):
+        typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
+    # A group may be absent where its field says so.
+    assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
+    assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
 
 
 @pytest.mark.parametrize(
@@ -160,17 +167,7 @@ class Holder:
     inner: Inner | None = None
 
 
-def test_infinite_figures_where_a_class_has_them() -> None:
-    node = OmegaConf.create({"rates": [1, float("inf")]})
-    assert typed(node, Figures).rates == [1.0, float("inf")]
-    with pytest.raises(ConfigError, match="rates=nan"):
-        typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
-    # A group may be absent where its field says so.
-    assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
-    assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
-
-
-def test_ranges_and_choices() -> None:
+def test_choices_and_names_of_options() -> None:
     check_range("a", 1, 1, 3)
     for value in (0, 4):
         with pytest.raises(ConfigError, match=f"a={value}: must be at least 1 and at most 3"):
@@ -178,9 +175,6 @@ def test_ranges_and_choices() -> None:
     check_choice("a.b", "x", ("x", "y"))
     with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
         check_choice("a.b", "z", ("x", "y"))
-
-
-def test_nearest_and_unknown_option() -> None:
     known = ["epochs", "seed", "optimizer.lr", "model.hidden"]
     assert unknown_option("epoch", known) == "epoch: unknown option, did you mean 'epochs'?"
     assert unknown_option("lr", known) == "lr: unknown option, did you mean 'optimizer.lr'?"

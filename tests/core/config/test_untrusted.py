@@ -163,14 +163,11 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def test_a_place_outside_is_named_again(run: Path) -> None:
+def test_places_outside_are_named_again(run: Path, home: Path) -> None:
     for text in OUTSIDE:
         said = refusal({"data": {"store": text}})
         assert re.match(r"run/config\.yaml: data\.store=.*; if you trust it, add ", said)
         assert check({"data": {"store": text}}, data__store="x") == {"data": {"store": text}}
-
-
-def test_a_place_inside_may_be_used(run: Path, home: Path) -> None:
     (home / "graphs").mkdir()
     (home / "graphs" / "linked").symlink_to(home.parent / "elsewhere")
     for text in ("run/plain", "run/new/deep", "home/graphs/x", "home/graphs/linked/x"):
@@ -226,7 +223,7 @@ def own_run(run: Path) -> dict[str, Any]:
     return values
 
 
-def test_the_users_own_run_needs_no_second_naming(run: Path, home: Path) -> None:
+def test_the_users_own_run_needs_no_second_naming(run, home, caplog) -> None:
     values = own_run(run)
     check(values)
     assert is_own_run(run, values)
@@ -239,6 +236,10 @@ def test_the_users_own_run_needs_no_second_naming(run: Path, home: Path) -> None
         forget_own(run)  # which was refused
         assert not is_own_run(run, values)
         assert list(home.iterdir()) == []
+    (home / "runs").touch()
+    values = own_run(run)
+    assert "cannot note that the run is yours (" in caplog.text
+    assert not is_own_run(run, values)
 
 
 @pytest.mark.parametrize(("mode", "which"), [(0o770, "folder"), (0o707, "file")])
@@ -248,13 +249,6 @@ def test_a_note_that_others_may_write_is_none(run: Path, home: Path, mode: int, 
     assert note.parent.stat().st_mode & 0o077 == 0
     assert note.stat().st_mode & 0o077 == 0
     (note if which == "file" else note.parent).chmod(mode)
-    assert not is_own_run(run, values)
-
-
-def test_a_run_that_is_not_noted(run: Path, home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (home / "runs").touch()
-    values = own_run(run)
-    assert "cannot note that the run is yours (" in caplog.text
     assert not is_own_run(run, values)
 
 
@@ -325,16 +319,6 @@ def example(options: type) -> Any:
     return options(**made)
 
 
-def test_the_options_of_all_groups_are_looked_at() -> None:
-    groups = [each for each in resources.files("gnnscale.configs").iterdir() if each.is_dir()]
-    files = [file for group in groups for file in group.iterdir() if file.name.endswith(".yaml")]
-    lines = [line for file in files for line in file.read_text().splitlines()]
-    targets = {line.split()[1] for line in lines if "_target_" in line}
-    known = {f"{each.__module__}.{each.__qualname__}" for each in CLASSES}
-    assert {each for each in targets if each.startswith("gnnscale.")} <= known
-    assert len(known) > 80
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("option", sorted(TEXTS))
 def test_every_text_is_declared_or_one_of_some_choices(option: str) -> None:
@@ -373,6 +357,13 @@ def test_what_a_run_may_name() -> None:
     (program,) = (each.name for each in fields(Fpga) if declared(Fpga, each.name) == "program")
     assert program == "bitstream"
     assert found | {"device_plan.devices": "program"} == NAMING
+    groups = [each for each in resources.files("gnnscale.configs").iterdir() if each.is_dir()]
+    files = [file for group in groups for file in group.iterdir() if file.name.endswith(".yaml")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    targets = {line.split()[1] for line in lines if "_target_" in line}
+    known = {f"{each.__module__}.{each.__qualname__}" for each in CLASSES}
+    assert {each for each in targets if each.startswith("gnnscale.")} <= known
+    assert len(known) > 80
 
 
 class Watch:

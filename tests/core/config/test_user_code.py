@@ -26,7 +26,7 @@ def load(name: str) -> Any:
     return user_code.load_named(name, option="model.module")
 
 
-def test_modules_are_found_in_the_working_directory(folder: Path) -> None:
+def test_modules_and_files_are_found(folder: Path) -> None:
     (folder / "my_models_a.py").write_text("class SAGE:\n    class Inner: ...\n")
     assert str(folder) not in sys.path
     assert load("my_models_a:SAGE").__name__ == "SAGE"
@@ -36,9 +36,6 @@ def test_modules_are_found_in_the_working_directory(folder: Path) -> None:
     (folder / "wave.py").write_text("Wave_read = None\n")
     assert "wave" not in sys.modules
     assert load("wave:Wave_read").__name__ == "Wave_read"
-
-
-def test_a_file_finds_what_lies_beside_it_and_is_read_once(folder: Path) -> None:
     inside = folder / "deep"
     inside.mkdir()
     (inside / "beside_b.py").write_text("class Base: ...\n")
@@ -115,15 +112,18 @@ def test_a_class_of_options_is_imported_if_it_was_named(part: str) -> None:
         load_class(part, CachePlannerConfig, group="cache_planner")
 
 
-def test_the_options_of_a_class(part: str) -> None:
+def test_options_names_and_digests_of_code(part: str, folder: Path) -> None:
     assert default_options(part, group="partitioner") == {
         **{"_target_": part, "num_parts": None, "store": None},
         **{"rounds": "???", "sizes": [2, 3], "rate": None},
     }
     assert default_options("json:dumps", group="partitioner") == {"_target_": "json:dumps"}
-
-
-def test_code_that_has_changed_has_another_digest(part: str, folder: Path) -> None:
+    mine, file = load(part), folder / "part.py"
+    names = [user_code.name_for_workers(each) for each in (mine, mine.Inner, Hash)]
+    assert names == [f"{file}:Mine", f"{file}:Mine.Inner", None]
+    assert [user_code.short_name(each) for each in (part, "accuracy")] == ["Mine", "accuracy"]
+    with pytest.raises(ConfigError, match=r"model.module=3: expected MODULE:NAME"):
+        user_code.check_name(3, option="model.module")
     mine = load(part)
     before = code_digest(mine)
     assert before is not None
@@ -131,12 +131,3 @@ def test_code_that_has_changed_has_another_digest(part: str, folder: Path) -> No
     (folder / "part.py").write_text(PART + "# more\n")
     assert code_digest(mine) != before
     assert code_digest(Hash) is None
-
-
-def test_names_of_code(part: str, folder: Path) -> None:
-    mine, file = load(part), folder / "part.py"
-    names = [user_code.name_for_workers(each) for each in (mine, mine.Inner, Hash)]
-    assert names == [f"{file}:Mine", f"{file}:Mine.Inner", None]
-    assert [user_code.short_name(each) for each in (part, "accuracy")] == ["Mine", "accuracy"]
-    with pytest.raises(ConfigError, match=r"model.module=3: expected MODULE:NAME"):
-        user_code.check_name(3, option="model.module")

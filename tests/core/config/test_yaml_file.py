@@ -122,7 +122,7 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
     assert read_regular(written(tmp_path, "abc"), limit=3) == b"abc"
 
 
-def test_known_options_alone() -> None:
+def test_known_options_alone_and_nothing_is_evaluated() -> None:
     file = Path("a.yaml")
     check_known(file, {"seed": 1}, ("seed", "epochs"))
     with pytest.raises(ConfigError, match=r"a\.yaml: epoch: unknown option, did you mean 'epochs'"):
@@ -130,9 +130,6 @@ def test_known_options_alone() -> None:
     for name in ("hydra", "defaults"):
         with pytest.raises(ConfigError, match=f"a.yaml: {name}: .*on the command line"):
             check_known(file, {name: {}}, ("seed",))
-
-
-def test_nothing_is_evaluated() -> None:
     for text in ("${oc.env:HOME}", "${hydra:run.dir}", "${x${seed}}", "\\${seed", "${now:%s}"):
         with pytest.raises(ConfigError, match="not allowed in this file"):
             check_references(Path("a.yaml"), {"a": [{"b": text}]}, allowed=True)

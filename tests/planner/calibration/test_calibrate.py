@@ -51,6 +51,17 @@ def test_rates_are_found_again() -> None:
     assert fit_rates(("a", "b"), work, [1.0, 2.0, 3.0])["b"] == float("inf")
     counts = [thread_counts(cores) for cores in (1, 2, 6)]
     assert counts == [[1], [1, 2], [1, 2, 4, 6]]
+    step = small_step()
+    bytes_s = 1e-9 * step.workload.weight_bytes
+    steps = [
+        replace(step, load_s=s, propagate_s=3 * s, sync_s=2e-4 + bytes_s + 0.05 * 4 * s)
+        for s in (1e-3, 2e-3, 8e-3)
+    ]
+    found = sync_rates(steps, 1e-9)
+    assert found == pytest.approx({"sync_latency_s": 2e-4, "straggler_wait": 0.05})
+    # Workers that are never late.
+    steady = [replace(each, sync_s=2e-4 + bytes_s) for each in steps]
+    assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_least_squares_are_those_of_scipy() -> None:
@@ -124,20 +135,6 @@ def test_a_calibration_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("gnnscale.core.hardware.read_memory", lambda: memory)
     with one_line("calibrate=true: needs ", "GiB of memory", error=GraphError):
         calibrate.calibrate()
-
-
-def test_sums_and_waiting_are_told_apart() -> None:
-    step = small_step()
-    bytes_s = 1e-9 * step.workload.weight_bytes
-    steps = [
-        replace(step, load_s=s, propagate_s=3 * s, sync_s=2e-4 + bytes_s + 0.05 * 4 * s)
-        for s in (1e-3, 2e-3, 8e-3)
-    ]
-    found = sync_rates(steps, 1e-9)
-    assert found == pytest.approx({"sync_latency_s": 2e-4, "straggler_wait": 0.05})
-    # Workers that are never late.
-    steady = [replace(each, sync_s=2e-4 + bytes_s) for each in steps]
-    assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
 
 
 #: What two processes measure, in little time.

@@ -32,9 +32,6 @@ def test_equations_by_hand(tiny_graph: Graph) -> None:
     stages = StageTimes(sample=2, load=2, exchange=1, transfer=4, propagate=6, sync=1)
     for prefetch, seconds in (("none", 16), ("one_stage", 9), ("two_stage", 7)):
         assert equations.pipeline_seconds(stages, prefetch) == seconds
-
-
-def test_what_a_trainer_takes() -> None:
     assert trainer(pipelined=True) == 10 + 5 + 2 + 2
     # Without, it is the sum: aggregation takes 10 + 1 + 2 + 2, update 5 + 5 + 1 + 2.
     assert trainer(pipelined=False) == 15 + 13

@@ -30,9 +30,6 @@ def test_what_loading_reads() -> None:
     small = workload(num_vertices=100)
     assert load_work(small, SIZE, cache=8 * 100 * 80).memory_bytes == 0
     assert load_work(small, SIZE, cache=4 * 100 * 80).memory_bytes == 50 * 144
-
-
-def test_ready_rows_are_read_once_a_destination() -> None:
     concatenated = LayerCost(width_in=20, width_out=8, products=((40, 8),))
     layers = (concatenated, workload().layers[1])
     known = workload(host_aggregates=True, preaggregated=True, feature_bytes=2, layers=layers)

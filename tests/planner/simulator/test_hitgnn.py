@@ -84,9 +84,6 @@ def test_what_limits_a_step() -> None:
     whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
     slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
     assert slow.seconds == pytest.approx(2 * whole.seconds)
-
-
-def test_p3_trades_columns_of_aggregated_rows() -> None:
     alone = step(machine(1), [layer()], algorithm="p3", local=1)
     four = step(machine(4), [layer()], algorithm="p3", local=1)
     # A card sends three quarters of the aggregated rows, and gets as much.
