@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from one_line import one_line
 from round_figures import platform, processor
 
@@ -26,19 +24,6 @@ FAR_TOO_LOW = {"processor": 1, "memory": 1e-300, "accelerator": 1, "link": 1}
 )
 def test_threads_share_the_rate_of_all_that_are_active(threads, active, rate) -> None:
     assert shared_rate([1, 2], [10, 16], threads, active) == pytest.approx(rate)
-
-
-@given(
-    rates=st.lists(st.floats(1, 100), min_size=3, max_size=3).map(sorted),
-    threads=st.integers(1, 16),
-    active=st.floats(1, 64),
-)
-def test_more_active_threads_never_leave_more(rates, threads, active) -> None:
-    # Per-thread rates that fall, as those of a machine do.
-    rates = [rates[0], min(rates[1], 2 * rates[0]), min(rates[2], 4 * rates[0])]
-    rates[2] = min(max(rates[2], rates[1]), 2 * rates[1])
-    before = shared_rate([1, 2, 4], rates, threads, active)
-    assert shared_rate([1, 2, 4], rates, threads, active + 1) <= before * (1 + 1e-9)
 
 
 def test_workers_lose_no_more_than_the_contention() -> None:

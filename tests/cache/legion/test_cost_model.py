@@ -1,6 +1,6 @@
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -31,15 +31,6 @@ BY_HAND = CliqueCost(
     list_price=64,
     row_price=128,
 )
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "num_lists", "num_rows"),
-    [(0, 0, 0), (15, 0, 0), (16, 1, 0), (27, 1, 1), (28, 2, 1), (59, 3, 2), (100, 3, 3)],
-)
-def test_lists_and_rows_that_fit(num_bytes: int, num_lists: int, num_rows: int) -> None:
-    assert BY_HAND.num_lists(num_bytes) == num_lists  # equation 3
-    assert BY_HAND.num_rows(num_bytes) == num_rows  # equation 6
 
 
 def test_prices_and_sums_by_hand() -> None:
@@ -106,21 +97,6 @@ def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
         list_price=64 if equal else draw(st.integers(1, 100)),
         row_price=64 * transactions if equal else draw(st.integers(1, 300)),
     )
-
-
-@pytest.mark.long
-@settings(max_examples=40)
-@given(costs(), st.lists(st.floats(0, 1), min_size=2))
-def test_more_memory_for_lists_is_less_for_rows(cost: CliqueCost, alphas: list[float]) -> None:
-    points = [cost.point(alpha) for alpha in (0, *sorted(alphas), 1)]
-    for before, after in pairwise(points):
-        assert after.n_t <= before.n_t
-        assert after.n_f >= before.n_f
-        assert after.n_total == after.n_t + after.n_f
-    assert points[0].n_t == cost.n_tsum
-    left = cost.budget_bytes - cost.list_bytes.at(cost.num_lists(cost.budget_bytes))
-    kept = cost.row_hotness.at(cost.num_rows(left))
-    assert points[-1].n_f == cost.row_transactions * cost.rows_missed(kept)
 
 
 @settings(max_examples=40)

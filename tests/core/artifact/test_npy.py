@@ -34,8 +34,6 @@ def test_headers_of_all_versions() -> None:
         (GOOD.replace("<i4", "O"), "elements: expected"),
         (GOOD.replace("'<i4'", "[('a', '<i4')]"), "expected numbers"),
         (GOOD.replace("<i4", ">i4"), "byte order"),
-        (GOOD.replace("<i4", "<f1"), "expected numbers, got"),
-        (GOOD.replace("(3, 2)", "(-1,)"), "shape: expected up to"),
         (GOOD.replace("(3, 2)", f"({2**62}, 16)"), "shape: expected up to"),
         (GOOD.replace("(3, 2)", "(1, 1, 1, 1, 1)"), "shape: expected up to"),
         (GOOD.replace("False", "True"), "fortran_order: expected C order, got True"),

@@ -106,7 +106,6 @@ def test_other_floats_are_no_integers(values: dict[str, Any], line: str) -> None
     ("values", "message"),
     [
         ({"count": "abc"}, "count: Value 'abc'"),
-        ({"count": True}, "count: Value 'True'"),
         ({"count": "???"}, "count: required"),
         ({"count": None}, "count=null: expected a value"),
         ({"count": 10**19}, "count=10000000000000000000: expected a number of 64"),
@@ -114,14 +113,11 @@ def test_other_floats_are_no_integers(values: dict[str, Any], line: str) -> None
         ({5: 1}, "5: unknown option"),
         ({"inner": {"rate": "q"}}, "inner.rate: Value 'q'"),
         ({"inner": {"rate": float("nan")}}, "inner.rate=nan: expected a finite number"),
-        ({"inner": {"rate": 10**400}}, "inner.rate"),
         ({"inner": {"rate": 1, "sizes": [1, "w"]}}, "inner.sizes: Value 'w'"),
         ({"inner": {"rte": 1}}, "inner.rte: unknown option, did you mean 'inner.rate'"),
         ({"inner": 3}, "inner=3: expected a group of options, got a value"),
-        ({"inner": None}, "inner=null: expected a group of options, got a value"),
         ({"inner": "${inner}"}, "inner: "),
         ({"name": "a\nb"}, "name=a\\nb: holds control"),
-        ({"name": "\udcff"}, "name=\\udcff: holds control"),
         ({"place": ""}, "place=: expected a file or folder"),
     ],
 )

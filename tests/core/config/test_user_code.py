@@ -49,9 +49,7 @@ def test_modules_and_files_are_found(folder: Path) -> None:
     ("name", "said"),
     [
         ("SAGE", "expected MODULE:NAME, as in mypkg.models:SAGE, or FILE.py:NAME"),
-        (".relative:SAGE", "expected MODULE:NAME"),
         ("no_such_module:SAGE", "no module no_such_module, neither installed nor in "),
-        ("json.no_such:SAGE", "no module json.no_such, neither"),
         ("json:SAGE", "__init__.py has no SAGE"),
         ("math:pi", "expected a class or a function, got a float"),
         ("none.py:SAGE", "no such file, "),

@@ -229,18 +229,7 @@ def test_the_middle_of_rounds_and_steps_counts() -> None:
     assert found.operand_s == 0.75
 
 
-def test_products_and_operands_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([0.1, 0.3])
-    seen = []
-
-    def timed(work: Any, repeats: int) -> float:
-        seen.append(tuple(work(0).shape))
-        return next(seconds)
-
-    monkeypatch.setattr(probes, "median_seconds", timed)
-    assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
-    # A product, and that for its weights' gradient.
-    assert seen == [(6, 4), (4, 4)]
+def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def timed(rows: int, *_: int, **__: int) -> float:

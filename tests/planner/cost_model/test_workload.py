@@ -1,10 +1,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from round_figures import workload
 
 from gnnscale.graph import Graph
@@ -32,21 +29,6 @@ def test_figures_between_those_known() -> None:
         found = workload(sampled=True).slices.sample_seconds(num_seeds, threads)
         assert found == pytest.approx(seconds)
         assert workload().slices.sample_seconds(num_seeds, threads) is None
-
-
-@settings(max_examples=20)
-@given(
-    first=st.floats(1, 1e6),
-    growth=st.lists(st.floats(1, 4), min_size=3, max_size=3),
-    seeds=st.integers(0, 5000),
-)
-def test_larger_slices_are_larger(first: float, growth: list[float], seeds: int) -> None:
-    values = first * np.cumprod([1.0, *growth])
-    sizes = tuple(BatchSize(vertices=(v, v), edges=(v,)) for v in values.tolist())
-    known = workload(num_seeds=(16, 64, 256, 1024), sizes=sizes)
-    small, large = known.size(seeds), known.size(seeds + 1)
-    assert large.num_edges >= small.num_edges * (1 - 1e-9)
-    assert small.num_edges >= 0
 
 
 @pytest.mark.long
