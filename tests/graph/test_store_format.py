@@ -156,4 +156,4 @@ for closed in ("features.npy", "."):
     path.chmod(0o700)
     files = [path / name for name in ("features.npy", "meta.json")]
     lines = [f"{file}: cannot be read (Permission denied)" for file in files]
-    assert (done.stdout.splitlines(), done.stderr) == (lines, "")
+    assert done.stdout.splitlines() == lines, done.stderr

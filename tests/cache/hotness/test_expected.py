@@ -42,17 +42,19 @@ def test_runs_of_one_epoch_and_samplers_without_a_formula_are_counted(task, chan
     assert np.array_equal(task.expected.sum_lists([3]), drawn.lists_of(3))
 
 
-def test_runs_of_one_epoch(task: CacheTask) -> None:
-    task = replace(task, num_epochs=1)
-    assert task.counted.later is None
-    assert task.counted.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
-    vertices = np.arange(9)
-    assert task.counted.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
+def test_runs_of_one_epoch_and_of_several(task: CacheTask) -> None:
+    # The first epoch weighs as one of the run.
     first = task.presampled.sum_rows([0, 1])
     three = task.expected.sum_rows([0, 1])
     five = replace(task, num_epochs=5).expected.sum_rows([0, 1])
     later = (3 * three - first) / 2
     assert np.allclose(5 * five, first + 4 * later, rtol=1e-4, atol=1e-3)
+    # Of one epoch nothing is foretold.
+    task = replace(task, num_epochs=1)
+    assert task.counted.later is None
+    assert task.counted.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
+    vertices = np.arange(9)
+    assert task.counted.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
 
 
 @pytest.mark.parametrize("parts", [PARTS, None])
