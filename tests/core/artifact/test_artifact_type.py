@@ -115,7 +115,7 @@ def test_headers_that_are_none(bag: Path, text: bytes, said: str) -> None:
         (lambda e: e["arrays"]["ids"].pop("crc32"), "missing required field `crc32`"),
         (lambda e: e["arrays"].update(ids=5), "entry.arrays[...]: Expected `object`, got `int`"),
         (lambda e: e["arrays"].pop("table"), "arrays: expected ['ids', 'table'], got ['ids']"),
-        (lambda e: e["arrays"].update(more=e["arrays"]["ids"]), "got ['ids', 'more', 'table']"),
+        (lambda e: e["arrays"].update(more=e["arrays"]["ids"]), "got ['ids', 'more',"),
         (lambda e: e["arrays"]["ids"].update(bytes=9), "140 bytes, bag.json says 9 (truncated?)"),
         (lambda e: e["arrays"]["ids"].update(shape=[4]), "int32[3], bag.json says int32[4]"),
         (lambda e: e["arrays"]["ids"].update(dtype="O"), "int32[3], bag.json says O[3]"),

@@ -129,7 +129,8 @@ def test_a_mapped_file_that_became_shorter(tmp_path: Path) -> None:
     write_array(file, np.ones((1,), np.float32))
     check_length(mapped)
     check_length(np.ones(3))
-    file = tmp_path / "rows.npy"
+    # The reason of a lost page.
+    file = tmp_path / "others.npy"
     write_array(file, np.zeros((100, 8), np.float32))
     size = file.stat().st_size
     os.truncate(file, 5000)
