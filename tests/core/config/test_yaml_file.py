@@ -7,6 +7,7 @@ from hydra.core.config_store import ConfigStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from one_line import one_line
 
 from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
 from gnnscale.core.errors import ConfigError
@@ -89,12 +90,8 @@ def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
 )
 def test_what_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = written(tmp_path, text)
-    with pytest.raises(ConfigError) as error:
+    with one_line(message, begins=str(file), shorter_than=700):
         read_yaml(file)
-    assert str(error.value).startswith(str(file))
-    assert message in str(error.value)
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 700
 
 
 def test_what_is_nested_or_repeated_is_cheap(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from card_figures import RATES
 from hydra import compose, initialize_config_module
+from one_line import one_line
 from rich.console import Console
 from round_figures import platform
 
@@ -241,9 +242,8 @@ def test_simulations_that_cannot_be() -> None:
     ],
 )
 def test_options_that_cannot_be(override: str, message: str) -> None:
-    with pytest.raises(ConfigError) as error:
+    with one_line(message):
         config(*override.split())
-    assert message in str(error.value)
 
 
 @pytest.mark.long
