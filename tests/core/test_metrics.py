@@ -112,17 +112,3 @@ def test_classes_by_hand() -> None:
     assert (several.wanted, several.chosen, several.right) == ((2, 1), (2, 1), (1, 1))
     assert several.confusion is None
     assert count_classes(np.eye(21), np.arange(21)).confusion is None
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1))
-def test_macro_f1_is_the_mean_of_the_classes(pairs: list[tuple[int, int]]) -> None:
-    labels, chosen = np.array(pairs).T
-    counts = count_classes(np.eye(5)[chosen], labels)
-    found = [counts.scores(number)["f1"] for number in range(5)]
-    known = [each for each in found if each is not None]
-    assert np.mean(known) == pytest.approx(macro_f1(np.eye(5)[chosen], labels))
-    assert counts.confusion is not None
-    table = np.array(counts.confusion)
-    assert tuple(table.sum(axis=1)) == counts.wanted
-    assert tuple(table.sum(axis=0)) == counts.chosen
-    assert tuple(table.diagonal()) == counts.right

@@ -75,21 +75,6 @@ def test_mini_batches_by_hand() -> None:
     assert share_of_hottest(two, met, 1) == pytest.approx(1)
 
 
-@given(
-    skew=st.floats(0, 2.5),
-    fanouts=st.lists(st.integers(1, 30), min_size=1, max_size=3),
-    seeds=st.integers(1, 2000),
-)
-def test_a_mini_batch_grows_with_every_hop_and_fan_out(skew, fanouts, seeds) -> None:
-    degrees = Degrees.lognormal(1e5, 20, skew)
-    size, met = expected_size(degrees, fanouts, seeds)
-    assert list(size.vertices) == sorted(size.vertices, reverse=True)
-    assert size.vertices[0] <= 1e5 * (1 + 1e-9)
-    assert ((met >= 0) & (met <= 1)).all()
-    more, _ = expected_size(degrees, [each + 1 for each in fanouts], seeds)
-    assert all(a <= b * (1 + 1e-9) for a, b in zip(size.vertices, more.vertices, strict=True))
-
-
 def tolokers(data: Path) -> Graph:
     with np.load(data / "heterophilous" / "tolokers.npz") as file:
         ends = file["edges"].astype(np.int64)

@@ -4,8 +4,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fixture_types import Make
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gnnscale.cache import CacheTask, Legion, StaticCache
 from gnnscale.cache.base import predict_traffic
@@ -123,22 +121,6 @@ def test_other_epochs_are_like_those_drawn_later() -> None:
 def test_more_is_drawn_of_small_graphs(num_train, batch_size, num_epochs, last_epoch, num_steps):
     found = later_steps(-(-num_train // batch_size), batch_size=batch_size, num_epochs=num_epochs)
     assert found == (range(1, last_epoch + 1), num_steps)
-
-
-@pytest.mark.long
-@settings(max_examples=30)
-@given(data=st.data())
-def test_a_run_that_is_drawn_as_a_whole_is_known(tasks: Make, data: st.DataObject) -> None:
-    """Each epoch is counted as if it had as many reads as the first one."""
-    task = data.draw(tasks())
-    device = data.draw(st.sampled_from(sorted(task.device_at)))
-    kept = np.array(sorted(data.draw(st.sets(st.integers(0, task.graph.num_vertices - 1)))), int)
-    epochs = [presample(task.draws, [each], devices=[device]) for each in range(task.num_epochs)]
-    if not all(each.num_rows(device) for each in epochs):
-        return
-    rates = [each.rows_at(device, kept) / each.num_rows(device) for each in epochs]
-    found = task.counted.rows_at(device, kept) / task.counted.num_rows(device)
-    assert found == pytest.approx(np.mean(rates))
 
 
 def without_some_lists(graph: Graph) -> Graph:

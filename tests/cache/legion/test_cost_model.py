@@ -75,15 +75,11 @@ def test_all_of_a_memory_that_floats_round_up(budget: int) -> None:
 
 
 @st.composite
-def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
-    """Draw a model of lists and rows in descending order of hotness.
-
-    With ``equal`` a byte costs the same wherever it is read, as in the paper.
-    """
+def costs(draw: st.DrawFn) -> CliqueCost:
     hotness = st.lists(st.integers(0, 50), max_size=25)
     lists, rows = (sorted(draw(hotness), reverse=True) for _ in range(2))
     sizes = [8 + 4 * draw(st.integers(0, 20)) for _ in lists]
-    transactions, every = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    every = draw(st.integers(1, 4))
     return CliqueCost(
         budget_bytes=draw(st.integers(0, 1000)),
         list_bytes=PrefixSums.of(sizes, stride=every),
@@ -93,9 +89,9 @@ def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
         row_hotness=PrefixSums.of(rows, stride=draw(st.integers(1, 4))),
         total_row_hotness=sum(rows) + draw(st.integers(0, 30)),
         n_tsum=draw(st.integers(0, 1000)),
-        row_transactions=transactions,
-        list_price=64 if equal else draw(st.integers(1, 100)),
-        row_price=64 * transactions if equal else draw(st.integers(1, 300)),
+        row_transactions=draw(st.integers(1, 4)),
+        list_price=draw(st.integers(1, 100)),
+        row_price=draw(st.integers(1, 300)),
     )
 
 
@@ -130,16 +126,6 @@ def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
     assert found in allowed
     best = min(price_with(cost, number) for number in allowed)
     assert float(price_with(cost, found)) == pytest.approx(float(best), abs=1e-9)
-
-
-@pytest.mark.long
-@settings(max_examples=40)
-@given(costs(equal=True))
-def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCost) -> None:
-    transactions = float(price_with(cost, best_num_lists(cost))) / 64
-    grid = min(point.n_total for point in curve(cost))
-    assert transactions <= grid * (1 + 1e-12) + 1e-9
-    assert cost.point(grid_alpha(cost)).n_total == grid
 
 
 SOME = CliqueCost(

@@ -32,15 +32,6 @@ def kept(plan: CachePlan) -> list[tuple[list[int], list[int]]]:
     return [(each.topology.tolist(), each.features.tolist()) for each in plan.devices]
 
 
-def link_price(task: CacheTask, plan: CachePlan) -> float:
-    device = task.devices[0]
-    price = 0.0
-    for found in plan.predicted:
-        price += device.list_price * found.lists[-1]
-        price += device.row_price(task.row_bytes) * found.rows[-1]
-    return price
-
-
 def test_the_model_of_a_clique(two: Make) -> None:
     task = two(60, 40, request_bytes=4, overhead_bytes=1)
     cost = clique_cost(task, [0, 1], candidates(task, [0, 1], task.presampled))
@@ -129,25 +120,6 @@ def test_plans_of_several_cliques(two: Make) -> None:
     plans = [Legion().plan(two(40, 40, cliques=each)) for each in (((1,), (0,)), ((0,), (1,)))]
     assert [each.device for each in plans[0].devices] == [0, 1]
     assert plans[0].of(1).features.tolist() == plans[1].of(1).features.tolist()
-
-
-@pytest.mark.long
-@settings(max_examples=20)
-@given(data=st.data())
-def test_it_is_never_dearer_than_rows_alone(tasks: Make, data: st.DataObject) -> None:
-    """Of one device, where the model is what the links carry, nor than any alpha of the grid."""
-    task = data.draw(tasks(max_devices=1, max_budget=400))
-    device = replace(task.devices[0], overhead_bytes=data.draw(st.sampled_from([0, 40])))
-    task = replace(task, devices=(device,), num_epochs=1)
-    best = link_price(task, Legion().plan(task))
-    for alpha in (0.0, data.draw(st.integers(0, 100)) / 100, 1.0):
-        plan = Legion(alpha=alpha).plan(task)
-        assert best <= link_price(task, plan) * (1 + 1e-12) + 1e-9
-        cost = clique_cost(task, [0], candidates(task, [0], task.presampled))
-        num_lists = len(plan.devices[0].topology)
-        num_rows = cost.num_rows(cost.budget_bytes - cost.list_bytes.at(num_lists))
-        price = cost.price(cost.list_hotness.at(num_lists), cost.row_hotness.at(num_rows))
-        assert link_price(task, plan) == pytest.approx(float(price))
 
 
 @pytest.mark.long

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from one_line import one_line
 
@@ -183,17 +181,3 @@ def test_differences_by_hand() -> None:
     assert differences(new, old) == [("b.c", 2, 3), ("b.f", None, 0)]
     assert differences(new, old, ignore=("b",)) == []
     assert differences(new, old, ignore=("b.c",)) == [("b.f", None, 0)]
-
-
-NAMES = st.sampled_from(["a", "b", "c"])
-VALUES = st.integers(0, 2) | st.none()
-OPTIONS = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=3)
-
-
-@settings(max_examples=50)
-@given(OPTIONS, OPTIONS)
-def test_differences_are_symmetric(left: dict[str, object], right: dict[str, object]) -> None:
-    assert differences(left, left) == []
-    forth = [(name, repr(old), repr(new)) for name, new, old in differences(left, right)]
-    back = [(name, repr(new), repr(old)) for name, new, old in differences(right, left)]
-    assert sorted(forth) == sorted(back)
