@@ -75,7 +75,7 @@ def belady_of(**given: Any) -> Belady:
     return Belady(4, **({"capacity": 2} | options | given))
 
 
-def test_expected_batches() -> None:
+def test_expected_batches_slots_and_forecasts() -> None:
     belady = belady_of(window=1)
     for vertex in (0, 1):
         belady.expect(np.array([vertex]))
@@ -91,17 +91,6 @@ def test_expected_batches() -> None:
     with pytest.raises(ValueError, match="vertices: "):
         belady.expect(np.array([1, 1]))
     assert belady.num_expected == 0
-
-
-@pytest.mark.parametrize(
-    "option", [{"window": -1}, {"capacity": 5}, {"capacity": -1}, {"priority": np.int32([0] * 3)}]
-)
-def test_options_that_are_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"^{next(iter(option))}[:=]"):
-        belady_of(**option)
-
-
-def test_slots_and_forecasts() -> None:
     belady = belady_of()
     slots = belady.slots
     with pytest.raises(ValueError, match="read-only"):
@@ -122,3 +111,11 @@ def test_slots_and_forecasts() -> None:
     assert counts == HitCounts(num_hits=3, num_previous=2, num_misses=3)
     assert counts.hit_rate == 5 / 8
     assert HitCounts().hit_rate is None
+
+
+@pytest.mark.parametrize(
+    "option", [{"window": -1}, {"capacity": 5}, {"capacity": -1}, {"priority": np.int32([0] * 3)}]
+)
+def test_options_that_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(option))}[:=]"):
+        belady_of(**option)

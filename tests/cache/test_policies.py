@@ -113,6 +113,16 @@ def test_plans_without_some_or_all_caches(random_graph: Make, make_task: Make) -
     )
     # Nothing was drawn for it.
     assert not {"presampled", "run_reads", "first_batches"} & set(task.__dict__)
+    # An epoch that was drawn is that of each device only if it gets just these seeds.
+    graph = random_graph()
+    parts = Parts(num_parts=2, owner=(np.arange(300) % 2).astype(np.int16))
+    runs = [("oracle_static", 2, True), ("pagraph", 1, True), ("pagraph", 2, False)]
+    for name, num_epochs, exact in runs:
+        alone = make_task(graph, [800], num_epochs=num_epochs)
+        two = make_task(graph, [800, 800], num_epochs=num_epochs)
+        divided = make_task(graph, [800, 800], parts=parts, num_epochs=num_epochs)
+        found = [policy(name).plan(each).exact for each in (alone, two, divided)]
+        assert found == [exact, False, exact]
 
 
 @pytest.mark.long
@@ -159,19 +169,6 @@ def test_refused_in_one_line(config: Any, options: dict[str, Any], message: str)
     with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
         config(**{"name": "mine"} | options)
     assert "\n" not in str(caught.value)
-
-
-def test_what_is_foretold_is_exact_where_the_split_is(random_graph: Make, make_task: Make) -> None:
-    """An epoch that was drawn is that of each device only if it gets just these seeds."""
-    graph = random_graph()
-    parts = Parts(num_parts=2, owner=(np.arange(300) % 2).astype(np.int16))
-    runs = [("oracle_static", 2, True), ("pagraph", 1, True), ("pagraph", 2, False)]
-    for name, num_epochs, exact in runs:
-        alone = make_task(graph, [800], num_epochs=num_epochs)
-        two = make_task(graph, [800, 800], num_epochs=num_epochs)
-        divided = make_task(graph, [800, 800], parts=parts, num_epochs=num_epochs)
-        found = [policy(name).plan(each).exact for each in (alone, two, divided)]
-        assert found == [exact, False, exact]
 
 
 def belady(**options: Any) -> LookAheadCache:

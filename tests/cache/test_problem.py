@@ -54,9 +54,6 @@ def test_first_batches_and_epochs(random_graph: Make, make_task: Make) -> None:
         assert getattr(task, name) is getattr(task, name)
     for found in (task.expected, task.counted):
         assert (found.first, found.num_epochs) == (task.presampled, 3)
-
-
-def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task: Make) -> None:
     graph = random_graph().with_split(train_idx=np.arange(0, 300, 3))
     parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
     task = make_task(graph, [0, 0], parts=parts)

@@ -49,9 +49,6 @@ def test_it_counts_from_one_call_to_the_next(driver: dict[str, str]) -> None:
     assert broken is absent is None
     assert taken({**driver, "LD_LIBRARY_PATH": ""}, (0, {})) == [None]
     assert GpuMeter.of(None) is None
-
-
-def test_uses_add_up_unless_one_is_unknown() -> None:
     one = GpuUse(energy_j=2.0, received_bytes=5)
     assert one + one == GpuUse(energy_j=4.0, received_bytes=10)
     assert (one + GpuUse(energy_j=1.0)) == GpuUse(energy_j=3.0)

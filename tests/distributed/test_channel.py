@@ -46,7 +46,7 @@ def test_messages_arrive_as_they_were_sent(messages: Any) -> None:
         assert far.receive() is None
 
 
-def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
+def test_threads_send_and_are_woken_by_the_end() -> None:
     with ends() as (near, far):
         array = np.arange(1 << 20)
         with ThreadPoolExecutor(1) as pool:
@@ -54,9 +54,6 @@ def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
             found = far.receive()
             sent.result()
         assert np.array_equal(found.array, array)
-
-
-def test_threads_are_woken_by_the_end() -> None:
     for end in ("refuse", "hang_up"):
         with ends() as (_, far), ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(far.receive)

@@ -64,7 +64,7 @@ def test_saved_graphs_are_opened(tmp_path: Path, changes: dict[str, Any]) -> Non
     assert Graph.open(tmp_path / "again").content == Graph.open(path).content
 
 
-def test_what_is_not_saved(tmp_path: Path) -> None:
+def test_what_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny().save(tmp_path / "store")
     message = f"^{tmp_path}/store: exists already; name another directory, or remove it$"
     with pytest.raises(GraphError, match=message):
@@ -72,9 +72,6 @@ def test_what_is_not_saved(tmp_path: Path) -> None:
     part = replace(tiny(), degrees=np.ones(4, np.uint32))
     with pytest.raises(GraphError, match=r"^graph: is one part of a graph, copy its folder$"):
         part.save(tmp_path / "part")
-
-
-def test_folder_of_a_faster_process_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename = Path.rename
 
     def late(self: Path, target: Path) -> Path:

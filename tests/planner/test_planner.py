@@ -38,7 +38,7 @@ def planned(
     return plan_devices(devices, **given, **(defaults | options))[0]
 
 
-def test_steps_of_a_processor_and_an_accelerator() -> None:
+def test_steps_by_hand() -> None:
     stages = predicted(ALONE, platform(1)).devices[0]
     # 11,000 edges at 1 M/s; 10,000 rows of 80 bytes and a line at 1 GB/s, none in the cache.
     assert stages.sample == pytest.approx(11e-3)
@@ -57,6 +57,19 @@ def test_steps_of_a_processor_and_an_accelerator() -> None:
     # Without the processor in the plan sampling takes longest.
     assert found.step_s == pytest.approx(stages.sample)
     assert found.num_edges == 11_000
+    plan = plan_of(*ALONE.shares * 3)
+    machine = platform(1, sync_latency_s=1e-3, sync_bandwidth=1e6)
+    stages = predicted(plan, machine, workload(num_sharing=3)).devices[0]
+    # Of each of two others a block of 10,000 vertices, 1,000 destinations and 10,000 edges, a
+    # partial product of 1,000 rows of 8, and a gradient of as many; three messages.
+    block = 24 + 4 * (10_000 + 1_000 + 10_000)
+    assert stages.exchange == pytest.approx(2 * (3e-3 + (block + 2 * 1_000 * 8 * 4) / 1e6))
+    assert predicted(plan, machine).devices[0].exchange == 0
+    wide = LayerCost(width_in=20, width_out=8, products=((40, 8),))
+    fused = workload(host_aggregates=True, layers=(wide, workload().layers[1]))
+    rows, topology = transfer_bytes(fused, fused.size(100))
+    assert rows == pytest.approx(1000 * 40 * 4)
+    assert topology == pytest.approx(8 * 101 + 4 * 1000)
 
 
 @pytest.mark.parametrize(
@@ -94,22 +107,6 @@ def test_workers_wait_for_the_latest() -> None:
     assert found.devices[1].sync > found.devices[0].sync
     idle = predicted(plan_of(*map(share, cpus(2), (100, 0))), platform(2)).devices[1]
     assert (idle.sample, idle.load, idle.propagate) == (0, 0, 0)
-
-
-def test_what_workers_exchange() -> None:
-    plan = plan_of(*ALONE.shares * 3)
-    machine = platform(1, sync_latency_s=1e-3, sync_bandwidth=1e6)
-    stages = predicted(plan, machine, workload(num_sharing=3)).devices[0]
-    # Of each of two others a block of 10,000 vertices, 1,000 destinations and 10,000 edges, a
-    # partial product of 1,000 rows of 8, and a gradient of as many; three messages.
-    block = 24 + 4 * (10_000 + 1_000 + 10_000)
-    assert stages.exchange == pytest.approx(2 * (3e-3 + (block + 2 * 1_000 * 8 * 4) / 1e6))
-    assert predicted(plan, machine).devices[0].exchange == 0
-    wide = LayerCost(width_in=20, width_out=8, products=((40, 8),))
-    fused = workload(host_aggregates=True, layers=(wide, workload().layers[1]))
-    rows, topology = transfer_bytes(fused, fused.size(100))
-    assert rows == pytest.approx(1000 * 40 * 4)
-    assert topology == pytest.approx(8 * 101 + 4 * 1000)
 
 
 def test_who_takes_turns_with_the_cores() -> None:

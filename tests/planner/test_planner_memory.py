@@ -65,7 +65,7 @@ def test_fewer_are_in_flight_where_devices_could_not_hold_the_mini_batch(num_see
     assert found == [None, 9]
 
 
-def test_a_mini_batch_that_all_devices_together_cannot_hold() -> None:
+def test_mini_batches_and_parts_that_devices_cannot_hold() -> None:
     devices = [holding(300, name=name) for name in ("a", "b")]
     with one_line(
         "batch_size=601: expected at most about 600, the seeds that fit into the devices' memory; "
@@ -75,10 +75,7 @@ def test_a_mini_batch_that_all_devices_together_cannot_hold() -> None:
     seed_limits(devices, [workload()] * 2, 3, batch_size=600, split=None)
     with pytest.raises(ConfigError, match=r"at most about 0, .*; lower sampler.fanouts"):
         seed_limits([holding(0)], [workload()], 3, batch_size=9, split=None)
-
-
-def test_parts_that_devices_cannot_hold() -> None:
-    """A partition fixes the parts: nothing else gives a device fewer seeds."""
+    # A partition fixes the parts: nothing else gives a device fewer seeds.
     cached = replace(workload(), cache=CacheEffect(num_bytes=200 * EACH))
     device = holding(450, name="emulated:1")
     devices, work = [Cpu(), device], [workload(), cached]

@@ -26,7 +26,7 @@ def test_threads_share_the_rate_of_all_that_are_active(threads, active, rate) ->
     assert shared_rate([1, 2], [10, 16], threads, active) == pytest.approx(rate)
 
 
-def test_workers_lose_no_more_than_the_contention() -> None:
+def test_what_workers_share() -> None:
     rates = {"macs_per_s": [10.0, 12.0], "memory_bandwidth": [10.0, 12.0]}
     host = processor(**rates, compute_contention=1.25, memory_contention=5.0)
     assert host.rate("macs_per_s", 1, 1) == 10
@@ -38,9 +38,6 @@ def test_workers_lose_no_more_than_the_contention() -> None:
     assert host.rate("macs_per_s", 2, 2) == 12
     assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
     assert shared_rate([1, 128], [1e300, 4e9], 128, 127.99999999999999) >= 4e9
-
-
-def test_what_workers_exchange_and_wait_for() -> None:
     # An all-reduce takes as long for more workers.
     sharing = processor(sync_latency_s=1.0, sync_bandwidth=1e6).sharing
     for num_bytes, workers, seconds in ((4e6, 1, 0), (4e6, 2, 5), (4e6, 4, 5), (0, 2, 1)):

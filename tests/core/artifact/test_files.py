@@ -21,7 +21,7 @@ def test_sizes_and_content(tmp_path) -> None:
         read_file(tmp_path / "holes")
 
 
-def test_what_is_no_file(tmp_path):
+def test_what_is_no_file_or_cannot_be_read(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     wrong = {
         tmp_path / "none": "none: missing",
@@ -33,9 +33,6 @@ def test_what_is_no_file(tmp_path):
         for read in (file_bytes, read_file):
             with pytest.raises(GraphError, match=message):
                 read(path)
-
-
-def test_what_libraries_raise_becomes_one_line():
     with pytest.raises(GraphError, match=r"^x.gz: cannot be read \(Error -3"), readable("x.gz"):
         zlib.decompress(b"no")
     with pytest.raises(GraphError, match=r"^x.gz: cannot be read \(KeyError\)"), readable("x.gz"):

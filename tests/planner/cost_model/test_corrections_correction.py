@@ -21,7 +21,7 @@ def learnt(
     return correct(plan, [workload()] * len(plan.shares), machine, measured, step_s)
 
 
-def test_each_stage_is_as_slow_as_in_the_rehearsal() -> None:
+def test_stages_take_what_they_took_in_the_rehearsal() -> None:
     plan, machine = plan_of(share(Cpu())), platform(1)
     measured = slower(predicted(plan, machine).devices[0], sample=2, load=3, propagate=0.5)
     step_s = 1.25 * (measured.sample + measured.load + measured.propagate)
@@ -34,9 +34,6 @@ def test_each_stage_is_as_slow_as_in_the_rehearsal() -> None:
     # What it taught holds for another split too: times and seeds are in proportion here.
     smaller = predicted(plan_of(share(Cpu(), 50)), machine, correction=found)
     assert smaller.step_s == pytest.approx(step_s / 2, rel=0.01)
-
-
-def test_stages_that_overlap_take_what_they_took() -> None:
     plan = plan_of(*(share(Cpu(name=name), prefetch="two_stage") for name in "ab"))
     machine = platform(2, compute_contention=1.2, memory_contention=1.3)
     expected = predicted(plan, machine)

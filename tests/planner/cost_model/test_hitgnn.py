@@ -44,7 +44,7 @@ def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(sizes, seconds, limit
     assert phase.limit(DESIGN) == limit
 
 
-def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
+def test_phases_by_hand() -> None:
     card = FpgaCard(clock_hz=1, bandwidth=64, link_bandwidth=16, local_share=0.25)
     # Equation 7: 100 rows of a word, 25 of them a cycle each, 75 of them four cycles each.
     assert forward(card, sources=100).seconds(N, M) == pytest.approx(25 + 300)
@@ -55,9 +55,6 @@ def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
     assert second.seconds(N, M) == pytest.approx(100)
     found = layer(width_in=100, width_out=47).in_words()
     assert (found.width_in, found.width_out) == (112, 48)
-
-
-def test_backward_and_designs() -> None:
     wide = layer(rows=100, edges=10)
     first, *rest = phases(CARD, [wide, wide])
     assert first.seconds(N, M) == pytest.approx(50)

@@ -67,6 +67,11 @@ def test_machines_and_their_shares() -> None:
     assert machine(16).link_bandwidth == pytest.approx(205e9 / 16)
     assert machine(4).bandwidth == 205e9 + 4 * 77e9
     assert machine(4).watts == 4 * 45
+    # 95, 98.3, 101.7 and 105 % of 60: the largest rests get what rounding down leaves.
+    assert part_batches(240, 4) == (57, 59, 61, 63)
+    assert part_batches(240, 4, imbalance=0) == (60, 60, 60, 60)
+    assert part_batches(7, 1) == (7,)
+    assert sorted(part_batches(3, 4)) == [0, 1, 1, 1]
 
 
 def test_what_limits_a_step() -> None:
@@ -88,14 +93,6 @@ def test_what_limits_a_step() -> None:
     together = four.limits["exchange"] + four.limits["sync"]
     assert four.seconds - alone.seconds == pytest.approx(together)
     assert "sync" not in alone.limits
-
-
-def test_parts_differ_by_what_partitioners_allow() -> None:
-    # 95, 98.3, 101.7 and 105 % of 60: the largest rests get what rounding down leaves.
-    assert part_batches(240, 4) == (57, 59, 61, 63)
-    assert part_batches(240, 4, imbalance=0) == (60, 60, 60, 60)
-    assert part_batches(7, 1) == (7,)
-    assert sorted(part_batches(3, 4)) == [0, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
