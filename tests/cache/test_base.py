@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -17,25 +16,21 @@ class Nothing(CachePlannerConfig):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize(
-    ("options", "uses_free_memory"),
-    [
+def test_allowed() -> None:
+    for options, uses_free_memory in (
         ({"reserve": 0.0}, True),
         ({"reserve": 0.99, "store": "/plans/mine"}, True),
         ({"budget_bytes": 0}, False),
         ({"ratio": 0.0}, False),
-    ],
-)
-def test_allowed(options: dict[str, Any], uses_free_memory: bool) -> None:
-    planner = Nothing(**options)
-    assert planner.caches
-    assert not planner.shares
-    assert planner.uses_free_memory == uses_free_memory
+    ):
+        planner = Nothing(**options)
+        assert planner.caches
+        assert not planner.shares
+        assert planner.uses_free_memory == uses_free_memory
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_refused_in_one_line() -> None:
+    for options, message in (
         ({"budget_bytes": -1}, "budget_bytes=-1: must be at least 0 and at most"),
         ({"budget_bytes": (1 << 50) + 1}, "budget_bytes=1125899906842625: must be at least 0 and"),
         ({"ratio": float("nan")}, "ratio=nan: expected a finite number of at least 0"),
@@ -43,9 +38,7 @@ def test_allowed(options: dict[str, Any], uses_free_memory: bool) -> None:
         ({"reserve": float("nan")}, "reserve=nan: expected a number from 0 to below 1"),
         ({"store": ""}, "store=: expected a path"),
         ({"store": "a\0b"}, "store=a.*b: expected a path"),
-    ],
-)
-def test_refused_in_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
-        Nothing(**options)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
+            Nothing(**options)
+        assert "\n" not in str(caught.value)

@@ -146,9 +146,8 @@ def test_the_bound_foretells_the_run_and_no_other_is_better(tasks, data) -> None
             assert hits <= sum(best.predicted_total.rows[:-1])
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "message"),
-    [
+def test_refused_in_one_line() -> None:
+    for config, options, message in (
         (StaticCache, {"hotness": "heat"}, "hotness=heat: allowed are out_degree, degree_ratio, "),
         (StaticCache, {"scope": "part"}, "scope=part: allowed are device, clique, all"),
         (StaticCache, {"scope": "device", "shared": True}, "scope=device: expected clique or all"),
@@ -161,14 +160,12 @@ def test_the_bound_foretells_the_run_and_no_other_is_better(tasks, data) -> None
         (LookAheadCache, {"window": 0}, "window=0: must be at least 1 and at most 32,768"),
         (LookAheadCache, {"window": 32769}, "window=32769: must be at least 1 and at most 32,768"),
         (LookAheadCache, {"predicted_epochs": -1}, "predicted_epochs=-1: must be at least 0"),
-    ],
-)
-def test_refused_in_one_line(config: Any, options: dict[str, Any], message: str) -> None:
-    if config is StaticCache:
-        options = {"hotness": "random", "scope": "clique"} | options
-    with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
-        config(**{"name": "mine"} | options)
-    assert "\n" not in str(caught.value)
+    ):
+        if config is StaticCache:
+            options = {"hotness": "random", "scope": "clique"} | options
+        with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
+            config(**{"name": "mine"} | options)
+        assert "\n" not in str(caught.value)
 
 
 def belady(**options: Any) -> LookAheadCache:

@@ -40,22 +40,19 @@ def test_accuracy_and_f1_by_hand() -> None:
     assert macro_f1(several, wanted) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels", "expected"),
-    [
+def test_average_precision_by_hand() -> None:
+    for scores, labels, expected in (
         # The first is the example of scikit-learn's documentation.
         ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 1 / 2 * 1 + 1 / 2 * 2 / 3),
         ([1, 1, 1, 1], [0, 1, 0, 1], 0.5),
         ([3, 2, 2, 1], [0, 1, 0, 1], 1 / 2 * 1 / 3 + 1 / 2 * 2 / 4),
-    ],
-)
-def test_average_precision_by_hand(scores: list[float], labels: list[int], expected: float) -> None:
-    assert average_precision(np.array(scores), np.array(labels)) == pytest.approx(expected)
-    logits = np.stack([np.zeros(4), scores], axis=1)
-    assert average_precision(logits, np.array(labels)) == pytest.approx(expected)
-    twice = np.stack([scores, scores, scores], axis=1)
-    of_all = np.stack([labels, np.zeros(4), np.ones(4)], axis=1)
-    assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
+    ):
+        assert average_precision(np.array(scores), np.array(labels)) == pytest.approx(expected)
+        logits = np.stack([np.zeros(4), scores], axis=1)
+        assert average_precision(logits, np.array(labels)) == pytest.approx(expected)
+        twice = np.stack([scores, scores, scores], axis=1)
+        of_all = np.stack([labels, np.zeros(4), np.ones(4)], axis=1)
+        assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
 
 
 def test_errors_by_hand() -> None:

@@ -74,18 +74,16 @@ def test_items_pass_all_stages_in_order(names: tuple[str, ...], limit: int) -> N
     assert all(item.passed == [*"".join(names), "z"] for item in items)
 
 
-@pytest.mark.parametrize(
-    ("names", "limit"), [(("abc",), 1), (("a", "bc"), 2), (("a", "b", "c"), 4)]
-)
-def test_exactly_the_limit_are_on_their_way(names: tuple[str, ...], limit: int) -> None:
-    source = Source(15)
-    with Pipeline(iter(source), groups(*names), limit=limit, adaptive=False) as pipeline:
-        for consumed in range(1, 16):
-            next(pipeline)
-            assert source.reaches(min(15, consumed + limit))
-            assert not source.reaches(consumed + limit + 1, 0.002)
-        with pytest.raises(StopIteration):
-            next(pipeline)
+def test_exactly_the_limit_are_on_their_way() -> None:
+    for names, limit in ((("abc",), 1), (("a", "bc"), 2), (("a", "b", "c"), 4)):
+        source = Source(15)
+        with Pipeline(iter(source), groups(*names), limit=limit, adaptive=False) as pipeline:
+            for consumed in range(1, 16):
+                next(pipeline)
+                assert source.reaches(min(15, consumed + limit))
+                assert not source.reaches(consumed + limit + 1, 0.002)
+            with pytest.raises(StopIteration):
+                next(pipeline)
 
 
 def test_groups_overlap_with_each_other_and_the_consumer() -> None:
@@ -372,20 +370,17 @@ def test_how_deep_queues_become() -> None:
     assert depth.depth in (3, 4)
 
 
-@pytest.mark.parametrize(
-    ("before", "lengths", "depths"),
-    [
+def test_two_waits_make_it_deeper_and_one_does_not() -> None:
+    for before, lengths, depths in (
         (1, [0, 0, 0, 0, 0, 0], [1, 2, 2, 3, 3, 4]),
         # Waits count together unless the queue was full between them.
         (2, [0, 1, 0], [2, 2, 3]),
         (2, [0, 2, 0], [2, 2, 2]),
         # A step down that was too early is not soon repeated.
         (3, [0, 0, *[4] * 63, 4], [3, 4, *[4] * 63, 3]),
-    ],
-)
-def test_two_waits_make_it_deeper_and_one_does_not(before, lengths, depths) -> None:
-    depth = shallow(4, before)
-    assert [observe(depth, length) for length in lengths] == depths
+    ):
+        depth = shallow(4, before)
+        assert [observe(depth, length) for length in lengths] == depths
 
 
 @given(st.integers(1, 10), lengths)

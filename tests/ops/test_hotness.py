@@ -61,20 +61,18 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("dtype", "num_distinct"), [(np.int32, 3), (np.int64, 10**9), (np.float32, 10**9)]
-)
-def test_the_hottest_of_many(dtype: Any, num_distinct: int) -> None:
+def test_the_hottest_of_many() -> None:
     """More vertices than a thread counts or sorts at a time."""
-    rng = np.random.default_rng(0)
-    n = 1_200_000
-    hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
-    ties = rng.integers(0, 1000, n, np.int32)
-    order = np.lexsort((-ties, -hotness))
-    for size in (n // 10, n):
-        sizes = {"capacity": size * 8, "bytes_per_vertex": 8}
-        found = ops.hottest(hotness, ties, **sizes, num_threads=3)
-        assert np.array_equal(found, order[:size])
+    for dtype, num_distinct in ((np.int32, 3), (np.int64, 10**9), (np.float32, 10**9)):
+        rng = np.random.default_rng(0)
+        n = 1_200_000
+        hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
+        ties = rng.integers(0, 1000, n, np.int32)
+        order = np.lexsort((-ties, -hotness))
+        for size in (n // 10, n):
+            sizes = {"capacity": size * 8, "bytes_per_vertex": 8}
+            found = ops.hottest(hotness, ties, **sizes, num_threads=3)
+            assert np.array_equal(found, order[:size])
 
 
 def test_what_is_cold_or_too_large_is_left_out() -> None:

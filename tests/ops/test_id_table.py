@@ -42,20 +42,18 @@ def test_texts_are_found_where_they_stand(ids: list[str], data: st.DataObject) -
     check_places(ops.TextIds(*texts(ids)).find(*texts(wanted), num_threads=2), ids, wanted)
 
 
-@pytest.mark.parametrize(
-    ("spread", "num_threads"), [(1, 1), (3, 2), (2**40 + 1, 1), (2**40 + 1, 5)]
-)
-def test_many_integers(spread: int, num_threads: int) -> None:
-    generator = np.random.Generator(np.random.Philox(0))
-    ids = generator.permutation(100_000) * spread - 7
-    order = generator.permutation(len(ids))
-    table = ops.IntegerIds(ids)
-    places, unknown = table.find(ids[order], num_threads=num_threads)
-    np.testing.assert_array_equal(places, order)
-    assert unknown == -1
-    wanted = ids[order].copy()
-    wanted[[70_000, 40_000]] = (-8, ids.max() + 1)
-    assert table.find(wanted, num_threads=num_threads)[1] == 40_000
+def test_many_integers() -> None:
+    for spread, num_threads in ((1, 1), (3, 2), (2**40 + 1, 1), (2**40 + 1, 5)):
+        generator = np.random.Generator(np.random.Philox(0))
+        ids = generator.permutation(100_000) * spread - 7
+        order = generator.permutation(len(ids))
+        table = ops.IntegerIds(ids)
+        places, unknown = table.find(ids[order], num_threads=num_threads)
+        np.testing.assert_array_equal(places, order)
+        assert unknown == -1
+        wanted = ids[order].copy()
+        wanted[[70_000, 40_000]] = (-8, ids.max() + 1)
+        assert table.find(wanted, num_threads=num_threads)[1] == 40_000
 
 
 def test_many_texts() -> None:
@@ -84,19 +82,16 @@ def test_repeated_and_copied_ids() -> None:
     assert table.find(*texts(["cd"]), num_threads=1)[0].tolist() == [1]
 
 
-@pytest.mark.parametrize(
-    "offsets",
-    [
+def test_offsets_that_are_none() -> None:
+    for offsets in (
         *map(np.array, ([0, 2, 1], [0, 9], [1, 1], [0.0, 1.0])),
         *(np.array([], np.int64), np.array([0, 1], np.int32)),
-    ],
-)
-def test_offsets_that_are_none(offsets: NDArray[np.int64]) -> None:
-    data = np.zeros(1, np.uint8)
-    with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
-        ops.TextIds(offsets, data)
-    with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
-        ops.TextIds(*texts(["a"])).find(offsets, data, num_threads=1)
+    ):
+        data = np.zeros(1, np.uint8)
+        with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
+            ops.TextIds(offsets, data)
+        with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
+            ops.TextIds(*texts(["a"])).find(offsets, data, num_threads=1)
 
 
 @pytest.mark.parametrize("ids", [np.zeros(2, np.int32), np.zeros((1, 2), np.int64), [1, 2]])

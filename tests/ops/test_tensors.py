@@ -192,29 +192,26 @@ def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize(
-    ("dtype", "p", "shape"),
-    [
+def test_relu_dropout_drops_as_often_as_asked() -> None:
+    for dtype, p, shape in (
         *[(torch.float32, 0.0, (500, 300)), (torch.float32, 0.1, (30000, 5))],
         (torch.bfloat16, 0.5, (500, 300)),
-    ],
-)
-def test_relu_dropout_drops_as_often_as_asked(dtype, p, shape) -> None:
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    y = drop(x, p=p)
-    assert all(torch.equal(drop(x, p=p, num_threads=threads), y) for threads in (2, 4))
-    how = {"p": p, "seed": 1, "step": 2, "layer": 3, "num_threads": 1}
-    scale = ops.relu_dropout(x.clone(), np.arange(len(x)), **how)
-    assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
-    positive, passed = x > 0, y > 0
-    assert not (passed & ~positive).any()
-    assert torch.equal(y, torch.where(passed, x.float() * scale, 0).to(dtype))
-    num_positive = int(positive.sum())
-    deviation = (num_positive * p * (1 - p)) ** 0.5
-    assert abs(int(passed.sum()) - num_positive * (1 - p)) <= 4 * deviation
-    grad = torch.randn(shape).to(dtype)
-    back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
-    assert torch.equal(back, torch.where(passed, grad.float() * scale, 0).to(dtype))
+    ):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+        y = drop(x, p=p)
+        assert all(torch.equal(drop(x, p=p, num_threads=threads), y) for threads in (2, 4))
+        how = {"p": p, "seed": 1, "step": 2, "layer": 3, "num_threads": 1}
+        scale = ops.relu_dropout(x.clone(), np.arange(len(x)), **how)
+        assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
+        positive, passed = x > 0, y > 0
+        assert not (passed & ~positive).any()
+        assert torch.equal(y, torch.where(passed, x.float() * scale, 0).to(dtype))
+        num_positive = int(positive.sum())
+        deviation = (num_positive * p * (1 - p)) ** 0.5
+        assert abs(int(passed.sum()) - num_positive * (1 - p)) <= 4 * deviation
+        grad = torch.randn(shape).to(dtype)
+        back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
+        assert torch.equal(back, torch.where(passed, grad.float() * scale, 0).to(dtype))
 
 
 def mixed(word: int) -> int:

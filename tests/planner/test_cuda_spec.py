@@ -46,19 +46,16 @@ def test_a_gpu_does_everything_by_itself() -> None:
     driven.check()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_are_refused() -> None:
+    for options, message in (
         ({"features": "disk"}, "features=disk: allowed are auto, device, host"),
         ({"topology": "gpu"}, "topology=gpu: allowed are auto, device, host"),
         ({"index": -1}, "index=-1: must be at least 0"),
         ({"memory_bytes": 0}, "memory_bytes=0: expected a number above 0"),
         ({"link_bandwidth": None}, "link_bandwidth=null"),
-    ],
-)
-def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
-    with one_line(begins=f"device_plan.devices.0.{message}"):
-        parse_devices([{"kind": "cuda", **options}], option="device_plan.devices")
+    ):
+        with one_line(begins=f"device_plan.devices.0.{message}"):
+            parse_devices([{"kind": "cuda", **options}], option="device_plan.devices")
 
 
 @pytest.mark.usefixtures("gpu")

@@ -8,11 +8,9 @@ from gnnscale.planner import Cuda
 from gnnscale.planner.cuda_spec import CardRates, load_or_measure_rates
 
 
-@pytest.mark.parametrize(
-    ("row_bytes", "rate"), [(1, 1e10), (64, 1e10), (128, 2.5e10), (256, 4e10), (4096, 4e10)]
-)
-def test_rows_between_two_widths_are_between_their_rates(row_bytes: int, rate: float) -> None:
-    assert RATES.link_bandwidth(row_bytes) == pytest.approx(rate)
+def test_rows_between_two_widths_are_between_their_rates() -> None:
+    for row_bytes, rate in ((1, 1e10), (64, 1e10), (128, 2.5e10), (256, 4e10), (4096, 4e10)):
+        assert RATES.link_bandwidth(row_bytes) == pytest.approx(rate)
 
 
 def test_a_device_has_the_rates_that_the_user_has_not_given() -> None:

@@ -95,20 +95,17 @@ def test_the_host_samples_so_many_of_any_eight_steps(count: int, first: int) -> 
         assert abs(sum(by_host[:length]) - count * length / 8) < 1
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_plans_that_are_refused() -> None:
+    for fields, message in (
         ({"devices": []}, "device_plan.devices=[]: expected at least one"),
         ({"devices": ["cpu", {"kind": "cpu", "name": "cpu:0"}]}, "distinct names, got cpu:0 twice"),
         ({"devices": ["cpu"], "split": [1, 2]}, "split=[1, 2]: expected a number for each of"),
         ({"devices": ["cpu", "cpu"], "split": [3, -1]}, "split=[3, -1]: expected numbers from 0"),
-    ],
-)
-def test_plans_that_are_refused(fields: dict[str, Any], message: str) -> None:
-    with one_line(message):
-        DevicePlanConfig(**fields)
-    # A device may get nothing.
-    assert DevicePlanConfig(devices=["cpu", "cpu"], split=[0, 8]).split == [0, 8]
+    ):
+        with one_line(message):
+            DevicePlanConfig(**fields)
+        # A device may get nothing.
+        assert DevicePlanConfig(devices=["cpu", "cpu"], split=[0, 8]).split == [0, 8]
 
 
 def test_only_a_device_that_owns_its_steps_overlaps_them() -> None:

@@ -72,19 +72,16 @@ def test_steps_by_hand() -> None:
     assert topology == pytest.approx(8 * 101 + 4 * 1000)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rates", "macs", "row_bytes"),
-    [
+def test_products_of_bfloat16_have_a_rate_of_their_own() -> None:
+    for dtype, rates, macs, row_bytes in (
         ("float32", [4e9], MACS, ROW_BYTES),
         ("bfloat16", [4e9], MACS / 4, ROW_BYTES / 2),
         # Rates from elsewhere, which know of none.
         ("bfloat16", None, MACS, ROW_BYTES / 2),
-    ],
-)
-def test_products_of_bfloat16_have_a_rate_of_their_own(dtype, rates, macs, row_bytes) -> None:
-    machine = platform(1, bfloat16_macs_per_s=rates)
-    stages = predicted(ALONE, machine, workload(compute_dtype=dtype)).devices[0]
-    assert stages.propagate == pytest.approx((macs + row_bytes) / 1e9, rel=1e-3)
+    ):
+        machine = platform(1, bfloat16_macs_per_s=rates)
+        stages = predicted(ALONE, machine, workload(compute_dtype=dtype)).devices[0]
+        assert stages.propagate == pytest.approx((macs + row_bytes) / 1e9, rel=1e-3)
 
 
 def test_workers_wait_for_the_latest() -> None:
@@ -166,18 +163,15 @@ def test_a_split_asked_for_says_what_devices_hold() -> None:
         planned(devices, platform(2), split=[600, 400])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_are_refused() -> None:
+    for options, message in (
         ({"split": [1000]}, "device_plan.split=[1000]: expected a number for each of 2 devices"),
         ({"split": [600, 600]}, "device_plan.split=[600, 600]: expected a sum of batch_size=1000"),
         ({"split": [1100, -100]}, "device_plan.split=[1100, -100]: expected numbers from 0 on"),
         ({"prefetch": "much"}, "runtime.prefetch=much: allowed are auto, none"),
-    ],
-)
-def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
-    with one_line(begins=message):
-        planned(cpus(2), platform(2), **options)
+    ):
+        with one_line(begins=message):
+            planned(cpus(2), platform(2), **options)
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -57,9 +56,8 @@ def test_what_workers_share() -> None:
     assert processor().sharing.straggler_seconds(2.0, 8) == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_figures_that_cannot_be() -> None:
+    for fields, message in (
         ({"threads": [1, 1]}, "processor.threads=[1, 1]: expected ascending"),
         ({"cores": 4, "threads": [1, 2]}, "expected cores=4 at the end"),
         ({"macs_per_s": [1.0]}, "processor.rates.macs_per_s=[1.0]: expected a value for each of"),
@@ -68,11 +66,9 @@ def test_what_workers_share() -> None:
         ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: expected numbers from 1e-09 on"),
         ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: expected numbers"),
         ({"message_bandwidth": 0.0}, "processor.sharing.message_bandwidth=0.0: expected numbers"),
-    ],
-)
-def test_figures_that_cannot_be(fields: dict[str, Any], message: str) -> None:
-    with one_line(message):
-        processor(**fields)
+    ):
+        with one_line(message):
+            processor(**fields)
 
 
 def test_devices_of_a_platform() -> None:
@@ -86,17 +82,14 @@ def test_devices_of_a_platform() -> None:
     assert quoted.effective().accelerator["macs_per_s"] == 2e12
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_accelerators_that_cannot_be() -> None:
+    for fields, message in (
         ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
         ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
         ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
-    ],
-)
-def test_accelerators_that_cannot_be(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Platform(name="x", processor=processor(), **fields)
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Platform(name="x", processor=processor(), **fields)
 
 
 def test_figures_are_written_and_read_again(tmp_path, monkeypatch) -> None:

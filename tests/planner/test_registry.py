@@ -104,18 +104,15 @@ def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.Monk
         assert device_kind("copying") == found
 
 
-@pytest.mark.parametrize(
-    ("rates", "message"),
-    [
+def test_what_samples_and_loads_by_itself_says_how_fast() -> None:
+    for rates, message in (
         ({"link_bandwidth": 1e9}, "sampled_edges_per_s=None: expected a rate"),
         ({"sampled_edges_per_s": 1e6}, "link_bandwidth=null: expected a rate; the device"),
         ({"link_bandwidth": 1e9, "sampled_edges_per_s": 0.0}, "sampled_edges_per_s=0.0: expected"),
-    ],
-)
-def test_what_samples_and_loads_by_itself_says_how_fast(rates, message) -> None:
-    register_device(Reading, OPENER)
-    with one_line(begins=f"x.0.{message}"):
-        parse_devices([{"kind": "reading", **RATES, **rates}], option="x")
+    ):
+        register_device(Reading, OPENER)
+        with one_line(begins=f"x.0.{message}"):
+            parse_devices([{"kind": "reading", **RATES, **rates}], option="x")
 
 
 HELPED = Mine(name="mine:0", link_bandwidth=1e9, **RATES)

@@ -47,9 +47,8 @@ def test_prices_and_sums_by_hand() -> None:
     assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
 
 
-@pytest.mark.parametrize(
-    ("alpha", "n_t", "n_f"),
-    [
+def test_points_of_the_curve_by_hand() -> None:
+    for alpha, n_t, n_f in (
         (0, 50, 2 * 2),  # 3 of 5 rows that would fit
         (0.16, 30, 2 * 2),  # 1 list, 84 bytes for rows
         (0.3, 18, 2 * 2),  # 2 lists, 70 bytes
@@ -57,13 +56,11 @@ def test_prices_and_sums_by_hand() -> None:
         (0.48, 10, 2 * 4),  # all lists, which leave 52
         (0.61, 10, 2 * 4),
         (1, 10, 2 * 4),
-    ],
-)
-def test_points_of_the_curve_by_hand(alpha: float, n_t: float, n_f: float) -> None:
-    found = BY_HAND.point(alpha)  # equations 2, 4, 5, 7 and 8
-    assert found == CurvePoint(
-        alpha=alpha, n_t=pytest.approx(n_t), n_f=n_f, n_total=pytest.approx(n_t + n_f)
-    )
+    ):
+        found = BY_HAND.point(alpha)  # equations 2, 4, 5, 7 and 8
+        assert found == CurvePoint(
+            alpha=alpha, n_t=pytest.approx(n_t), n_f=n_f, n_total=pytest.approx(n_t + n_f)
+        )
 
 
 @pytest.mark.parametrize("budget", [2**53 + 1, 2**60 - 1])

@@ -5,9 +5,8 @@ from gnnscale.core.artifact.files import check_limits, check_lines, header_text,
 from gnnscale.core.errors import GraphError
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
+def test_bad_json() -> None:
+    for data, message in (
         *[(text, "cannot be read as JSON") for text in (b"", b'{"a": ', b"[" * 100_000, b"{} {}")],
         (b'{"a": ' + b"9" * 100_000 + b"}", "cannot be read as JSON"),
         (b'{"a": NaN}', "NaN is not a number"),
@@ -15,11 +14,9 @@ from gnnscale.core.errors import GraphError
         (b'{"a": "\xff"}', "cannot be read as JSON ('utf-8' codec"),
         (b"\xef\xbb\xbf{}", "cannot be read as JSON"),
         (b"[1, 2]", "expected a JSON object, got a list"),
-    ],
-)
-def test_bad_json(data, message):
-    with one_line(message, begins="role.json: ", error=GraphError, shorter_than=700):
-        parse_json(data, source="role.json")
+    ):
+        with one_line(message, begins="role.json: ", error=GraphError, shorter_than=700):
+            parse_json(data, source="role.json")
 
 
 def test_a_line_for_each_entry():

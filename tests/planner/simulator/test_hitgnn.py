@@ -95,15 +95,12 @@ def test_what_limits_a_step() -> None:
     assert "sync" not in alone.limits
 
 
-@pytest.mark.parametrize(
-    ("counts", "balanced", "alone"),
-    [
+def test_two_stage_scheduling_by_hand() -> None:
+    for counts, balanced, alone in (
         # A step of two, and then two from the first part: one each, or one after the other.
         *[((3, 3), 3, 3), ((3, 1), 2, 3), ((4, 0), 2, 4), ((3, 2, 1), 2, 3)],
         # Five mini-batches on two cards: the last step has one.
         ((4, 1), 3, 4),
-    ],
-)
-def test_two_stage_scheduling_by_hand(counts, balanced: int, alone: int) -> None:
-    assert epoch_steps(counts, balanced=True) == balanced
-    assert epoch_steps(counts, balanced=False) == alone
+    ):
+        assert epoch_steps(counts, balanced=True) == balanced
+        assert epoch_steps(counts, balanced=False) == alone

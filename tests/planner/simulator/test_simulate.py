@@ -125,18 +125,16 @@ def test_steps_of_mag240m_are_bound_by_the_link() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("machine", "graph"), [("epyc7763_a5000_x4", "products"), ("epyc7763_u250_x4", "papers100m")]
-)
-def test_published_machines(machine: str, graph: str) -> None:
-    options = config(f"platform={machine}", f"graph={graph}", "accelerators=[0,4]")
-    assert isinstance(options.platform, Platform)
-    assert options.platform.num_accelerators == 4
-    assert options.platform.efficiency is not None
-    alone, hybrid = simulate(options).results
-    assert len(hybrid.planned.plan.shares) == 5
-    assert hybrid.planned.plan.batch_size == 4096
-    assert hybrid.mteps > alone.mteps > 0
+def test_published_machines() -> None:
+    for machine, graph in (("epyc7763_a5000_x4", "products"), ("epyc7763_u250_x4", "papers100m")):
+        options = config(f"platform={machine}", f"graph={graph}", "accelerators=[0,4]")
+        assert isinstance(options.platform, Platform)
+        assert options.platform.num_accelerators == 4
+        assert options.platform.efficiency is not None
+        alone, hybrid = simulate(options).results
+        assert len(hybrid.planned.plan.shares) == 5
+        assert hybrid.planned.plan.batch_size == 4096
+        assert hybrid.mteps > alone.mteps > 0
 
 
 HITGNN = ("graph=reddit", "model.hidden=128", "accelerators=[4]")
@@ -228,9 +226,8 @@ def test_simulations_that_cannot_be() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
+def test_options_that_cannot_be() -> None:
+    for override, message in (
         ("graph=cora", "graph=cora: allowed are reddit, yelp, amazon, products, papers100m"),
         ("system=dgl", "system=dgl: allowed are hyscale, distdgl, pagraph, p3"),
         ("design.n=0", "design.n=0: must be at least 1"),
@@ -239,11 +236,9 @@ def test_simulations_that_cannot_be() -> None:
         ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
         ("beside=v100", "beside=v100: allowed are epyc7763_a5000_x4, epyc"),
         ("system=p3 accelerators=[0]", "accelerators=[0]: expected 1 to 256 numbers from 1 to"),
-    ],
-)
-def test_options_that_cannot_be(override: str, message: str) -> None:
-    with one_line(message):
-        config(*override.split())
+    ):
+        with one_line(message):
+            config(*override.split())
 
 
 @pytest.mark.long
