@@ -32,9 +32,8 @@ def test_kinds_and_names() -> None:
     assert [device.on_host for device in devices] == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
+def test_devices_that_are_refused() -> None:
+    for entries, message in (
         ([], "x=[]: expected at least one device"),
         (["gpu"], "x.0.kind=gpu: allowed are"),
         ([7], "x.0=7: expected a kind, or options with a kind"),
@@ -52,11 +51,9 @@ def test_kinds_and_names() -> None:
         ),
         ([ACCELERATOR | {"link_request_bytes": 0}], "x.0.link_request_bytes=0: must be at least 1"),
         ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: expected a number from 0 on"),
-    ],
-)
-def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
-    with one_line(message):
-        parse_devices(entries, option="x")
+    ):
+        with one_line(message):
+            parse_devices(entries, option="x")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +64,8 @@ class Board(Accelerator):
 CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
 
 
-@pytest.mark.parametrize(
-    ("devices", "collective", "backend"),
-    [
+def test_gradients_are_summed_on_devices_that_all_can() -> None:
+    for devices, collective, backend in (
         ([CPU, CPU], None, "cpu:gloo"),
         ([BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
         ([COPYING, COPYING], "cpu:gloo", "cpu:gloo"),
@@ -80,11 +76,9 @@ CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
         ([Cuda(), Cuda()], None, "cpu:gloo"),
         ([Cuda(host_driven=True), Cuda(host_driven=True)], None, "cpu:gloo"),
         ([CPU, Cuda()], None, "cpu:gloo"),
-    ],
-)
-def test_gradients_are_summed_on_devices_that_all_can(devices, collective, backend) -> None:
-    assert shared_collective(devices) == collective
-    assert process_group_backend(devices) == backend
+    ):
+        assert shared_collective(devices) == collective
+        assert process_group_backend(devices) == backend
 
 
 def test_what_only_some_devices_may() -> None:

@@ -48,9 +48,8 @@ def test_boards_that_ship_name_their_sources(tmp_path: Path, name: str) -> None:
     assert typed(OmegaConf.create(board_values(file)), Board) == found
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_impossible_figures_are_named_in_one_line() -> None:
+    for changes, message in (
         ({"dies": []}, "board.dies: expected 1 to 16 dies, got 0"),
         ({"dies": [DIE, DIE]}, "board.dies: expected distinct names, got SLR0, SLR0"),
         ({"dies": [DIE | {"bandwidth": 0}]}, "die SLR0: bandwidth=0: expected 0.001 to"),
@@ -67,11 +66,9 @@ def test_boards_that_ship_name_their_sources(tmp_path: Path, name: str) -> None:
         ({"dies": [DIE | {"bandwidth": 1e300}]}, "die SLR0: bandwidth=1e+300: expected 0"),
         ({"memory_bytes": 0}, "board.memory_bytes=0"),
         ({"sources": {}}, "board.sources.dies: required; state where it comes from"),
-    ],
-)
-def test_impossible_figures_are_named_in_one_line(changes, message) -> None:
-    with one_line(begins=message):
-        of(**changes)
+    ):
+        with one_line(begins=message):
+            of(**changes)
 
 
 def test_a_board_of_ones_own(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from omegaconf import OmegaConf
@@ -96,9 +96,8 @@ def test_other_floats_are_no_integers() -> None:
             typed(OmegaConf.create(values), Counts)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_refuses_in_one_line() -> None:
+    for values, message in (
         ({"count": "abc"}, "count: Value 'abc'"),
         ({"count": "???"}, "count: required"),
         ({"count": None}, "count=null: expected a value"),
@@ -113,16 +112,13 @@ def test_other_floats_are_no_integers() -> None:
         ({"inner": "${inner}"}, "inner: "),
         ({"name": "a\nb"}, "name=a\\nb: holds control"),
         ({"place": ""}, "place=: expected a file or folder"),
-    ],
-)
-def test_refuses_in_one_line(values: dict[Any, object], message: str) -> None:
-    with one_line(begins=message):
-        typed(OmegaConf.create({"count": 1, "inner": {"rate": 1}} | values), Outer)
+    ):
+        with one_line(begins=message):
+            typed(OmegaConf.create({"count": 1, "inner": {"rate": 1}} | values), Outer)
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
+def test_target_names_only_classes_of_the_group() -> None:
+    for target, message in (
         ("os.system", "expected a class of gnnscale"),
         ("this.s", "expected a class of gnnscale"),
         ("gnnscale.nn.optim.Adamm", "no such class"),
@@ -135,14 +131,12 @@ def test_refuses_in_one_line(values: dict[Any, object], message: str) -> None:
         # A base is nothing to build.
         ("gnnscale.nn.optim.OptimizerConfig", r"optimizer\._target_"),
         (None, r"optimizer\._target_"),
-    ],
-)
-def test_target_names_only_classes_of_the_group(target: str | None, message: str) -> None:
-    before = set(sys.modules)
-    node = {"lr": 1.0} if target is None else {"_target_": target, "lr": 1.0}
-    with pytest.raises(ConfigError, match=message):
-        typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
-    assert set(sys.modules) == before
+    ):
+        before = set(sys.modules)
+        node = {"lr": 1.0} if target is None else {"_target_": target, "lr": 1.0}
+        with pytest.raises(ConfigError, match=message):
+            typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
+        assert set(sys.modules) == before
 
 
 @dataclass(frozen=True, kw_only=True)
