@@ -1,5 +1,4 @@
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,21 +26,15 @@ def task(graph_of: Make, make_task: Make, reading: Make) -> CacheTask:
     return reading(made, ([5, 1, 7, 0], [4, 3, 0, 9]), ([5, 2, 1, 6], [6, 0, 0, 2]))
 
 
-@pytest.mark.parametrize(
-    ("hotness", "num_rows", "expected"),
-    [
+def test_the_hottest_rows_are_shared_out(task: CacheTask) -> None:
+    for hotness, num_rows, expected in (
         (np.array([1, 3, 0, 2]), 3, [1, 3, 0]),
         (np.array([5, 5, 0, 5]), 4, [1, 0, 3, 2]),
         (np.zeros(4, np.float32), 2, [2, 1]),
         (np.zeros(4, np.int32), 0, []),
         (np.zeros(4, np.int32), 1 << 40, [2, 1, 0, 3]),
-    ],
-)
-def test_the_hottest_rows(task, hotness, num_rows, expected) -> None:
-    assert hottest_rows(task, hotness, num_rows).tolist() == expected
-
-
-def test_rows_are_shared_out(task: CacheTask) -> None:
+    ):
+        assert hottest_rows(task, hotness, num_rows).tolist() == expected
     local = [np.array([9, 1, 5, 0], np.int32), np.array([0, 2, 1, 7], np.int32)]
     order = np.array([0, 2, 3, 1], np.int32)
     for room, expected in ((16, [[0, 2], [3, 1]]), (8, [[0], [2, 3]])):
@@ -68,24 +61,21 @@ def test_dealing_is_fair(num_vertices: int, capacities: list[int]) -> None:
     assert kept == expected
 
 
-@pytest.mark.parametrize(
-    ("cliques", "rows", "lists"),
-    [
+def test_reads_by_place(task) -> None:
+    for cliques, rows, lists in (
         ([(1, 2)], [(0, 7, 5, 1), (0, 1, 11, 2)], [(0, 9, 0, 7), (0, 2, 0, 6)]),
         # Who is alone reads no other cache.
         ([(1,), (2,)], [(0, 7, 0, 6), (0, 0, 11, 3)], [(0, 9, 0, 7), (0, 0, 0, 8)]),
-    ],
-)
-def test_reads_by_place(task: CacheTask, cliques: Any, rows: Any, lists: Any) -> None:
-    first = feature_cache(task, task.device_at[1], np.array([2]), np.array([3]))
-    second = feature_cache(task, task.device_at[2], np.array([0, 3]), np.array([], np.int32))
-    found = predict_traffic(task, [first, second], cliques, task.presampled)
-    assert [each.rows for each in found] == rows
-    assert [each.lists for each in found] == lists
-    assert [each.link_bytes for each in found] == [8 * each[-1] for each in rows]
-    # Rows take two requests, and each read of a list takes one.
-    expected = [2 * row[-1] + list_[-1] for row, list_ in zip(rows, lists, strict=True)]
-    assert [each.transactions for each in found] == expected
+    ):
+        first = feature_cache(task, task.device_at[1], np.array([2]), np.array([3]))
+        second = feature_cache(task, task.device_at[2], np.array([0, 3]), np.array([], np.int32))
+        found = predict_traffic(task, [first, second], cliques, task.presampled)
+        assert [each.rows for each in found] == rows
+        assert [each.lists for each in found] == lists
+        assert [each.link_bytes for each in found] == [8 * each[-1] for each in rows]
+        # Rows take two requests, and each read of a list takes one.
+        expected = [2 * row[-1] + list_[-1] for row, list_ in zip(rows, lists, strict=True)]
+        assert [each.transactions for each in found] == expected
 
 
 def test_reads_of_empty_lists_and_packed_rows(graph_of, make_task, reading) -> None:

@@ -40,7 +40,7 @@ def test_accuracy_and_f1_by_hand() -> None:
     assert macro_f1(several, wanted) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
-def test_average_precision_by_hand() -> None:
+def test_areas_under_curves_by_hand() -> None:
     for scores, labels, expected in (
         # The first is the example of scikit-learn's documentation.
         ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 1 / 2 * 1 + 1 / 2 * 2 / 3),
@@ -53,6 +53,16 @@ def test_average_precision_by_hand() -> None:
         twice = np.stack([scores, scores, scores], axis=1)
         of_all = np.stack([labels, np.zeros(4), np.ones(4)], axis=1)
         assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
+    # The example of scikit-learn's documentation, as scores and as logits.
+    scores, labels = np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
+    assert roc_auc(scores, labels) == pytest.approx(0.75)
+    assert roc_auc(np.stack([np.zeros(4), scores], axis=1), labels) == pytest.approx(0.75)
+    scores = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
+    labels = np.array([[0, 0, 1], [1, 1, 1]])
+    assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
+    assert math.isnan(average_precision(np.array([1.0, 2.0]), np.array([0, 0])))
+    assert math.isnan(average_precision(np.zeros((0, 2)), np.zeros(0, np.int64)))
+    assert math.isnan(roc_auc(np.array([1.0, 2.0]), np.array([1, 1])))
 
 
 def test_errors_by_hand() -> None:
@@ -65,19 +75,6 @@ def test_errors_by_hand() -> None:
     assert math.isnan(metrics.mae(scores, np.full((3, 2), np.nan)))
     assert {name for name in metrics.QUALITY if metrics.better(name, 0.1, 0.2)} == {"rmse", "mae"}
     assert not any(metrics.better(name, 0.1, 0.1) for name in metrics.QUALITY)
-
-
-def test_roc_auc_by_hand() -> None:
-    """The example of scikit-learn's documentation, as scores and as logits."""
-    scores, labels = np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
-    assert roc_auc(scores, labels) == pytest.approx(0.75)
-    assert roc_auc(np.stack([np.zeros(4), scores], axis=1), labels) == pytest.approx(0.75)
-    scores = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
-    labels = np.array([[0, 0, 1], [1, 1, 1]])
-    assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
-    assert math.isnan(average_precision(np.array([1.0, 2.0]), np.array([0, 0])))
-    assert math.isnan(average_precision(np.zeros((0, 2)), np.zeros(0, np.int64)))
-    assert math.isnan(roc_auc(np.array([1.0, 2.0]), np.array([1, 1])))
 
 
 @pytest.mark.long

@@ -368,9 +368,6 @@ def test_how_deep_queues_become() -> None:
     seen = [observe(depth, depth.depth if depth.depth > 2 else 0) for _ in range(5000)]
     assert sum(before != after for before, after in pairwise(seen)) <= 20
     assert depth.depth in (3, 4)
-
-
-def test_two_waits_make_it_deeper_and_one_does_not() -> None:
     for before, lengths, depths in (
         (1, [0, 0, 0, 0, 0, 0], [1, 2, 2, 3, 3, 4]),
         # Waits count together unless the queue was full between them.

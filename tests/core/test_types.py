@@ -66,9 +66,6 @@ def test_another_type_is_refused() -> None:
             with pytest.raises(ValueError, match=re.escape(message)) as caught:
                 decode(Whole, values, source="w")
             assert str(caught.value).isprintable()
-
-
-def test_a_float_is_finite_and_a_key_a_text() -> None:
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(
             ValueError, match=r"^w.limit: Expected a finite number, got -?(nan|inf)"

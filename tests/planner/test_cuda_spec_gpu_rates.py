@@ -8,12 +8,9 @@ from gnnscale.planner import Cuda
 from gnnscale.planner.cuda_spec import CardRates, load_or_measure_rates
 
 
-def test_rows_between_two_widths_are_between_their_rates() -> None:
+def test_rates_of_widths_and_devices() -> None:
     for row_bytes, rate in ((1, 1e10), (64, 1e10), (128, 2.5e10), (256, 4e10), (4096, 4e10)):
         assert RATES.link_bandwidth(row_bytes) == pytest.approx(rate)
-
-
-def test_a_device_has_the_rates_that_the_user_has_not_given() -> None:
     found = RATES.of(Cuda(index=1, macs_per_s=7.0), row_bytes=256)
     rates = {"memory_bandwidth": 1e12, "link_bandwidth": 4e10, "sampled_edges_per_s": 3e9}
     assert found == Cuda(index=1, macs_per_s=7.0, **rates, launch_s=1e-4)

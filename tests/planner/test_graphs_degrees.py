@@ -96,33 +96,30 @@ def _graph(sources, targets) -> Graph:
     )
 
 
-@pytest.mark.parametrize(
-    ("opened", "num_seeds", "inputs", "others"),
-    [
+def test_sizes_beside_those_of_sampling(test_data) -> None:
+    for opened, num_seeds, inputs, others in (
         (tolokers, 1024, (0.99, 1.02), 0.03),
         (tolokers, 256, (1.0, 1.03), 0.05),
         # Pages of a site share most of their links: half as many are met.
         (cnr_2000, 1024, (1.85, 2.0), 0.11),
-    ],
-)
-def test_sizes_beside_those_of_sampling(test_data, opened, num_seeds, inputs, others) -> None:
-    graph = opened(test_data)
-    outward = np.bincount(graph.indices, minlength=graph.num_vertices)
-    degrees = Degrees.from_arrays(np.diff(graph.indptr), outward)
-    expected, _ = expected_size(degrees, [25, 10], num_seeds)
-    sampler = NeighborSampler(graph, fanouts=[25, 10], seed=3)
-    random = np.random.default_rng(0)
-    batches = [
-        sampler.sample(random.choice(graph.num_vertices, num_seeds, replace=False), step)
-        for step in range(8)
-    ]
-    sampled = [BatchSize.of(batch) for batch in batches]
-    edges = np.mean([each.edges for each in sampled], axis=0)
-    vertices = np.mean([each.vertices for each in sampled], axis=0)
-    assert expected.edges == pytest.approx(edges, rel=others)
-    assert expected.vertices[1:] == pytest.approx(vertices[1:], rel=others)
-    low, high = inputs
-    assert low < expected.vertices[0] / vertices[0] < high
+    ):
+        graph = opened(test_data)
+        outward = np.bincount(graph.indices, minlength=graph.num_vertices)
+        degrees = Degrees.from_arrays(np.diff(graph.indptr), outward)
+        expected, _ = expected_size(degrees, [25, 10], num_seeds)
+        sampler = NeighborSampler(graph, fanouts=[25, 10], seed=3)
+        random = np.random.default_rng(0)
+        batches = [
+            sampler.sample(random.choice(graph.num_vertices, num_seeds, replace=False), step)
+            for step in range(8)
+        ]
+        sampled = [BatchSize.of(batch) for batch in batches]
+        edges = np.mean([each.edges for each in sampled], axis=0)
+        vertices = np.mean([each.vertices for each in sampled], axis=0)
+        assert expected.edges == pytest.approx(edges, rel=others)
+        assert expected.vertices[1:] == pytest.approx(vertices[1:], rel=others)
+        low, high = inputs
+        assert low < expected.vertices[0] / vertices[0] < high
 
 
 @pytest.mark.parametrize(

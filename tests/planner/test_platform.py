@@ -56,7 +56,7 @@ def test_what_workers_share() -> None:
     assert processor().sharing.straggler_seconds(2.0, 8) == 0
 
 
-def test_figures_that_cannot_be() -> None:
+def test_figures_and_accelerators_that_cannot_be() -> None:
     for fields, message in (
         ({"threads": [1, 1]}, "processor.threads=[1, 1]: expected ascending"),
         ({"cores": 4, "threads": [1, 2]}, "expected cores=4 at the end"),
@@ -69,6 +69,13 @@ def test_figures_that_cannot_be() -> None:
     ):
         with one_line(message):
             processor(**fields)
+    for fields, message in (
+        ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
+        ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
+        ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Platform(name="x", processor=processor(), **fields)
 
 
 def test_devices_of_a_platform() -> None:
@@ -80,16 +87,6 @@ def test_devices_of_a_platform() -> None:
     parts = Efficiency(processor=0.5, memory=0.5, accelerator=0.25, link=0.5)
     quoted = replace(machine, accelerator=ACCELERATOR | {"macs_per_s": "8e12"}, efficiency=parts)
     assert quoted.effective().accelerator["macs_per_s"] == 2e12
-
-
-def test_accelerators_that_cannot_be() -> None:
-    for fields, message in (
-        ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
-        ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            Platform(name="x", processor=processor(), **fields)
 
 
 def test_figures_are_written_and_read_again(tmp_path, monkeypatch) -> None:

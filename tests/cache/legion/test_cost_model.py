@@ -33,7 +33,7 @@ BY_HAND = CliqueCost(
 )
 
 
-def test_prices_and_sums_by_hand() -> None:
+def test_prices_points_and_sums_by_hand() -> None:
     assert BY_HAND.price(16, 9) == pytest.approx(64 * 18 + 128 * 9)
     none, zero = PrefixSums.of([], stride=2), PrefixSums.of([0], stride=2)
     idle = replace(BY_HAND, list_bytes=none, list_hotness=none, total_list_hotness=0, n_tsum=0)
@@ -45,9 +45,6 @@ def test_prices_and_sums_by_hand() -> None:
     assert sums.at_most(np.arange(6)).tolist() == [0, 8, 8, 10, 10, 14]
     none = PrefixSums.of([], stride=3)
     assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
-
-
-def test_points_of_the_curve_by_hand() -> None:
     for alpha, n_t, n_f in (
         (0, 50, 2 * 2),  # 3 of 5 rows that would fit
         (0.16, 30, 2 * 2),  # 1 list, 84 bytes for rows

@@ -5,7 +5,7 @@ from gnnscale.core.artifact.files import check_limits, check_lines, header_text,
 from gnnscale.core.errors import GraphError
 
 
-def test_bad_json() -> None:
+def test_json_is_read_and_written() -> None:
     for data, message in (
         *[(text, "cannot be read as JSON") for text in (b"", b'{"a": ', b"[" * 100_000, b"{} {}")],
         (b'{"a": ' + b"9" * 100_000 + b"}", "cannot be read as JSON"),
@@ -17,9 +17,6 @@ def test_bad_json() -> None:
     ):
         with one_line(message, begins="role.json: ", error=GraphError, shorter_than=700):
             parse_json(data, source="role.json")
-
-
-def test_a_line_for_each_entry():
     entries = {"a": [[1, 2.5], [3, 4]], "b": {"c": None}}
     text = header_text(entries)
     assert text == '{\n "a": [[1, 2.5], [3, 4]],\n "b": {"c": null}\n}\n'

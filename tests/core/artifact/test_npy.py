@@ -23,13 +23,10 @@ def header(text: str, version: tuple[int, int] = (1, 0)) -> io.BytesIO:
 GOOD = "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }"
 
 
-def test_headers_of_all_versions() -> None:
+def test_headers_of_all_versions_and_damaged_ones() -> None:
     for version in ((1, 0), (2, 0), (3, 0)):
         found = read_header(header(GOOD, version))
         assert (found.shape, found.dtype, found.num_bytes) == ((3, 2), np.dtype(np.int32), 24)
-
-
-def test_damaged_headers() -> None:
     for text, reason in (
         (GOOD.replace("<i4", "O"), "elements: expected"),
         (GOOD.replace("'<i4'", "[('a', '<i4')]"), "expected numbers"),

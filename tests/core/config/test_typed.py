@@ -68,7 +68,7 @@ class Counts:
     either: int | float = 1
 
 
-def test_whole_and_infinite_floats() -> None:
+def test_whole_infinite_and_other_floats() -> None:
     node = OmegaConf.create({"count": 1e9, "largest": 1e3, "sizes": [1e1, 2], "rate": 2.0})
     found = typed(node, Counts)
     assert found == Counts(count=10**9, largest=1000, sizes=[10, 2], rate=2.0)
@@ -82,9 +82,6 @@ def test_whole_and_infinite_floats() -> None:
     # A group may be absent where its field says so.
     assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
     assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
-
-
-def test_other_floats_are_no_integers() -> None:
     for values, line in (
         ({"count": 1.5}, "count: Value '1.5' of type 'float' could not be converted to Integer"),
         ({"sizes": [3, 2.5]}, "sizes: "),

@@ -28,7 +28,7 @@ def forward(card: FpgaCard, **sizes: int) -> Phase:
     return phases(card, [layer(**sizes)])[0]
 
 
-def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks() -> None:
+def test_phases_by_hand() -> None:
     for sizes, seconds, limit in (
         ({"sources": 100}, 100, "memory"),  # eq. 7
         ({"edges": 100}, 50, "aggregate"),  # eq. 8
@@ -39,9 +39,6 @@ def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks() -> None:
         phase = forward(CARD, **sizes)
         assert phase.seconds(N, M) == pytest.approx(seconds)
         assert phase.limit(DESIGN) == limit
-
-
-def test_phases_by_hand() -> None:
     card = FpgaCard(clock_hz=1, bandwidth=64, link_bandwidth=16, local_share=0.25)
     # Equation 7: 100 rows of a word, 25 of them a cycle each, 75 of them four cycles each.
     assert forward(card, sources=100).seconds(N, M) == pytest.approx(25 + 300)
