@@ -16,7 +16,7 @@ class Nothing(CachePlannerConfig):
         raise NotImplementedError
 
 
-def test_allowed() -> None:
+def test_options_of_all_policies() -> None:
     for options, uses_free_memory in (
         ({"reserve": 0.0}, True),
         ({"reserve": 0.99, "store": "/plans/mine"}, True),
@@ -27,9 +27,6 @@ def test_allowed() -> None:
         assert planner.caches
         assert not planner.shares
         assert planner.uses_free_memory == uses_free_memory
-
-
-def test_refused_in_one_line() -> None:
     for options, message in (
         ({"budget_bytes": -1}, "budget_bytes=-1: must be at least 0 and at most"),
         ({"budget_bytes": (1 << 50) + 1}, "budget_bytes=1125899906842625: must be at least 0 and"),

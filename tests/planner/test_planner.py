@@ -149,7 +149,7 @@ def test_threads_and_shares_of_planned_devices() -> None:
     assert planned(cpus(2), platform(2), split=[900, 100])[0].split == (900, 100)
 
 
-def test_a_split_asked_for_says_what_devices_hold() -> None:
+def test_splits_that_are_asked_for() -> None:
     # 3,072 bytes of weights with their moments; a slice of n seeds takes 9,200 n + 16 bytes:
     # rows 100 n * 20 * 4, offsets 8 (10 n + 1) + 8 (n + 1), edges 4 (100 n + 10 n), and hidden
     # rows with their gradients 8 (10 n * 8 + n * 4). A tenth stays free.
@@ -161,9 +161,6 @@ def test_a_split_asked_for_says_what_devices_hold() -> None:
     assert plan.within_memory([0, 1000]) == (700, 300)
     with pytest.raises(ConfigError, match="accelerator: 400 of batch_size=1000 seeds"):
         planned(devices, platform(2), split=[600, 400])
-
-
-def test_options_that_are_refused() -> None:
     for options, message in (
         ({"split": [1000]}, "device_plan.split=[1000]: expected a number for each of 2 devices"),
         ({"split": [600, 600]}, "device_plan.split=[600, 600]: expected a sum of batch_size=1000"),

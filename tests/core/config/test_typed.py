@@ -27,7 +27,7 @@ class Outer:
     name: str = "x"
 
 
-def test_builds_nested_dataclasses_with_converted_values() -> None:
+def test_builds_nested_dataclasses_and_lists_of_them() -> None:
     inner = {"rate": 1, "sizes": [25, 10]}
     result = typed(OmegaConf.create({"count": 3, "inner": inner, "place": "a/b"}), Outer)
     assert result == Outer(count=3, inner=Inner(rate=1.0, sizes=[25, 10]), place=Path("a/b"))
@@ -37,14 +37,6 @@ def test_builds_nested_dataclasses_with_converted_values() -> None:
     assert typed(node, Outer).inner.sizes == [7, 2]
     with pytest.raises(ConfigError, match="inner: required"):
         typed(OmegaConf.create({"count": 1}), Outer)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Several:
-    parts: list[Inner]
-
-
-def test_lists_of_records() -> None:
     node = OmegaConf.create({"parts": [{"rate": 1}, {"rate": 2, "sizes": [3]}]})
     assert typed(node, Several).parts == [Inner(rate=1.0), Inner(rate=2.0, sizes=[3])]
     assert typed(OmegaConf.create({"parts": []}), Several).parts == []
@@ -57,6 +49,11 @@ def test_lists_of_records() -> None:
     ):
         with one_line(begins=message):
             typed(OmegaConf.create({"parts": parts}), Several, group="g")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Several:
+    parts: list[Inner]
 
 
 @dataclass(frozen=True, kw_only=True)

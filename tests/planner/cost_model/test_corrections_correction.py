@@ -21,7 +21,7 @@ def learnt(
     return correct(plan, [workload()] * len(plan.shares), machine, measured, step_s)
 
 
-def test_stages_take_what_they_took_in_the_rehearsal() -> None:
+def test_what_a_rehearsal_teaches() -> None:
     plan, machine = plan_of(share(Cpu())), platform(1)
     measured = slower(predicted(plan, machine).devices[0], sample=2, load=3, propagate=0.5)
     step_s = 1.25 * (measured.sample + measured.load + measured.propagate)
@@ -45,9 +45,6 @@ def test_stages_take_what_they_took_in_the_rehearsal() -> None:
     for was, now in zip(measured, corrected.devices, strict=True):
         for stage in ("sample", "load", "propagate"):
             assert getattr(now, stage) == pytest.approx(getattr(was, stage), rel=0.02)
-
-
-def test_what_some_devices_do_not_teach() -> None:
     slow = accelerator(macs_per_s=1e6, memory_bandwidth=1e6)
     plan, machine = plan_of(share(slow, prefetch="one_stage")), platform(2)
     expected = predicted(plan, machine)

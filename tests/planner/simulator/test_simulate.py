@@ -207,7 +207,20 @@ def test_a_graph_that_is_here(tmp_path: Path) -> None:
     assert cached.epoch_s == pytest.approx(steps * cached.step_s, rel=0.02)
 
 
-def test_simulations_that_cannot_be() -> None:
+@pytest.mark.long
+def test_options_and_simulations_that_cannot_be() -> None:
+    for override, message in (
+        ("graph=cora", "graph=cora: allowed are reddit, yelp, amazon, products, papers100m"),
+        ("system=dgl", "system=dgl: allowed are hyscale, distdgl, pagraph, p3"),
+        ("design.n=0", "design.n=0: must be at least 1"),
+        ("board.power_w=0", "board.power_w=0: expected 0.001 to"),
+        ("accelerators=[]", "accelerators=[]: expected 1 to 256 numbers"),
+        ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
+        ("beside=v100", "beside=v100: allowed are epyc7763_a5000_x4, epyc"),
+        ("system=p3 accelerators=[0]", "accelerators=[0]: expected 1 to 256 numbers from 1 to"),
+    ):
+        with one_line(message):
+            config(*override.split())
     options = config("system=distdgl")
     assert isinstance(options.platform, Platform)
     at_peak = replace(options, platform=replace(options.platform, efficiency=None))
@@ -223,22 +236,6 @@ def test_simulations_that_cannot_be() -> None:
             simulate(given)
     results = simulate(replace(alone, accelerators=[0])).results
     assert results[0].planned.plan.shares[0].device.kind == "cpu"
-
-
-@pytest.mark.long
-def test_options_that_cannot_be() -> None:
-    for override, message in (
-        ("graph=cora", "graph=cora: allowed are reddit, yelp, amazon, products, papers100m"),
-        ("system=dgl", "system=dgl: allowed are hyscale, distdgl, pagraph, p3"),
-        ("design.n=0", "design.n=0: must be at least 1"),
-        ("board.power_w=0", "board.power_w=0: expected 0.001 to"),
-        ("accelerators=[]", "accelerators=[]: expected 1 to 256 numbers"),
-        ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
-        ("beside=v100", "beside=v100: allowed are epyc7763_a5000_x4, epyc"),
-        ("system=p3 accelerators=[0]", "accelerators=[0]: expected 1 to 256 numbers from 1 to"),
-    ):
-        with one_line(message):
-            config(*override.split())
 
 
 @pytest.mark.long
