@@ -80,9 +80,10 @@ ctypes.CDLL("libcuda.so.1").cuInit(0)
 
 
 @pytest.mark.integration
-def test_commands_do_not_initialise_cuda(driver: dict[str, str], tmp_path: Path) -> None:
+def test_commands_do_not_initialise_cuda(driver, write_figures, tmp_path) -> None:
     tiny = ["dataset.num_vertices=600", "dataset.num_edges=3000", "epochs=1", "num_threads=2"]
-    own = {"GNNSCALE_HOME": str(tmp_path), "GNNSCALE_TEST_CUDA_LOG": str(tmp_path / "log")}
+    home = write_figures(tmp_path / "home")
+    own = {"GNNSCALE_HOME": str(home), "GNNSCALE_TEST_CUDA_LOG": str(tmp_path / "log")}
     commands = [
         ["doctor"],
         ["train", *tiny, "device_plan=cpu_x2", f"hydra.run.dir={tmp_path / 'run'}"],

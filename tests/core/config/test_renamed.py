@@ -44,7 +44,10 @@ def test_runs_are_resumed_and_their_stores_serve_others(tmp_path: Path) -> None:
     ]
     environment = os.environ | {"GNNSCALE_HOME": str(home)}
     run_commands([*resumed, *others], cwd=tmp_path, env=environment, timeout=240)
-    assert stores(home) == before
+    # A run of more epochs has a plan of its own.
+    made = {path.parent.name.rpartition("-")[0] for path in stores(home) - before}
+    assert made == {"planted-partition-pagraph"}
+    assert before <= stores(home)
     expected = json.loads((tmp_path / "losses.json").read_text())
     for name in ("cached", "links"):
         wanted = [loss for _, loss in expected[name]]
