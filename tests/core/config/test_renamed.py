@@ -23,7 +23,6 @@ def test_a_stored_path_names_a_class_that_is_stored_by_it() -> None:
 
 
 def stores(home: Path) -> set[Path]:
-    """Return the files of all stores in ``home``."""
     return {path for path in home.glob("*/*/*") if path.is_file()}
 
 
@@ -37,13 +36,12 @@ def test_runs_are_resumed_and_their_stores_serve_others(tmp_path: Path) -> None:
     shutil.copytree(RELEASE, tmp_path, dirs_exist_ok=True)
     home, again = tmp_path / "home", tmp_path / "again"
     before = stores(home)
-    resumed = [["train", f"resume={tmp_path / name}", "epochs=4"] for name in ("cached", "links")]
-    others = [
-        ["train", f"config={tmp_path / name / 'config.yaml'}", f"output={again / name}"]
-        for name in ("legion", "preaggregated")
-    ]
+    commands = [["train", f"resume={tmp_path / name}", "epochs=4"] for name in ("cached", "links")]
+    for name in ("legion", "preaggregated"):
+        options = tmp_path / name / "config.yaml"
+        commands.append(["train", f"config={options}", f"output={again / name}"])
     environment = os.environ | {"GNNSCALE_HOME": str(home)}
-    run_commands([*resumed, *others], cwd=tmp_path, env=environment, timeout=240)
+    run_commands(commands, cwd=tmp_path, env=environment, timeout=240)
     # A run of more epochs has a plan of its own.
     made = {path.parent.name.rpartition("-")[0] for path in stores(home) - before}
     assert made == {"planted-partition-pagraph"}
