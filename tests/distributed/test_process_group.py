@@ -75,6 +75,7 @@ def test_what_torchrun_started(torchrun: Any, monkeypatch: pytest.MonkeyPatch) -
         torchrun(*given[:2], **given[2])
         with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
             pass
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     assert torchrun_keys(3) == "start-0/job-3"  # machines may count differently
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")

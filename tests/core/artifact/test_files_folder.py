@@ -34,7 +34,7 @@ def test_replacing_is_asked_again_under_the_lock(tmp_path, leftovers):
     for error in (GraphError, KeyboardInterrupt):
         with suppress(error), new_folder(tmp_path / "x", replace=lambda: True) as folder:
             (folder / "file").write_text("half")
-            raise error
+            raise error("no")
     assert (tmp_path / "x" / "file").read_text() == "new"
     assert leftovers(tmp_path / "x") == []
 
