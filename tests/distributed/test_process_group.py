@@ -32,13 +32,8 @@ def test_one_process_is_a_group() -> None:
 @pytest.mark.parametrize(
     ("program", "size", "at_a_port"),
     [
-        ("check_group", 3, False),
-        # A process that is gone ends the sums of others.
-        ("check_gone", 3, False),
-        # A send that nobody takes is left.
-        ("check_left", 2, True),
-        # A sweep under torchrun goes on after a run that fails.
-        ("check_torchrun", 2, True),
+        *[("check_group", 3, False), ("check_gone", 3, False)],
+        *[("check_left", 2, True), ("check_torchrun", 2, True)],
     ],
 )
 def test_several_processes(together: Any, program: str, size: int, at_a_port: bool) -> None:
