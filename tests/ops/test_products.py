@@ -71,6 +71,7 @@ def test_what_is_computed_kept_and_left_to_torch(onednn, monkeypatch) -> None:
     assert not products.multiply(x, layer.weight).requires_grad
     torch.testing.assert_close(products.multiply(x, layer.weight, layer.bias), layer(x).detach())
     assert len(onednn) == 4
+    monkeypatch.undo()  # small products and other processors are left to torch
     monkeypatch.setattr(products, "_multiply", None)
     layer, x = nn.Linear(3, 2), torch.randn(5, 3)
     monkeypatch.setattr(products, "multiplies_by_onednn", lambda: True)
