@@ -41,7 +41,7 @@ def test_runs_are_resumed_and_their_stores_serve_others(tmp_path: Path) -> None:
         options = tmp_path / name / "config.yaml"
         commands.append(["train", f"config={options}", f"output={again / name}"])
     environment = os.environ | {"GNNSCALE_HOME": str(home)}
-    run_commands(commands, cwd=tmp_path, env=environment, timeout=240)
+    run_commands(commands, cwd=tmp_path, env=environment, timeout=280)
     # A run of more epochs has a plan of its own.
     made = {path.parent.name.rpartition("-")[0] for path in stores(home) - before}
     assert made == {"planted-partition-pagraph"}
