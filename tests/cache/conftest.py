@@ -20,15 +20,12 @@ from gnnscale.sampling import TwoStageOrder
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of stored plans."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
 @pytest.fixture(scope="session")
 def graph_of(tiny_graph: Graph) -> Make:
-    """Make the graph in which ``lists`` are the in-neighbors of each vertex."""
-
     def make(
         lists: list[list[int]], dtype: Any = np.int32, *, train: Any = None, num_features: int = 2
     ) -> Graph:
@@ -55,7 +52,6 @@ def task_of(
     num_epochs: int = 2,
     **options: Any,
 ) -> CacheTask:
-    """Make a task in which each device with a budget has a cache; it samples and loads."""
     options = {"samples": True, "loads": True, "seed": 3} | options
     if parts is not None and parts.owner is not None:
         sizes = apportion([1] * len(budgets), batch_size)
@@ -102,8 +98,6 @@ def reading() -> Make:
 
 @pytest.fixture(scope="session")
 def tasks(graph_of: Make) -> Callable[..., st.SearchStrategy[CacheTask]]:
-    """Draw tasks of a small graph and up to four devices, each of a budget of its own."""
-
     @st.composite
     def draw_task(draw: st.DrawFn, *, max_devices: int = 4, max_budget: int = 150) -> CacheTask:
         num_vertices = draw(st.integers(2, 12))

@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -9,8 +8,6 @@ from gnnscale.core.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing(CachePlannerConfig):
-    """A policy from outside of the package, of which only the options of all policies matter."""
-
     @property
     def policy(self) -> str:
         return "nothing"
@@ -19,25 +16,18 @@ class Nothing(CachePlannerConfig):
         raise NotImplementedError
 
 
-@pytest.mark.parametrize(
-    ("options", "uses_free_memory"),
-    [
+def test_options_of_all_policies() -> None:
+    for options, uses_free_memory in (
         ({"reserve": 0.0}, True),
         ({"reserve": 0.99, "store": "/plans/mine"}, True),
         ({"budget_bytes": 0}, False),
         ({"ratio": 0.0}, False),
-    ],
-)
-def test_allowed(options: dict[str, Any], uses_free_memory: bool) -> None:
-    planner = Nothing(**options)
-    assert planner.caches
-    assert not planner.shares
-    assert planner.uses_free_memory == uses_free_memory
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+    ):
+        planner = Nothing(**options)
+        assert planner.caches
+        assert not planner.shares
+        assert planner.uses_free_memory == uses_free_memory
+    for options, message in (
         ({"budget_bytes": -1}, "budget_bytes=-1: must be at least 0 and at most"),
         ({"budget_bytes": (1 << 50) + 1}, "budget_bytes=1125899906842625: must be at least 0 and"),
         ({"ratio": float("nan")}, "ratio=nan: expected a finite number of at least 0"),
@@ -45,9 +35,7 @@ def test_allowed(options: dict[str, Any], uses_free_memory: bool) -> None:
         ({"reserve": float("nan")}, "reserve=nan: expected a number from 0 to below 1"),
         ({"store": ""}, "store=: expected a path"),
         ({"store": "a\0b"}, "store=a.*b: expected a path"),
-    ],
-)
-def test_refused_in_one_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
-        Nothing(**options)
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(ConfigError, match=f"^cache_planner.{message}") as caught:
+            Nothing(**options)
+        assert "\n" not in str(caught.value)

@@ -1,24 +1,25 @@
-"""The host's replay of a cache that follows the batches: Belady's, step by step."""
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.cache.belady import Belady, LookAheadReplay
 from gnnscale.cache.plan import LookAhead
 
 VERTICES = 30
+PRIORITY = np.arange(VERTICES, dtype=np.int32)
 batches = st.lists(
     st.one_of(st.none(), st.sets(st.integers(0, VERTICES - 1), min_size=1, max_size=9)), max_size=12
 )
 
 
-def priority() -> np.ndarray:
-    return np.arange(VERTICES, dtype=np.int32)
+def replay_of(window: int, num_rows: int = 3, *, match: bool = False) -> LookAheadReplay:
+    policy = LookAhead(window=window, num_rows=num_rows, match=match)
+    return LookAheadReplay(VERTICES, policy, priority=PRIORITY)
 
 
 @pytest.mark.long
+@settings(max_examples=60)
 @given(
     steps=batches,
     rows=st.integers(0, 8),
@@ -27,9 +28,8 @@ def priority() -> np.ndarray:
     lead=st.integers(0, 9),
 )
 def test_it_is_beladys_whatever_it_is_ahead(steps, rows, window, match, lead) -> None:
-    policy = LookAhead(window=window, num_rows=rows, match=match)
-    replay = LookAheadReplay(VERTICES, policy, priority=priority())
-    known = Belady(VERTICES, rows, window=window, priority=priority(), match=match, num_threads=1)
+    replay = replay_of(window, rows, match=match)
+    known = Belady(VERTICES, rows, window=window, priority=PRIORITY, match=match, num_threads=1)
     arrays = [None if each is None else np.array(sorted(each), np.int32) for each in steps]
     expected = iter(arrays)
     # Steps that read nothing count in the window, as for caches that the host has.
@@ -58,28 +58,16 @@ def test_it_is_beladys_whatever_it_is_ahead(steps, rows, window, match, lead) ->
         assert np.array_equal(found.slots, wanted.slots)
 
 
-def test_a_step_of_a_rehearsal_changes_nothing() -> None:
-    policy = LookAhead(window=2, num_rows=3, match=False)
-    replay = LookAheadReplay(VERTICES, policy, priority=priority())
+def test_steps_without_reads_or_expectation() -> None:
+    replay = replay_of(2)
     assert replay.window == 2
-    assert replay.take() is None
+    assert replay.take() is None  # a step of a rehearsal changes nothing
     replay.expect(np.array([1, 2], np.int32))
     assert replay.take().counts.num_misses == 2
-
-
-def test_a_batch_outside_of_the_graph() -> None:
-    replay = LookAheadReplay(
-        VERTICES, LookAhead(window=1, num_rows=3, match=False), priority=priority()
-    )
-    replay.expect(np.array([VERTICES], np.int32))
+    replay.expect(np.array([VERTICES], np.int32))  # outside of the graph
     with pytest.raises(ValueError, match=str(VERTICES)):
         replay.take()
-
-
-def test_steps_that_read_nothing_are_passed_over() -> None:
-    replay = LookAheadReplay(
-        VERTICES, LookAhead(window=1, num_rows=3, match=False), priority=priority()
-    )
+    replay = replay_of(1)
     assert replay.next_read() is None
     first, second = np.array([1, 2], np.int32), np.array([2, 3], np.int32)
     for each in (None, None, first, None, second):

@@ -1,7 +1,5 @@
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from fixture_types import Make
 
 from gnnscale.cache import CachePlan, CacheTask, StaticCache
@@ -29,9 +27,8 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
     return choose_cheaper(task, policy.plan(task))
 
 
-@pytest.mark.parametrize(
-    ("aggregated", "num_rows", "chosen"),
-    [
+def test_cheaper_of_aggregates_and_cache_is_chosen(graph_of, make_task) -> None:
+    for aggregated, num_rows, chosen in (
         # Two rows of 8 bytes against four without a cache, and the block.
         (8, 0, True),
         (40, 0, False),  # 80 and 4 x 8 + 48: as much as the rows
@@ -40,53 +37,39 @@ def planned(task: CacheTask, *, shared: bool = False) -> CachePlan:
         (25, 4, False),
         (24, 4, False),
         (23, 4, True),
-    ],
-)
-def test_cheaper_of_aggregates_and_cache_is_chosen(
-    graph_of, make_task, aggregated, num_rows, chosen
-) -> None:
-    plan = planned(task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated))
-    (cache,) = plan.devices
-    assert cache.batch_bytes.aggregated == 2 * aggregated
-    assert cache.batch_bytes.cached == 8 * (4 - num_rows) + BLOCK_BYTES
-    assert (cache.host_aggregates, len(cache.features)) == (chosen, 0 if chosen else num_rows)
-    assert cache.num_bytes == (0 if chosen else 8 * num_rows)
-    (told,) = plan.predicted
-    if chosen:
-        # Two steps, each of two aggregated rows; no cache is asked.
-        assert told.link_bytes == 2 * 2 * aggregated
-        assert told.feature_hit_rate is None
-    else:
-        assert told.feature_hit_rate == num_rows / 4
+    ):
+        plan = planned(task_of(make_task, graph_of(LISTS), [8 * num_rows], aggregated=aggregated))
+        (cache,) = plan.devices
+        assert cache.batch_bytes.aggregated == 2 * aggregated
+        assert cache.batch_bytes.cached == 8 * (4 - num_rows) + BLOCK_BYTES
+        assert (cache.host_aggregates, len(cache.features)) == (chosen, 0 if chosen else num_rows)
+        assert cache.num_bytes == (0 if chosen else 8 * num_rows)
+        (told,) = plan.predicted
+        if chosen:
+            # Two steps, each of two aggregated rows; no cache is asked.
+            assert told.link_bytes == 2 * 2 * aggregated
+            assert told.feature_hit_rate is None
+        else:
+            assert told.feature_hit_rate == num_rows / 4
+    for options in ({"aggregated": 1, "may": False}, {"aggregated": None}):
+        (cache,) = planned(task_of(make_task, graph_of(LISTS), [16], **options)).devices
+        assert not cache.host_aggregates
+        assert cache.batch_bytes is None
+        assert len(cache.features) == 2
 
 
-@pytest.mark.parametrize("options", [{"aggregated": 1, "may": False}, {"aggregated": None}])
-def test_devices_that_the_host_cannot_aggregate_for_keep_their_caches(
-    graph_of: Make, make_task: Make, options: Any
-) -> None:
-    (cache,) = planned(task_of(make_task, graph_of(LISTS), [16], **options)).devices
-    assert not cache.host_aggregates
-    assert cache.batch_bytes is None
-    assert len(cache.features) == 2
-
-
-def test_a_clique_does_the_same_for_all_its_devices(graph_of: Make, make_task: Make) -> None:
+def test_cliques_and_plans_that_foretell_nothing(graph_of: Make, make_task: Make) -> None:
     alone = task_of(make_task, graph_of(LISTS), [0, 32], aggregated=30)
     # One has no memory, and 60 bytes aggregated are less than 80; the other has all rows: 48.
     assert [each.host_aggregates for each in planned(alone).devices] == [True, False]
     together = replace(alone, cliques=((0, 1),))
     # Both read the rows of the second one, so that 48 bytes are left of each batch.
     assert [each.host_aggregates for each in planned(together, shared=True).devices] == [False] * 2
-
-
-def test_a_plan_that_foretells_nothing_stays(graph_of: Make, make_task: Make) -> None:
     task = task_of(make_task, graph_of(LISTS), [16], aggregated=1)
     policy = StaticCache(name="mine", hotness="presampled", scope="device")
     plan = replace(policy.plan(task), predicted=None)
     assert choose_cheaper(task, plan) is plan
-
-
-def test_what_the_host_moves_is_not_counted(graph_of: Make, make_task: Make) -> None:
+    # What the host moves is not counted.
     for aggregated, exact in ((40, True), (8, False)):
         task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
         assert planned(task).exact == exact

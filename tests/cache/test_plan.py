@@ -37,20 +37,26 @@ def plan() -> CachePlan:
     )
 
 
-def test_hits_are_what_is_not_at_the_host(plan: CachePlan) -> None:
+def test_epochs_that_are_told_and_hits(plan: CachePlan) -> None:
     found = [hit_rate(reads) for reads in ([1, 2, 1], [0, 5], [5, 0], [0, 0])]
     assert found == [0.75, 0, 1, None]
     assert [each.feature_hit_rate for each in plan.predicted] == [0.7, 0.7, None]
     assert [each.topology_hit_rate for each in plan.predicted] == [0, 0.25, 0.9]
-
-
-def test_traffic_of_all_devices(plan: CachePlan) -> None:
     assert plan.predicted_total == CacheTraffic(
         rows=(0, 6, 8, 0, 0, 6), lists=(0, 2, 0, 0, 9, 15), transactions=15, link_bytes=60
     )
     for predicted in (None, ()):
         none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=predicted)
         assert none.predicted_total is None
+    assert plan.of(4) is plan.devices[2]
+    assert [each for each in range(6) if plan.has(each)] == [1, 2, 4]
+    assert [plan.clique_of(each) for each in (2, 4)] == [(1, 2), (4,)]
+    assert plan.figures.first_epochs is None
+    exact = replace(plan, exact=True, num_epochs=3)
+    assert (exact.figures.first_epochs, exact.figures.exact) == (3, True)
+    policy = LookAhead(window=2, num_rows=2, match=False)
+    ahead = replace(plan, devices=(cache_at(1, 100, look_ahead=policy), *plan.devices[1:]))
+    assert (ahead.figures.first_epochs, ahead.figures.exact) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -69,21 +75,6 @@ def test_alpha_is_the_part_of_all_memory(plan, alphas, budgets, expected) -> Non
     assert replace(plan, cliques=cliques, devices=devices, alphas=alphas).alpha == expected
 
 
-def test_devices_by_position(plan: CachePlan) -> None:
-    assert plan.of(4) is plan.devices[2]
-    assert [each for each in range(6) if plan.has(each)] == [1, 2, 4]
-    assert [plan.clique_of(each) for each in (2, 4)] == [(1, 2), (4,)]
-
-
-def test_the_first_epochs_are_told_apart_from_an_average(plan: CachePlan) -> None:
-    assert plan.figures.first_epochs is None
-    exact = replace(plan, exact=True, num_epochs=3)
-    assert (exact.figures.first_epochs, exact.figures.exact) == (3, True)
-    policy = LookAhead(window=2, num_rows=2, match=False)
-    ahead = replace(plan, devices=(cache_at(1, 100, look_ahead=policy), *plan.devices[1:]))
-    assert (ahead.figures.first_epochs, ahead.figures.exact) == (1, False)
-
-
 def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:
     assert plan.uncached is None
     caches = (
@@ -98,9 +89,6 @@ def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:
         "mini-batch then moves 500 bytes over the link, and 1,000 with a cache of this size; "
         "host_aggregates: false of a device keeps its cache"
     )
-
-
-def test_a_cache_without_room_for_a_row_caches_nothing(plan: CachePlan) -> None:
     empty = cache_at(1, 3, feature_bytes=0, topology_bytes=0)
     found = replace(plan, devices=(empty, cache_at(2, 300), cache_at(4, 100))).uncached
     assert found.line == (

@@ -2,7 +2,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from fixture_types import Make
 
 from gnnscale.cache import CacheDevice
@@ -16,22 +15,15 @@ def device_of(**given: Any) -> CacheDevice:
     return CacheDevice(position=0, name="gpu", budget_bytes=0, **(options | given))
 
 
-@pytest.mark.parametrize(
-    ("row_bytes", "loads", "transactions", "price"),
-    [
-        (64, True, 1, 74),
-        (65, True, 2, 138),
+def test_sizes_and_costs_by_hand(graph_of: Make, make_task: Make) -> None:
+    for row_bytes, loads, transactions, price in (
+        *((64, True, 1, 74), (65, True, 2, 138)),
         # The host packs rows: no request is partly empty, and none is a read of its own.
         (400, False, 6.25, 400),
-    ],
-)
-def test_cost_of_a_missing_row(row_bytes, loads, transactions, price) -> None:
-    device = device_of(loads=loads)
-    assert device.row_transactions(row_bytes) == transactions
-    assert (device.row_price(row_bytes), device.list_price) == (price, 74)
-
-
-def test_sizes_by_hand(graph_of: Make, make_task: Make) -> None:
+    ):
+        device = device_of(loads=loads)
+        assert device.row_transactions(row_bytes) == transactions
+        assert (device.row_price(row_bytes), device.list_price) == (price, 74)
     task = make_task(graph_of([[1, 2], [2], [], [0, 1, 2]], num_features=3), [None, 0])
     assert task.row_bytes == 12
     assert list_bytes(task.graph, np.array([0, 2, 3])) == (8 + 2 * 4) + 8 + (8 + 3 * 4)
@@ -44,15 +36,12 @@ def test_sizes_by_hand(graph_of: Make, make_task: Make) -> None:
     assert make_task(half, [0]).row_bytes == 6
 
 
-def test_the_first_batches_tell_sizes(random_graph: Make, make_task: Make) -> None:
+def test_first_batches_and_epochs(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 0, 0], batch_size=2)
     first = [each for each in task.draws.epoch(0) if not each.step]
     assert [each.device for each in first] == [0, 1] == list(task.first_batches)
     assert task.max_batch_bytes == max(each.batch.num_bytes for each in first)
     assert task.max_batch_rows == max(len(each.batch.input_vertices) for each in first)
-
-
-def test_the_first_epoch_is_an_estimate_of_all(random_graph: Make, make_task: Make) -> None:
     task = make_task(random_graph(), [None, 0, 0], batch_size=60, num_epochs=3)
     for found, epochs in ((task.presampled, [0]), (task.run_reads, [0, 1, 2])):
         expected = presample(task.draws, epochs, devices=[1, 2])
@@ -65,22 +54,14 @@ def test_the_first_epoch_is_an_estimate_of_all(random_graph: Make, make_task: Ma
         assert getattr(task, name) is getattr(task, name)
     for found in (task.expected, task.counted):
         assert (found.first, found.num_epochs) == (task.presampled, 3)
-
-
-def test_one_device_trains_what_is_drawn(random_graph: Make, make_task: Make) -> None:
-    assert make_task(random_graph(), [0]).is_exact
-    assert not make_task(random_graph(), [0, 0]).is_exact
-    assert not make_task(random_graph(), [None, 0]).is_exact
-    parts = Parts(num_parts=2, owner=(np.arange(300) % 2).astype(np.int16))
-    assert make_task(random_graph(), [0, 0], parts=parts).is_exact
-
-
-def test_devices_train_the_vertices_of_their_parts(random_graph: Make, make_task: Make) -> None:
     graph = random_graph().with_split(train_idx=np.arange(0, 300, 3))
     parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
     task = make_task(graph, [0, 0], parts=parts)
     assert np.array_equal(task.train_vertices([0]), np.arange(0, 100, 3))
     assert np.array_equal(task.train_vertices([1]), np.arange(102, 300, 3))
+    assert task.is_exact
+    exact = [make_task(graph, each).is_exact for each in ([0], [0, 0], [None, 0])]
+    assert exact == [True, False, False]
     everywhere = Parts(num_parts=2, owner=None)
     for others in (None, everywhere):
         assert np.array_equal(replace(task, parts=others).train_vertices([1]), graph.train_idx)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Make
 from small_tasks import small_task
 
 from gnnscale.cache import (
@@ -44,9 +43,8 @@ def ids(*vertices: int) -> Any:
 
 
 def cache_of(device: int, name: str, budget: int, features: Any, topology: Any, **more: Any) -> Any:
-    return DeviceCache(
-        device=device, name=name, budget_bytes=budget, features=features, topology=topology, **more
-    )
+    arrays = {"features": features, "topology": topology}
+    return DeviceCache(device=device, name=name, budget_bytes=budget, **arrays, **more)
 
 
 #: Two devices that share, and one whose rows follow the batches to come.
@@ -87,7 +85,6 @@ PLAN = CachePlan(
 
 
 def with_first(**fields: Any) -> CachePlan:
-    """The plan with something else on its first device."""
     first = dataclasses.replace(PLAN.devices[0], **fields)
     return dataclasses.replace(PLAN, devices=(first, *PLAN.devices[1:]))
 
@@ -128,9 +125,6 @@ def test_what_is_written_is_read(stored: Path, tiny_graph: Graph) -> None:
     assert found.identity.graph.num_vertices == 5
     by_file = read_plan(stored / JSON_FILE, tiny_graph)
     assert (by_file.content, by_file.path) == (found.content, stored)
-
-
-def test_figures_are_there_to_be_read(stored: Path) -> None:
     said = json.loads((stored / JSON_FILE).read_text())
     # Half of the 150 bytes of the clique that has an alpha.
     assert said["alpha"] == 0.5
@@ -151,18 +145,15 @@ def test_figures_are_there_to_be_read(stored: Path) -> None:
     ]
 
 
-def test_plans_of_no_cache_and_no_prediction(tmp_path: Path, tiny_graph: Graph) -> None:
+def test_plans_are_told_apart(tmp_path: Path, tiny_graph: Graph) -> None:
     none = CachePlan(planner="none", cliques=(), devices=(), alphas=(), predicted=None)
     assert same(read_plan(write(tmp_path / "none", tiny_graph, none), tiny_graph).plan, none)
     plan = dataclasses.replace(PLAN, predicted=None, curve=(), notes=())
     assert same(read_plan(write(tmp_path / "p", tiny_graph, plan), tiny_graph).plan, plan)
 
-
-def test_content_tells_plans_apart(tmp_path: Path, tiny_graph: Graph) -> None:
     def content(name: str, **fields: Any) -> str:
-        return read_plan(
-            write(tmp_path / name, tiny_graph, with_first(**fields)), tiny_graph
-        ).content
+        folder = write(tmp_path / name, tiny_graph, with_first(**fields))
+        return read_plan(folder, tiny_graph).content
 
     assert content("a") == content("b")
     contents = [
@@ -177,7 +168,6 @@ def test_content_tells_plans_apart(tmp_path: Path, tiny_graph: Graph) -> None:
 
 
 def refused(stored: Path, graph: Graph) -> str:
-    """The one line that is said of a damaged plan."""
     with pytest.raises(GraphError) as error:
         read_plan(stored, graph)
     line = str(error.value)
@@ -186,14 +176,7 @@ def refused(stored: Path, graph: Graph) -> str:
     return line
 
 
-def test_missing_files_are_named(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
-    assert "not a cache plan, it has no cache_plan.json" in refused(tmp_path, tiny_graph)
-    assert "not a cache plan" in refused(tmp_path / "nowhere", tiny_graph)
-    (stored / "features_2.npy").unlink()
-    assert "features_2.npy: missing; run gnnscale plan-cache" in refused(stored, tiny_graph)
-
-
-def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make) -> None:
+def test_plans_of_other_data_and_missing_files(stored, tiny_graph, random_graph, tmp_path) -> None:
     said = f"{stored}: is a cache plan of tiny (5 vertices, content "
     assert refused(stored, random_graph(num_features=2)).startswith(said)
     other = tiny_graph.with_split(train_idx=np.array([1]))
@@ -202,6 +185,10 @@ def test_plans_of_other_data(stored: Path, tiny_graph: Graph, random_graph: Make
     assert refused(stored, dataclasses.replace(tiny_graph, **half)).endswith(
         "expected a plan for rows of 4 bytes in float16, got 8 bytes in float32"
     )
+    assert "not a cache plan, it has no cache_plan.json" in refused(tmp_path, tiny_graph)
+    assert "not a cache plan" in refused(tmp_path / "nowhere", tiny_graph)
+    (stored / "features_2.npy").unlink()
+    assert "features_2.npy: missing; run gnnscale plan-cache" in refused(stored, tiny_graph)
 
 
 def cliques(*devices: list[int], alpha: float | None = None) -> dict[str, Any]:
@@ -212,17 +199,12 @@ def cliques(*devices: list[int], alpha: float | None = None) -> dict[str, Any]:
     ("changes", "said"),
     [
         ({"format_version": 2}, "format version 2, this release reads 3"),
-        ({"planner": 3}, "entry.planner: Expected `str`, got `int`"),
         ({"seconds": -1}, "entry.seconds: Expected `float` >= 0"),
-        ({"devices": [{}]}, "entry.devices[0]: Object missing required field `device`"),
         ({"devices": []}, "devices [] are not those of the cliques [0, 2, 3]"),
         (cliques([0, 2]), "are not those of the cliques [0, 2]"),
         (cliques([0, 2], [2, 3]), "are not those of the cliques [0, 2, 2, 3]"),
         (cliques([0, 2], [3], []), "entry.cliques[2].devices: Expected `array` of length >= 1"),
         (cliques([0], alpha=1.5), "entry.cliques[0].alpha: Expected `float` <= 1"),
-        ({"arrays": {}}, "arrays: expected ['features_0', "),
-        ({"identity": {"options": 3}}, "entry.identity.options: Expected `object`, got `int`"),
-        ({"predicted": {}}, "entry.predicted: Object missing required field `pcie_transactions`"),
         ({"curve": [{"alpha": 0.5, "n_t": 1, "n_f": 1e300, "n_total": 3}]}, "entry.curve[0].n_f: "),
         ({"notes": ["\x1b[2J"]}, "expected a line of up to 1000 characters, got '\\\\x1b[2J'"),
         ({"num_cached_topology": 6}, "devices.2 caches 6 topology, tiny has 5 vertices"),
@@ -236,22 +218,18 @@ def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: st
     assert said in refused(stored, tiny_graph)
 
 
-def test_arrays_that_were_exchanged(tmp_path: Path, stored: Path, tiny_graph: Graph) -> None:
+def test_bad_vertices_of_a_cache_are_refused(tmp_path: Path, stored: Path, tiny_graph) -> None:
+    twice, none = "a vertex twice", "is no vertex"
+    for number, (vertices, said) in enumerate((((4, 5), none), ((-1, 4), none), ((4, 4), twice))):
+        plan = with_first(features=ids(*vertices))
+        line = refused(write(tmp_path / str(number), tiny_graph, plan), tiny_graph)
+        assert "features_0.npy: holds " in line
+        assert said in line
+    # Arrays that were exchanged.
     other = write(tmp_path / "other", tiny_graph, with_first(features=ids(1, 4)))
     (stored / "features_0.npy").write_bytes((other / "features_0.npy").read_bytes())
     assert "features_0.npy: checksum " in refused(stored, tiny_graph)
     assert refused(stored, tiny_graph).endswith("run gnnscale plan-cache again with force=true")
-
-
-@pytest.mark.parametrize(
-    ("vertices", "said"),
-    [((4, 5), "is no vertex"), ((-1, 4), "is no vertex"), ((4, 4), "a vertex twice")],
-)
-def test_bad_vertices_of_a_cache_are_refused(tmp_path, tiny_graph, vertices, said) -> None:
-    plan = with_first(features=ids(*vertices))
-    line = refused(write(tmp_path / "p", tiny_graph, plan), tiny_graph)
-    assert "features_0.npy: holds " in line
-    assert said in line
 
 
 CACHE = dataclasses.replace(PLAN.devices[0], device=1)
@@ -268,12 +246,18 @@ SMALL = CachePlan(
 
 
 def plan_of(*, cache: Any = None, told: Any = None, **fields: Any) -> CachePlan:
-    """The plan with fields of its one cache, of its traffic, or its own changed."""
     found = dataclasses.replace(SMALL, **fields)
     if told is not None:
         found = dataclasses.replace(found, predicted=(dataclasses.replace(TOLD, **told),))
     changed = tuple(dataclasses.replace(each, **(cache or {})) for each in found.devices)
     return dataclasses.replace(found, devices=changed)
+
+
+SIX_ROWS = LookAhead(window=1, num_rows=6, match=False)
+
+
+def ahead(**fields: Any) -> CachePlan:
+    return plan_of(devices=(AHEAD,), cache=fields)
 
 
 #: Two caches whose reads are at three places and at four.
@@ -285,82 +269,51 @@ DISAGREE = plan_of(
 )
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        SMALL,
-        plan_of(devices=(AHEAD,)),
-        plan_of(predicted=None, curve=(), alphas=(None,)),
+def test_figures_as_they_should_be_and_not(tiny_graph: Graph) -> None:
+    for plan in (
+        *(SMALL, plan_of(devices=(AHEAD,)), plan_of(predicted=None, curve=(), alphas=(None,))),
         plan_of(devices=(), cliques=(), alphas=(), predicted=None),
         # A plan for more devices than have a cache.
         plan_of(told={"rows": (0, 2, 0, 3), "lists": (0, 0, 0, 1)}),
-    ],
-)
-def test_figures_as_they_should_be(tiny_graph: Graph, plan: CachePlan) -> None:
-    check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
-
-
-@pytest.mark.parametrize(
-    ("plan", "said"),
-    [
+    ):
+        check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
+    for record, changes in (
+        (LookAhead(window=1, num_rows=1, match=False), {"window": 1 << 16}),
+        (BatchBytes(cached=1, aggregated=1), {"aggregated": -1}),
+        *(
+            (TOLD, {"rows": [-1]}),
+            (TOLD, {"link_bytes": 1 << 61}),
+            (SMALL.curve[0], {"alpha": -0.5}),
+        ),
+    ):
+        values = dataclasses.asdict(record)
+        assert decode(type(record), values, source="plan") == record
+        with pytest.raises(ValueError, match=rf"^plan\.{next(iter(changes))}"):
+            decode(type(record), values | changes, source="plan")
+    for plan, said in (
         (plan_of(planner="a\nb"), r"expected a line of up to 1000 characters, got 'a\\\\nb'"),
         (plan_of(notes=("x" * 1001,)), "expected a line of up to 1000 characters"),
         (plan_of(cache={"name": "\x1b"}), r"expected a line of up to 1000 characters"),
         (plan_of(cache={"feature_bytes": 8}), r"\.feature_bytes: expected 16 .* got 8"),
         (plan_of(cache={"topology_bytes": 0}), r"\.topology_bytes: expected 16 .* got 0"),
-        (
-            plan_of(devices=(AHEAD,), cache={"feature_bytes": 0}),
-            r"devices.1.feature_bytes: expected 24 for its content, got 0",
-        ),
-        (
-            plan_of(
-                devices=(AHEAD,), cache={"look_ahead": LookAhead(window=1, num_rows=6, match=False)}
-            ),
-            "devices.1.look_ahead.num_rows: expected 0 to 5, got 6",
-        ),
-        (
-            plan_of(devices=(AHEAD,), cache={"matched_bytes": 41}),
-            "devices.1.matched_bytes: expected 0 to 40, got 41",
-        ),
+        (ahead(feature_bytes=0), r"devices.1.feature_bytes: expected 24 for its content, got 0"),
+        (ahead(look_ahead=SIX_ROWS), "devices.1.look_ahead.num_rows: expected 0 to 5, got 6"),
+        (ahead(matched_bytes=41), "devices.1.matched_bytes: expected 0 to 40, got 41"),
         (plan_of(cache={"matched_bytes": 1}), "devices.1.matched_bytes: expected 0 to 0, got 1"),
         (plan_of(told={"rows": ()}), r"got \[0, 3\]"),
         (plan_of(told={"rows": (2, 3), "lists": (0, 1)}), r"3 at least, got \[2\]"),
         (DISAGREE, r"got \[3, 4\]"),
-    ],
-)
-def test_bad_figures_are_refused(tiny_graph: Graph, plan: CachePlan, said: str) -> None:
-    with pytest.raises(GraphError, match=rf"^cache_plan\.json: .*{said}") as error:
-        check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
-    assert str(error.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("record", "changes"),
-    [
-        (LookAhead(window=1, num_rows=1, match=False), {"window": 1 << 16}),
-        (BatchBytes(cached=1, aggregated=1), {"aggregated": -1}),
-        (TOLD, {"rows": [-1]}),
-        (TOLD, {"link_bytes": 1 << 61}),
-        (SMALL.curve[0], {"alpha": -0.5}),
-    ],
-)
-def test_figures_out_of_range(record: Any, changes: dict[str, Any]) -> None:
-    values = dataclasses.asdict(record)
-    assert decode(type(record), values, source="plan") == record
-    with pytest.raises(ValueError, match=rf"^plan\.{next(iter(changes))}"):
-        decode(type(record), values | changes, source="plan")
+    ):
+        with pytest.raises(GraphError, match=rf"^cache_plan\.json: .*{said}") as error:
+            check_plan_figures(Path("cache_plan.json"), plan, tiny_graph)
+        assert str(error.value).isprintable()
 
 
 DEGREE = StaticCache(name="pagraph", hotness="out_degree", scope="device")
 
 
 def identity(
-    planner: CachePlannerConfig,
-    graph: Graph,
-    *,
-    partition: Any = None,
-    run: Any = None,
-    **task: Any,
+    planner: CachePlannerConfig, graph: Graph, *, partition=None, run=None, **task: Any
 ) -> PlanIdentity:
     wanted = small_task(graph, **{"budgets": [16, 8], **task})
     return identify(planner, wanted, partition=partition, run=run or {})
@@ -415,9 +368,6 @@ def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) ->
     assert places[0].name.startswith("tiny-pagraph-")
     assert places[2].name.startswith("tiny-legion-")
     assert place(dataclasses.replace(DEGREE, store=f"{tmp_path}/x")) == tmp_path / "x"
-
-
-def test_bad_places_of_plans_are_refused(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"^cache_planner\.store=.*the file system's root"):
         NoCache(store="/")
     for folder in (home, home / "cache_plans"):

@@ -1,72 +1,54 @@
-"""What a GPU takes, by a driver that the tests compile."""
-
 import json
 import subprocess
 import sys
 from typing import Any
 
 import pytest
-from nvidia_driver import driver_in
 
 from gnnscale.core.gpu import GpuMeter, GpuUse
 
+#: Takes the use of a GPU twice, for each of some numbers of GPUs and sets of variables.
 PROGRAM = """
-import json, sys
+import json, os, sys
 from dataclasses import asdict
 from gnnscale.core.gpu import GpuMeter
-meter = GpuMeter.of(int(sys.argv[1]))
-if meter is None:
-    print("null")
-else:
-    found = [asdict(meter.take()) for _ in range(2)]
-    meter.close()
-    print(json.dumps(found))
+for index, variables in json.loads(sys.argv[1]):
+    before = dict(os.environ)
+    os.environ.update(variables)
+    meter = GpuMeter.of(index)
+    if meter is None:
+        print("null")
+    else:
+        print(json.dumps([asdict(meter.take()) for _ in range(2)]))
+        meter.close()
+    for name in variables:
+        os.environ.pop(name)
+    os.environ.update(before)
 """
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: Any) -> dict[str, str]:
-    return driver_in(tmp_path_factory.mktemp("driver"))
+def taken(environment: dict[str, str], *asked: tuple[int, dict[str, str]]) -> list[Any]:
+    command = [sys.executable, "-c", PROGRAM, json.dumps(asked)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-def taken(environment: dict[str, str], index: int, **variables: str) -> Any:
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(index)],
-        env=environment | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(ran.stdout)
+def use(joules: float | None, received: int | None) -> dict[str, Any]:
+    # This driver does not count what is sent.
+    return {"energy_j": joules, "received_bytes": received, "sent_bytes": None}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("index", "visible", "joules"), [(0, "0,1", 1.5), (0, "1", 3.0)])
-def test_it_counts_from_one_call_to_the_next(
-    driver: dict[str, str], index: int, visible: str, joules: float
-) -> None:
-    known = {
-        "energy_j": joules,
-        "received_bytes": int(joules / 1.5 * 4096),
-        "sent_bytes": None,  # which this driver does not count
-    }
-    assert taken(driver, index, CUDA_VISIBLE_DEVICES=visible) == [known, known]
-
-
-def test_what_a_driver_refuses_is_none(driver: dict[str, str]) -> None:
-    nothing = {"energy_j": None, "received_bytes": None, "sent_bytes": None}
-    assert taken(driver, 0, GNNSCALE_TEST_NVML="quiet") == [nothing, nothing]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("how", [{"GNNSCALE_TEST_NVML": "broken"}, {"LD_LIBRARY_PATH": ""}])
-def test_without_a_driver_nothing_is_counted(driver: dict[str, str], how: dict[str, str]) -> None:
-    assert taken(driver, 0, **how) is None
-    assert taken(driver, 7) is None
+def test_it_counts_from_one_call_to_the_next(driver: dict[str, str]) -> None:
+    visible = [(0, {"CUDA_VISIBLE_DEVICES": each}) for each in ("0,1", "1")]
+    answers = [(0, {"GNNSCALE_TEST_NVML": name}) for name in ("quiet", "broken")]
+    first, second, quiet, broken, absent = taken(driver, *visible, *answers, (7, {}))
+    assert first == [use(1.5, 4096)] * 2
+    assert second == [use(3.0, 8192)] * 2
+    assert quiet == [use(None, None)] * 2
+    assert broken is absent is None
+    assert taken({**driver, "LD_LIBRARY_PATH": ""}, (0, {})) == [None]
     assert GpuMeter.of(None) is None
-
-
-def test_uses_add_up_unless_one_is_unknown() -> None:
     one = GpuUse(energy_j=2.0, received_bytes=5)
     assert one + one == GpuUse(energy_j=4.0, received_bytes=10)
     assert (one + GpuUse(energy_j=1.0)) == GpuUse(energy_j=3.0)

@@ -7,27 +7,24 @@ import torch
 from one_line import one_line
 
 from gnnscale.core import hardware
-from gnnscale.core.hardware import (
-    busy_seconds,
-    find_machine,
-    home,
-    leads_machine,
-    restarting_run,
-    usable_cores,
-)
+from gnnscale.core.hardware import busy_seconds, find_machine, leads_machine, restarting_run
 
 
-def test_machine_is_described() -> None:
+def test_the_machine_and_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = find_machine()
     assert 1 <= machine.cores <= (os.cpu_count() or 1)
     assert 0 < machine.memory.available <= machine.memory.total
     assert machine.home_free > 0
     assert machine.processor
+    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "not" / "there"))
+    assert hardware.home() == tmp_path / "not" / "there"
+    assert find_machine().home_free > 0
+    monkeypatch.delenv("GNNSCALE_HOME")
+    assert hardware.home() == Path("~/.cache/gnnscale").expanduser()
 
 
 @pytest.fixture
 def bfloat16_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """Ask whether a processor with ``flags`` multiplies bfloat16, under a limit of oneDNN's."""
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(hardware, "_PROC", tmp_path)
@@ -58,19 +55,15 @@ def test_bfloat16_is_multiplied_where_there_are_instructions(bfloat16_on) -> Non
     not (torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()),
     reason="torch has one library of products",
 )
-@pytest.mark.parametrize(
-    ("maker", "faster"), [("AuthenticAMD", True), ("GenuineIntel", False), ("", False)]
-)
-def test_onednn_multiplies_where_mkl_is_slow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, maker: str, faster: bool
-) -> None:
+def test_onednn_multiplies_where_mkl_is_slow(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(hardware, "_PROC", tmp_path)
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {maker}\n")
-    assert hardware.multiplies_by_onednn.__wrapped__() is faster
+    for maker, faster in (("AuthenticAMD", True), ("GenuineIntel", False), ("", False)):
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {maker}\n")
+        assert hardware.multiplies_by_onednn.__wrapped__() is faster
 
 
 def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
-    affinity = usable_cores(tmp_path / "none")
+    affinity = hardware.usable_cores(tmp_path / "none")
     for quota, cores in (
         ("max 100000\n", affinity),
         ("50000 100000\n", 1),
@@ -78,7 +71,7 @@ def test_a_container_quota_limits_the_cores(tmp_path: Path) -> None:
         ("nonsense", affinity),
     ):
         (tmp_path / "cpu.max").write_text(quota)
-        assert usable_cores(tmp_path) == cores
+        assert hardware.usable_cores(tmp_path) == cores
 
 
 def test_busy_seconds_are_those_of_this_process_cores(tmp_path, monkeypatch) -> None:
@@ -92,14 +85,6 @@ def test_busy_seconds_are_those_of_this_process_cores(tmp_path, monkeypatch) -> 
     )
     assert busy_seconds(stat) == pytest.approx(1.63)
     assert busy_seconds(tmp_path / "none") == 0
-
-
-def test_home_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "not" / "there"))
-    assert home() == tmp_path / "not" / "there"
-    assert find_machine().home_free > 0
-    monkeypatch.delenv("GNNSCALE_HOME")
-    assert home() == Path("~/.cache/gnnscale").expanduser()
 
 
 def test_installed_finds_packages_without_importing_them() -> None:
@@ -135,11 +120,9 @@ def test_the_run_that_torchrun_starts_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert restarting_run() is None
 
 
-@pytest.mark.parametrize(("rank", "leads"), [("0", True), ("1", False), (None, False)])
-def test_the_first_process_of_a_machine(
-    rank: str | None, leads: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_process_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    if rank is not None:
+    assert not leads_machine()
+    for rank in ("0", "1"):
         monkeypatch.setenv("LOCAL_RANK", rank)
-    assert leads_machine() is leads
+        assert leads_machine() is (rank == "0")

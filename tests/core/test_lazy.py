@@ -1,5 +1,3 @@
-"""Names that a package imports when they are first used."""
-
 import subprocess
 import sys
 
@@ -9,13 +7,10 @@ import gnnscale.core
 from gnnscale.core.errors import ConfigError
 
 
-def test_a_name_comes_from_its_home() -> None:
+def test_a_name_comes_from_its_home_and_nothing_else_is_imported() -> None:
     assert gnnscale.core.ConfigError is ConfigError
     with pytest.raises(AttributeError, match=r"^module 'gnnscale.core' has no attribute 'absent'$"):
         gnnscale.core.absent  # noqa: B018
-
-
-def test_nothing_else_is_imported() -> None:
     program = "import sys, gnnscale.core as c; c.ConfigError; print('numpy' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 

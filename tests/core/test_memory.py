@@ -1,5 +1,3 @@
-"""Memory: what is left of it, and the limits for which a process is killed."""
-
 import os
 import resource
 import subprocess
@@ -22,7 +20,6 @@ MIB = 1 << 20
 
 @pytest.fixture
 def in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Memory]:
-    """Find the memory of a machine of 1,000 MiB, 600 of them available, with control groups."""
     pages = {"SC_PAGE_SIZE": MIB, "SC_PHYS_PAGES": 1000, "SC_AVPHYS_PAGES": 500}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
 
@@ -44,18 +41,12 @@ def group(limit: object, used: int, active: int = 0, inactive: int = 0) -> dict[
     return {"memory.max": f"{limit}\n", "memory.current": f"{used * MIB}\n", "memory.stat": stat}
 
 
-def test_memory_without_a_container(in_groups: Callable[..., Memory]) -> None:
-    assert in_groups("") == Memory(total=1000 * MIB, available=600 * MIB, installed=1000 * MIB)
-
-
-def test_a_container_limits_the_memory(in_groups: Callable[..., Memory]) -> None:
+def test_containers_limit_the_memory(in_groups: Callable[..., Memory]) -> None:
     """Version 2: the page cache of the group is left to be taken, and other controllers' lines."""
+    assert in_groups("") == Memory(total=1000 * MIB, available=600 * MIB, installed=1000 * MIB)
     files = {f"a/b/{name}": text for name, text in group(300 * MIB, 250, 60, 40).items()}
     found = in_groups("3:cpu,cpuacct:/c\n0::/a/b\n", **files)
     assert found == Memory(total=300 * MIB, available=150 * MIB, installed=1000 * MIB)
-
-
-def test_the_lowest_limit_on_the_way_up_counts(in_groups: Callable[..., Memory]) -> None:
     files = {f"a/b/{name}": text for name, text in group("max", 10).items()}
     files |= {f"a/{name}": text for name, text in group(700 * MIB, 600).items()}
     files |= group(400 * MIB, 450)  # lowered since, and not yet obeyed
@@ -91,13 +82,9 @@ def test_the_limit_of_address_space_bounds_what_is_available(
     reason = "; the limit on address space (ulimit -v 512000) is the reason"
     assert address_space_reason() == reason
     assert address_space_problem() == f"imports take up to 1 GiB of addresses{reason}"
-
-
-def test_no_limit_of_address_space_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     infinite = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _: infinite)
-    assert address_space_reason() == ""
-    assert address_space_problem() is None
+    assert (address_space_reason(), address_space_problem()) == ("", None)
 
 
 def test_address_space_of_a_process() -> None:
@@ -154,6 +141,7 @@ def test_the_group_that_refused_memory_is_named(counted, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("counter", ["memory.failcnt", "memory.memsw.failcnt"])
 def test_the_group_that_refused_memory_in_version_1(counted, tmp_path: Path, counter: str) -> None:
+    folder = tmp_path / "cgroup/memory/x"
     files = {
         "cgroup/memory/x/memory.limit_in_bytes": f"{200 * MIB}\n",
         "cgroup/memory/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
@@ -161,27 +149,16 @@ def test_the_group_that_refused_memory_in_version_1(counted, tmp_path: Path, cou
     }
     found = counted("4:memory:/x\n", **files)
     assert found.reason() is None
-    folder = tmp_path / "cgroup/memory/x"
     (folder / counter).write_text("6\n")
     assert found.reason() is None  # it had to free some, which was enough
     (folder / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-    assert found.reason() == f"the cgroup's memory limit of 200 MiB ({folder})"
-
-
-def test_a_group_that_is_full_is_named_where_refusals_are_not_counted(counted, tmp_path) -> None:
-    files = {
-        "cgroup/memory/x/memory.limit_in_bytes": f"{200 * MIB}\n",
-        "cgroup/memory/x/memory.max_usage_in_bytes": f"{200 * MIB - 4096}\n",
-        "cgroup/memory/x/memory.failcnt": "0\n",
-        "cgroup/memory/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
-    }
-    found = counted("4:memory:/x\n", **files)
+    reason = f"the cgroup's memory limit of 200 MiB ({folder})"
+    assert found.reason() == reason
+    # A group that is full is named where refusals are not counted.
+    full = {"cgroup/memory/x/memory.max_usage_in_bytes": f"{200 * MIB - 4096}\n"}
+    found = counted("4:memory:/x\n", **files | full)
     assert found.reason() is None
-    (tmp_path / "cgroup/memory/x/memory.oom_control").write_text("oom_kill 1\n")
-    folder = tmp_path / "cgroup/memory/x"
-    assert found.reason() == f"the cgroup's memory limit of 200 MiB ({folder})"
-
-
-def test_no_groups_are_no_reason(counted) -> None:
-    assert counted("").reason() is None
-    assert counted("0::/none\n").reason() is None
+    (folder / "memory.oom_control").write_text("oom_kill 1\n")
+    assert found.reason() == reason
+    for groups in ("", "0::/none\n"):
+        assert counted(groups).reason() is None

@@ -16,25 +16,21 @@ from gnnscale.core.metrics import (
 )
 
 
-def test_accuracy_by_hand() -> None:
+def test_accuracy_and_f1_by_hand() -> None:
     scores = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0], [5.0, 4.0]])
     assert accuracy(scores, np.array([1, 0, 0, 1])) == 0.5
     # With more than one label for a vertex, each is a decision.
     scores = np.array([[1.0, -1.0, -2.0], [-1.0, 1.0, 1.0]])
     assert accuracy(scores, np.array([[1, 0, 0], [0, 1, 0]])) == pytest.approx(5 / 6)
-
-
-def test_micro_f1_by_hand() -> None:
+    assert metrics.mteps(3_000_000, 2.0) == 1.5
+    assert metrics.nvtps(500, 2.0) == 250.0
     scores = np.array([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
     labels = np.array([[1, 1, 0], [0, 0, 1]], np.uint8)
     # TP 2, FP 1, FN 1
     assert micro_f1(scores, labels) == pytest.approx(2 / 3)
     assert micro_f1(-np.ones((2, 3)), np.zeros((2, 3))) == 0.0
     assert micro_f1(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([1, 1])) == 0.5
-
-
-def test_macro_f1_by_hand() -> None:
-    """Classes that nobody has and nobody is given do not count, as in scikit-learn."""
+    # Classes that nobody has and nobody is given do not count, as in scikit-learn.
     scores = np.eye(4)[[0, 2, 1, 0, 0, 1]]
     labels = np.array([0, 1, 2, 0, 1, 2])
     # Class 0: TP 2, FP 1, so 4/5; classes 1 and 2: no TP.
@@ -44,25 +40,26 @@ def test_macro_f1_by_hand() -> None:
     assert macro_f1(several, wanted) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels", "expected"),
-    [
+def test_areas_under_curves_by_hand() -> None:
+    for scores, labels, expected in (
         # The first is the example of scikit-learn's documentation.
         ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 1 / 2 * 1 + 1 / 2 * 2 / 3),
         ([1, 1, 1, 1], [0, 1, 0, 1], 0.5),
         ([3, 2, 2, 1], [0, 1, 0, 1], 1 / 2 * 1 / 3 + 1 / 2 * 2 / 4),
-    ],
-)
-def test_average_precision_by_hand(scores: list[float], labels: list[int], expected: float) -> None:
-    assert average_precision(np.array(scores), np.array(labels)) == pytest.approx(expected)
-    logits = np.stack([np.zeros(4), scores], axis=1)
-    assert average_precision(logits, np.array(labels)) == pytest.approx(expected)
-    twice = np.stack([scores, scores, scores], axis=1)
-    of_all = np.stack([labels, np.zeros(4), np.ones(4)], axis=1)
-    assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
-
-
-def test_what_is_not_defined_is_no_number() -> None:
+    ):
+        assert average_precision(np.array(scores), np.array(labels)) == pytest.approx(expected)
+        logits = np.stack([np.zeros(4), scores], axis=1)
+        assert average_precision(logits, np.array(labels)) == pytest.approx(expected)
+        twice = np.stack([scores, scores, scores], axis=1)
+        of_all = np.stack([labels, np.zeros(4), np.ones(4)], axis=1)
+        assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
+    # The example of scikit-learn's documentation, as scores and as logits.
+    scores, labels = np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
+    assert roc_auc(scores, labels) == pytest.approx(0.75)
+    assert roc_auc(np.stack([np.zeros(4), scores], axis=1), labels) == pytest.approx(0.75)
+    scores = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
+    labels = np.array([[0, 0, 1], [1, 1, 1]])
+    assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
     assert math.isnan(average_precision(np.array([1.0, 2.0]), np.array([0, 0])))
     assert math.isnan(average_precision(np.zeros((0, 2)), np.zeros(0, np.int64)))
     assert math.isnan(roc_auc(np.array([1.0, 2.0]), np.array([1, 1])))
@@ -76,24 +73,8 @@ def test_errors_by_hand() -> None:
     assert metrics.mae(scores, labels) == pytest.approx((0.5 + 4) / 2)
     assert metrics.rmse(scores[:, :1], labels[:, 0]) == pytest.approx(0.5**0.5)
     assert math.isnan(metrics.mae(scores, np.full((3, 2), np.nan)))
-
-
-def test_errors_are_better_the_lower_they_are() -> None:
     assert {name for name in metrics.QUALITY if metrics.better(name, 0.1, 0.2)} == {"rmse", "mae"}
     assert not any(metrics.better(name, 0.1, 0.1) for name in metrics.QUALITY)
-
-
-def test_roc_auc_by_hand() -> None:
-    """The example of scikit-learn's documentation, as scores and as logits."""
-    scores, labels = np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
-    assert roc_auc(scores, labels) == pytest.approx(0.75)
-    assert roc_auc(np.stack([np.zeros(4), scores], axis=1), labels) == pytest.approx(0.75)
-
-
-def test_roc_auc_of_several_labels_is_the_mean_of_the_defined_classes() -> None:
-    scores = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
-    labels = np.array([[0, 0, 1], [1, 1, 1]])
-    assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
 
 
 @pytest.mark.long
@@ -110,22 +91,6 @@ def test_roc_auc_is_the_chance_to_outrank(rows: list[tuple[int, bool]]) -> None:
     assert roc_auc(scores, labels) == pytest.approx(wins / (len(positive) * len(negative)))
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_metrics_do_not_depend_on_the_order_of_vertices(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    scores, labels = generator.standard_normal((30, 2)), np.arange(30) % 2
-    order = generator.permutation(30)
-    for metric in ("accuracy", "macro_f1", "micro_f1", "roc_auc", "average_precision"):
-        assert metrics.score(metric, scores, labels) == pytest.approx(
-            metrics.score(metric, scores[order], labels[order])
-        )
-
-
-def test_throughput_by_hand() -> None:
-    assert metrics.mteps(3_000_000, 2.0) == 1.5
-    assert metrics.nvtps(500, 2.0) == 250.0
-
-
 def test_classes_by_hand() -> None:
     """Of 5 vertices a, a, a, b, b the classes a, b, b, b, b are chosen; nobody has c."""
     counts = count_classes(np.eye(3)[[0, 1, 1, 1, 1]], np.array([0, 0, 0, 1, 1]))
@@ -138,17 +103,3 @@ def test_classes_by_hand() -> None:
     assert (several.wanted, several.chosen, several.right) == ((2, 1), (2, 1), (1, 1))
     assert several.confusion is None
     assert count_classes(np.eye(21), np.arange(21)).confusion is None
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1))
-def test_macro_f1_is_the_mean_of_the_classes(pairs: list[tuple[int, int]]) -> None:
-    labels, chosen = np.array(pairs).T
-    counts = count_classes(np.eye(5)[chosen], labels)
-    found = [counts.scores(number)["f1"] for number in range(5)]
-    known = [each for each in found if each is not None]
-    assert np.mean(known) == pytest.approx(macro_f1(np.eye(5)[chosen], labels))
-    assert counts.confusion is not None
-    table = np.array(counts.confusion)
-    assert tuple(table.sum(axis=1)) == counts.wanted
-    assert tuple(table.sum(axis=0)) == counts.chosen
-    assert tuple(table.diagonal()) == counts.right

@@ -12,7 +12,6 @@ SLACK = 8 << 20
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """What a system says of a process that holds 3 MiB, and held 5 MiB."""
     (tmp_path / "status").write_text("Name:\tx\nVmHWM:\t 5120 kB\nVmRSS:\t 3072 kB\n")
     (tmp_path / "clear_refs").touch()
     return tmp_path
@@ -24,7 +23,7 @@ def fill(size: int) -> None:
         np.frombuffer(memory, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
-def test_the_peak_of_a_block_is_measured() -> None:
+def test_the_peak_of_a_block_is_measured(tmp_path: Path) -> None:
     fill(200 << 20)  # gone by the time the block begins
     with watch_peak() as peak:
         before = peak.before
@@ -32,6 +31,9 @@ def test_the_peak_of_a_block_is_measured() -> None:
     assert peak.bytes >= before + (64 << 20) - SLACK
     if not peak.since_start:
         assert peak.bytes < before + (150 << 20)
+    peak = PeakMemory(tmp_path / "nowhere")
+    assert peak.since_start
+    assert peak.before is peak.bytes is None
 
 
 def test_a_child_counts_on_top_of_what_is_held(proc: Path) -> None:
@@ -43,17 +45,8 @@ def test_a_child_counts_on_top_of_what_is_held(proc: Path) -> None:
     assert peak.bytes == 5 << 20
     peak.add_child(4 << 20)
     assert peak.bytes == 7 << 20
-
-
-def test_whoever_starts_a_child_may_tell() -> None:
     with watch_peak() as peak:
         note_child(1 << 40)
     assert peak.bytes > 1 << 40
     note_child(1 << 50)
     assert peak.bytes < 1 << 50
-
-
-def test_a_system_that_does_not_tell(tmp_path: Path) -> None:
-    peak = PeakMemory(tmp_path / "nowhere")
-    assert peak.since_start
-    assert peak.before is peak.bytes is None

@@ -6,16 +6,13 @@ from pathlib import Path
 from gnnscale.core.process import has_ended, own_process, process_stat, start_of
 
 
-def test_this_process() -> None:
+def test_processes_that_run_and_end() -> None:
     number, start = own_process()
     assert number == os.getpid()
     assert start == start_of(number) > 0
     assert process_stat(number)[0] == "R"
     assert not has_ended(number, start)
     assert has_ended(number, start + 1)  # another one had the number before
-
-
-def test_a_process_that_ends() -> None:
     # A name with spaces and a parenthesis, as anybody may give a process.
     program = "open('/proc/self/comm', 'w').write('a) Z 0 b'); print(flush=True); input()"
     command = [sys.executable, "-c", program]

@@ -13,15 +13,12 @@ GIVE_UP_S = 60
 
 
 class Clock:
-    """Time that a test lets pass, for whoever reads the clock or waits for an event."""
-
     def __init__(self) -> None:
         self.now = 1000.0
         self.changed = threading.Condition()
         self.waiting: set[int] = set()
 
     def advance(self, seconds: float, watchers: int = 1) -> None:
-        """Let time pass a tenth of a second at a time, with all that it leads to."""
         for _ in range(round(10 * seconds)):
             with self.changed:
                 assert self.changed.wait_for(lambda: len(self.waiting) == watchers, GIVE_UP_S)
@@ -33,8 +30,6 @@ class Clock:
 
 
 class Event(threading.Event):
-    """Waits for so many seconds of the test's clock."""
-
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.clock = clock
@@ -72,6 +67,9 @@ def test_short_work_is_silent(clock, caplog, capsys) -> None:
         clock.advance(0.9)
     assert caplog.text == ""
     assert capsys.readouterr().err == ""
+    with pytest.raises(KeyError), track("failing"):
+        raise KeyError("x")
+    assert not [each for each in threading.enumerate() if each.name == "progress"]
 
 
 def test_lines_in_a_log(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,9 +101,3 @@ def test_bar_on_a_terminal(clock, caplog, capsys, monkeypatch) -> None:
     assert "another" in second
     assert "outer" not in second
     assert caplog.text == ""
-
-
-def test_errors_pass() -> None:
-    with pytest.raises(KeyError), track("failing"):
-        raise KeyError("x")
-    assert not [each for each in threading.enumerate() if each.name == "progress"]

@@ -1,8 +1,6 @@
-"""Memory that processes share: found by its arrays, sealed, and refused beyond what there is."""
-
 import gc
 import os
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,55 +17,33 @@ def test_an_array_leads_to_the_memory_that_it_lies_in() -> None:
     assert shared_memory_of(array) is memory
     assert shared_memory_of(array[1:]) is None  # it begins later
     assert shared_memory_of(np.arange(6.0)) is None
-
-
-@pytest.mark.long
-def test_an_array_keeps_its_memory() -> None:
-    array = SharedMemory.filled(np.arange(4)).array((4,), np.dtype(np.int64))
-    gc.collect()
-    found = shared_memory_of(array)
-    assert found is not None
-    assert found.path.exists()
+    memory = SharedMemory.filled(np.arange(4))
+    for size in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(memory.descriptor, size)
 
 
 @pytest.mark.long
 def test_it_is_opened_by_its_path_while_it_is_kept() -> None:
-    memory = SharedMemory.filled(np.arange(4))
+    array = SharedMemory.filled(np.arange(4)).array((4,), np.dtype(np.int64))
+    gc.collect()
+    memory = shared_memory_of(array)  # which the array has kept
     other = SharedMemory.open(memory.path)
     other.array((4,), np.dtype(np.int64))[0] = 9
-    assert memory.array((4,), np.dtype(np.int64))[0] == 9
+    assert array[0] == 9
     path = memory.path
-    del memory
+    del memory, array
     gc.collect()
     with pytest.raises(OSError, match="No such file"):
         SharedMemory.open(path)
 
 
-@pytest.mark.parametrize("size", [0, 1 << 20])
-def test_nobody_changes_its_size(size: int) -> None:
-    memory = SharedMemory.filled(np.arange(4))
-    with pytest.raises(PermissionError):
-        os.ftruncate(memory.descriptor, size)
-
-
-def test_a_large_array_is_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_memory, "CHUNK_BYTES", 24)
     rows = np.arange(20, dtype=np.int32).reshape(10, 2)
     found = SharedMemory.filled(rows).array((10, 2), rows.dtype)
     assert np.array_equal(found, rows)
-
-
-def test_more_than_there_is_is_refused(
-    monkeypatch: pytest.MonkeyPatch, memory_of: Callable[[int], hardware.Memory]
-) -> None:
-    monkeypatch.setattr(shared_memory, "read_memory", lambda: memory_of(1000))
+    little = replace(hardware.read_memory(), available=1000)
+    monkeypatch.setattr(shared_memory, "read_memory", lambda: little)
     with one_line("shared memory", "features=device", "device_plan=cpu"):
         SharedMemory.filled(np.zeros(1000))
-
-
-@pytest.fixture
-def memory_of() -> Callable[[int], hardware.Memory]:
-    """What a machine has of which so many bytes are available."""
-    from dataclasses import replace
-
-    return lambda available: replace(hardware.read_memory(), available=available)

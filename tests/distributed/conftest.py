@@ -5,8 +5,6 @@ import pytest
 
 @pytest.fixture
 def torchrun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let this process be the first of those that torchrun started."""
-
     def start(size: int, local_size: int, **variables: object) -> None:
         own = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": local_size}
         for name, value in (own | variables).items():

@@ -1,5 +1,3 @@
-"""Messages arrive as they were sent, in their order, until the other end is gone."""
-
 import os
 import threading
 from collections.abc import Iterator
@@ -9,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.distributed.channel import Channel, MessageType, Rendezvous, connect, pair
@@ -23,7 +21,7 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     far.close()
 
 
-@pytest.mark.long
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(
@@ -48,7 +46,7 @@ def test_messages_arrive_as_they_were_sent(messages: Any) -> None:
         assert far.receive() is None
 
 
-def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
+def test_threads_send_and_are_woken_by_the_end() -> None:
     with ends() as (near, far):
         array = np.arange(1 << 20)
         with ThreadPoolExecutor(1) as pool:
@@ -56,17 +54,16 @@ def test_a_message_of_many_bytes_is_sent_while_it_is_received() -> None:
             found = far.receive()
             sent.result()
         assert np.array_equal(found.array, array)
-
-
-def test_a_thread_that_waits_is_woken_by_the_end() -> None:
     for end in ("refuse", "hang_up"):
         with ends() as (_, far), ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(far.receive)
             getattr(far, end)()
             assert waiting.result(timeout=10) is None
-
-
-def test_a_thread_that_sends_fails_at_the_end() -> None:
+    # A message that breaks off is none.
+    with ends() as (near, far):
+        near._socket.sendall(b"abc")
+        near.hang_up()
+        assert far.receive() is None
     with ends() as (near, _):
         started = threading.Event()
 
@@ -82,14 +79,7 @@ def test_a_thread_that_sends_fails_at_the_end() -> None:
                 sending.result(timeout=10)
 
 
-def test_a_message_that_breaks_off_is_none() -> None:
-    with ends() as (near, far):
-        near._socket.sendall(b"abc")
-        near.hang_up()
-        assert far.receive() is None
-
-
-def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> None:
+def test_processes_of_one_user_meet_by_a_name(tmp_path, monkeypatch) -> None:
     meeting = Rendezvous()
     there = connect(meeting.name)
     here = meeting.accept()
@@ -110,9 +100,6 @@ def test_processes_meet_by_a_name_and_pass_files_and_values(tmp_path: Any) -> No
     there.close()
     with pytest.raises(ConnectionRefusedError):
         connect(meeting.name)
-
-
-def test_processes_of_other_users_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = Rendezvous()
     strange, own = connect(meeting.name), connect(meeting.name)
     given = iter([os.getuid() + 1, os.getuid()])

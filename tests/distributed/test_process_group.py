@@ -21,27 +21,7 @@ def test_one_process_is_a_group() -> None:
     SINGLE_PROCESS.barrier()
     with join(0, 1, None, backend="gloo") as joined:
         assert joined == SINGLE_PROCESS
-
-
-@pytest.mark.long
-@pytest.mark.timeout(120)
-def test_several_processes_exchange_and_synchronise(together: Any) -> None:
-    together("check_group", 3)
-
-
-@pytest.mark.integration
-@pytest.mark.timeout(120)
-def test_a_process_that_is_gone_ends_the_sums_of_others(together: Any) -> None:
-    together("check_gone", 3)
-
-
-@pytest.mark.integration
-@pytest.mark.timeout(120)
-def test_a_send_that_nobody_takes_is_left(together: Any) -> None:
-    together("check_left", 2, free_port())
-
-
-def test_several_machines_share_no_memory() -> None:
+    # Several machines share no memory.
     several = Group(rank=0, size=4, local_rank=0, local_size=2)
     assert group._with_sums(several) is several
     assert several.sums is None
@@ -49,15 +29,15 @@ def test_several_machines_share_no_memory() -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(120)
-def test_a_sweep_under_torchrun_goes_on_after_a_run_that_fails(together: Any) -> None:
-    together("check_torchrun", 2, free_port())
-
-
-def test_torchrun_with_another_number_of_processes(torchrun: Any) -> None:
-    torchrun(3, 3)
-    message = "torchrun started 3 processes, but device_plan has 2 devices"
-    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
-        pass
+@pytest.mark.parametrize(
+    ("program", "size", "at_a_port"),
+    [
+        *[("check_group", 3, False), ("check_gone", 3, False)],
+        *[("check_left", 2, True), ("check_torchrun", 2, True)],
+    ],
+)
+def test_several_processes(together: Any, program: str, size: int, at_a_port: bool) -> None:
+    together(program, size, *([free_port()] if at_a_port else []))
 
 
 @pytest.mark.parametrize(("backend", "aborted"), [("cpu:gloo,cuda:nccl", 1), ("cpu:gloo", 0)])
@@ -77,16 +57,20 @@ def test_sums_of_gpus_are_aborted_when_a_peer_is_lost(monkeypatch, backend, abor
     assert len(calls) == aborted
 
 
-def test_processes_that_are_started_again_need_a_new_meeting_point(torchrun: Any) -> None:
+def test_what_torchrun_started(torchrun: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, "TORCHELASTIC_RUN_ID": "mine"}
     elastic = {"TORCHELASTIC_MAX_RESTARTS": 1, "TORCHELASTIC_USE_AGENT_STORE": True}
-    torchrun(2, 1, **variables, **elastic)
-    message = "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
-    with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
-        pass
-
-
-def test_keys_of_torchruns_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, message in (
+        ((3, 3, {}), "torchrun started 3 processes, but device_plan has 2 devices"),
+        (
+            (2, 1, variables | elastic),
+            "torchrun --max-restarts: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+        ),
+    ):
+        torchrun(*given[:2], **given[2])
+        with pytest.raises(ConfigError, match=message), join_torchrun(2, backend="gloo"):
+            pass
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     assert torchrun_keys(3) == "start-0/job-3"  # machines may count differently
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")

@@ -13,13 +13,6 @@ from gnnscale.ops import ArrangedBlock, EdgeTiles
 
 NULL = MOST = 0x7FFFFFFF
 FIRST = 1 << 31
-#: Destination 0 of sources 2, 3 and 2, destination 1 of none, destination 2 of source 3.
-TINY: dict[str, Any] = {
-    "indptr": np.array([0, 3, 3, 4]),
-    "indices": np.array([2, 3, 2, 3], np.int32),
-    "num_src": 5,
-    "weights": np.array([1, 2, 3, 4], np.float32),
-}
 
 
 def e(weight: float, destination: int, first: bool = False) -> int:
@@ -32,59 +25,11 @@ def ids(*values: int) -> NDArray[np.int32]:
 
 
 def arrange(indptr: Any, indices: Any, num_src: int, wanted: Any, **given: Any) -> ArrangedBlock:
-    """Arrange a block in one tile, forward alone and without own rows by default."""
     default = {"self_term": None, "tile_rows": 2**20, "backward_tile_rows": None}
     return ops.arrange_block(indptr, indices, num_src, destinations=wanted, **(default | given))
 
 
-def test_an_added_own_row_by_hand() -> None:
-    made = ops.arrange_block(
-        **TINY,
-        destinations=ids(0, 1),
-        self_term="add",
-        tile_rows=8,
-        backward_tile_rows=3,
-        dst_scale=np.float32([10, 1, 1]),
-        self_scale=np.float32([0.5, 0.25, 1]),
-    )
-    assert made.sources.tolist() == [0, 1, 2, 3]
-    assert made.forward.tiles.tolist() == [[0, 1, 2]]
-    assert made.forward.edges.tolist() == [
-        *(e(0.5, 0, True), e(0.25, 1, True)),  # the own rows
-        *(e(10, 0, True), e(30, 0)),  # source 2, twice
-        *(e(20, 0, True), NULL, NULL, NULL),
-    ]
-    # Places 0 to 2 of the sources, then place 3.
-    assert made.backward.tiles.tolist() == [[0, 1, 3], [1, 1, 1]]
-    assert made.backward.edges.tolist() == [
-        *(e(0.5, 0, True), e(10, 2), e(30, 2), e(0.25, 1, True), NULL, NULL, NULL, NULL),
-        *(e(20, 0, True), NULL | FIRST, NULL, NULL, NULL, NULL, NULL, NULL),
-    ]
-    dtypes = made.sources.dtype, made.forward.edges.dtype, made.forward.tiles.dtype
-    assert dtypes == (np.int32, np.uint64, np.int64)
-
-
-def test_a_concatenated_own_row_by_hand() -> None:
-    made = ops.arrange_block(
-        **TINY, destinations=ids(2, 0), self_term="concat", tile_rows=1, backward_tile_rows=9
-    )
-    # Source 3 is the first neighbour of destination 2, source 2 that of destination 0.
-    assert made.sources.tolist() == [2, 0, 3]
-    assert made.forward.tiles.tolist() == [[0, 1, 1], [1, 1, 1]]
-    assert made.forward.edges.tolist() == [
-        *(e(1, 0, True), NULL | FIRST, e(4, 16, True), NULL, NULL, NULL, NULL, NULL),
-        *(e(1, 16, True), e(3, 16), e(1, 0, True), e(2, 16, True), NULL, NULL, NULL, NULL),
-    ]
-    assert made.backward.tiles.tolist() == [[0, 1, 3]]
-    assert made.backward.edges.tolist() == [
-        *(e(1, 0, True), e(1, 1, True)),  # slot 0: the own rows of 2 and of 0
-        *(e(4, 2, True), e(1, 0, True), e(3, 0), e(2, 2)),  # slot 1: the neighbours of both
-        *(NULL, NULL),
-    ]
-
-
 def edges_of(given: dict[str, Any]) -> list[tuple[int, int, int, float]]:
-    """Return ``(slot, v, local id of the source, weight)`` of all wanted edges, v by v."""
     weights, scale, own = given["weights"], given["dst_scale"], given["self_scale"]
     term, one = given["self_term"], np.float32(1)
     found = []
@@ -112,7 +57,6 @@ def sources_of(given: dict[str, Any]) -> list[int]:
 
 
 def written(rows: list[list[tuple[int, float]]]) -> list[int]:
-    """Write the entries of one tile, each row's ``(destination, weight)``."""
     entries = []
     for row in rows:
         for number, (destination, weight) in enumerate(row or [(NULL, 0.0)]):
@@ -185,16 +129,17 @@ def blocks(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(blocks())
 def test_blocks_are_those_of_the_definition(given: dict[str, Any]) -> None:
     made = ops.arrange_block(**given)
     arranged = made.sources.tolist(), lists_of(made.forward), lists_of(made.backward)
     assert arranged == slow_answer(given)
+    dtypes = made.sources.dtype, made.forward.edges.dtype, made.forward.tiles.dtype
+    assert dtypes == (np.int32, np.uint64, np.int64)
 
 
 def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int, int, int, int]]:
-    """Return ``(source, slot, row, bits of the weight)`` of all edges, sorted."""
     found = []
     first = 0
     for word, words, rows in tiles.tiles.tolist():
@@ -216,7 +161,7 @@ def entries_of(tiles: EdgeTiles, num_sources: int, slots: int) -> list[tuple[int
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(blocks(), st.sampled_from([2, 3, 4, 8, 16, 256]))
 def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: int) -> None:
     one, many = (ops.arrange_block(**given, num_banks=banks) for banks in (1, num_banks))
@@ -244,24 +189,7 @@ def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: in
         assert backward(one) == backward(many) == forward(many)
 
 
-def test_two_banks_by_hand() -> None:
-    """Sources 3 to 6 have an edge each, to v = 0, 0, 1, 1; source 7 has one to each of v = 0, 1."""
-    block = (np.array([0, 3, 6]), ids(3, 4, 7, 5, 6, 7), 8)
-    made = arrange(*block, ids(0, 1), tile_rows=8, backward_tile_rows=8, num_banks=2)
-    # Before: 0, 1, 3, 5, 4, 7, 6. The one with several edges first; then as lanes wish: 0, 1, 0, 1.
-    # The destinations have no edge: they count as sources of one that leads to bank 0.
-    sources, forward = made.sources.tolist(), made.forward.edges.tolist()
-    assert sources[0] == 7
-    assert sorted(sources) == [0, 1, 3, 4, 5, 6, 7]
-    assert [entry & 1 for entry in forward if entry & NULL != NULL] == [0, 1, 0, 1, 0, 1]
-    assert forward[:2] == [e(1, 0, True), e(1, 1)]
-    assert forward.count(NULL | FIRST) == 2
-    # Of each row the edges lead to banks 0 and 1 in turn, as long as there are both.
-    places = [entry & NULL for entry in made.backward.edges.tolist() if entry & NULL != NULL]
-    assert {sources[place] for place in places[:3]} == {3, 4, 7}
-
-
-def test_lanes_are_left_out_where_edges_come_faster_than_rows() -> None:
+def test_lanes_by_hand() -> None:
     """Sources 4, 5 and 6 have edges to v = 0 and v = 2, which are both in bank 0."""
     block = (np.array([0, 3, 3, 6, 6]), ids(4, 5, 6, 4, 5, 6), 7)
     made = arrange(*block, ids(0, 1, 2, 3), tile_rows=16, num_banks=2)
@@ -274,10 +202,7 @@ def test_lanes_are_left_out_where_edges_come_faster_than_rows() -> None:
         *(e(1, 0, True), NULL, e(1, 2), none, e(1, 0), e(1, 2)),
         *[NULL] * 4,
     ]
-
-
-def test_own_rows_leave_the_front_where_they_are_added() -> None:
-    """Ten destinations that all have the same neighbour, which is spread among them."""
+    # Ten destinations that all have the same neighbour, which is spread among them.
     block = (np.arange(11), np.full(10, 10, np.int32), 11, np.arange(10, dtype=np.int32))
     added, kept = (
         arrange(*block, tile_rows=16, num_banks=4, self_term=own) for own in ("add", "concat")
@@ -286,7 +211,7 @@ def test_own_rows_leave_the_front_where_they_are_added() -> None:
     assert kept.sources.tolist() == [*range(10), 10]
 
 
-@pytest.mark.parametrize("num_banks", [2, 8, 16])
+@pytest.mark.parametrize("num_banks", [2, 16])
 def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
     rng = np.random.default_rng(num_banks)
     degrees = rng.integers(0, 10, 400)
@@ -306,7 +231,7 @@ def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
         assert straight(new) > 1.3 * straight(old)
 
 
-def test_a_hub_costs_no_more_than_its_edges() -> None:
+def test_a_hub_and_many_tiles() -> None:
     """One destination has 10,000 neighbours and 10,000 others have one: 20,000 turns, not 10^8."""
     degrees = np.ones(10_001, np.int64)
     degrees[4321] = 10_000
@@ -320,33 +245,7 @@ def test_a_hub_costs_no_more_than_its_edges() -> None:
     hub = indices[indptr[4321] + 1 : indptr[4322]]
     assert made.sources.tolist() == [*range(10_001), *first.tolist(), *hub.tolist()]
     assert np.count_nonzero(made.forward.edges & np.uint64(FIRST)) == 30_001
-
-
-def test_strided_weights_and_destinations() -> None:
-    weights, wanted = np.arange(8, dtype=np.float32)[1::2], np.repeat(ids(2, 0), 2)[::2]
-    strided, plain = (
-        arrange(**(TINY | {"weights": w, "wanted": v}), self_term="add", tile_rows=4)
-        for w, v in ((weights, wanted), (weights.copy(), wanted.copy()))
-    )
-    assert lists_of(strided.forward) == lists_of(plain.forward)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("destinations", ids(0, -1), "destinations: -1 at place 1"),
-        ("destinations", ids(1, 0, 1), "destinations: 1 at place 2 was there before"),
-        ("self_term", "x\n" * 99, "self_term: '[xn\\\\]{59}, allowed"),
-    ],
-)
-def test_blocks_that_are_refused(name: str, value: Any, said: str) -> None:
-    valid = TINY | {"destinations": ids(0, 2), "tile_rows": 1, "backward_tile_rows": 1}
-    with pytest.raises(ValueError, match=f"^{said}"):
-        ops.arrange_block(**(valid | {"self_term": "add", name: value}))
-
-
-def test_more_tiles_than_memory() -> None:
-    """Each of so many tiles has an entry of each source."""
+    # Each of so many tiles has an entry of each source.
     size = 3_000_000
     wanted = np.arange(size, dtype=np.int32)
     with pytest.raises(MemoryError, match=r"^tile_rows: "):
@@ -354,13 +253,12 @@ def test_more_tiles_than_memory() -> None:
 
 
 def columns(rows: NDArray[Any], picked: Any, num_words: int) -> NDArray[np.float32]:
-    """Return what ``gather_columns`` returns, by NumPy."""
     wide = np.zeros((len(picked), num_words * 16), np.float32)
     wide[:, : rows.shape[1]] = rows[picked]
     return np.ascontiguousarray(wide.reshape(len(picked), num_words, 16).transpose(1, 0, 2))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
     num_rows, width = data.draw(st.integers(1, 20)), data.draw(st.integers(0, 70))
@@ -386,12 +284,6 @@ def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
         assert np.array_equal(found, out)
 
 
-def test_columns_of_bfloat16() -> None:
-    x = torch.arange(34).view(2, 17).to(torch.bfloat16)
-    found = ops.gather_columns(x, ids(1), num_threads=1)
-    assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
-
-
 def test_columns_of_many_rows() -> None:
     """More rows than a thread takes at a time: bit for bit the same of any number of threads."""
     rng = np.random.default_rng(0)
@@ -400,18 +292,12 @@ def test_columns_of_many_rows() -> None:
     expected = columns(x, picked, 7)
     for threads in (1, 2, 7):
         assert np.array_equal(ops.gather_columns(x, picked, num_threads=threads), expected)
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ({"num_columns_words": 2, "out": np.zeros((2, 2, 16), "f4")}, ValueError, "num_columns"),
-        ({"out": np.zeros((1, 2, 16), np.float32)}, ValueError, "out: 1 words, allowed are 2 or"),
-        ({"out": np.zeros((2, 2, 32), "f4")[:, :, ::2]}, ValueError, "out: an array with gaps"),
-        ({"num_columns_words": MOST, "ids": np.zeros(2**16, "i4")}, MemoryError, "num_columns_wo"),
-    ],
-)
-def test_columns_that_are_refused(given: dict[str, Any], error: Any, said: str) -> None:
-    valid: dict[str, Any] = {"x": np.zeros((2, 18), np.float32), "ids": ids(0, 1)}
-    with pytest.raises(error, match=f"^{said}"):
-        ops.gather_columns(**(valid | {"num_threads": 1} | given))
+    small = torch.arange(34).view(2, 17).to(torch.bfloat16)
+    found = ops.gather_columns(small, ids(1), num_threads=1)
+    assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
+    rows, out = np.zeros((2, 18), np.float32), np.zeros((2, 2, 16), np.float32)
+    with pytest.raises(ValueError, match=r"^num_columns"):
+        ops.gather_columns(rows, ids(0, 1), num_columns_words=2, out=out, num_threads=1)
+    many = np.zeros(2**16, np.int32)
+    with pytest.raises(MemoryError, match=r"^num_columns_wo"):
+        ops.gather_columns(rows, many, num_columns_words=MOST, num_threads=1)

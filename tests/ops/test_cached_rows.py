@@ -16,7 +16,6 @@ MOST = 2**31 - 1
 
 
 def stored(bits: Any, name: str) -> tuple[NDArray[Any], str]:
-    """Return small whole numbers as rows of an element type."""
     if name == "bfloat16":
         return (np.asarray(bits, np.float32).view(np.uint32) >> 16).astype(np.uint16), name
     return np.asarray(bits).astype(name), name
@@ -47,23 +46,14 @@ def stores(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def ranked(store: dict[str, Any], dtype: Any = np.int64) -> ops.RankedSlots:
-    """Return the store's slots once more, as ranks."""
-    slots = store["slots"]
-    cached = np.flatnonzero(slots >= 0)
-    order = cached[np.argsort(slots[cached])].astype(dtype)
-    return ops.RankedSlots(len(slots), [order[a:b] for a, b in pairwise(store["starts"])])
-
-
 def members_of(store: dict[str, Any]) -> NDArray[np.int64]:
-    """Return the cache of each vertex to read, the number of caches for none."""
     slots = store["slots"][store["vertices"]]
     member = np.searchsorted(store["starts"], slots, side="right") - 1
     return np.where(slots < 0, len(store["starts"]) - 1, member)
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(stores(), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: torch.dtype) -> None:
     vertices, width = store["vertices"], store["host"][0].shape[1]
@@ -79,21 +69,7 @@ def test_rows_come_from_the_cache_that_has_them(store: dict[str, Any], dtype: to
     assert (wide[:, width].float() == 7).all()
 
 
-@settings(max_examples=120)
-@given(stores(), st.sampled_from([np.int32, np.int64]))
-def test_ranks_find_what_a_table_finds(store: dict[str, Any], dtype: Any) -> None:
-    vertices, slots = store["vertices"], ranked(store, dtype)
-    outs, counts, threads = [], [], {"num_threads": store["threads"]}
-    for each in (store["slots"], slots):
-        out = torch.empty(len(vertices), store["host"][0].shape[1])
-        rows = (store["host"], store["caches"], each, vertices)
-        counts.append(ops.gather_cached(*rows, out=out, **threads).tolist())
-        counts.append(ops.count_slots(each, vertices, store["starts"], **threads).tolist())
-        outs.append(out)
-    assert torch.equal(*outs)
-    assert all(each == counts[0] for each in counts)
-
-
+@settings(max_examples=40)
 @given(stores(), st.data())
 def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataObject) -> None:
     vertices, member = store["vertices"], members_of(store)
@@ -110,27 +86,7 @@ def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataO
     assert found.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
-@pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_caches_of_copies_change_nothing(dtype, out_dtype, threads) -> None:
-    host = (torch.randn(3000, 100) * 50).to(torch.int8).float()
-    host = (host.abs() if dtype == torch.uint8 else host / 7).to(dtype)
-    order = torch.randperm(3000)
-    caches = [host[order[:700]], host[order[700:701]], host[:0], host[order[701:1500]]]
-    slots = np.full(3000, -1, np.int32)
-    slots[order[:1500].numpy()] = np.arange(1500)
-    vertices = torch.randint(0, 3000, (5000,)).numpy()
-    plain, cached = (torch.empty(5000, 100, dtype=out_dtype) for _ in range(2))
-    ops.gather(host, vertices, out=plain, num_threads=threads)
-    counts = ops.gather_cached(host, caches, slots, vertices, out=cached, num_threads=threads)
-    assert torch.equal(plain.view(torch.uint8), cached.view(torch.uint8))
-    assert counts.sum() == 5000
-    assert counts[2] == 0
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("size", [3, 500])
+@pytest.mark.parametrize(("threads", "size"), [(1, 3), (2, 500)])
 def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int) -> None:
     host, cache, out = torch.ones(4, 2), torch.ones(2, 2), torch.empty(size, 2)
     counts, vertices = np.zeros(4, np.int32), np.arange(size) % 3  # those whose slots are right
@@ -164,20 +120,26 @@ def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int
                 read(np.array([0, -1, 1, -1], np.int32))
 
 
-def test_rows_of_another_kind_are_refused() -> None:
+def test_caches_and_members_in_any_form() -> None:
     host, slots, ids = torch.ones(4, 2), np.full(4, -1, np.int32), np.array([0])
     out = torch.empty(1, 2)
-    for caches, said in (
-        ([host, host.half()], r"caches\[1\]: another type, allowed is the type of host"),
-        ([host.T.contiguous().T], r"caches\[0\]: shape \[4, 2\] with strided rows"),
-        ([host] * 1025, "caches: 1025 items, allowed are up to 1024"),
-        ([torch.ones(1, 2).expand(2**31, 2)], r"caches: 2147483648 rows in all, allowed are"),
-        ([torch.ones(1, 2).expand(2**30, 2)] * 2, r"caches: 2147483648 rows in all, allowed are"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=f"^{said}"):
+    said = r"^caches: 2147483648 rows in all, allowed are"
+    for caches in ([torch.ones(1, 2).expand(2**31, 2)], [torch.ones(1, 2).expand(2**30, 2)] * 2):
+        with pytest.raises(ValueError, match=said):
             ops.gather_cached(host, caches, slots, ids, out=out, num_threads=1)
     counts = ops.gather_cached(host, [host] * 1024, slots, ids, out=out, num_threads=1)
     assert counts.tolist() == [0] * 1024 + [1]
+    source, target = torch.arange(8).view(4, 2).bfloat16(), torch.zeros(3, 2).bfloat16()
+    ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
+    assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
+    wide = np.zeros((2**40, 0), np.float32), "float32"  # takes no memory
+    ops.copy_rows(wide, np.array([5]), wide, np.array([7]), num_threads=1)
+    assert slots_by(ops.RankedSlots(3, []), 3) == [-1, -1, -1]
+    assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
+    vertices = np.arange(0, 64_000, 2)
+    assert ops.RankedSlots(64_000, [vertices]).num_bytes == 16 * 1001
+    # Rows in another order need a table of the cached vertices.
+    assert ops.RankedSlots(64_000, [vertices[::-1]]).num_bytes == 16 * 1001 + 4 * 32_000
 
 
 @given(
@@ -198,7 +160,7 @@ def test_uses_and_reads_are_added(num_vertices, dtype, uses, threads) -> None:
     assert counts.tolist() == expected.tolist()
 
 
-def test_counts_stay_at_the_largest_number() -> None:
+def test_counts_of_many_uses() -> None:
     counts = np.array([MOST - 1, MOST - 1, MOST, 0], np.int32)
     ops.count_uses(np.array([0, 1, 1, 2, 3]), counts, num_threads=1)
     assert counts.tolist() == [MOST, MOST, MOST, 1]
@@ -206,9 +168,6 @@ def test_counts_stay_at_the_largest_number() -> None:
     degrees = [MOST, 2**40, 2, 0]
     ops.count_reads(np.cumsum([0, *degrees]), np.arange(4), counts, num_threads=1)
     assert counts.tolist() == [MOST, MOST, MOST - 1, MOST]
-
-
-def test_several_threads_add_to_the_same_counts() -> None:
     counts = np.zeros(50, np.int32)
     vertices = np.random.default_rng(1).integers(0, 50, 40_000)
 
@@ -223,6 +182,7 @@ def test_several_threads_add_to_the_same_counts() -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=50)
 @given(
     st.sampled_from(STORED), st.integers(1, 30), st.integers(1, 200), st.integers(1, 200), st.data()
 )
@@ -248,24 +208,7 @@ def test_rows_are_copied_as_they_are(name, width, num_rows, num_slots, data) -> 
     assert np.ascontiguousarray(target).tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
-def test_tensors_are_copied_too() -> None:
-    source, target = torch.arange(8).view(4, 2).bfloat16(), torch.zeros(3, 2).bfloat16()
-    ops.copy_rows(source, np.array([3, 3]), target, np.array([2, 0], np.int32), num_threads=1)
-    assert target.tolist() == [[6, 7], [0, 0], [6, 7]]
-    wide = np.zeros((2**40, 0), np.float32), "float32"  # takes no memory
-    ops.copy_rows(wide, np.array([5]), wide, np.array([7]), num_threads=1)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_no_row_is_written_twice(threads: int) -> None:
-    source, target, slots = torch.ones(4, 2), torch.zeros(300, 2), np.arange(300)
-    slots[299] = 7
-    with pytest.raises(ValueError, match=r"^slots_of_target: 7 at more than one place"):
-        ops.copy_rows(source, np.zeros(300, np.int64), target, slots, num_threads=threads)
-
-
 def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
-    """Return the slot of every vertex, -1 for none: what its row holds in the caches."""
     starts = ranked.starts
     host = torch.full((num_vertices, 1), -1.0)
     rows = torch.arange(float(starts[-1])).view(-1, 1)
@@ -276,7 +219,7 @@ def slots_by(ranked: ops.RankedSlots, num_vertices: int) -> list[int]:
 
 
 @pytest.mark.long
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(st.integers(1, 300), st.integers(1, 5), st.booleans(), st.booleans(), st.data())
 def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeated, data) -> None:
     vertex = st.integers(0, num_vertices - 1)
@@ -294,48 +237,8 @@ def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeat
     assert slots_by(ranked, num_vertices) == table
 
 
-def test_members_may_be_none_and_may_have_gaps() -> None:
-    assert slots_by(ops.RankedSlots(3, []), 3) == [-1, -1, -1]
-    assert slots_by(ops.RankedSlots(3, (np.array([0, 9, 2])[::2],)), 3) == [0, -1, 1]
-
-
-def test_bytes_of_ranks() -> None:
-    vertices = np.arange(0, 64_000, 2)
-    assert ops.RankedSlots(64_000, [vertices]).num_bytes == 16 * 1001
-    # Rows in another order need a table of the cached vertices.
-    assert ops.RankedSlots(64_000, [vertices[::-1]]).num_bytes == 16 * 1001 + 4 * 32_000
-
-
-@pytest.mark.parametrize(
-    ("num_vertices", "members", "said"),
-    [
-        (4, [np.array([0]), np.array([1, 4])], r"members\[1\]: 4 at place 1, allowed are 0 to 3"),
-        (4, [np.array([-1], np.int32)], r"members\[0\]: -1 at place 0, allowed are 0 to 3"),
-        (0, [np.array([0])], r"members\[0\]: 0 at place 0"),
-        (4, [np.array([1.0])], r"members\[0\]: float64, allowed is int32 and int64"),
-        (4, [[1]], r"members\[0\]: list"),
-    ],
-)
-def test_members_that_are_refused(num_vertices: int, members: Any, said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=f"^{said}"):
-        ops.RankedSlots(num_vertices, members)
-
-
 def replacement_of(num_vertices: int, **given: Any) -> ops.NativeReplacement:
     return ops.NativeReplacement(np.zeros(num_vertices, np.int32), **({"match": False} | given))
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_a_step_by_hand(dtype: type[np.integer]) -> None:
-    replacement = replacement_of(4, capacity=1, match=True)
-    for batch in ([0, 1], [2, 0], [1, 2]):
-        replacement.expect(np.array(batch, dtype), num_threads=1)
-    found = [replacement.advance(num_threads=1) for _ in range(2)]
-    # 0 is read by the next batch as well, and so leaves the slot to 1.
-    assert [each.tolist() for each in found[0][3:]] == [[1], [0]]
-    assert found[1][:3] == (0, 1, 1)
-    assert replacement.look_up(num_threads=1).tolist() == [0, 1]
-    assert replacement.slots.tolist() == [2, 0, 1, -1]
 
 
 def test_arrays_are_copied_and_may_have_gaps() -> None:

@@ -1,5 +1,3 @@
-"""Neighbours that are sampled of lists in a file are those that are sampled in memory."""
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +19,6 @@ CHOICES: dict[str, Any] = {"replace": False, "seed": 3, "num_threads": 1}
 
 
 def on_disk(graph: Graph, folder: Path, dtype: Any = np.int32) -> Graph:
-    """Return ``graph`` with neighbours of a file."""
     path = folder / "indices.npy"
     np.save(path, graph.indices.astype(dtype))
     return replace(graph, indices=map_npy(path))
@@ -39,7 +36,6 @@ def opened(graph: Graph, held: Any = (), **options: Any) -> Graph:
 
 
 def sampled(graph: Graph, seeds: Any, fanouts: list[int], **choices: Any) -> list[Any]:
-    """Return all arrays of a sample, and what it reaches."""
     given = CHOICES | {"step": 5} | choices
     sampler = ops.NativeSampler(graph)
     vertices, hops, sources = sampler.sample_neighbors(seeds, fanouts, edge_positions=True, **given)
@@ -58,7 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sample_by_hand(tiny_graph: Graph, tmp_path: Path) -> None:
-    graph = opened(on_disk(tiny_graph, tmp_path), held=[2])
+    disk = on_disk(tiny_graph, tmp_path)
+    graph = opened(disk, held=[2])
     vertices, hops, sources = ops.NativeSampler(graph).sample_neighbors(
         np.array([0, 2]), [-1], step=0, **CHOICES
     )
@@ -70,10 +67,13 @@ def test_a_sample_by_hand(tiny_graph: Graph, tmp_path: Path) -> None:
     assert (counters["hits"], counters["misses"], counters["requests"]) == (2, 2, 1)
     assert counters["waited_s"] > 0 < counters["bytes_read"]
     assert not any(graph.lists.take_counters().values())
+    # Memory is that of the lists that are held.
+    none, two = (opened(disk, held).lists.num_bytes for held in ([], [0, 4]))
+    assert two - none == 3 * 4 + 2 * 8
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_samples_are_those_of_memory(folder: Path, random_graph: Any, data: st.DataObject) -> None:
     draw = data.draw
@@ -126,7 +126,7 @@ def test_what_the_file_holds_is_checked(tiny_graph: Graph, tmp_path: Path, held:
         sampler.sample_neighbors(np.array([0]), [-1], step=0, **CHOICES)
 
 
-def test_a_file_that_cannot_be_read_is_named(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_files_and_lists_that_do_not_fit(tiny_graph, tmp_path, random_graph) -> None:
     graph = opened(on_disk(tiny_graph, tmp_path))
     sampler = ops.NativeSampler(graph)
     os.truncate(tmp_path / "indices.npy", 130)
@@ -134,9 +134,6 @@ def test_a_file_that_cannot_be_read_is_named(tiny_graph: Graph, tmp_path: Path) 
         sampler.sample_neighbors(np.array([0]), [-1], step=0, **CHOICES)
     with pytest.raises(FileNotFoundError):
         ops.DiskLists("/none", graph.indptr, graph.indices, np.int32([]), offset=0, max_gap_bytes=0)
-
-
-def test_other_samplers_refuse_the_disk(tiny_graph: Graph, tmp_path: Path) -> None:
     sampler = ops.NativeSampler(opened(on_disk(tiny_graph, tmp_path)))
     seeds = np.array([0])
     draw: dict[str, Any] = {"seed": 0, "step": 0}
@@ -149,11 +146,6 @@ def test_other_samplers_refuse_the_disk(tiny_graph: Graph, tmp_path: Path) -> No
     ):
         with pytest.raises(ValueError, match="disk"):
             sample(seeds, [1], **options)
-
-
-def test_lists_of_another_graph_are_refused(
-    tiny_graph: Graph, random_graph: Any, tmp_path: Path
-) -> None:
     lists = opened(on_disk(tiny_graph, tmp_path)).lists
     wide = replace(tiny_graph, indices=tiny_graph.indices.astype(np.int64))
     for other in (random_graph(), wide):
@@ -161,9 +153,3 @@ def test_lists_of_another_graph_are_refused(
             ops.NativeSampler(replace(other, lists=lists))
     with pytest.raises(TypeError, match=r"^lists: str, allowed"):
         ops.NativeSampler(replace(tiny_graph, lists="lists"))
-
-
-def test_memory_is_that_of_the_lists_that_are_held(tiny_graph: Graph, tmp_path: Path) -> None:
-    disk = on_disk(tiny_graph, tmp_path)
-    none, two = (opened(disk, held).lists.num_bytes for held in ([], [0, 4]))
-    assert two - none == 3 * 4 + 2 * 8

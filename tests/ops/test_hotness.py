@@ -7,14 +7,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core.errors import GraphError
-from gnnscale.ops import naming_graph
 
 
 def slow_hottest(
     hotness: Any, tie_break: Any, capacity: int, sizes: Any, left_out: Any
 ) -> list[int]:
-    """Return the hottest vertices by sorting all of them."""
     ties = np.zeros(len(hotness)) if tie_break is None else -tie_break.astype(object)
     order = np.lexsort((np.arange(len(hotness)), ties, -hotness.astype(object)))
     order = order[~left_out[order]]
@@ -24,7 +21,6 @@ def slow_hottest(
 
 @st.composite
 def byte_sizes(draw: st.DrawFn, num_vertices: int) -> tuple[dict[str, Any], NDArray[np.int64]]:
-    """Sizes as arguments, and the bytes of every vertex."""
     each = draw(st.integers(0, 9))
     if draw(st.booleans()):
         return {"bytes_per_vertex": each}, np.full(num_vertices, each)
@@ -35,7 +31,7 @@ def byte_sizes(draw: st.DrawFn, num_vertices: int) -> tuple[dict[str, Any], NDAr
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -> None:
     n = data.draw(st.integers(0, 40))
@@ -65,33 +61,18 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32])
-@pytest.mark.parametrize("num_distinct", [3, 10**9])
-def test_the_hottest_of_many(dtype: Any, num_distinct: int) -> None:
+def test_the_hottest_of_many() -> None:
     """More vertices than a thread counts or sorts at a time."""
-    rng = np.random.default_rng(0)
-    n = 1_200_000
-    hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
-    ties = rng.integers(0, 1000, n, np.int32)
-    order = np.lexsort((-ties, -hotness))
-    for size in (n // 10, n):
-        sizes = {"capacity": size * 8, "bytes_per_vertex": 8}
-        found = ops.hottest(hotness, ties, **sizes, num_threads=3)
-        assert np.array_equal(found, order[:size])
-
-
-@pytest.mark.parametrize(
-    ("bad", "dtype"), [(-1.0, "f4"), (-np.inf, "f4"), (np.nan, "f4"), (-7, "i4"), (-7, "i8")]
-)
-def test_a_negative_hotness_is_refused(bad: float, dtype: str) -> None:
-    sizes = {"capacity": 1, "bytes_per_vertex": 1, "num_threads": 2}
-    values = np.array([0, 1, bad, bad], dtype)
-    said = r"^hotness: -?(1\.0*|inf|nan|7) of vertex 2, must be 0 or more$"
-    with pytest.raises(ValueError, match=said):
-        ops.hottest(values, **sizes)
-    if dtype != "f4":
-        with pytest.raises(ValueError, match=r"^tie_break: -7 at place 2, allowed are 0 to "):
-            ops.hottest(np.zeros(4, np.int32), values, **sizes)
+    for dtype, num_distinct in ((np.int32, 3), (np.int64, 10**9), (np.float32, 10**9)):
+        rng = np.random.default_rng(0)
+        n = 1_200_000
+        hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
+        ties = rng.integers(0, 1000, n, np.int32)
+        order = np.lexsort((-ties, -hotness))
+        for size in (n // 10, n):
+            sizes = {"capacity": size * 8, "bytes_per_vertex": 8}
+            found = ops.hottest(hotness, ties, **sizes, num_threads=3)
+            assert np.array_equal(found, order[:size])
 
 
 def test_what_is_cold_or_too_large_is_left_out() -> None:
@@ -108,30 +89,13 @@ def test_what_is_cold_or_too_large_is_left_out() -> None:
         # What is too large takes no room: 3 takes 16 bytes, and 0 begins below 17.
         found = ops.hottest(hotness, capacity=17, max_bytes=35, **sizes)
         assert found.tolist() == [3, 0]
-
-
-@pytest.mark.parametrize(
-    ("hotness", "options", "expected"),
-    [
+    for hotness, options, expected in (
         ([0, 1e-45, 0], {"only_hot": True}, [1]),  # as little as a float can be
         ([0, 1e-45, 0], {"max_bytes": 0}, []),
         ([-0.0, 0.0, np.inf, 3e38], {}, [2, 3, 0, 1]),
-    ],
-)
-def test_extreme_floats_of_hotness(hotness: Any, options: Any, expected: list[int]) -> None:
-    some = {"capacity": 9, "bytes_per_vertex": 1, "num_threads": 1} | options
-    assert ops.hottest(np.float32(hotness), **some).tolist() == expected
-
-
-@pytest.mark.parametrize("bad", [-1, 9, 2])
-def test_damaged_offsets_are_named_with_the_graph(bad: int) -> None:
-    hotness, said = np.zeros(3, np.int32), "tiny: damaged, offsets: the list of vertex"
-    sizes = {"bytes_per_vertex": 8, "bytes_per_entry": 4, "num_threads": 1}
-    sizes |= {"offsets": np.array([0, 3, bad, 5])}
-    with pytest.raises(GraphError, match=said), naming_graph("tiny"):
-        ops.hottest(hotness, capacity=99, **sizes)
-    with pytest.raises(GraphError, match=said), naming_graph("tiny"):
-        ops.share_out(np.arange(3), [hotness], capacities=np.array([99]), **sizes)
+    ):
+        some = {"capacity": 9, "bytes_per_vertex": 1, "num_threads": 1} | options
+        assert ops.hottest(np.float32(hotness), **some).tolist() == expected
 
 
 def slow_share_out(order: list[int], local: Any, capacities: list[int], sizes: Any) -> list[int]:
@@ -146,7 +110,7 @@ def slow_share_out(order: list[int], local: Any, capacities: list[int], sizes: A
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.data())
 def test_sharing_out_is_algorithm_1_with_room(data: st.DataObject) -> None:
     n, num_members = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 4))
@@ -185,22 +149,8 @@ def test_sharing_out_many() -> None:
         assert found.member.tolist() == expected
 
 
-def test_what_is_given_away_is_checked() -> None:
-    fine = {"capacities": np.array([5, 5]), "bytes_per_vertex": 1, "num_threads": 2}
-    local = [np.ones(3, np.float32), np.array([0, np.nan, -1], np.float32)]
-    for order, said in (
-        ([0, 3], "order: 3 at place 1, allowed are 0 to 2"),
-        ([0, -1], "order: -1 at place 1"),
-        ([0, 1], "local: nan of vertex 1 to member 1, must be 0 or more"),
-        ([0, 2], "local: -1.000000 of vertex 2 to member 1"),
-    ):
-        with pytest.raises(ValueError, match=f"^{said}"):
-            ops.share_out(np.array(order), local, **fine)
-    assert ops.share_out(np.array([0]), local, **fine).member.tolist() == [0]
-
-
 @pytest.mark.long
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(st.data())
 def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 12))
@@ -226,7 +176,7 @@ def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:
 def test_scattering_over_many_edges() -> None:
     """More edges than are binned between two additions, a hub's among them."""
     rng = np.random.default_rng(0)
-    n, num_edges = 5000, 5_000_000
+    n, num_edges = 5000, 3_000_000
     degrees = np.bincount((n * rng.random(num_edges) ** 6).astype(np.int64), minlength=n)
     indices = rng.integers(0, n, num_edges, np.int32)
     values = rng.random(n)
@@ -237,17 +187,3 @@ def test_scattering_over_many_edges() -> None:
         out = np.zeros(n)
         ops.scatter_to_neighbors(indptr, indices, values, out, num_threads=threads)
         assert np.array_equal(out, expected)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(
-    ("indptr", "indices", "said"),
-    [
-        ([0, 2, 2, 3], [-(2**40), 2, 0], "indices: -1099511627776 is no vertex"),
-        ([0, 5, 2, 3], [1, 2, 0], "indptr: the neighbours of vertex 0 are 0 to 5"),
-    ],
-)
-def test_a_damaged_topology_is_noticed(threads: int, indptr: Any, indices: Any, said: str) -> None:
-    lists = np.array(indptr), np.array(indices)
-    with pytest.raises(GraphError, match=f"tiny: damaged, {said}"), naming_graph("tiny"):
-        ops.scatter_to_neighbors(*lists, np.ones(3), np.ones(3), num_threads=threads)

@@ -24,7 +24,7 @@ def check_places(found: tuple[NDArray[np.int32], int], ids: list[Any], wanted: l
 
 
 @pytest.mark.long
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(st.lists(st.integers(-50, 50) | st.integers(-(2**63), 2**63 - 1), unique=True), st.data())
 def test_integers_are_found_where_they_stand(ids: list[int], data: st.DataObject) -> None:
     known = st.sampled_from(ids) if ids else st.nothing()
@@ -34,7 +34,7 @@ def test_integers_are_found_where_they_stand(ids: list[int], data: st.DataObject
 
 
 @pytest.mark.long
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(st.lists(st.text(max_size=20), unique=True), st.data())
 def test_texts_are_found_where_they_stand(ids: list[str], data: st.DataObject) -> None:
     known = st.sampled_from(ids) if ids else st.nothing()
@@ -42,19 +42,18 @@ def test_texts_are_found_where_they_stand(ids: list[str], data: st.DataObject) -
     check_places(ops.TextIds(*texts(ids)).find(*texts(wanted), num_threads=2), ids, wanted)
 
 
-@pytest.mark.parametrize("spread", [1, 3, 2**40 + 1], ids=["range", "wide range", "hashed"])
-@pytest.mark.parametrize("num_threads", [1, 2, 5])
-def test_many_integers(spread: int, num_threads: int) -> None:
-    generator = np.random.Generator(np.random.Philox(0))
-    ids = generator.permutation(100_000) * spread - 7
-    order = generator.permutation(len(ids))
-    table = ops.IntegerIds(ids)
-    places, unknown = table.find(ids[order], num_threads=num_threads)
-    np.testing.assert_array_equal(places, order)
-    assert unknown == -1
-    wanted = ids[order].copy()
-    wanted[[70_000, 40_000]] = (-8, ids.max() + 1)
-    assert table.find(wanted, num_threads=num_threads)[1] == 40_000
+def test_many_integers() -> None:
+    for spread, num_threads in ((1, 1), (3, 2), (2**40 + 1, 1), (2**40 + 1, 5)):
+        generator = np.random.Generator(np.random.Philox(0))
+        ids = generator.permutation(100_000) * spread - 7
+        order = generator.permutation(len(ids))
+        table = ops.IntegerIds(ids)
+        places, unknown = table.find(ids[order], num_threads=num_threads)
+        np.testing.assert_array_equal(places, order)
+        assert unknown == -1
+        wanted = ids[order].copy()
+        wanted[[70_000, 40_000]] = (-8, ids.max() + 1)
+        assert table.find(wanted, num_threads=num_threads)[1] == 40_000
 
 
 def test_many_texts() -> None:
@@ -67,24 +66,15 @@ def test_many_texts() -> None:
     assert table.num_bytes > 100_000 * 16
 
 
-@pytest.mark.parametrize("far", [0, 2**50], ids=["range", "hashed"])
-def test_the_first_repeated_integer(far: int) -> None:
-    assert ops.IntegerIds(np.array([far, 4, 5, 6])).repeated is None
-    assert ops.IntegerIds(np.array([far, 4, 5, 4, 5, far])).repeated == (1, 3)
-
-
-def test_the_first_repeated_text() -> None:
+def test_repeated_and_copied_ids() -> None:
+    for far in (0, 2**50):  # a range, and hashed
+        assert ops.IntegerIds(np.array([far, 4, 5, 6])).repeated is None
+        assert ops.IntegerIds(np.array([far, 4, 5, 4, 5, far])).repeated == (1, 3)
     assert ops.TextIds(*texts(["", "a", "aa"])).repeated is None
     assert ops.TextIds(*texts(["", "a", "aa", "aa", "", "a"])).repeated == (2, 3)
-
-
-def test_texts_that_differ_in_their_zero_bytes_are_others() -> None:
     table = ops.TextIds(*texts(["a", "a\0", "\0a"]))
     wanted = ["\0a", "a", "a\0", "a\0\0"]
     check_places(table.find(*texts(wanted), num_threads=1), ["a", "a\0", "\0a"], wanted)
-
-
-def test_texts_are_copied() -> None:
     offsets, data = texts(["ab", "cd"])
     offsets, data = offsets.copy(), data.copy()
     table = ops.TextIds(offsets, data)
@@ -92,19 +82,16 @@ def test_texts_are_copied() -> None:
     assert table.find(*texts(["cd"]), num_threads=1)[0].tolist() == [1]
 
 
-@pytest.mark.parametrize(
-    "offsets",
-    [
+def test_offsets_that_are_none() -> None:
+    for offsets in (
         *map(np.array, ([0, 2, 1], [0, 9], [1, 1], [0.0, 1.0])),
         *(np.array([], np.int64), np.array([0, 1], np.int32)),
-    ],
-)
-def test_offsets_that_are_none(offsets: NDArray[np.int64]) -> None:
-    data = np.zeros(1, np.uint8)
-    with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
-        ops.TextIds(offsets, data)
-    with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
-        ops.TextIds(*texts(["a"])).find(offsets, data, num_threads=1)
+    ):
+        data = np.zeros(1, np.uint8)
+        with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
+            ops.TextIds(offsets, data)
+        with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
+            ops.TextIds(*texts(["a"])).find(offsets, data, num_threads=1)
 
 
 @pytest.mark.parametrize("ids", [np.zeros(2, np.int32), np.zeros((1, 2), np.int64), [1, 2]])

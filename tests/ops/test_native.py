@@ -13,35 +13,7 @@ from gnnscale import ops
 from gnnscale.graph import Graph
 
 
-@pytest.mark.long
-@given(st.data())
-def test_transposing_a_block_is_transposing_its_matrix(data: st.DataObject) -> None:
-    num_dst = data.draw(st.integers(0, 12))
-    num_src = num_dst + data.draw(st.integers(0 if num_dst else 1, 12))
-    neighbours = st.lists(st.integers(0, num_src - 1), max_size=9)
-    lists = data.draw(st.lists(neighbours, min_size=num_dst, max_size=num_dst))
-    indptr = np.cumsum([0, *map(len, lists)])
-    indices = np.array([u for each in lists for u in each], np.int32)
-    weights = np.arange(1, len(indices) + 1, dtype=np.float32)
-    scale = np.arange(2, num_dst + 2, dtype=np.float32)
-    dst = np.repeat(np.arange(num_dst), np.diff(indptr))
-    for w, s in ((None, None), (weights, None), (None, scale), (weights, scale)):
-        values = (1 if w is None else w) * (np.ones(len(dst)) if s is None else s[dst])
-        expected = np.zeros((num_src, num_dst))
-        np.add.at(expected, (indices, dst), values)
-        given = {"weights": w, "dst_scale": s}
-        t_indptr, t_indices, t_values = ops.transpose_block(indptr, indices, num_src, **given)
-        assert t_indptr[0] == 0
-        assert t_indptr[-1] == len(t_indices) == len(indices)
-        out = np.zeros((num_src, num_dst))
-        for src in range(num_src):
-            part = slice(t_indptr[src], t_indptr[src + 1])
-            assert (np.diff(t_indices[part]) >= 0).all()
-            np.add.at(out[src], t_indices[part], t_values[part])
-        np.testing.assert_array_equal(out, expected)
-
-
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data(), st.sampled_from([np.int32, np.int64]), st.booleans())
 def test_building_csc(data: st.DataObject, dtype: Any, drop_duplicates: bool) -> None:
     num_vertices = data.draw(st.integers(1, 30))
@@ -65,7 +37,7 @@ def test_building_csc(data: st.DataObject, dtype: Any, drop_duplicates: bool) ->
         assert indices[new_indptr[v] : new_indptr[v + 1]].tolist() == expected
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     num_vertices=st.integers(2, 300),
     density=st.floats(0, 1),
@@ -85,21 +57,18 @@ def test_rmat_has_exactly_so_many_distinct_edges(num_vertices, density, seed, nu
     assert np.array_equal(dst, again[1])
 
 
-def test_planted_partition_joins_communities() -> None:
+def test_planted_and_expanded_edges() -> None:
     community = np.arange(1000, dtype=np.int32) % 4
     src, dst = ops.planted_partition_edges(community, np.ones(1000, np.float32), 40000, 0.6, 3)
     assert (src != dst).all()
     assert np.mean(community[src] == community[dst]) == pytest.approx(0.6 + 0.4 / 4, abs=0.01)
-
-
-def test_expand_edges() -> None:
     out = np.empty((2, 3), np.int64)
     ops.expand_edges(np.array([0, 2, 2, 3]), np.array([4, 0, 1], np.int32), first_dst=10, out=out)
     assert out.tolist() == [[4, 0, 1], [10, 10, 12]]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("level", ["", "baseline", "v4", "avx2"])
+@pytest.mark.parametrize("level", ["", "baseline", "avx2"])
 def test_the_environment_limits_the_simd_level(level: str) -> None:
     command = [sys.executable, "-c", "from gnnscale import ops; print(ops.simd_level())"]
     environment = os.environ | {"GNNSCALE_SIMD_LEVEL": level}
@@ -123,7 +92,7 @@ def test_phases_of_relabelling_are_timed(random_graph: Callable[..., Graph]) -> 
         sampler.time_relabelling(np.array([2000]), [1], seed=0, step=0, num_threads=1)
 
 
-def test_negatives_depend_on_seed_step_edge_and_index_alone() -> None:
+def test_negatives_and_draws_of_pairs() -> None:
     edges = np.array([5, 900, 7])
     drawn = ops.draw_negatives(edges, 4, 1000, seed=3, step=9)
     assert drawn.shape == (3, 4)
@@ -131,30 +100,18 @@ def test_negatives_depend_on_seed_step_edge_and_index_alone() -> None:
     assert np.array_equal(again[::-1, :4], drawn)
     for other in ({"seed": 4, "step": 9}, {"seed": 3, "step": 10}):
         assert not np.array_equal(ops.draw_negatives(edges, 4, 1000, **other), drawn)
-
-
-def test_negatives_are_uniform() -> None:
     drawn = ops.draw_negatives(np.arange(20_000), 5, 10, seed=1, step=0)
     # Chi-square with 9 degrees of freedom: above 33.7 once in 10,000 times.
     assert ((np.bincount(drawn.ravel(), minlength=10) - 10_000) ** 2 / 10_000).sum() < 33.7
-
-
-def test_draws_of_pairs_tell_directions_apart() -> None:
     first, second = np.array([1, 2, 1]), np.array([2, 1, 2])
     drawn = ops.draw_of_pairs(first, second, seed=0)
     assert drawn[0] == drawn[2] != drawn[1]
     assert not np.array_equal(ops.draw_of_pairs(first, second, seed=1), drawn)
-
-
-def test_draws_of_pairs_are_uniform() -> None:
     first, second = (each.ravel() for each in np.mgrid[:300, :300])
     drawn = ops.draw_of_pairs(first, second, seed=7, num_threads=2)
     counts = np.bincount((drawn * 10).astype(int), minlength=10)
     assert ((counts - 9_000) ** 2 / 9_000).sum() < 33.7
     assert 0 < drawn.min() < drawn.max() < 1
-
-
-def test_draws_that_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^num_vertices"):
         ops.draw_negatives(np.arange(3), 1, 0, seed=0, step=0)
     with pytest.raises(ValueError, match=r"^second"):

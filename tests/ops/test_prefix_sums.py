@@ -9,25 +9,9 @@ from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.ops import naming_graph
 
-#: Lists of 3, 0, 7 and 2 entries.
-OFFSETS = np.array([0, 3, 3, 10, 12])
-
-
-def test_sums_by_hand() -> None:
-    order, values = np.array([2, 0, 3, 1, 2]), np.array([5, 0, 7, 1], np.int32)
-    found = ops.running_sums(order, values, every=2, num_threads=2)
-    assert found.dtype == np.int64
-    assert found.tolist() == [0, 12, 13, 20]
-    real = ops.running_sums(order, values.astype(np.float32) / 2, every=2, num_threads=2)
-    assert real.dtype == np.float64
-    assert real.tolist() == [0, 6, 6.5, 10]
-    # Of 36, 20, 16, 8 and 36 bytes.
-    sizes = {"bytes_per_vertex": 8, "offsets": OFFSETS, "bytes_per_entry": 4}
-    assert ops.running_sums(order, every=2, num_threads=1, **sizes).tolist() == [0, 56, 80, 116]
-
 
 @pytest.mark.long
-@settings(max_examples=300)
+@settings(max_examples=80)
 @given(st.data())
 def test_sums_are_those_of_numpy(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 20))
@@ -51,31 +35,20 @@ def test_sums_are_those_of_numpy(data: st.DataObject) -> None:
     for threads in (1, 3):
         for each in (values, values.astype(np.float32)):
             found = ops.running_sums(order, each, num_threads=threads, **sizes)
+            assert found.dtype == (np.int64 if each.dtype == np.int32 else np.float64)
             assert found.tolist() == expected.tolist()
 
 
-def test_sums_of_others_than_integers_have_64_bits() -> None:
+def test_sums_by_hand() -> None:
     values = np.array([2**24, 1, 1, 0.5], np.float32)
     for every in (1, 3, 4):
         found = ops.running_sums(np.arange(4), values, every=every, num_threads=1)
         assert found[-1] == 2**24 + 2.5
-
-
-def test_equal_values_are_not_read() -> None:
-    """Where values fall, all between two equal ones are as large; here they do not fall."""
+    # Where values fall, all between two equal ones are as large; here they do not fall.
     values = np.array([1, 9, 1], np.int32)
     for falling, expected in ((True, 3), (False, 11)):
         found = ops.running_sums(np.arange(3), values, every=3, falling=falling, num_threads=1)
         assert found.tolist() == [0, expected]
-
-
-def test_an_order_that_holds_no_vertex() -> None:
-    for bad in (-1, 4, 2**40):
-        said = f"^order: {bad} at place 1, allowed are 0 to 3$"
-        for falling, dtype in ((True, np.float32), (False, np.int32)):
-            order, values = np.array([0, bad]), np.zeros(4, dtype)
-            with pytest.raises(ValueError, match=said):
-                ops.running_sums(order, values, every=2, falling=falling, num_threads=1)
     damaged = {"offsets": np.array([0, 3, 2, 5]), "bytes_per_entry": 4, "num_threads": 1}
     with pytest.raises(GraphError, match="tiny: damaged, offsets: the list"), naming_graph("tiny"):
         ops.running_sums(np.arange(3), every=2, **damaged)
@@ -92,14 +65,5 @@ def test_parts_of_many(dtype: Any) -> None:
         for k, vertices in enumerate(found):
             assert vertices.dtype == dtype
             assert np.array_equal(vertices, order[member == k])
-
-
-def test_who_is_no_member() -> None:
-    for bad in (-2, 2):
-        with pytest.raises(ValueError, match=f"^member: {bad} at place 1, allowed are -1 to 1$"):
-            ops.split_by_member(np.arange(2), np.int16([0, bad]), num_members=2, num_threads=1)
-
-
-def test_no_members_have_no_parts() -> None:
     nothing = np.array([], np.int64), np.array([], np.int16)
     assert ops.split_by_member(*nothing, num_members=0, num_threads=1) == []

@@ -1,5 +1,3 @@
-"""gnnscale.ops.products: the same numbers by either library."""
-
 import pytest
 import torch
 from torch import nn
@@ -14,7 +12,6 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def onednn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Multiply by oneDNN whatever the processor and the sizes; returns the shapes it got."""
     shapes: list[tuple[int, ...]] = []
     multiply = products._multiply
 
@@ -31,27 +28,15 @@ def onednn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_a_product_by_hand(onednn: list[tuple[int, ...]]) -> None:
-    layer = nn.Linear(2, 2)
-    with torch.no_grad():
-        layer.weight.copy_(torch.tensor([[1.0, 2.0], [0.0, -1.0]]))
-        layer.bias.copy_(torch.tensor([10.0, 20.0]))
-    x = torch.tensor([[1.0, 1.0], [2.0, 0.0], [0.0, 3.0]], requires_grad=True)
-    out = products.product(layer, x)
-    assert out.tolist() == [[13, 19], [12, 20], [16, 17]]
-    (out * torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])).sum().backward()
-    assert layer.weight.grad.tolist() == [[1, 7], [2, 0]]
-    assert layer.bias.grad.tolist() == [3, 1]
-    assert x.grad.tolist() == [[1, 2], [0, -1], [2, 4]]
-    assert onednn == [(3, 2, 2), (3, 2, 2), (2, 3, 2)]
-
-
-@pytest.mark.parametrize(("inputs", "outputs"), [(7, 3), (3, 7), (16, 16), (1, 1)])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("layout", ["rows", "columns", "slice", "expanded"])
-def test_values_and_gradients_are_those_of_float64(
-    onednn: list[tuple[int, ...]], inputs: int, outputs: int, bias: bool, layout: str
-) -> None:
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "bias", "layout"),
+    [
+        *[(7, 3, True, "rows"), (3, 7, False, "rows"), (16, 16, True, "columns")],
+        *[(7, 3, False, "columns"), (3, 7, True, "slice"), (16, 16, False, "slice")],
+        *[(1, 1, True, "expanded"), (7, 3, False, "expanded")],
+    ],
+)
+def test_values_and_gradients_are_those_of_float64(onednn, inputs, outputs, bias, layout) -> None:
     torch.manual_seed(1)
     layer = nn.Linear(inputs, outputs, bias=bias)
     wide = torch.randn(50, 3 * inputs)
@@ -73,27 +58,20 @@ def test_values_and_gradients_are_those_of_float64(
     assert len(onednn) == 3
 
 
-def test_only_gradients_that_are_needed_are_computed(onednn: list[tuple[int, ...]]) -> None:
+def test_what_is_computed_kept_and_left_to_torch(onednn, monkeypatch) -> None:
     layer, x = nn.Linear(4, 4), torch.randn(8, 4)
     layer.weight.requires_grad_(requires_grad=False)
     products.product(layer, x).sum().backward()
     assert onednn == [(8, 4, 4)]
     assert layer.weight.grad is None
     assert layer.bias.grad.tolist() == [8] * 4
-
-
-def test_without_gradients_nothing_is_kept(onednn: list[tuple[int, ...]]) -> None:
     layer, x = nn.Linear(4, 4), torch.randn(8, 4)
     with torch.no_grad():
         assert not products.product(layer, x).requires_grad
     assert not products.multiply(x, layer.weight).requires_grad
     torch.testing.assert_close(products.multiply(x, layer.weight, layer.bias), layer(x).detach())
-    assert len(onednn) == 3
-
-
-def test_small_products_and_other_processors_are_left_to_torch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    assert len(onednn) == 4
+    monkeypatch.undo()  # small products and other processors are left to torch
     monkeypatch.setattr(products, "_multiply", None)
     layer, x = nn.Linear(3, 2), torch.randn(5, 3)
     monkeypatch.setattr(products, "multiplies_by_onednn", lambda: True)

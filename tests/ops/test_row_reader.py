@@ -1,5 +1,3 @@
-"""Rows that are read from a file in the background are those that NumPy finds there."""
-
 import errno
 import gc
 import mmap
@@ -52,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_rows_are_those_of_the_file(folder: Path, data: st.DataObject) -> None:
     draw = data.draw
@@ -120,7 +118,7 @@ def test_whole_blocks_go_right_to_slots_of_whole_blocks(folder: Path, row_bytes:
     reader.close()
 
 
-def test_engine_of_choice(folder: Path) -> None:
+def test_engines_and_requests(folder: Path) -> None:
     write(folder / "choice", 4096)
     options: dict[str, Any] = {"num_rows": 8, "row_bytes": 512}
     direct = opened(folder / "choice", **options, engine="io_uring").direct
@@ -128,15 +126,29 @@ def test_engine_of_choice(folder: Path) -> None:
     assert (chosen.engine, chosen.direct) == ("io_uring" if direct else "threads", direct)
     cached = opened(folder / "choice", **options, direct=False)
     assert (cached.engine, cached.direct) == ("threads", False)
+    write(folder / "gaps", 100 * 4096)
+    counts = {}
+    for gap in (0, 4095, 4096, 3 * 4096):
+        reader = opened(folder / "gaps", num_rows=100, row_bytes=4096, max_gap_bytes=gap)
+        read(reader, np.array([20, 0, 1, 3, 3, 7]), 4096)
+        found = reader.take_counters()
+        counts[gap] = found["requests"], found["bytes_read"] // 4096
+    assert counts == {0: (4, 5), 4095: (4, 5), 4096: (3, 6), 3 * 4096: (2, 9)}
 
 
 #: Forbids a system call by a filter (seccomp), as containers do, and reads rows.
 FORBIDDEN = """
-import ctypes, struct, sys
+import ctypes, os, struct, sys
 import numpy as np
 from gnnscale import ops
 
-call, path = int(sys.argv[1]), sys.argv[2]
+path = sys.argv[1]
+for call in (425, 426, 427):  # io_uring_setup, _enter and _register, each in a process of its own
+    if not os.fork():
+        break
+    assert os.wait()[1] == 0
+else:
+    sys.exit()
 LOAD, EQUAL, RETURN, ALLOW, EPERM = 0x20, 0x15, 0x06, 0x7FFF0000, 0x50001
 steps = [(LOAD, 0, 0, 0), (EQUAL, 0, 1, call), (RETURN, 0, 0, EPERM), (RETURN, 0, 0, ALLOW)]
 program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in steps))
@@ -155,13 +167,12 @@ print(reader.engine)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("call", [425, 426, 427])  # io_uring_setup, _enter and _register
-def test_threads_take_over_if_io_uring_is_forbidden(folder: Path, call: int) -> None:
+def test_threads_take_over_if_io_uring_is_forbidden(folder: Path) -> None:
     path = folder / "forbidden"
     path.write_bytes(bytes(range(256)) * 128)
-    command = [sys.executable, "-c", FORBIDDEN, str(call), str(path)]
+    command = [sys.executable, "-W", "ignore", "-c", FORBIDDEN, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.stdout.strip(), done.stderr) == ("threads", "")
+    assert (done.stdout.split(), done.stderr) == (["threads"] * 3, "")
 
 
 def test_threads_take_over_without_descriptors_for_a_ring(folder: Path) -> None:
@@ -184,18 +195,7 @@ def test_threads_take_over_without_descriptors_for_a_ring(folder: Path) -> None:
             os.close(each)
 
 
-def test_neighbours_are_one_request(folder: Path) -> None:
-    write(folder / "gaps", 100 * 4096)
-    counts = {}
-    for gap in (0, 4095, 4096, 3 * 4096):
-        reader = opened(folder / "gaps", num_rows=100, row_bytes=4096, max_gap_bytes=gap)
-        read(reader, np.array([20, 0, 1, 3, 3, 7]), 4096)
-        found = reader.take_counters()
-        counts[gap] = found["requests"], found["bytes_read"] // 4096
-    assert counts == {0: (4, 5), 4095: (4, 5), 4096: (3, 6), 3 * 4096: (2, 9)}
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_pools_of_any_type(folder: Path, dtype: torch.dtype) -> None:
     table = (torch.arange(50 * 24).reshape(50, 24) % 200).to(dtype)
     table.view(torch.uint8).numpy().tofile(folder / "typed")
@@ -208,8 +208,9 @@ def test_pools_of_any_type(folder: Path, dtype: torch.dtype) -> None:
     assert not wide[1:3].any()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(
+    ("engine", "direct"), [("io_uring", True), ("threads", True), ("threads", False)]
+)
 def test_a_file_that_became_shorter(tmp_path: Path, engine: str, direct: bool) -> None:
     path = tmp_path / "file"
     table = write(path, 1000 * 100).reshape(-1, 100)
@@ -311,8 +312,13 @@ sys.exit(1)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("ending", ["", "raise SystemExit", "os._exit(0)", "reader.wait(0)"])
+@pytest.mark.parametrize(
+    ("engine", "ending"),
+    [
+        *[("io_uring", ""), ("threads", "raise SystemExit"), ("io_uring", "os._exit(0)")],
+        *[("io_uring", "reader.wait(0)"), ("threads", "reader.wait(0)")],
+    ],
+)
 def test_exits_and_interrupts_do_not_hang(folder: Path, engine: str, ending: str) -> None:
     write(folder / "left", 5000 * 4096)
     code = f"""

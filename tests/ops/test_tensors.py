@@ -1,6 +1,4 @@
 import platform
-import subprocess
-import sys
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +17,6 @@ COMPUTED = (torch.float32, torch.bfloat16)
 
 
 def block(draw: st.DrawFn) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
-    """Draw ``indptr, indices, num_src`` with destinations that have no edges, or one many times."""
     num_dst = draw(st.integers(0, 12))
     num_src = num_dst + draw(st.integers(0 if num_dst else 1, 12))
     source = st.integers(0, num_src - 1)
@@ -83,7 +80,7 @@ def slow_aggregate(task: dict[str, Any]) -> NDArray[np.float64]:
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(aggregations())
 def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
     width, wide = task["x"].shape[1], task["out"]
@@ -104,7 +101,7 @@ def test_aggregate_is_the_sum_it_promises(task: dict[str, Any]) -> None:
     num_threads=st.sampled_from([1, 2]),
     seed=st.integers(0, 2**32),
 )
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_rows_with_a_scale_are_read_as_numpy_decodes_them(
     dtype, width, computed, num_threads, seed
 ) -> None:
@@ -143,31 +140,17 @@ def test_rows_with_a_scale_are_copied_and_cached(dtype: str) -> None:
 
 
 def test_rows_with_a_scale_that_do_not_fit() -> None:
-    rows = np.zeros((3, 7), np.uint8)
-    out = {width: torch.empty(1, width) for width in (2, 3, 4, 5, 6, 7)}
-    ids, signed = np.array([2]), rows.view(np.int8)
-    for dtype, width in (("int8", 3), ("int4", 5), ("int4", 6)):
-        ops.gather((rows, dtype), ids, out=out[width], num_threads=1)
-    for dtype, widths in (("int8", (2, 4, 5, 6, 7)), ("int4", (2, 3, 4, 7))):
-        for width in widths:
+    rows, ids = np.zeros((3, 7), np.uint8), np.array([2])
+    for dtype, allowed in (("int8", (3,)), ("int4", (5, 6))):
+        for width in range(2, 8):
+            out = torch.empty(1, width)
+            if width in allowed:
+                ops.gather((rows, dtype), ids, out=out, num_threads=1)
+                continue
             with pytest.raises(ValueError, match=f"out: {width} columns, allowed .* 7 bytes"):
-                ops.gather((rows, dtype), ids, out=out[width], num_threads=1)
-    for x, message in (((signed, "int8"), "x: .* uint8"), (torch.tensor(signed), "x: .* float32")):
-        with pytest.raises(TypeError, match=message):
-            ops.gather(x, ids, out=out[3], num_threads=1)
+                ops.gather((rows, dtype), ids, out=out, num_threads=1)
     with pytest.raises(TypeError, match="x: int8"):
         ops.gather_columns((rows, "int8"), ids, num_threads=1)
-
-
-def test_rows_that_do_not_fit_are_refused() -> None:
-    x, out = torch.ones(3, 2), torch.empty(2, 2)
-    lists = np.array([0, 2, 2]), np.array([1, 2], np.int32)
-    for wrong, message in (
-        (x[:, :1], "out: 2 columns, allowed are 1"),
-        (x.T, "x: .* contiguous rows"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ops.aggregate(wrong, *lists, out=out, num_threads=1)
 
 
 @pytest.mark.long
@@ -180,7 +163,7 @@ def test_rows_that_do_not_fit_are_refused() -> None:
     num_threads=st.sampled_from([1, 2]),
     data=st.data(),
 )
-@settings(max_examples=120)
+@settings(max_examples=40)
 def test_gather_is_indexing(rows, width, stored, computed, wide, num_threads, data) -> None:
     x = (torch.rand(rows, width) * 200).to(stored)
     chosen = data.draw(st.lists(st.integers(0, rows - 1), max_size=50))
@@ -203,36 +186,35 @@ def test_gather_reads_bfloat16_that_numpy_carries_as_bits() -> None:
 
 
 def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
-    """Return what dropout makes of ``x``, whose rows are those of vertices 0, 1, ... by default."""
     how = {"p": 0.5, "seed": 1, "step": 2, "layer": 3, "num_threads": 1} | changed
     y = x.clone()
     ops.relu_dropout(y, np.arange(len(x)) if vertices is None else vertices, **how)
     return y
 
 
-@pytest.mark.parametrize("dtype", COMPUTED)
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("shape", [(500, 300), (30000, 5)])
-def test_relu_dropout_drops_as_often_as_asked(dtype, p, shape) -> None:
-    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    y = drop(x, p=p)
-    assert all(torch.equal(drop(x, p=p, num_threads=threads), y) for threads in (2, 4))
-    how = {"p": p, "seed": 1, "step": 2, "layer": 3, "num_threads": 1}
-    scale = ops.relu_dropout(x.clone(), np.arange(len(x)), **how)
-    assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
-    positive, passed = x > 0, y > 0
-    assert not (passed & ~positive).any()
-    assert torch.equal(y, torch.where(passed, x.float() * scale, 0).to(dtype))
-    num_positive = int(positive.sum())
-    deviation = (num_positive * p * (1 - p)) ** 0.5
-    assert abs(int(passed.sum()) - num_positive * (1 - p)) <= 4 * deviation
-    grad = torch.randn(shape).to(dtype)
-    back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
-    assert torch.equal(back, torch.where(passed, grad.float() * scale, 0).to(dtype))
+def test_relu_dropout_drops_as_often_as_asked() -> None:
+    for dtype, p, shape in (
+        *[(torch.float32, 0.0, (500, 300)), (torch.float32, 0.1, (30000, 5))],
+        (torch.bfloat16, 0.5, (500, 300)),
+    ):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+        y = drop(x, p=p)
+        assert all(torch.equal(drop(x, p=p, num_threads=threads), y) for threads in (2, 4))
+        how = {"p": p, "seed": 1, "step": 2, "layer": 3, "num_threads": 1}
+        scale = ops.relu_dropout(x.clone(), np.arange(len(x)), **how)
+        assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
+        positive, passed = x > 0, y > 0
+        assert not (passed & ~positive).any()
+        assert torch.equal(y, torch.where(passed, x.float() * scale, 0).to(dtype))
+        num_positive = int(positive.sum())
+        deviation = (num_positive * p * (1 - p)) ** 0.5
+        assert abs(int(passed.sum()) - num_positive * (1 - p)) <= 4 * deviation
+        grad = torch.randn(shape).to(dtype)
+        back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
+        assert torch.equal(back, torch.where(passed, grad.float() * scale, 0).to(dtype))
 
 
 def mixed(word: int) -> int:
-    """SplitMix64's finaliser, as in its paper."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
     return word ^ word >> 31
@@ -243,7 +225,7 @@ def combined(key: int, word: int) -> int:
 
 
 @pytest.mark.long
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data())
 def test_relu_dropout_is_what_its_definition_says(data: st.DataObject) -> None:
     num_rows = data.draw(st.integers(0, 40))
@@ -264,17 +246,7 @@ def test_relu_dropout_is_what_its_definition_says(data: st.DataObject) -> None:
         assert found[row].tolist() == [each >= p * 65536 for each in bits]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("changed", [{"seed": 2}, {"step": 3}, {"layer": 4}])
-def test_masks_of_other_seeds_steps_and_layers_are_not_related(changed: dict[str, int]) -> None:
-    x = torch.ones(3000, 64)
-    left, right = ((drop(x, **how) > 0).double().flatten() - 0.5 for how in ({}, changed))
-    for shift in range(-130, 131):
-        agreement = float((left * right.roll(shift)).sum()) * 4
-        assert abs(agreement) < 5 * len(left) ** 0.5
-
-
-@pytest.mark.parametrize("width", [1, 3, 16, 256])
+@pytest.mark.parametrize("width", [3, 256])
 def test_dropped_elements_have_no_pattern(width: int) -> None:
     mask = (drop(torch.ones((1 << 18) // width, width)) > 0).double() - 0.5
     for rows in (0, 1, 2, 3, 4, 8, 64, 100):
@@ -285,7 +257,7 @@ def test_dropped_elements_have_no_pattern(width: int) -> None:
             assert abs(float(near.sum())) * 4 < 4.5 * near.numel() ** 0.5
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data())
 def test_edge_softmax_is_softmax(data: st.DataObject) -> None:
     indptr, indices, _ = block(data.draw)
@@ -337,8 +309,7 @@ def test_add_rows_goes_on_where_sums_stand() -> None:
     assert torch.equal(before, out)
 
 
-@pytest.mark.parametrize("num_threads", [2, 4])
-@pytest.mark.parametrize("width", [1, 64, 200])
+@pytest.mark.parametrize(("width", "num_threads"), [(1, 4), (64, 2), (200, 4)])
 def test_a_hub_is_summed_in_the_order_of_its_edges(width: int, num_threads: int) -> None:
     generator = np.random.default_rng(width)
     x = torch.from_numpy(generator.standard_normal((100, width), np.float32))
@@ -350,7 +321,7 @@ def test_a_hub_is_summed_in_the_order_of_its_edges(width: int, num_threads: int)
     assert torch.equal(shared, alone)
 
 
-@pytest.mark.parametrize("width", [1, 3, 4, 7, 15, 16, 17, 31, 37, 100, 128, 259])
+@pytest.mark.parametrize("width", [1, 7, 16, 17, 37, 128, 259])
 def test_edge_dot_adds_in_one_order_on_every_instruction_set(width: int) -> None:
     generator = np.random.default_rng(width)
     a, x = generator.standard_normal((2, 200, width), np.float32)
@@ -375,17 +346,6 @@ def test_edge_softmax_rounds_exponentials_right_on_every_processor() -> None:
     assert alpha.numpy()[1::2, 0].tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("dtype", STORED)
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (1000, 257)])
-def test_empty_is_a_tensor_like_any_other(dtype: torch.dtype, shape: tuple[int, int]) -> None:
-    out = ops.empty(shape, dtype)
-    assert (out.shape, out.dtype, out.is_contiguous()) == (shape, dtype, True)
-    out.fill_(3)
-    other = ops.empty(shape, dtype).fill_(4)
-    assert (out == 3).all()
-    assert (other == 4).all()
-
-
 @pytest.mark.parametrize("mebibytes", [1, 300])
 def test_memory_that_is_given_back_is_used_again(mebibytes: int) -> None:
     shape = (mebibytes << 20,)
@@ -399,7 +359,7 @@ def test_memory_that_is_given_back_is_used_again(mebibytes: int) -> None:
     assert again[-1] == 78
 
 
-def test_of_memory_given_back_only_the_latest_is_kept() -> None:
+def test_memory_that_is_given_back() -> None:
     # Together 1.5 GiB, of which a page of each is touched.
     blocks = [ops.empty((96 << 20,), torch.uint8) for _ in range(16)]
     for number, block in enumerate(blocks, start=1):
@@ -411,10 +371,6 @@ def test_of_memory_given_back_only_the_latest_is_kept() -> None:
     marks = [int(block[0]) for block in again]
     assert marks[:8] == list(range(16, 8, -1))
     assert marks[-4:] == [0] * 4
-
-
-def test_malloc_is_told_to_keep_what_is_freed() -> None:
-    program = "from gnnscale import ops; print(ops.keep_freed_memory())"
-    found = subprocess.check_output([sys.executable, "-c", program])
+    # malloc is told to keep what is freed.
     glibc = platform.libc_ver()[0] == "glibc"
-    assert int(found) in ((1 << 30, 32 << 20) if glibc else (0,))
+    assert ops.keep_freed_memory() in ((1 << 30, 32 << 20) if glibc else (0,))

@@ -1,5 +1,3 @@
-"""NVIDIA GPUs in a device plan: their options, and what of a machine they ask for."""
-
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +16,8 @@ FREE = 7 << 30
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has a GPU, as far as NVML reports."""
-    found = nvml.Gpu(
-        index=0,
-        name="Card",
-        uuid="GPU-1",
-        memory=8 << 30,
-        free=FREE,
-        capability=(9, 0),
-        taken=False,
-    )
+    numbers = {"index": 0, "memory": 8 << 30, "free": FREE, "capability": (9, 0), "taken": False}
+    found = nvml.Gpu(name="Card", uuid="GPU-1", **numbers)
     gpus = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(found,))
     monkeypatch.setattr(nvml, "find_gpus", lambda: gpus)
     module._free_bytes.cache_clear()
@@ -44,66 +34,44 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gpu_does_everything_by_itself() -> None:
     device = Cuda()
-    assert device.samples
-    assert device.loads
-    assert device.infers
-    assert device.takes_links
-    assert owns_steps([device])
-    assert device.holds_cache
-    assert device.holds_rows
-    assert device.reads_lists
+    does = (device.samples, device.loads, device.infers, device.takes_links, owns_steps([device]))
+    assert all((*does, device.holds_cache, device.holds_rows, device.reads_lists))
     assert not Cuda(features="device").holds_cache
     assert not Cuda(topology="device").reads_lists
     assert not device.computes_on_host
     assert device.figures == "measured"
+    # The host in its place is marked.
+    driven = Cuda(host_driven=True)
+    assert (driven.figures, driven.computes_on_host) == ("emulated", True)
+    driven.check()
 
 
-def test_the_host_in_its_place_is_marked() -> None:
-    device = Cuda(host_driven=True)
-    assert device.figures == "emulated"
-    assert device.computes_on_host
-    device.check()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_that_are_refused() -> None:
+    for options, message in (
         ({"features": "disk"}, "features=disk: allowed are auto, device, host"),
         ({"topology": "gpu"}, "topology=gpu: allowed are auto, device, host"),
         ({"index": -1}, "index=-1: must be at least 0"),
         ({"memory_bytes": 0}, "memory_bytes=0: expected a number above 0"),
         ({"link_bandwidth": None}, "link_bandwidth=null"),
-    ],
-)
-def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
-    with one_line(begins=f"device_plan.devices.0.{message}"):
-        parse_devices([{"kind": "cuda", **options}], option="device_plan.devices")
+    ):
+        with one_line(begins=f"device_plan.devices.0.{message}"):
+            parse_devices([{"kind": "cuda", **options}], option="device_plan.devices")
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_budget_is_what_is_free_unless_it_is_given() -> None:
+def test_gpus_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Cuda().budget_bytes == FREE
     assert Cuda(memory_bytes=1000).budget_bytes == 1000
     Cuda().check()
-
-
-@pytest.mark.usefixtures("gpu")
-def test_what_the_machine_does_not_have_is_refused() -> None:
     with one_line("GPU 1: expected 0 to 0", "device_plan=cpu"):
         Cuda(index=1).check()
     with one_line(f"memory_bytes={FREE + 1}", "null for all free bytes"):
         Cuda(memory_bytes=FREE + 1).check()
-
-
-@pytest.mark.usefixtures("no_gpu")
-def test_without_a_gpu_there_is_another_way() -> None:
-    with one_line("no GPU here", "libnvidia-ml", "device_plan=cpu trains on the processor"):
-        Cuda().check()
-    # A run is evaluated on machines without its GPU, and its plan is read there.
-    assert Cuda().budget_bytes > 0
-
-
-def test_all_gpus_have_a_worker_each(gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in ("kind", "index", "name"):
+        with one_line(f"device_plan.options.{option}", "lists single GPUs"):
+            AllGpusConfig(options={option: 0})
+    with one_line("device_plan.devices: expected none with cuda_all"):
+        AllGpusConfig(devices=["cuda"])
     (one,) = nvml.find_gpus().devices
     two = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(one, replace(one, index=1)))
     monkeypatch.setattr(nvml, "find_gpus", lambda: two)
@@ -116,14 +84,11 @@ def test_all_gpus_have_a_worker_each(gpu: None, monkeypatch: pytest.MonkeyPatch)
         AllGpusConfig(split=[64])
 
 
-def test_no_gpu_is_one_line(no_gpu: None) -> None:
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_there_is_another_way() -> None:
+    with one_line("no GPU here", "libnvidia-ml", "device_plan=cpu trains on the processor"):
+        Cuda().check()
     with one_line("device_plan: no GPU here", "device_plan=cpu"):
         AllGpusConfig()
-
-
-@pytest.mark.parametrize("option", ["kind", "index", "name"])
-def test_what_differs_between_gpus_is_no_option_of_all(gpu: None, option: str) -> None:
-    with one_line(f"device_plan.options.{option}", "lists single GPUs"):
-        AllGpusConfig(options={option: 0})
-    with one_line("device_plan.devices: expected none with cuda_all"):
-        AllGpusConfig(devices=["cuda"])
+    # A run is evaluated on machines without its GPU, and its plan is read there.
+    assert Cuda().budget_bytes > 0

@@ -1,7 +1,4 @@
-"""Rates of a card: those between the widths measured, what a device takes of them, what is kept."""
-
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,28 +8,17 @@ from gnnscale.planner import Cuda
 from gnnscale.planner.cuda_spec import CardRates, load_or_measure_rates
 
 
-@pytest.mark.parametrize(
-    ("row_bytes", "rate"), [(1, 1e10), (64, 1e10), (128, 2.5e10), (256, 4e10), (4096, 4e10)]
-)
-def test_rows_between_two_widths_are_between_their_rates(row_bytes: int, rate: float) -> None:
-    assert RATES.link_bandwidth(row_bytes) == pytest.approx(rate)
-
-
-def test_a_device_has_the_rates_that_the_user_has_not_given() -> None:
+def test_rates_of_widths_and_devices() -> None:
+    for row_bytes, rate in ((1, 1e10), (64, 1e10), (128, 2.5e10), (256, 4e10), (4096, 4e10)):
+        assert RATES.link_bandwidth(row_bytes) == pytest.approx(rate)
     found = RATES.of(Cuda(index=1, macs_per_s=7.0), row_bytes=256)
-    assert found == Cuda(
-        index=1,
-        macs_per_s=7.0,
-        memory_bandwidth=1e12,
-        link_bandwidth=4e10,
-        sampled_edges_per_s=3e9,
-        launch_s=1e-4,
-    )
+    rates = {"memory_bandwidth": 1e12, "link_bandwidth": 4e10, "sampled_edges_per_s": 3e9}
+    assert found == Cuda(index=1, macs_per_s=7.0, **rates, launch_s=1e-4)
+    with pytest.raises(ValueError, match="expected at least one row width"):
+        replace(RATES, link=())
 
 
-def test_a_card_is_measured_once_for_each_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_is_measured_once_for_each_driver(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     calls: list[Any] = []
 
@@ -47,17 +33,10 @@ def test_a_card_is_measured_once_for_each_driver(
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1", '{"macs_per_s": -1}', "\0" * 70000])
-def test_what_is_damaged_is_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
+def test_what_is_damaged_is_measured_again(tmp_path, monkeypatch, content) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     file = tmp_path / "cuda" / "rates-GPU-1-600.1.json"
     file.parent.mkdir()
     file.write_text(content)
     assert load_or_measure_rates("GPU-1", "600.1", lambda: RATES) == RATES
     assert load_or_measure_rates("GPU-1", "600.1", lambda: pytest.fail("it was kept")) == RATES
-
-
-def test_a_width_at_least() -> None:
-    with pytest.raises(ValueError, match="expected at least one row width"):
-        replace(RATES, link=())

@@ -28,16 +28,12 @@ def test_kinds_and_names() -> None:
     assert isinstance(accelerator, Emulated)
     assert (accelerator.macs_per_s, accelerator.memory_bytes) == (1e9, 1000)
     assert (accelerator.link_latency_s, accelerator.pipelined) == (0.0, False)
-
-
-def test_what_computes_where_the_features_lie() -> None:
     devices = parse_devices(["cpu", ACCELERATOR, without("link_bandwidth")], option="devices")
     assert [device.on_host for device in devices] == [True, False, True]
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
+def test_devices_that_are_refused() -> None:
+    for entries, message in (
         ([], "x=[]: expected at least one device"),
         (["gpu"], "x.0.kind=gpu: allowed are"),
         ([7], "x.0=7: expected a kind, or options with a kind"),
@@ -46,10 +42,7 @@ def test_what_computes_where_the_features_lie() -> None:
         ([without("memory_bytes")], "x.0.memory_bytes: required"),
         ([ACCELERATOR | {"memory_bytes": "much"}], "x.0.memory_bytes: Value 'much'"),
         ([ACCELERATOR | {"macs_per_s": 0}], "x.0.macs_per_s=0.0: expected a number above 0"),
-        (
-            [ACCELERATOR | {"link_bandwidth": 0}],
-            "link_bandwidth=0.0: expected a number above 0",
-        ),
+        ([ACCELERATOR | {"link_bandwidth": 0}], "link_bandwidth=0.0: expected a number above 0"),
         ([ACCELERATOR | {"host_bandwidth": -2}], "x.0.host_bandwidth=-2.0: expected a number"),
         ([ACCELERATOR | {"link_overhead_bytes": -1}], "x.0.link_overhead_bytes=-1: must be at"),
         (
@@ -58,30 +51,23 @@ def test_what_computes_where_the_features_lie() -> None:
         ),
         ([ACCELERATOR | {"link_request_bytes": 0}], "x.0.link_request_bytes=0: must be at least 1"),
         ([ACCELERATOR | {"launch_s": -1}], "x.0.launch_s=-1.0: expected a number from 0 on"),
-    ],
-)
-def test_devices_that_are_refused(entries: list[Any], message: str) -> None:
-    with one_line(message):
-        parse_devices(entries, option="x")
+    ):
+        with one_line(message):
+            parse_devices(entries, option="x")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board(Accelerator):
-    """A device with a collective library."""
-
     collective: ClassVar[str | None] = "cuda:nccl"
 
 
 CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
 
 
-@pytest.mark.parametrize(
-    ("devices", "collective", "backend"),
-    [
-        ([CPU], None, "cpu:gloo"),
+def test_gradients_are_summed_on_devices_that_all_can() -> None:
+    for devices, collective, backend in (
         ([CPU, CPU], None, "cpu:gloo"),
         ([BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
-        ([BOARD, BOARD], "cuda:nccl", "cpu:gloo,cuda:nccl"),
         ([COPYING, COPYING], "cpu:gloo", "cpu:gloo"),
         ([CPU, BOARD], None, "cpu:gloo"),
         ([BOARD, COPYING], None, "cpu:gloo"),
@@ -90,29 +76,18 @@ CPU, BOARD, COPYING = Cpu(), Board(**RATES), Copying(**RATES)
         ([Cuda(), Cuda()], None, "cpu:gloo"),
         ([Cuda(host_driven=True), Cuda(host_driven=True)], None, "cpu:gloo"),
         ([CPU, Cuda()], None, "cpu:gloo"),
-    ],
-)
-def test_gradients_are_summed_on_devices_that_all_can(devices, collective, backend) -> None:
-    assert shared_collective(devices) == collective
-    assert process_group_backend(devices) == backend
+    ):
+        assert shared_collective(devices) == collective
+        assert process_group_backend(devices) == backend
 
 
-@pytest.mark.parametrize(
-    ("options", "takes"),
-    [({}, True), ({"host_aggregates": False}, False), ({"reads_host_memory": True}, False)],
-)
-def test_only_a_device_that_the_host_loads_for_takes_aggregated_rows(options, takes) -> None:
-    (device,) = parse_devices([ACCELERATOR | options], option="x")
-    assert device.takes_aggregated == takes
-
-
-@pytest.mark.parametrize("value", [0.0, 1.01])
-def test_a_part_of_a_peak_is_above_0_and_up_to_1(value: float) -> None:
-    with pytest.raises(ConfigError, match=rf"efficiency\.memory={value}: expected a number"):
-        Efficiency(processor=1.0, memory=value, accelerator=1.0, link=1.0)
-
-
-def test_simulated_cards_are_not_numbered() -> None:
+def test_what_only_some_devices_may() -> None:
+    for options in ({}, {"host_aggregates": False}, {"reads_host_memory": True}):
+        (device,) = parse_devices([ACCELERATOR | options], option="x")
+        assert device.takes_aggregated == (options == {})
+    for value in (0.0, 1.01):
+        with pytest.raises(ConfigError, match=rf"efficiency\.memory={value}: expected a number"):
+            Efficiency(processor=1.0, memory=value, accelerator=1.0, link=1.0)
     Fpga(name="a").check()
     Fpga(name="a", index=7, bitstream="file.xclbin").check()
     with pytest.raises(ConfigError, match="a: index=7: expected 0 in C simulation"):

@@ -1,11 +1,11 @@
 import json
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from one_line import one_line
 
 from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
@@ -36,91 +36,49 @@ def of(**changes: Any) -> Board:
 
 
 @pytest.mark.parametrize("name", boards())
-def test_boards_that_ship_name_their_sources(name: str) -> None:
+def test_boards_that_ship_name_their_sources(tmp_path: Path, name: str) -> None:
     found = board(name)
     assert all(len(found.sources[each]) > 10 for each in SOURCED)
     assert found.bandwidth == sum(die.bandwidth for die in found.dies)
     for die in found.dies:
         assert die.available + die.shell == die.has
+    # A copy of it is the same.
+    file = tmp_path / "mine.yaml"
+    file.write_text((resources.files("gnnscale.configs") / "board" / f"{name}.yaml").read_text())
+    assert typed(OmegaConf.create(board_values(file)), Board) == found
 
 
-def test_dies_of_the_u250_are_a_quarter_of_it() -> None:
-    found = board("u250")
-    assert [die.name for die in found.dies] == ["SLR0", "SLR1", "SLR2", "SLR3"]
-    assert sum(die.has.luts for die in found.dies) == 1_728_000
-    assert sum(die.has.dsps for die in found.dies) == 12_288
-    assert found.bandwidth == 77e9
-
-
-def test_a_board_of_plain_values() -> None:
-    found = of()
-    assert found.dies[0].available.luts == 90
-    assert found.dies[0].shell.dsps == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_impossible_figures_are_named_in_one_line() -> None:
+    for changes, message in (
         ({"dies": []}, "board.dies: expected 1 to 16 dies, got 0"),
         ({"dies": [DIE, DIE]}, "board.dies: expected distinct names, got SLR0, SLR0"),
         ({"dies": [DIE | {"bandwidth": 0}]}, "die SLR0: bandwidth=0: expected 0.001 to"),
-        (
-            {"dies": [DIE | {"shell": {"luts": 100}}]},
-            "die SLR0: shell.luts=100: expected 0 up to has.luts=100",
-        ),
+        ({"dies": [DIE | {"shell": {"luts": 100}}]}, "die SLR0: shell.luts=100: expected 0 up to "),
         ({"dies": [DIE | {"has": {"luts": 20}}]}, "die SLR0: has.registers=0: expected 0.001 to"),
         ({"dies": [{"name": "SLR0"}]}, "board.dies.0.has: required"),
         ({"dies": 3}, "board.dies=3: expected a list of groups of options"),
         ({"clock_hz": 10}, "board.clock_hz=10: must be at least"),
-        (
-            {"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]},
-            "die SLR0: has.luts=1e+15: expected 0.001 to 1e+07",
-        ),
+        ({"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]}, "die SLR0: has.luts=1e+15: exp"),
         ({"link_bandwidth": 0}, "board.link_bandwidth=0: expected 0.001 to"),
         ({"power_w": -1}, "board.power_w=-1: expected 0.001 to"),
-        *(
-            ({name: value}, f"board.{name}={value:g}: expected 0.001 to 1e+18")
-            for name in ("link_bandwidth", "power_w")
-            for value in (1e-300, 1e300)
-        ),
-        *(
-            ({"dies": [DIE | {"bandwidth": value}]}, f"die SLR0: bandwidth={value:g}: expected 0")
-            for value in (1e-300, 1e300)
-        ),
+        ({"link_bandwidth": 1e-300}, "board.link_bandwidth=1e-300: expected 0.001 to 1e+18"),
+        ({"power_w": 1e300}, "board.power_w=1e+300: expected 0.001 to 1e+18"),
+        ({"dies": [DIE | {"bandwidth": 1e300}]}, "die SLR0: bandwidth=1e+300: expected 0"),
         ({"memory_bytes": 0}, "board.memory_bytes=0"),
         ({"sources": {}}, "board.sources.dies: required; state where it comes from"),
-    ],
-)
-def test_impossible_figures_are_named_in_one_line(changes, message) -> None:
-    with pytest.raises(ConfigError) as error:
-        of(**changes)
-    assert str(error.value).startswith(message)
+    ):
+        with one_line(begins=message):
+            of(**changes)
 
 
-def test_a_missing_figure_is_named() -> None:
-    for name in set(BOARD) - {"sources"}:
-        left = {key: value for key, value in BOARD.items() if key != name}
-        with pytest.raises(ConfigError, match=rf"board.{name}: required"):
-            typed(OmegaConf.create(left), Board, group="board")
-
-
-def test_an_unknown_board_is_named() -> None:
+def test_a_board_of_ones_own(tmp_path: Path) -> None:
+    (die,) = of().dies
+    assert (die.available.luts, die.shell.dsps) == (90, 0)
+    left = {key: value for key, value in BOARD.items() if key != "clock_hz"}
+    with pytest.raises(ConfigError, match=r"board.clock_hz: required"):
+        typed(OmegaConf.create(left), Board, group="board")
     with pytest.raises(ConfigError, match="board=u251: allowed are f1, u200, u250"):
         board("u251")
-
-
-def test_boards_are_values() -> None:
-    assert board("u250") == board("u250") != replace(board("u250"), clock_hz=200_000_000)
-
-
-@pytest.mark.parametrize("name", boards())
-def test_a_copy_of_a_board_that_ships(tmp_path: Path, name: str) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text((resources.files("gnnscale.configs") / "board" / f"{name}.yaml").read_text())
-    assert typed(OmegaConf.create(board_values(file)), Board) == board(name)
-
-
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps(BOARD))
     assert typed(OmegaConf.create(board_values(file)), Board, group="board") == of()

@@ -1,11 +1,9 @@
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from one_line import one_line
 from round_figures import platform, processor
 
@@ -16,6 +14,7 @@ from gnnscale.planner.processor import shared_rate
 
 ACCELERATOR = {"kind": "emulated", "name": "x", "macs_per_s": 1e9, "memory_bytes": 100}
 ACCELERATOR |= {"memory_bandwidth": 1e9}
+FAR_TOO_LOW = {"processor": 1, "memory": 1e-300, "accelerator": 1, "link": 1}
 
 
 @pytest.mark.parametrize(
@@ -26,28 +25,7 @@ def test_threads_share_the_rate_of_all_that_are_active(threads, active, rate) ->
     assert shared_rate([1, 2], [10, 16], threads, active) == pytest.approx(rate)
 
 
-def test_an_unlimited_rate_stays_so() -> None:
-    assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
-
-
-def test_rates_of_very_different_sizes_leave_one() -> None:
-    assert shared_rate([1, 128], [1e300, 4e9], 128, 127.99999999999999) >= 4e9
-
-
-@given(
-    rates=st.lists(st.floats(1, 100), min_size=3, max_size=3).map(sorted),
-    threads=st.integers(1, 16),
-    active=st.floats(1, 64),
-)
-def test_more_active_threads_never_leave_more(rates, threads, active) -> None:
-    # Per-thread rates that fall, as those of a machine do.
-    rates = [rates[0], min(rates[1], 2 * rates[0]), min(rates[2], 4 * rates[0])]
-    rates[2] = min(max(rates[2], rates[1]), 2 * rates[1])
-    before = shared_rate([1, 2, 4], rates, threads, active)
-    assert shared_rate([1, 2, 4], rates, threads, active + 1) <= before * (1 + 1e-9)
-
-
-def test_workers_lose_no_more_than_the_contention() -> None:
+def test_what_workers_share() -> None:
     rates = {"macs_per_s": [10.0, 12.0], "memory_bandwidth": [10.0, 12.0]}
     host = processor(**rates, compute_contention=1.25, memory_contention=5.0)
     assert host.rate("macs_per_s", 1, 1) == 10
@@ -57,27 +35,17 @@ def test_workers_lose_no_more_than_the_contention() -> None:
     # Two threads of one worker make 12; as much of it is left to one of two workers.
     assert host.rate("memory_bandwidth", 1, 2) == 6
     assert host.rate("macs_per_s", 2, 2) == 12
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "workers", "seconds"),
-    [(4e6, 1, 0), (4e6, 2, 5), (4e6, 4, 5), (0, 2, 1)],
-)
-def test_an_all_reduce_takes_as_long_for_more_workers(
-    num_bytes: float, workers: int, seconds: float
-) -> None:
-    host = processor(sync_latency_s=1.0, sync_bandwidth=1e6)
-    assert host.sharing.sync_seconds(num_bytes, workers) == pytest.approx(seconds)
-
-
-def test_messages_take_what_sums_do_unless_that_is_known() -> None:
+    assert math.isinf(shared_rate([1, 4], [math.inf, math.inf], 2, 3))
+    assert shared_rate([1, 128], [1e300, 4e9], 128, 127.99999999999999) >= 4e9
+    # An all-reduce takes as long for more workers.
+    sharing = processor(sync_latency_s=1.0, sync_bandwidth=1e6).sharing
+    for num_bytes, workers, seconds in ((4e6, 1, 0), (4e6, 2, 5), (4e6, 4, 5), (0, 2, 1)):
+        assert sharing.sync_seconds(num_bytes, workers) == pytest.approx(seconds)
+    # Messages take what sums do unless that is known.
     figures = {"sync_latency_s": 1e-4, "sync_bandwidth": 5e9}
     assert processor(**figures).sharing.messages == (1e-4, 5e9)
     known = {"message_latency_s": 0.0, "message_bandwidth": 1e9}
     assert processor(**figures, **known).sharing.messages == (0.0, 1e9)
-
-
-def test_more_workers_wait_longer_for_the_latest() -> None:
     host = processor(straggler_wait=0.05)
     assert host.sharing.straggler_seconds(2.0, 1) == 0
     assert host.sharing.straggler_seconds(2.0, 2) == pytest.approx(0.1)
@@ -88,9 +56,8 @@ def test_more_workers_wait_longer_for_the_latest() -> None:
     assert processor().sharing.straggler_seconds(2.0, 8) == 0
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
+def test_figures_and_accelerators_that_cannot_be() -> None:
+    for fields, message in (
         ({"threads": [1, 1]}, "processor.threads=[1, 1]: expected ascending"),
         ({"cores": 4, "threads": [1, 2]}, "expected cores=4 at the end"),
         ({"macs_per_s": [1.0]}, "processor.rates.macs_per_s=[1.0]: expected a value for each of"),
@@ -99,11 +66,16 @@ def test_more_workers_wait_longer_for_the_latest() -> None:
         ({"update_bandwidth": 1e-300}, "update_bandwidth=1e-300: expected numbers from 1e-09 on"),
         ({"sync_bandwidth": math.nan}, "processor.sharing.sync_bandwidth=nan: expected numbers"),
         ({"message_bandwidth": 0.0}, "processor.sharing.message_bandwidth=0.0: expected numbers"),
-    ],
-)
-def test_figures_that_cannot_be(fields: dict[str, Any], message: str) -> None:
-    with one_line(message):
-        processor(**fields)
+    ):
+        with one_line(message):
+            processor(**fields)
+    for fields, message in (
+        ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
+        ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
+        ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Platform(name="x", processor=processor(), **fields)
 
 
 def test_devices_of_a_platform() -> None:
@@ -111,56 +83,40 @@ def test_devices_of_a_platform() -> None:
     assert [device.name for device in machine.devices(2)] == ["cpu", "x:0", "x:1"]
     assert [device.kind for device in machine.devices(1)] == ["cpu", "emulated"]
     assert len(machine.devices(0)) == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"num_accelerators": -1, "accelerator": ACCELERATOR}, "num_accelerators=-1"),
-        ({"num_accelerators": 1}, "platform.num_accelerators=1: expected 0"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "emulated"}}, "platform.accelerator"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "cpu"}}, "expected a kind of accelerator"),
-        ({"num_accelerators": 1, "accelerator": {"kind": "gpu"}}, "allowed are"),
-    ],
-)
-def test_accelerators_that_cannot_be(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Platform(name="x", processor=processor(), **fields)
-
-
-def test_peaks_of_an_accelerator_may_be_numbers_in_quotes() -> None:
+    # Peaks may be numbers in quotes.
     parts = Efficiency(processor=0.5, memory=0.5, accelerator=0.25, link=0.5)
-    quoted = ACCELERATOR | {"macs_per_s": "8e12"}
-    machine = Platform(
-        name="x", processor=processor(), accelerator=quoted, num_accelerators=1, efficiency=parts
-    )
-    assert machine.effective().accelerator["macs_per_s"] == 2e12
+    quoted = replace(machine, accelerator=ACCELERATOR | {"macs_per_s": "8e12"}, efficiency=parts)
+    assert quoted.effective().accelerator["macs_per_s"] == 2e12
 
 
-def test_written_and_read_again(tmp_path: Path) -> None:
+def test_figures_are_written_and_read_again(tmp_path, monkeypatch) -> None:
     before = platform(rows_per_s=[math.inf, math.inf])
     file = tmp_path / "new" / "platform.yaml"
     before.write(file)
     assert ThisMachine(file=file).open() == before
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_no_figures_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
-    with pytest.raises(ConfigError) as error:
+    message = f"{platform_file()}: no rates of this machine; run gnnscale doctor calibrate=true"
+    with one_line(begins=message):
         ThisMachine().open()
-    assert str(error.value) == (
-        f"{platform_file()}: no rates of this machine; run gnnscale doctor calibrate=true"
-    )
 
 
 @pytest.mark.parametrize(
-    "text", ["", "- 1", "name: x\nprocesor: {}\n", "{", "name: x\nprocessor: 3\n", "\x00"]
+    ("text", "words"),
+    [
+        *[("", ""), ("- 1", ""), ("name: x\nprocesor: {}\n", ""), ("{", ""), ("\x00", "")],
+        ("name: x\nprocessor: 3\n", ""),
+        # Figures of the former form.
+        (
+            "name: x\nprocessor: {name: x, memory_bandwidth: [1.0]}\n",
+            "did you mean 'processor.rates.memory_bandwidth'?",
+        ),
+    ],
 )
-def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
+def test_figures_that_cannot_be_read(text: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "platform.yaml"
     file.write_text(text)
-    with one_line(str(file)):
+    with one_line(str(file), words, "calibrate=true again" if words else ""):
         ThisMachine(file=file).open()
 
 
@@ -169,30 +125,15 @@ def test_figures_that_cannot_be_read(text: str, tmp_path: Path) -> None:
     [
         ({"accelerator": ACCELERATOR | {"pipelined": ""}}, "platform.accelerator.0.pipelined"),
         ({"accelerator": ACCELERATOR | {"kind": "gpu"}}, "platform.accelerator.0.kind=gpu"),
-        (
-            {"accelerator": {"kind": "cpu"}},
-            "platform.accelerator.kind=cpu: expected a kind",
-        ),
+        ({"accelerator": {"kind": "cpu"}}, "platform.accelerator.kind=cpu: expected a kind"),
         ({"accelerator": ACCELERATOR | {"name": "x" * 60}}, "platform.accelerator.0.name="),
         # What the efficiency leaves of a rate that is far too low.
-        (
-            {"efficiency": {"processor": 1, "memory": 1e-300, "accelerator": 1, "link": 1}},
-            "processor.rates.memory_bandwidth",
-        ),
+        ({"efficiency": FAR_TOO_LOW}, "processor.rates.memory_bandwidth"),
     ],
 )
-def test_an_error_that_a_simulation_would_meet_names_the_file(
-    fields: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_an_error_that_a_simulation_would_meet_names_the_file(fields, message, tmp_path) -> None:
     file = tmp_path / "platform.yaml"
     platform(rows_per_s=[1.0, 2.0]).write(file)
     file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | fields))
     with one_line(f"{file}: {message}"):
-        ThisMachine(file=file).open()
-
-
-def test_figures_of_the_former_form(tmp_path: Path) -> None:
-    file = tmp_path / "platform.yaml"
-    file.write_text("name: x\nprocessor: {name: x, memory_bandwidth: [1.0]}\n")
-    with one_line("did you mean 'processor.rates.memory_bandwidth'?", "calibrate=true again"):
         ThisMachine(file=file).open()

@@ -1,5 +1,3 @@
-"""Kinds of one's own: how they are registered, refused, handed to workers, and planned with."""
-
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,8 +19,6 @@ RATES = {"macs_per_s": 1e9, "memory_bandwidth": 1e9, "memory_bytes": 1 << 30}
 
 @dataclass(frozen=True, kw_only=True)
 class Mine(Accelerator):
-    """A kind with an option of its own."""
-
     kind: ClassVar[str] = "mine"
 
     colour: str = "red"
@@ -30,8 +26,6 @@ class Mine(Accelerator):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Accelerator):
-    """Samples by itself, and reads host memory by itself."""
-
     kind: ClassVar[str] = "reading"
     samples: ClassVar[bool] = True
     loads: ClassVar[bool] = True
@@ -39,22 +33,21 @@ class Reading(Accelerator):
 
 @pytest.fixture(autouse=True)
 def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DeviceKind]:
-    """Only the built-in kinds; what a test registers is gone behind it."""
     found = dict(registry._BUILT_IN)
     monkeypatch.setattr(registry, "_KINDS", found)
     return found
 
 
-def test_a_kind_is_registered_once_or_twice_the_same() -> None:
+def test_devices_of_a_registered_kind() -> None:
+    known = "allowed are cpu, emulated, cuda, fpga"
+    with pytest.raises(ConfigError, match=rf"^x\.1\.kind=mine: {known}$"):
+        parse_devices(["cpu", {"kind": "mine"}], option="x")
     assert registry.custom_kinds() == ()
     for _ in range(2):
         register_device(Mine, OPENER)
         assert registry.custom_kinds() == (DeviceKind(metadata=Mine, opener=OPENER),)
     assert device_kind("mine").opener == OPENER
     assert device_kind("cpu").metadata is Cpu
-
-
-def test_devices_of_a_kind_have_its_options_and_a_name() -> None:
     register_device(Mine, OPENER)
     mine = {"kind": "mine", **RATES}
     entries = ["cpu", mine, mine | {"name": "left", "colour": "blue"}]
@@ -64,13 +57,6 @@ def test_devices_of_a_kind_have_its_options_and_a_name() -> None:
     assert devices[2] == Mine(name="left", colour="blue", **RATES)
     with pytest.raises(ConfigError, match=r"^x\.0\.colours: unknown option"):
         parse_devices([mine | {"colours": "blue"}], option="x")
-
-
-def test_a_kind_that_nobody_registered_is_refused_with_those_there_are() -> None:
-    known = "allowed are cpu, emulated, cuda, fpga"
-    with pytest.raises(ConfigError, match=rf"^x\.1\.kind=mine: {known}$"):
-        parse_devices(["cpu", {"kind": "mine"}], option="x")
-    register_device(Mine, OPENER)
     with pytest.raises(ConfigError, match=rf"^kind=yours: {known}, mine$"):
         device_kind("yours")
 
@@ -118,18 +104,15 @@ def test_another_process_knows_what_this_one_registered(monkeypatch: pytest.Monk
         assert device_kind("copying") == found
 
 
-@pytest.mark.parametrize(
-    ("rates", "message"),
-    [
+def test_what_samples_and_loads_by_itself_says_how_fast() -> None:
+    for rates, message in (
         ({"link_bandwidth": 1e9}, "sampled_edges_per_s=None: expected a rate"),
         ({"sampled_edges_per_s": 1e6}, "link_bandwidth=null: expected a rate; the device"),
         ({"link_bandwidth": 1e9, "sampled_edges_per_s": 0.0}, "sampled_edges_per_s=0.0: expected"),
-    ],
-)
-def test_what_samples_and_loads_by_itself_says_how_fast(rates, message) -> None:
-    register_device(Reading, OPENER)
-    with one_line(begins=f"x.0.{message}"):
-        parse_devices([{"kind": "reading", **RATES, **rates}], option="x")
+    ):
+        register_device(Reading, OPENER)
+        with one_line(begins=f"x.0.{message}"):
+            parse_devices([{"kind": "reading", **RATES, **rates}], option="x")
 
 
 HELPED = Mine(name="mine:0", link_bandwidth=1e9, **RATES)
@@ -160,8 +143,6 @@ def test_what_a_device_does_by_itself_is_charged_to_it() -> None:
     assert seconds.keys() == {"sample", "load"}
     assert min(seconds.values()) > 0
 
-
-def test_the_planner_counts_on_what_a_device_does_by_itself() -> None:
     def seeds(device: Device) -> int:
         options = {"batch_size": 1000, "cores": 2, "prefetch": "none", "split": None}
         given = {"workloads": [workload()] * 2, "platform": platform(2)}

@@ -14,14 +14,6 @@ from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph
 
 
-def test_lists_that_a_vertex_is_in_are_counted(graph_of, monkeypatch) -> None:
-    graph = graph_of([[1, 2, 2], [1, 3], [3, 1], []])
-    for num_entries in (1, 3, 100):
-        monkeypatch.setattr(module, "_SLICE_ENTRIES", num_entries)
-        found = out_degree(graph)
-        assert (found.dtype, found.tolist()) == (np.int32, [0, 3, 2, 2])
-
-
 @pytest.mark.parametrize("bad", [-1, 4])
 def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
     graph = graph_of([[1], [bad], [], []])
@@ -31,10 +23,24 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
         pagerank(graph, np.array([0, 1]), num_threads=1)
 
 
-def test_readers_over_what_is_read(graph_of: Make) -> None:
+def test_degrees_and_ranks_by_hand(graph_of, monkeypatch) -> None:
     # In three lists with two neighbors, in two with three, in two with none, in none with two.
     found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
     assert (found.dtype, found.tolist()) == (np.float32, [3 / 2, np.float32(2 / 3), 2, 0])
+    # 0 reads 1 and 2, 1 reads 3 twice, 2 and 3 read none.
+    graph, train = graph_of([[1, 2], [3, 3], [], []]), np.array([0, 2])
+    once, twice = (
+        pagerank(graph, train, damping=0.5, num_iterations=number, num_threads=1)
+        for number in (1, 2)
+    )
+    # Of 0, a quarter of 1/2 each way; 2 has nowhere to go, so that its half starts again.
+    assert once.tolist() == [0.375, 0.125, 0.5, 0]
+    assert twice.tolist() == [0.375, 0.09375, 0.46875, 0.0625]
+    graph = graph_of([[1, 2, 2], [1, 3], [3, 1], []])
+    for num_entries in (1, 3, 100):
+        monkeypatch.setattr(module, "_SLICE_ENTRIES", num_entries)
+        found = out_degree(graph)
+        assert (found.dtype, found.tolist()) == (np.int32, [0, 3, 2, 2])
 
 
 def num_iterations(damping: float) -> int:
@@ -43,7 +49,6 @@ def num_iterations(damping: float) -> int:
 
 
 def dense_pagerank(graph: Graph, train: list[int], damping: float) -> NDArray[np.float64]:
-    """Return the stationary ranks of the whole transition matrix."""
     n = graph.num_vertices
     restart = np.zeros(n)
     restart[train] = 1 / len(train)
@@ -71,38 +76,20 @@ def test_ranks_are_those_of_the_dense_iteration(random_graph: Make, damping: flo
     assert np.array_equal(found, other)
 
 
-def test_iterations_by_hand(graph_of: Make) -> None:
-    # 0 reads 1 and 2, 1 reads 3 twice, 2 and 3 read none.
-    graph, train = graph_of([[1, 2], [3, 3], [], []]), np.array([0, 2])
-    once, twice = (
-        pagerank(graph, train, damping=0.5, num_iterations=number, num_threads=1)
-        for number in (1, 2)
-    )
-    # Of 0, a quarter of 1/2 each way; 2 has nowhere to go, so that its half starts again.
-    assert once.tolist() == [0.375, 0.125, 0.5, 0]
-    assert twice.tolist() == [0.375, 0.09375, 0.46875, 0.0625]
-
-
 def test_numbers_depend_on_seed_and_vertex_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = uniform(1000, 3)
-    assert whole.dtype == np.int32
-    monkeypatch.setattr(module, "_SLICE_ENTRIES", 7)
-    assert np.array_equal(uniform(500, 3), whole[:500])
-    assert (uniform(1000, 4) != whole).all()
-
-
-def test_the_stream_is_pinned() -> None:
     assert uniform(4, 0).tolist() == [1763799474, 732666017, 396800827, 1563568682]
     assert uniform(2, 2**64 - 1).tolist() == [1264389893, 443263295]
-
-
-def test_numbers_are_uniform() -> None:
     n = 100_000
     numbers = uniform(n, 5)
     assert numbers.min() >= 0
     chi_square = ((np.bincount(numbers >> 25, minlength=64) - n / 64) ** 2 / (n / 64)).sum()
     assert chi_square < 120  # 63 degrees of freedom: beyond with probability 2e-5
     assert abs(np.corrcoef(numbers, uniform(n, 6))[0, 1]) < 0.015
+    whole = uniform(1000, 3)
+    assert whole.dtype == np.int32
+    monkeypatch.setattr(module, "_SLICE_ENTRIES", 7)
+    assert np.array_equal(uniform(500, 3), whole[:500])
+    assert (uniform(1000, 4) != whole).all()
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +102,8 @@ def small_slices() -> object:
 def test_slices_cover_all_entries_once(small_slices) -> None:
     assert [(part.start, part.stop) for part in slices(7)] == [(0, 3), (3, 6), (6, 7)]
     assert list(slices(0)) == []
+    assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
+    assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0
 
 
 @given(numbers=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20), data=st.data())
@@ -122,8 +111,3 @@ def test_sums_are_those_of_whole_arrays(small_slices, numbers, data) -> None:
     at = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=20))
     found = sum_at(np.array(numbers, np.int32), np.array(at, np.int32))
     assert found == sum(numbers[place] for place in at)
-
-
-def test_sums_of_others_than_integers_have_64_bits(small_slices) -> None:
-    assert sum_at(np.array([2**24, 1, 1, 1, 0.5], np.float32), np.arange(5)) == 2**24 + 3.5
-    assert sum_at(np.empty(0, np.float32), np.empty(0, np.int64)) == 0

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnnscale.core.artifact.artifact_type import ArtifactType, Form
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
@@ -94,25 +92,6 @@ def test_what_is_written_is_read(bag: Path, load: bool) -> None:
     ]
 
 
-DTYPES = st.sampled_from(["int16", "int32", "int64", "uint8", "float32"])
-SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=3)
-
-
-@pytest.mark.long
-@given(st.lists(st.tuples(DTYPES, SHAPES), max_size=4))
-def test_any_shapes(tmp_path_factory: pytest.TempPathFactory, shapes: list[Any]) -> None:
-    generator = np.random.default_rng(0)
-    arrays = {
-        f"a{number}": generator.integers(0, 100, shape).astype(dtype)
-        for number, (dtype, shape) in enumerate(shapes)
-    }
-    path = write(tmp_path_factory.mktemp("bag"), arrays)
-    entries = KIND.record(Header, KIND.read_header(path), path).arrays
-    forms: dict[str, Form] = {name: (each.dtype, each.shape) for name, each in arrays.items()}
-    found = KIND.arrays(path, entries, forms, load=True)
-    assert all((found[name] == arrays[name]).all() for name in arrays)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -136,10 +115,7 @@ def test_headers_that_are_none(bag: Path, text: bytes, said: str) -> None:
         (lambda e: e["arrays"]["ids"].pop("crc32"), "missing required field `crc32`"),
         (lambda e: e["arrays"].update(ids=5), "entry.arrays[...]: Expected `object`, got `int`"),
         (lambda e: e["arrays"].pop("table"), "arrays: expected ['ids', 'table'], got ['ids']"),
-        (
-            lambda e: e["arrays"].update(more=e["arrays"]["ids"]),
-            "arrays: expected ['ids', 'table'], got ['ids', 'more',",
-        ),
+        (lambda e: e["arrays"].update(more=e["arrays"]["ids"]), "got ['ids', 'more',"),
         (lambda e: e["arrays"]["ids"].update(bytes=9), "140 bytes, bag.json says 9 (truncated?)"),
         (lambda e: e["arrays"]["ids"].update(shape=[4]), "int32[3], bag.json says int32[4]"),
         (lambda e: e["arrays"]["ids"].update(dtype="O"), "int32[3], bag.json says O[3]"),
@@ -158,18 +134,10 @@ def test_entries_that_are_wrong(bag: Path, change: Any, said: str) -> None:
     [
         ("ids", np.zeros(4, np.int32), "expected int32[3], got int32[4]"),
         ("ids", np.zeros(3, np.int64), "expected int32[3], got int64[3]"),
-        (
-            "ids",
-            np.zeros(3, ">i4"),
-            "not a readable .npy file (elements: expected the machine's byte order, got '>i4'",
-        ),
+        ("ids", np.zeros(3, ">i4"), "elements: expected the machine's byte order, got '>i4'"),
         ("table", np.zeros((2, 4), np.uint8), "expected uint8[n, 3], got uint8[2, 4]"),
         # Pickled objects, which would say so if they were read.
-        (
-            "ids",
-            np.array([print, 1, 2], object),
-            "not a readable .npy file (elements: expected numbers",
-        ),
+        ("ids", np.array([print, 1, 2], object), "not a readable .npy file (elements: expected n"),
     ],
 )
 @pytest.mark.parametrize("load", [False, True])
@@ -178,19 +146,9 @@ def test_arrays_of_another_form(bag: Path, name: str, array: Any, said: str, loa
     assert said in refused(bag, load)
 
 
-def test_a_header_that_moves_the_elements(bag: Path) -> None:
-    """Elements that are not aligned would be read by native code."""
-    data = (bag / "ids.npy").read_bytes()
-    size = int.from_bytes(data[8:10], "little")
-    odd = data[:8] + (size - 1).to_bytes(2, "little") + data[10 : 8 + size] + b"\n" + data[128:]
-    (bag / "ids.npy").write_bytes(odd)
-    changed(bag, lambda entries: entries["arrays"]["ids"].update(bytes=len(odd)))
-    assert "its header has an odd size" in refused(bag)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["ids.npy", "table.npy"])
-def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path, name: str) -> None:
+def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path) -> None:
+    name = "ids.npy"
     whole = (bag / name).read_bytes()
     for place in range(len(whole)):
         damaged = bytearray(whole)
@@ -204,6 +162,12 @@ def test_every_damaged_byte_is_noticed_or_means_nothing(bag: Path, name: str) ->
     for size in range(0, len(whole), 7):
         (bag / name).write_bytes(whole[:size])
         assert "(truncated?)" in refused(bag)
+    # Elements that are not aligned would be read by native code.
+    size = int.from_bytes(whole[8:10], "little")
+    odd = whole[:8] + (size - 1).to_bytes(2, "little") + whole[10 : 8 + size] + b"\n" + whole[128:]
+    (bag / name).write_bytes(odd)
+    changed(bag, lambda entries: entries["arrays"]["ids"].update(bytes=len(odd)))
+    assert "its header has an odd size" in refused(bag)
 
 
 def test_what_is_missing_and_what_is_no_file(bag: Path, tmp_path: Path) -> None:
@@ -233,15 +197,11 @@ def test_each_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert KIND.place(None, "tiny", None, {"seed": 1}).name == place.name.replace("-old", "")
     assert KIND.place(None, "tiny", "old", {"seed": 2}) != place
     assert KIND.place(f"{tmp_path}/x", "tiny", "old", {}) == tmp_path / "x"
-
-
-@pytest.mark.parametrize("name", ["../../etc", "a/b c", "..", "é" * 200, "/"])
-def test_a_name_never_leads_elsewhere(tmp_path, monkeypatch, name) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
-    place = KIND.place(None, name, "old", {})
-    assert place.parent == tmp_path / "bags"
-    assert len(place.name) < 130
-    assert not place.name.startswith(".")
+    for name in ("../../etc", "a/b c", "..", "é" * 200, "/"):
+        elsewhere = KIND.place(None, name, "old", {})
+        assert elsewhere.parent == place.parent
+        assert len(elsewhere.name) < 130
+        assert not elsewhere.name.startswith(".")
 
 
 def make(path: Path, problem: str | None = None, force: bool = False) -> bool:
@@ -265,19 +225,15 @@ def test_it_is_made_once_and_again_by_force(tmp_path: Path) -> None:
     (path / "kept").mkdir()
     assert make(path, problem="another one", force=True)
     read(path)
-
-
-@pytest.mark.parametrize("name", ["thesis", "bag.json.old", "ids.npz"])
-def test_what_else_is_there_is_never_replaced(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / "x")
-    (path / name).write_text("years")
-    with pytest.raises(GraphError) as error:
-        make(path, force=True)
-    assert str(error.value) == (
-        f"{path}: expected only files of a bag, got {name}, so that it is not replaced; name "
-        "another bag.store, or move the file away"
-    )
-    assert (path / name).read_text() == "years"
+    for name in ("thesis", "bag.json.old", "ids.npz"):
+        (path / name).write_text("years")
+        with pytest.raises(GraphError) as error:
+            make(path, force=True)
+        assert str(error.value) == (
+            f"{path}: expected only files of a bag, got {name}, so that it is not replaced; name "
+            "another bag.store, or move the file away"
+        )
+        (path / name).unlink()
 
 
 def test_what_it_was_made_of_is_compared(tmp_path: Path) -> None:

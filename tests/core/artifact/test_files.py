@@ -7,15 +7,21 @@ from gnnscale.core.artifact.files import file_bytes, open_regular, read_file, re
 from gnnscale.core.errors import GraphError
 
 
-def test_sizes_and_content(tmp_path):
+def test_sizes_and_content(tmp_path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     (tmp_path / "b").write_bytes(b"")
     assert file_bytes(tmp_path / "a") == 3
     assert total_bytes([tmp_path / "a", tmp_path / "b", tmp_path / "a"]) == 6
     assert read_file(tmp_path / "a") == b"abc"
+    with (tmp_path / "holes").open("wb") as file:
+        file.truncate((2 << 30) + 1)
+    with pytest.raises(
+        GraphError, match=r"holes: expected at most 2147483648 bytes, got 2147483649$"
+    ):
+        read_file(tmp_path / "holes")
 
 
-def test_what_is_no_file(tmp_path):
+def test_what_is_no_file_or_cannot_be_read(tmp_path) -> None:
     os.mkfifo(tmp_path / "pipe")
     wrong = {
         tmp_path / "none": "none: missing",
@@ -27,18 +33,6 @@ def test_what_is_no_file(tmp_path):
         for read in (file_bytes, read_file):
             with pytest.raises(GraphError, match=message):
                 read(path)
-
-
-def test_a_file_too_large_for_memory_is_not_read(tmp_path):
-    with (tmp_path / "holes").open("wb") as file:
-        file.truncate((2 << 30) + 1)
-    with pytest.raises(
-        GraphError, match=r"holes: expected at most 2147483648 bytes, got 2147483649$"
-    ):
-        read_file(tmp_path / "holes")
-
-
-def test_what_libraries_raise_becomes_one_line():
     with pytest.raises(GraphError, match=r"^x.gz: cannot be read \(Error -3"), readable("x.gz"):
         zlib.decompress(b"no")
     with pytest.raises(GraphError, match=r"^x.gz: cannot be read \(KeyError\)"), readable("x.gz"):

@@ -1,16 +1,14 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from one_line import one_line
 
 from gnnscale.core.config.typed import differences, typed, unknown_option
-from gnnscale.core.errors import ConfigError, check_choice, check_range, suggestion
+from gnnscale.core.errors import ConfigError, check_choice, check_range
 from gnnscale.core.stages import StageTimes
 from gnnscale.nn.optim import OptimizerConfig
 
@@ -29,19 +27,16 @@ class Outer:
     name: str = "x"
 
 
-def test_builds_nested_dataclasses_with_converted_values() -> None:
+def test_builds_nested_dataclasses_and_lists_of_them() -> None:
     inner = {"rate": 1, "sizes": [25, 10]}
     result = typed(OmegaConf.create({"count": 3, "inner": inner, "place": "a/b"}), Outer)
     assert result == Outer(count=3, inner=Inner(rate=1.0, sizes=[25, 10]), place=Path("a/b"))
     assert isinstance(result.inner.rate, float)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Several:
-    parts: list[Inner]
-
-
-def test_lists_of_records() -> None:
+    # Interpolations resolve where they stand.
+    node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
+    assert typed(node, Outer).inner.sizes == [7, 2]
+    with pytest.raises(ConfigError, match="inner: required"):
+        typed(OmegaConf.create({"count": 1}), Outer)
     node = OmegaConf.create({"parts": [{"rate": 1}, {"rate": 2, "sizes": [3]}]})
     assert typed(node, Several).parts == [Inner(rate=1.0), Inner(rate=2.0, sizes=[3])]
     assert typed(OmegaConf.create({"parts": []}), Several).parts == []
@@ -52,9 +47,13 @@ def test_lists_of_records() -> None:
         ([{"rate": "fast"}], "g.parts.0.rate: "),
         ([{"pace": 1}], "g.parts.0.pace: unknown option"),
     ):
-        with pytest.raises(ConfigError) as error:
+        with one_line(begins=message):
             typed(OmegaConf.create({"parts": parts}), Several, group="g")
-        assert str(error.value).startswith(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Several:
+    parts: list[Inner]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,44 +65,34 @@ class Counts:
     either: int | float = 1
 
 
-def test_whole_floats_are_integers() -> None:
+def test_whole_infinite_and_other_floats() -> None:
     node = OmegaConf.create({"count": 1e9, "largest": 1e3, "sizes": [1e1, 2], "rate": 2.0})
     found = typed(node, Counts)
     assert found == Counts(count=10**9, largest=1000, sizes=[10, 2], rate=2.0)
     assert all(type(each) is int for each in (found.count, found.largest, *found.sizes))
     assert type(found.rate) is float
     assert type(typed(OmegaConf.create({"either": 2.0}), Counts).either) is float
-
-
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
+    node = OmegaConf.create({"rates": [1, float("inf")]})
+    assert typed(node, Figures).rates == [1.0, float("inf")]
+    with pytest.raises(ConfigError, match="rates=nan"):
+        typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
+    # A group may be absent where its field says so.
+    assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
+    assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
+    for values, line in (
         ({"count": 1.5}, "count: Value '1.5' of type 'float' could not be converted to Integer"),
-        (
-            {"largest": 0.1},
-            "largest: Value '0.1' of type 'float' could not be converted to Integer",
-        ),
         ({"sizes": [3, 2.5]}, "sizes: "),
         ({"count": 1e300}, "count=10000000000000000525"),
         ({"count": float("inf")}, "count: Value 'inf' of type 'float' could not be converted"),
         ({"count": float("nan")}, "count: Value 'nan' of type 'float' could not be converted"),
-    ],
-)
-def test_other_floats_are_no_integers(values: dict[str, Any], line: str) -> None:
-    with one_line(begins=line):
-        typed(OmegaConf.create(values), Counts)
+    ):
+        with one_line(begins=line):
+            typed(OmegaConf.create(values), Counts)
 
 
-def test_interpolations_resolve_where_they_stand() -> None:
-    node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
-    assert typed(node, Outer).inner.sizes == [7, 2]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_refuses_in_one_line() -> None:
+    for values, message in (
         ({"count": "abc"}, "count: Value 'abc'"),
-        ({"count": True}, "count: Value 'True'"),
         ({"count": "???"}, "count: required"),
         ({"count": None}, "count=null: expected a value"),
         ({"count": 10**19}, "count=10000000000000000000: expected a number of 64"),
@@ -111,41 +100,37 @@ def test_interpolations_resolve_where_they_stand() -> None:
         ({5: 1}, "5: unknown option"),
         ({"inner": {"rate": "q"}}, "inner.rate: Value 'q'"),
         ({"inner": {"rate": float("nan")}}, "inner.rate=nan: expected a finite number"),
-        ({"inner": {"rate": 10**400}}, "inner.rate"),
         ({"inner": {"rate": 1, "sizes": [1, "w"]}}, "inner.sizes: Value 'w'"),
         ({"inner": {"rte": 1}}, "inner.rte: unknown option, did you mean 'inner.rate'"),
         ({"inner": 3}, "inner=3: expected a group of options, got a value"),
-        ({"inner": None}, "inner=null: expected a group of options, got a value"),
         ({"inner": "${inner}"}, "inner: "),
         ({"name": "a\nb"}, "name=a\\nb: holds control"),
-        ({"name": "\udcff"}, "name=\\udcff: holds control"),
         ({"place": ""}, "place=: expected a file or folder"),
-    ],
-)
-def test_refuses_in_one_line(values: dict[Any, object], message: str) -> None:
-    with one_line(begins=message):
-        typed(OmegaConf.create({"count": 1, "inner": {"rate": 1}} | values), Outer)
+    ):
+        with one_line(begins=message):
+            typed(OmegaConf.create({"count": 1, "inner": {"rate": 1}} | values), Outer)
 
 
-def test_refuses_a_group_that_is_missing() -> None:
-    with pytest.raises(ConfigError, match="inner: required"):
-        typed(OmegaConf.create({"count": 1}), Outer)
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
+def test_target_names_only_classes_of_the_group() -> None:
+    for target, message in (
         ("os.system", "expected a class of gnnscale"),
+        ("this.s", "expected a class of gnnscale"),
         ("gnnscale.nn.optim.Adamm", "no such class"),
         ("gnnscale.nowhere.Adam", "no such class"),
+        ("gnnscale.__main__.main", "_target_="),
+        ("gnnscale.report.terminal.RunReport", "_target_="),
+        ("gnnscale.", "_target_="),
         (f"{StageTimes.__module__}.StageTimes", "expected a subclass of OptimizerConfig"),
         ("gnnscale.core.config.typed.typed", "expected a subclass of OptimizerConfig"),
-    ],
-)
-def test_target_names_only_classes_of_the_group(target: str, message: str) -> None:
-    node = OmegaConf.create({"_target_": target, "lr": 1.0})
-    with pytest.raises(ConfigError, match=message):
-        typed(node, OptimizerConfig, group="optimizer")
+        # A base is nothing to build.
+        ("gnnscale.nn.optim.OptimizerConfig", r"optimizer\._target_"),
+        (None, r"optimizer\._target_"),
+    ):
+        before = set(sys.modules)
+        node = {"lr": 1.0} if target is None else {"_target_": target, "lr": 1.0}
+        with pytest.raises(ConfigError, match=message):
+            typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
+        assert set(sys.modules) == before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,59 +140,24 @@ class Figures:
     allows_infinite: ClassVar[bool] = True
 
 
-def test_infinite_figures_where_a_class_has_them() -> None:
-    node = OmegaConf.create({"rates": [1, float("inf")]})
-    assert typed(node, Figures).rates == [1.0, float("inf")]
-    with pytest.raises(ConfigError, match="rates=nan"):
-        typed(OmegaConf.create({"rates": [float("nan")]}), Figures)
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    inner: Inner | None = None
 
 
-def test_a_group_may_be_absent_where_its_field_says_so() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Holder:
-        inner: Inner | None = None
-
-    assert typed(OmegaConf.create({"inner": None}), Holder).inner is None
-    assert typed(OmegaConf.create({"inner": {"rate": 2}}), Holder).inner == Inner(rate=2.0)
-
-
-def test_a_base_is_nothing_to_build() -> None:
-    for node in ({"lr": 1.0}, {"_target_": "gnnscale.nn.optim.OptimizerConfig"}):
-        with pytest.raises(ConfigError, match=r"optimizer\._target_"):
-            typed(OmegaConf.create(node), OptimizerConfig, group="optimizer")
-
-
-def test_target_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = set(sys.modules)
-    live = "gnnscale.report.terminal.RunReport"
-    for target in ("gnnscale.__main__.main", live, "this.s", "gnnscale."):
-        node = OmegaConf.create({"_target_": target, "lr": 1.0})
-        with pytest.raises(ConfigError, match="_target_="):
-            typed(node, OptimizerConfig, group="optimizer")
-    assert set(sys.modules) == before
-
-
-def test_ranges() -> None:
+def test_choices_and_names_of_options() -> None:
     check_range("a", 1, 1, 3)
     for value in (0, 4):
         with pytest.raises(ConfigError, match=f"a={value}: must be at least 1 and at most 3"):
             check_range("a", value, 1, 3)
-
-
-def test_nearest_and_unknown_option() -> None:
-    assert suggestion("epoch", ["epochs", "seed"]) == ", did you mean 'epochs'?"
-    assert suggestion("zzz", ["epochs", "seed"]) == ""
+    check_choice("a.b", "x", ("x", "y"))
+    with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
+        check_choice("a.b", "z", ("x", "y"))
     known = ["epochs", "seed", "optimizer.lr", "model.hidden"]
     assert unknown_option("epoch", known) == "epoch: unknown option, did you mean 'epochs'?"
     assert unknown_option("lr", known) == "lr: unknown option, did you mean 'optimizer.lr'?"
     assert unknown_option("hiden", known).endswith("did you mean 'model.hidden'?")
     assert unknown_option("q", known) == "q: unknown option"
-
-
-def test_check_choice_names_all_that_is_allowed() -> None:
-    check_choice("a.b", "x", ("x", "y"))
-    with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
-        check_choice("a.b", "z", ("x", "y"))
 
 
 def test_differences_by_hand() -> None:
@@ -216,20 +166,3 @@ def test_differences_by_hand() -> None:
     assert differences(new, old) == [("b.c", 2, 3), ("b.f", None, 0)]
     assert differences(new, old, ignore=("b",)) == []
     assert differences(new, old, ignore=("b.c",)) == [("b.f", None, 0)]
-
-
-NAMES = st.sampled_from(["a", "b", "c"])
-VALUES = st.integers(0, 2) | st.none()
-OPTIONS = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=3)
-
-
-@given(OPTIONS, OPTIONS)
-def test_differences_are_symmetric(left: dict[str, object], right: dict[str, object]) -> None:
-    assert differences(left, left) == []
-    forth = {(name, old, new) for name, new, old in map(_hashable, differences(left, right))}
-    assert forth == set(map(_hashable, differences(right, left)))
-
-
-def _hashable(difference: tuple[str, object, object]) -> tuple[str, str, str]:
-    name, new, old = difference
-    return name, repr(new), repr(old)

@@ -1,5 +1,3 @@
-"""What a run directory that was found may name, for each option that there is."""
-
 import importlib
 import inspect
 import json
@@ -11,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -133,25 +132,11 @@ def test_what_options_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(values) == {"base.module": ("code", ("a:B",))}
 
 
-@pytest.mark.parametrize(
-    "target", ["gnnscale.none.Data", "os.mkdir", "gnnscale.core.config.typed.typed", 3]
-)
-def test_a_group_of_an_unknown_class_is_refused(target: Any, home: Path) -> None:
+def test_a_group_of_an_unknown_class_is_refused(home: Path) -> None:
     expected = r"(no such class$|expected a class of gnnscale$|expected a subclass of )"
-    with pytest.raises(ConfigError, match=rf"^run/config\.yaml: base\._target_=.*: {expected}"):
-        check({"base": {"_target_": target, "module": "a:B"}})
-
-
-def test_code_is_named_again(home: Path) -> None:
-    def values() -> dict[str, Any]:
-        return {"data": {"module": "my pkg:SAGE"}, "observers": ["a:B", "c:D"]}
-
-    check(values(), data__module="other:SAGE", observers="[a:B]")
-    assert refusal(values(), data__module="other:SAGE") == (
-        "run/config.yaml: observers: names code, and nothing is imported because a file that was "
-        "found says so; if you trust it, add 'data.module=my pkg:SAGE' "
-        "'observers=[a:B,c:D]'"
-    )
+    for target in ("gnnscale.none.Data", "os.mkdir", "gnnscale.core.config.typed.typed", 3):
+        with pytest.raises(ConfigError, match=rf"^run/config\.yaml: base\._target_=.*: {expected}"):
+            check({"base": {"_target_": target, "module": "a:B"}})
 
 
 OUTSIDE = [
@@ -178,23 +163,19 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("text", OUTSIDE)
-def test_a_place_outside_is_named_again(run: Path, text: str) -> None:
-    said = refusal({"data": {"store": text}})
-    assert re.match(r"run/config\.yaml: data\.store=.*; if you trust it, add ", said)
-    assert check({"data": {"store": text}}, data__store="x") == {"data": {"store": text}}
-
-
-@pytest.mark.parametrize(
-    "text", ["run/plain", "run/new/deep", "home/graphs/x", "home/graphs/linked/x"]
-)
-def test_a_place_inside_may_be_used(run: Path, home: Path, text: str) -> None:
+def test_places_outside_are_named_again(run: Path, home: Path) -> None:
+    for text in OUTSIDE:
+        said = refusal({"data": {"store": text}})
+        assert re.match(r"run/config\.yaml: data\.store=.*; if you trust it, add ", said)
+        assert check({"data": {"store": text}}, data__store="x") == {"data": {"store": text}}
     (home / "graphs").mkdir()
     (home / "graphs" / "linked").symlink_to(home.parent / "elsewhere")
-    check({"data": {"store": text, "arguments": {"weights": str(Path(text).absolute())}}})
+    for text in ("run/plain", "run/new/deep", "home/graphs/x", "home/graphs/linked/x"):
+        absolute = {"weights": str(Path(text).absolute())}
+        check({"data": {"store": text, "arguments": absolute}})
 
 
-def test_what_is_typed_again_is_what_the_run_says(run: Path) -> None:
+def test_what_is_typed_again_is_what_the_run_says(run: Path, home: Path) -> None:
     values = {"data": {"raw": "/my data/it's", "store": "run/plain"}}
     assert refusal(values) == (
         "run/config.yaml: data.raw=/my data/it's: outside of the run directory, and not used "
@@ -204,8 +185,21 @@ def test_what_is_typed_again_is_what_the_run_says(run: Path) -> None:
     said = refusal({"data": {"raw": "http://x"}})
     assert "data.raw=http://x: an address, and not used" in said
 
+    def values() -> dict[str, Any]:
+        return {"data": {"module": "my pkg:SAGE"}, "observers": ["a:B", "c:D"]}
 
-def test_with_a_store_the_files_that_it_was_made_of_are_not_needed(run: Path) -> None:
+    check(values(), data__module="other:SAGE", observers="[a:B]")
+    assert refusal(values(), data__module="other:SAGE") == (
+        "run/config.yaml: observers: names code, and nothing is imported because a file that was "
+        "found says so; if you trust it, add 'data.module=my pkg:SAGE' "
+        "'observers=[a:B,c:D]'"
+    )
+
+
+def test_what_is_not_needed_is_not_asked_for(run: Path) -> None:
+    # A command has no use for some options, nor a store for the files that it was made of.
+    values = {"data": {"store": "/x"}, "observers": ["a:B"]}
+    check_run_options(values, Top, directory=run, given={}, used=("base.",))
     values = check({"data": {"raw": "/elsewhere", "store": "/one"}}, data__store="/other")
     assert values == {"data": {"raw": None, "store": "/one"}}
     kept = check({"data": {"raw": "run/plain"}}, data__store="/other")
@@ -222,11 +216,6 @@ def test_a_card_is_programmed_by_no_file_of_the_directory(run: Path, home: Path)
     check({"listed": [device]}, listed="[cpu]")
 
 
-def test_options_that_a_command_has_no_use_for_are_left(run: Path) -> None:
-    values = {"data": {"store": "/x"}, "observers": ["a:B"]}
-    check_run_options(values, Top, directory=run, given={}, used=("base.",))
-
-
 def own_run(run: Path) -> dict[str, Any]:
     values = {"data": {"store": "/elsewhere/x", "image": "/i"}, "seed": 1.0}
     (run / "config.yaml").write_text(OmegaConf.to_yaml(values))
@@ -234,7 +223,7 @@ def own_run(run: Path) -> dict[str, Any]:
     return values
 
 
-def test_the_users_own_run_needs_no_second_naming(run: Path, home: Path) -> None:
+def test_the_users_own_run_needs_no_second_naming(run, home, caplog) -> None:
     values = own_run(run)
     check(values)
     assert is_own_run(run, values)
@@ -243,18 +232,17 @@ def test_the_users_own_run_needs_no_second_naming(run: Path, home: Path) -> None
     assert not is_own_run(home, values)
     assert not is_own_run(run, values | {"seed": 2})
     assert "outside of the run directory" in refusal(values | {"seed": 2})
-
-
-def test_a_run_that_was_refused_is_forgotten(run: Path, home: Path) -> None:
+    for _ in range(2):
+        forget_own(run)  # which was refused
+        assert not is_own_run(run, values)
+        assert list(home.iterdir()) == []
+    (home / "runs").touch()
     values = own_run(run)
-    forget_own(run)
+    assert "cannot note that the run is yours (" in caplog.text
     assert not is_own_run(run, values)
-    assert list(home.iterdir()) == []
-    forget_own(run)
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o707])
-@pytest.mark.parametrize("which", ["folder", "file"])
+@pytest.mark.parametrize(("mode", "which"), [(0o770, "folder"), (0o707, "file")])
 def test_a_note_that_others_may_write_is_none(run: Path, home: Path, mode: int, which: str) -> None:
     values = own_run(run)
     (note,) = (home / "runs").iterdir()
@@ -264,15 +252,7 @@ def test_a_note_that_others_may_write_is_none(run: Path, home: Path, mode: int, 
     assert not is_own_run(run, values)
 
 
-def test_a_run_that_is_not_noted(run: Path, home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (home / "runs").touch()
-    values = own_run(run)
-    assert "cannot note that the run is yours (" in caplog.text
-    assert not is_own_run(run, values)
-
-
 def add_classes(options: type, known: set[type]) -> None:
-    """Add an options class, those that may stand in its place, and those of its groups."""
     if options in known or not options.__module__.startswith("gnnscale."):
         return
     known.add(options)
@@ -297,7 +277,6 @@ CLASSES = option_classes()
 
 
 def may_hold_text(hint: Any) -> bool:
-    """Whether an option of this type takes a text, or a value with one in it."""
     inside = () if get_origin(hint) is np.ndarray else get_args(hint)
     return hint in (str, Any, Path) or any(map(may_hold_text, inside))
 
@@ -316,15 +295,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def composed(command: str, *choices: str) -> DictConfig:
-    """Compose the shipped options of a command."""
+    """Compose the shipped options of a command, which takes a tenth of a second."""
     OmegaConf.register_new_resolver("usable_cores", lambda: 2, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
         return compose(command, [*choices])
 
 
 def example(options: type) -> Any:
-    """Return an object of an options class; of the first below it, if it is a base alone."""
     if options in (SimulateConfig, RunConfig):
         return typed(composed("train" if options is RunConfig else "simulate"), options)
     if inspect.isabstract(options):
@@ -338,16 +317,6 @@ def example(options: type) -> Any:
             hint = hints[each.name]
             made[each.name] = simple[hint] if hint in simple else example(hint)
     return options(**made)
-
-
-def test_the_options_of_all_groups_are_looked_at() -> None:
-    groups = [each for each in resources.files("gnnscale.configs").iterdir() if each.is_dir()]
-    files = [file for group in groups for file in group.iterdir() if file.name.endswith(".yaml")]
-    lines = [line for file in files for line in file.read_text().splitlines()]
-    targets = {line.split()[1] for line in lines if "_target_" in line}
-    known = {f"{each.__module__}.{each.__qualname__}" for each in CLASSES}
-    assert {each for each in targets if each.startswith("gnnscale.")} <= known
-    assert len(known) > 80
 
 
 @pytest.mark.long
@@ -388,11 +357,16 @@ def test_what_a_run_may_name() -> None:
     (program,) = (each.name for each in fields(Fpga) if declared(Fpga, each.name) == "program")
     assert program == "bitstream"
     assert found | {"device_plan.devices": "program"} == NAMING
+    groups = [each for each in resources.files("gnnscale.configs").iterdir() if each.is_dir()]
+    files = [file for group in groups for file in group.iterdir() if file.name.endswith(".yaml")]
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    targets = {line.split()[1] for line in lines if "_target_" in line}
+    known = {f"{each.__module__}.{each.__qualname__}" for each in CLASSES}
+    assert {each for each in targets if each.startswith("gnnscale.")} <= known
+    assert len(known) > 80
 
 
 class Watch:
-    """Notes which calls into the system name a text, while it is on."""
-
     def __init__(self) -> None:
         self.text: str | None = None
         self.seen: list[str] = []
@@ -406,7 +380,6 @@ class Watch:
             self.seen.append(f"{event}{arguments}")
 
     def __call__(self, text: str, action: Callable[[], Any]) -> Any:
-        """Do it; nothing may come near ``text``, or the network."""
         self.text, self.seen = text, []
         try:
             return action()
@@ -421,7 +394,6 @@ def watch() -> Watch:
 
 
 def hostile(option: str, outside: str) -> dict[str, Any]:
-    """The options of a run that names ``outside`` by ``option``."""
     node = composed("train", "dataset=tables", "dataset.name=x", "device_plan=hybrid_emulated")
     values: dict[str, Any] = OmegaConf.to_container(node, resolve=True)  # type: ignore[assignment]
     options = "gnnscale.nn.options.CustomModel"
@@ -463,9 +435,7 @@ CODE_OF_GROUPS = tuple(f"{group}._target_" for group in user_code.GROUPS)
 
 @pytest.mark.long
 @pytest.mark.parametrize("option", sorted({*NAMING, *CODE_OF_GROUPS} - {"resume"}))
-def test_no_option_is_followed(
-    option: str, home: Path, run: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_option_is_followed(option, home, run, watch, monkeypatch) -> None:
     """``resume`` itself is always typed."""
     monkeypatch.setattr(user_code, "_allowed", set())
     outside = str(home.parent / "elsewhere" / "trap")
@@ -513,11 +483,8 @@ def test_places_beside_code_are_named_again(home: Path, run: Path) -> None:
     """What options of a user's class mean is not known before it is imported."""
     values = {"_target_": "own.py:P", "store": "/elsewhere/a", "table": "/elsewhere/b", "n": 3}
     found = {each.option: each.what for each in named_in({"partitioner": values}, RunConfig)}
-    assert found == {
-        "partitioner._target_": "code",
-        "partitioner.store": "place",
-        "partitioner.table": "place",
-    }
+    places = dict.fromkeys(("partitioner.store", "partitioner.table"), "place")
+    assert found == {"partitioner._target_": "code"} | places
 
 
 KEY = "{{ cycler.__init__.__globals__.os.mkdir('executed') }}vertices.csv"

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 from hydra.core.config_store import ConfigStore
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from one_line import one_line
 
 from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
 from gnnscale.core.errors import ConfigError
@@ -57,6 +58,7 @@ PLAIN = st.recursive(
 
 
 @pytest.mark.long
+@settings(max_examples=50)
 @given(values=st.dictionaries(st.sampled_from(["a", "seed", "on"]), PLAIN, max_size=3))
 def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
     try:
@@ -88,21 +90,14 @@ def test_what_hydra_is_handed_is_what_was_read(values: dict[str, Any]) -> None:
 )
 def test_what_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = written(tmp_path, text)
-    with pytest.raises(ConfigError) as error:
+    with one_line(message, begins=str(file), shorter_than=700):
         read_yaml(file)
-    assert str(error.value).startswith(str(file))
-    assert message in str(error.value)
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 700
 
 
-def test_the_deepest_nesting_is_refused(tmp_path: Path) -> None:
-    """Newer releases of PyYAML refuse such a file before its levels are counted."""
+def test_what_is_nested_or_repeated_is_cheap(tmp_path: Path) -> None:
+    """Newer releases of PyYAML refuse the first before its levels are counted."""
     with pytest.raises(ConfigError, match=r"24 levels|maximum nesting depth"):
         read_yaml(written(tmp_path, "[" * 100_000))
-
-
-def test_laughter_is_cheap(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     with pytest.raises(ConfigError, match="anchor a0"):
@@ -124,7 +119,7 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
     assert read_regular(written(tmp_path, "abc"), limit=3) == b"abc"
 
 
-def test_known_options_alone() -> None:
+def test_known_options_alone_and_nothing_is_evaluated() -> None:
     file = Path("a.yaml")
     check_known(file, {"seed": 1}, ("seed", "epochs"))
     with pytest.raises(ConfigError, match=r"a\.yaml: epoch: unknown option, did you mean 'epochs'"):
@@ -132,17 +127,10 @@ def test_known_options_alone() -> None:
     for name in ("hydra", "defaults"):
         with pytest.raises(ConfigError, match=f"a.yaml: {name}: .*on the command line"):
             check_known(file, {name: {}}, ("seed",))
-
-
-@pytest.mark.parametrize(
-    "text", ["${oc.env:HOME}", "${hydra:run.dir}", "${x${seed}}", "\\${seed", "${now:%s}"]
-)
-def test_nothing_is_evaluated(text: str) -> None:
-    with pytest.raises(ConfigError, match="not allowed in this file"):
-        check_references(Path("a.yaml"), {"a": [{"b": text}]}, allowed=True)
-
-
-def test_options_may_refer_to_each_other_where_a_user_wrote_them() -> None:
+    for text in ("${oc.env:HOME}", "${hydra:run.dir}", "${x${seed}}", "\\${seed", "${now:%s}"):
+        with pytest.raises(ConfigError, match="not allowed in this file"):
+            check_references(Path("a.yaml"), {"a": [{"b": text}]}, allowed=True)
+    # Options may refer to each other where a user wrote them.
     values = {"a": "${seed}", "b": ["${ model.hidden }", "${.c}"], "c": "${usable_cores:}"}
     check_references(Path("a.yaml"), values, allowed=True)
     with pytest.raises(ConfigError, match="it holds values alone"):

@@ -13,7 +13,6 @@ from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import read_memory
-from gnnscale.nn.optim.update_rules import PlainAdam
 from gnnscale.planner.calibration import calibrate, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair
@@ -38,35 +37,45 @@ def small_step(probe: StepProbe = PROBE) -> probes.StepTimes:
     return time_steps(probe, probe_graph(1 << 10, 1 << 12), threads=1, repeats=1)
 
 
+def times_of(steps: list[Any], *, operand_s: float, **given: Any) -> calibrate._Times:
+    default = {"product_s": 1e-3, "bfloat16_s": None, "sample_s": 1.0}
+    return calibrate._Times(steps=steps, operand_s=operand_s, **default | given)
+
+
 def test_rates_are_found_again() -> None:
     work = np.random.default_rng(0).random((6, 3)) * [1e9, 1e6, 1]
     rates = {"a": 2e9, "b": 1e7, "c": 4.0}
     found = fit_rates(tuple(rates), work, work @ [1 / rate for rate in rates.values()])
     assert found == pytest.approx(rates, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_least_squares_are_those_of_scipy(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    m, n = int(draw.integers(3, 30)), int(draw.integers(1, 9))
-    a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
-    b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
-    expected, residual = nnls(a, b)
-    found = least_squares(a, b)
-    assert (found >= 0).all()
-    assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
-    if np.linalg.matrix_rank(a) == n:
-        assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
-
-
-def test_an_amount_that_costs_nothing_has_no_limit() -> None:
     work = [(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]
     assert fit_rates(("a", "b"), work, [1.0, 2.0, 3.0])["b"] == float("inf")
+    counts = [thread_counts(cores) for cores in (1, 2, 6)]
+    assert counts == [[1], [1, 2], [1, 2, 4, 6]]
+    step = small_step()
+    bytes_s = 1e-9 * step.workload.weight_bytes
+    steps = [
+        replace(step, load_s=s, propagate_s=3 * s, sync_s=2e-4 + bytes_s + 0.05 * 4 * s)
+        for s in (1e-3, 2e-3, 8e-3)
+    ]
+    found = sync_rates(steps, 1e-9)
+    assert found == pytest.approx({"sync_latency_s": 2e-4, "straggler_wait": 0.05})
+    # Workers that are never late.
+    steady = [replace(each, sync_s=2e-4 + bytes_s) for each in steps]
+    assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize(("cores", "counts"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6])])
-def test_numbers_of_threads(cores: int, counts: list[int]) -> None:
-    assert thread_counts(cores) == counts
+def test_least_squares_are_those_of_scipy() -> None:
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        m, n = int(draw.integers(3, 30)), int(draw.integers(1, 9))
+        a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
+        b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
+        expected, residual = nnls(a, b)
+        found = least_squares(a, b)
+        assert (found >= 0).all()
+        assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
+        if np.linalg.matrix_rank(a) == n:
+            assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
 def test_an_estimate_is_whole(tmp_path: Path) -> None:
@@ -82,9 +91,7 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("available_mib", [100, 600, 100_000])
-def test_an_estimate_takes_no_more_memory_than_there_is(
-    available_mib: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_estimate_takes_no_more_memory_than_there_is(available_mib, monkeypatch) -> None:
     """A virtual machine may state the last-level cache of its whole host."""
     memory = replace(read_memory(), available=available_mib << 20)
     tables: list[int] = []
@@ -130,23 +137,9 @@ def test_a_calibration_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPa
         calibrate.calibrate()
 
 
-def test_sums_and_waiting_are_told_apart() -> None:
-    step = small_step()
-    bytes_s = 1e-9 * step.workload.weight_bytes
-    steps = [
-        replace(step, load_s=s, propagate_s=3 * s, sync_s=2e-4 + bytes_s + 0.05 * 4 * s)
-        for s in (1e-3, 2e-3, 8e-3)
-    ]
-    found = sync_rates(steps, 1e-9)
-    assert found == pytest.approx({"sync_latency_s": 2e-4, "straggler_wait": 0.05})
-    # Workers that are never late.
-    steady = [replace(each, sync_s=2e-4 + bytes_s) for each in steps]
-    assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
-
-
 #: What two processes measure, in little time.
 TASK = PairTask(
-    num_values=(16, 1 << 22),
+    num_values=(16, 1 << 20),
     reduces=3,
     probes=(PROBE,),
     graph_sizes=(1 << 12, 1 << 12),
@@ -164,41 +157,29 @@ def test_two_processes_measure_together() -> None:
     assert pair.solo_steps[0].size == pair.steps[0].size
     assert pair.solo_steps[0].sync_s == 0
     assert pair.steps[0].step_s > pair.steps[0].propagate_s > 0
-
-
-def test_a_process_that_ends_early_is_noticed() -> None:
     with pytest.raises(RuntimeError, match="ended early"):
         time_pair(replace(TASK, num_values=(-1,), reduces=1, probes=()))
 
 
-def test_memory_is_kept_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in processes that train, whose activations land on pages that are there."""
+def test_what_an_estimate_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    def probe(*_: int) -> None:
-        done.append("probe")
+    def fail(told: str, *_: Any, **__: Any) -> None:
+        done.append(told)
         raise LookupError
 
+    # Memory is kept before anything is measured, as in processes that train, whose activations
+    # land on pages that are there.
     monkeypatch.setattr(ops, "keep_freed_memory", lambda: done.append("keep"))
-    monkeypatch.setattr(probes, "probe_graphs", probe)
+    monkeypatch.setattr(probes, "probe_graphs", lambda *_: fail("probe"))
     with pytest.raises(LookupError):
         calibrate.estimate()
-    assert done == ["keep", "probe"]
-
-
-def test_a_probe_updates_from_one_buffer_as_workers_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    buffers = []
-    step = PlainAdam.step
-
-    def observed(self: PlainAdam, *rest: Any) -> Any:
-        gradients = [each.grad for group in self.param_groups for each in group["params"]]
-        assert all(bool(each.any()) for each in gradients)
-        buffers.append({each.untyped_storage().data_ptr() for each in gradients})
-        return step(self, *rest)
-
-    monkeypatch.setattr(PlainAdam, "step", observed)
-    small_step()
-    assert [len(each) for each in buffers] == [1, 1]
+    # No word of a calibration that nobody asked for.
+    monkeypatch.setattr(calibrate, "track", fail)
+    with pytest.raises(LookupError):
+        calibrate.estimate()
+    assert done[:2] == ["keep", "probe"]
+    assert done[-1] == "estimating how fast this machine is"
 
 
 def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +205,7 @@ def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> No
         assert host.load(step.workload, step.size, 1, 1) == pytest.approx(step.load_s, rel=1e-3)
 
 
-def test_stages_sum_to_the_median_step() -> None:
+def test_the_middle_of_rounds_and_steps_counts() -> None:
     """What takes long in one step and not in the next is in no stage's median."""
     times = np.array([[1.0, 2, 0, 1], [1, 6, 0, 1], [3, 2, 0, 1], [1, 2, 0, 3], [1, 2, 0, 1]])
     assert probes._stage_seconds(times, synchronizes=False).tolist() == pytest.approx(
@@ -235,71 +216,17 @@ def test_stages_sum_to_the_median_step() -> None:
     assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 4, 1])
     times[:, 2] = 0
     assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 2, 1])
-
-
-def test_the_middle_round_of_each_thing_counts() -> None:
     measured = small_step()
 
     def times(step: int, product: int, sample: int) -> calibrate._Times:
         steps = [replace(measured, propagate_s=float(step))]
-        return calibrate._Times(
-            steps=steps,
-            product_s=product,
-            bfloat16_s=product / 2,
-            operand_s=product / 4,
-            sample_s=sample,
-        )
+        own = {"product_s": product, "bfloat16_s": product / 2, "sample_s": sample}
+        return times_of(steps, operand_s=product / 4, **own)
 
     found = calibrate._median([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
     assert [each.propagate_s for each in found.steps] == [3]
     assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
     assert found.operand_s == 0.75
-
-
-def test_probes_share_one_table_of_rows() -> None:
-    sparse, dense = probes.probe_graphs(1 << 12, 1 << 12)
-    assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
-    assert sparse.num_edges == dense.num_edges
-    table = probes.probe_table(sparse, STEP_PROBES)
-    widest = {dense: max(p.row_bytes for p in STEP_PROBES if p.dense == dense) for dense in (0, 1)}
-    assert table.nbytes == max(4096 * widest[0], 512 * widest[1])
-    own = time_steps(PROBE, sparse, threads=1, repeats=1)
-    shared = time_steps(PROBE, sparse, threads=1, repeats=1, table=table)
-    assert own.size == shared.size
-
-
-def test_some_probes_have_the_mini_batches_of_a_trainer() -> None:
-    assert sum(probe.num_seeds == 1024 and len(probe.fanouts) == 2 for probe in STEP_PROBES) >= 3
-
-
-def test_products_are_those_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([0.1, 0.3])
-    seen = []
-
-    def timed(work: Any, repeats: int) -> float:
-        seen.append(tuple(work(0).shape))
-        return next(seconds)
-
-    monkeypatch.setattr(probes, "median_seconds", timed)
-    assert probes.time_products(4, 6, threads=1, repeats=1) == pytest.approx(0.2)
-    # A product, and that for its weights' gradient.
-    assert seen == [(6, 4), (4, 4)]
-
-
-def test_operands_take_what_multiplying_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes."""
-    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
-    monkeypatch.setattr(calibrate, "_WIDTH", 1)
-    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
-    step = small_step()
-    times = calibrate._Times(
-        steps=[step], product_s=1e-3, bfloat16_s=None, operand_s=6e-3, sample_s=1.0
-    )
-    found = calibrate._propagation_rates(effort, times)
-    assert found["macs_per_s"] == pytest.approx(1000)
-    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
-    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
-    assert hidden["operand_bandwidth"] == float("inf")
 
 
 def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +244,7 @@ def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
     assert asked == [8192, 100, 1]
 
 
-def test_propagation_is_predicted_as_it_was_fitted() -> None:
+def test_propagation_is_predicted_as_it_was_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that follow the equations exactly are found again, operands among them."""
     rates = {"operand_bandwidth": [2e9], "stream_bandwidth": [1e9], "aggregate_bandwidth": [4e9]}
     host = Host(processor=processor(1, layer_s=[1e-4], **rates), num_workers=1, emulates=False)
@@ -326,42 +253,42 @@ def test_propagation_is_predicted_as_it_was_fitted() -> None:
     for probe in STEP_PROBES[:3]:
         step = time_steps(probe, graph, threads=1, repeats=1)
         steps.append(replace(step, propagate_s=host.propagate(step.workload, step.size, 1, 1)))
-    times = calibrate._Times(
-        steps=steps,
-        product_s=calibrate._QUICK.product_rows * calibrate._WIDTH**2 / 1e9,
-        bfloat16_s=None,
-        operand_s=2048 * (16 / 1e9 + 4 / 2e9),
-        sample_s=1.0,
-    )
+    product_s = calibrate._QUICK.product_rows * calibrate._WIDTH**2 / 1e9
+    times = times_of(steps, operand_s=2048 * (16 / 1e9 + 4 / 2e9), product_s=product_s)
     found = calibrate._propagation_rates(calibrate._QUICK, times)
     assert found["operand_bandwidth"] == pytest.approx(2e9)
     assert found["stream_bandwidth"] == pytest.approx(1e9, rel=1e-6)
     assert found["aggregate_bandwidth"] == pytest.approx(4e9, rel=1e-6)
     assert found["layer_s"] == pytest.approx(1e-4, rel=1e-6)
-
-
-def test_an_estimate_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it is shown, too: no word of a calibration that nobody asked for."""
-
-    def track(description: str, **_: Any) -> None:
-        raise LookupError(description)
-
-    monkeypatch.setattr(calibrate, "track", track)
-    with pytest.raises(LookupError, match=r"^estimating how fast this machine is$"):
-        calibrate.estimate()
-
-
-def test_wide_rows_of_uint8_are_probed() -> None:
-    for probes_of in (STEP_PROBES, probes.ESTIMATE_PROBES):
-        assert any(each.stored == "uint8" and each.row_bytes >= 1000 for each in probes_of)
-    assert small_step(replace(PROBE, stored="uint8")).workload.feature_bytes == 1
+    # By hand: 4 of 6 ms multiply 2 values by 2 outputs, and 2 ms read them, 8 bytes.
+    monkeypatch.setattr(calibrate, "_OPERANDS", (2, 2))
+    monkeypatch.setattr(calibrate, "_WIDTH", 1)
+    effort = replace(calibrate._QUICK, product_rows=1)  # 1 ms for one multiplication
+    step = small_step()
+    times = times_of([step], operand_s=6e-3)
+    found = calibrate._propagation_rates(effort, times)
+    assert found["macs_per_s"] == pytest.approx(1000)
+    assert found["operand_bandwidth"] == pytest.approx(8 / 2e-3)
+    hidden = calibrate._propagation_rates(effort, replace(times, operand_s=3e-3))
+    assert hidden["operand_bandwidth"] == float("inf")
 
 
 def test_probes_are_trained() -> None:
-    graph = probe_graph(1 << 12, 1 << 14)
+    assert sum(probe.num_seeds == 1024 and len(probe.fanouts) == 2 for probe in STEP_PROBES) >= 3
+    for probes_of in (STEP_PROBES, probes.ESTIMATE_PROBES):
+        assert any(each.stored == "uint8" and each.row_bytes >= 1000 for each in probes_of)
+    assert small_step(replace(PROBE, stored="uint8")).workload.feature_bytes == 1
+    graph = probe_graph(1 << 10, 1 << 12)
     for probe in STEP_PROBES:
         if probe.num_seeds <= 128:
             step = time_steps(probe, graph, threads=1, repeats=1)
             assert min(step.load_s, step.propagate_s, step.update_s) > 0
-            assert step.workload.widths[0] == probe.num_features
-            assert step.size.vertices[-1] == probe.num_seeds
+    sparse, dense = probes.probe_graphs(1 << 12, 1 << 12)
+    assert (sparse.num_vertices, dense.num_vertices) == (4096, 512)
+    assert sparse.num_edges == dense.num_edges
+    table = probes.probe_table(sparse, STEP_PROBES)
+    widest = {dense: max(p.row_bytes for p in STEP_PROBES if p.dense == dense) for dense in (0, 1)}
+    assert table.nbytes == max(4096 * widest[0], 512 * widest[1])
+    own = time_steps(PROBE, sparse, threads=1, repeats=1)
+    shared = time_steps(PROBE, sparse, threads=1, repeats=1, table=table)
+    assert own.size == shared.size

@@ -15,7 +15,6 @@ from gnnscale.sampling import NeighborSampler
 
 
 def beside(device: Emulated) -> DevicePlan:
-    """Four threads on the host at once, and slices that are as large as the mini-batch below."""
     return plan_of(share(Cpu(name="cpu:0"), 1, "two_stage"), share(device, 1, "one_stage"))
 
 
@@ -25,7 +24,7 @@ def size(tiny_graph: Graph) -> BatchSize:
     return BatchSize.of(NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0]), 0))
 
 
-def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_counted_by_hand(size, monkeypatch, tiny_graph) -> None:
     # A thread samples a million edges a second; the link brings a gigabyte a second.
     monkeypatch.setattr(counted, "nominal_platform", platform)
     plan = beside(accelerator(launch_s=0.5))
@@ -37,17 +36,13 @@ def test_work_is_counted_by_hand(size: BatchSize, monkeypatch: pytest.MonkeyPatc
     # Its own clock says that its propagation takes half a second.
     assert found[0].propagate < 1e-4
     assert found[1].propagate == pytest.approx(0.5, rel=1e-3)
-
-
-def test_a_device_without_seeds_takes_no_time(tiny_graph: Graph) -> None:
     work, plan = WorkCounter(workload(), rank=0, cores=4), beside(accelerator())
     empty = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([], np.int64), 0)
     for size in (None, BatchSize.of(empty)):
         assert work.stage_times(plan, size) == StageTimes()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("cores", [2, 8])
+@pytest.mark.parametrize(("rank", "cores"), [(0, 2), (1, 2), (0, 8), (1, 8)])
 def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
     # Of a mini-batch with just these sizes, while all threads are busy.
     known = workload(slices=KnownSlices(num_seeds=(1,), sizes=(size,)))
@@ -64,7 +59,7 @@ def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
             assert told <= getattr(found, stage) <= 3 * told
 
 
-def test_threads_of_a_nominal_machine_are_all_alike() -> None:
+def test_nominal_machines() -> None:
     processor = nominal_platform(6).processor
     rates = [name for name, each in vars(processor.rates).items() if each is not None]
     assert len(rates) == 9
@@ -75,8 +70,5 @@ def test_threads_of_a_nominal_machine_are_all_alike() -> None:
             assert processor.rate(name, threads, 6) == pytest.approx(threads * alone)
         # More threads than cores take turns.
         assert processor.rate(name, 1, 12) == pytest.approx(alone / 2)
-
-
-def test_a_nominal_machine_of_one_core() -> None:
     processor = nominal_platform(1).processor
     assert (processor.cores, processor.threads, processor.layer_s) == (1, [1], [3e-4])

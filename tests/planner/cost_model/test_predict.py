@@ -1,5 +1,3 @@
-"""Steps that wait for rows which host memory lacks."""
-
 from dataclasses import replace
 
 import pytest
@@ -10,7 +8,6 @@ from gnnscale.planner.cost_model.workload import SourceEffect
 
 
 def effect(seconds: float, *, num_seeds: int) -> SourceEffect:
-    """Return a source that takes so many seconds for a slice."""
     rows = workload().size(num_seeds).vertices[0]
     return SourceEffect(row_misses=0.25, row_s=4 * seconds / rows)
 

@@ -14,28 +14,22 @@ from gnnscale.planner.cost_model.stage_work import (
 SIZE = BatchSize(vertices=(100.0, 10.0, 2.0), edges=(120.0, 12.0))
 
 
-def test_loading_without_aggregation_reads_each_vertex_once() -> None:
+def test_what_loading_reads() -> None:
     work = load_work(workload(), SIZE, cache=0)
     assert (work.rows, work.missed_rows) == (100, 100)
     assert (work.cached_bytes, work.memory_bytes) == (0, 100 * 144)
     assert work.lookups == 0
-
-
-def test_rows_that_are_not_aligned_touch_a_line_more() -> None:
     aligned = LayerCost(width_in=32, width_out=8, products=((32, 8),))
     assert load_work(workload(layers=(aligned,)), SIZE, cache=0).memory_bytes == 100 * 128
     askew = LayerCost(width_in=33, width_out=8, products=((33, 8),))
     assert load_work(workload(layers=(askew,)), SIZE, cache=0).memory_bytes == 100 * (132 + 64)
-
-
-def test_fused_loading_reads_a_row_for_each_edge() -> None:
     work = load_work(workload(host_aggregates=True, uses_degrees=True), SIZE, cache=0)
     assert (work.rows, work.missed_rows) == (130, 100)
     assert (work.cached_bytes, work.memory_bytes) == (30 * 144, 100 * 144)
     assert work.lookups == 220
-
-
-def test_ready_rows_are_read_once_a_destination() -> None:
+    small = workload(num_vertices=100)
+    assert load_work(small, SIZE, cache=8 * 100 * 80).memory_bytes == 0
+    assert load_work(small, SIZE, cache=4 * 100 * 80).memory_bytes == 50 * 144
     concatenated = LayerCost(width_in=20, width_out=8, products=((40, 8),))
     layers = (concatenated, workload().layers[1])
     known = workload(host_aggregates=True, preaggregated=True, feature_bytes=2, layers=layers)
@@ -69,12 +63,6 @@ def test_rows_are_widened_and_written() -> None:
     assert seconds(write_bandwidth=[1e6]) - free == pytest.approx(work.written_bytes / 1e6)
 
 
-def test_features_in_the_cache_do_not_come_from_memory() -> None:
-    small = workload(num_vertices=100)
-    assert load_work(small, SIZE, cache=8 * 100 * 80).memory_bytes == 0
-    assert load_work(small, SIZE, cache=4 * 100 * 80).memory_bytes == 50 * 144
-
-
 def test_propagation_is_each_layers_own_work() -> None:
     known = workload()
     (first, first_back), (second, second_back) = propagation_work(known, SIZE)
@@ -87,16 +75,10 @@ def test_propagation_is_each_layers_own_work() -> None:
     assert fused[0][0] == one.forward(edges=120, targets=10, sources=100, aggregated=True)
     assert fused[1:] == ((second, second_back),)
     assert sum((w for layer in fused for w in layer), start=LayerWork()).operations == 2
-
-
-def test_attention_is_never_aggregated_on_load() -> None:
     layer = LayerCost(width_in=20, width_out=8, products=((20, 8),), attention=2)
     attends = workload(host_aggregates=True, layers=(layer,))
     assert not attends.aggregates_on_load
     size = BatchSize(vertices=(100.0, 10.0), edges=(120.0,))
     # Every source is sent with all of its features, and the block with it.
     assert transfer_bytes(attends, size) == (100 * 20 * 4, 8 * 11 + 4 * 120)
-
-
-def test_hidden_rows_and_their_gradients() -> None:
     assert activation_bytes(workload(), SIZE) == 8 * (10 * 8 + 2 * 4)

@@ -18,6 +18,10 @@ def test_by_hand() -> None:
     assert found.data_parallel == 6000 + 12800
     assert found.p3 == 208 + 448
     assert found.cheaper == "p3"
+    size = BatchSize(vertices=(10, 4, 2), edges=(12, 5))
+    found = step_bytes([size], widths=(8, 8, 3), feature_bytes=1, num_first_weights=64, id_bytes=8)
+    assert (found.blocks, found.partials, found.first_gradients) == (0, 0, 0)
+    assert found.features == 80
 
 
 @pytest.mark.parametrize(
@@ -27,10 +31,3 @@ def test_p3_wins_where_inputs_are_wide_and_hidden_rows_are_not(inputs, hidden, c
     sizes, widths = [BatchSize(vertices=(500, 100, 10), edges=(1000, 100))] * 4, (inputs, hidden, 2)
     found = step_bytes(sizes, widths=widths, feature_bytes=4, num_first_weights=inputs * hidden)
     assert found.cheaper == cheaper
-
-
-def test_one_device_trades_nothing() -> None:
-    size = BatchSize(vertices=(10, 4, 2), edges=(12, 5))
-    found = step_bytes([size], widths=(8, 8, 3), feature_bytes=1, num_first_weights=64, id_bytes=8)
-    assert (found.blocks, found.partials, found.first_gradients) == (0, 0, 0)
-    assert found.features == 80

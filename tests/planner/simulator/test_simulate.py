@@ -6,6 +6,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from card_figures import RATES
 from hydra import compose, initialize_config_module
+from one_line import one_line
 from rich.console import Console
 from round_figures import platform
 
@@ -35,13 +37,13 @@ def composed(command: str, *overrides: str) -> Any:
         return compose(command, list(overrides))
 
 
+@cache
 def config(*overrides: str) -> SimulateConfig:
     return typed(composed("simulate", *overrides), SimulateConfig)
 
 
 @pytest.fixture(scope="module")
 def figure_9() -> ScalingCurve:
-    """The simulated curve of the processor and accelerators on MAG240M."""
     return simulate(config("accelerators=[1,4,12,16]"))
 
 
@@ -72,10 +74,6 @@ def test_the_processor_trains_too_as_in_figure_9(figure_9: ScalingCurve) -> None
     # On ogbn-products, whose steps are bound by the link, GCN scales least.
     products = simulate(config("accelerators=[1,12]", "graph=products"))
     assert products.speedup(products.results[1]) < figure_9.speedup(twelve)
-
-
-@pytest.mark.long
-def test_the_processor_rests_where_it_would_be_in_the_way(figure_9: ScalingCurve) -> None:
     alone = simulate(config("accelerators=[16]", "hybrid=false")).results[0]
     *_, hybrid = figure_9.results
     assert hybrid.planned.plan.split[0] == 0
@@ -110,8 +108,14 @@ def test_published_rates_are_a_stated_part_of_the_peak() -> None:
 
 
 @pytest.mark.long
-def test_what_the_processor_brings_is_no_more_than_in_the_paper() -> None:
-    """Section VI-F: up to 1.13x with a static split, 1.33x with a dynamic one."""
+def test_steps_of_mag240m_are_bound_by_the_link() -> None:
+    one = simulate(config("accelerators=[1]", "hybrid=false")).results[0]
+    size = PUBLISHED["mag240m"].size([25, 10], 1024)
+    features = size.vertices[0] * 756 * 4 / 12e9
+    assert features < one.step_s < 1.1 * features
+    # Of 1,086.3 mini-batches, the last one is smaller.
+    assert one.epoch_s == pytest.approx(1_112_392 / 1024 * one.step_s)
+    # What the processor brings is no more than in section VI-F: up to 1.33x.
     for graph, model in (("products", "gcn"), ("papers100m", "sage")):
         overrides = (f"graph={graph}", f"model={model}", "accelerators=[4]")
         alone, hybrid = (
@@ -120,35 +124,23 @@ def test_what_the_processor_brings_is_no_more_than_in_the_paper() -> None:
         assert 1.02 < alone.epoch_s / hybrid.epoch_s < 1.33
 
 
-def test_steps_of_mag240m_are_bound_by_the_link() -> None:
-    one = simulate(config("accelerators=[1]", "hybrid=false")).results[0]
-    size = PUBLISHED["mag240m"].size([25, 10], 1024)
-    features = size.vertices[0] * 756 * 4 / 12e9
-    assert features < one.step_s < 1.1 * features
-    # Of 1,086.3 mini-batches, the last one is smaller.
-    assert one.epoch_s == pytest.approx(1_112_392 / 1024 * one.step_s)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("machine", "graph"),
-    [(machine, "papers100m") for machine in ("epyc7763_a5000_x4", "epyc7763_u250_x4")]
-    + [("epyc7763_a5000_x4", "products"), ("epyc7763_u250_x4", "mag240m")],
-)
-def test_published_machines(machine: str, graph: str) -> None:
-    options = config(f"platform={machine}", f"graph={graph}", "accelerators=[0,4]")
-    assert isinstance(options.platform, Platform)
-    assert options.platform.num_accelerators == 4
-    assert options.platform.efficiency is not None
-    alone, hybrid = simulate(options).results
-    assert len(hybrid.planned.plan.shares) == 5
-    assert hybrid.planned.plan.batch_size == 4096
-    assert hybrid.mteps > alone.mteps > 0
+def test_published_machines() -> None:
+    for machine, graph in (("epyc7763_a5000_x4", "products"), ("epyc7763_u250_x4", "papers100m")):
+        options = config(f"platform={machine}", f"graph={graph}", "accelerators=[0,4]")
+        assert isinstance(options.platform, Platform)
+        assert options.platform.num_accelerators == 4
+        assert options.platform.efficiency is not None
+        alone, hybrid = simulate(options).results
+        assert len(hybrid.planned.plan.shares) == 5
+        assert hybrid.planned.plan.batch_size == 4096
+        assert hybrid.mteps > alone.mteps > 0
 
 
 HITGNN = ("graph=reddit", "model.hidden=128", "accelerators=[4]")
 
 
+@cache
 def one(*overrides: str) -> SimulatedRun:
     (found,) = simulate(config(*HITGNN, *overrides)).results
     return found
@@ -172,21 +164,14 @@ def test_figures_of_hitgnns_systems_agree(system: str) -> None:
 
 
 @pytest.mark.long
-def test_each_of_hitgnns_optimisations_makes_an_epoch_shorter() -> None:
-    baseline, balanced, both = (
-        one("system=distdgl", *more).epoch_s
-        for more in (("balance=false", "direct=false"), ("direct=false",), ())
-    )
+def test_hitgnns_optimisations_and_epochs() -> None:
+    more = (("balance=false", "direct=false"), ("direct=false",), ())
+    baseline, balanced, both = (one("system=distdgl", *each).epoch_s for each in more)
     assert baseline > balanced > both
-
-
-@pytest.mark.long
-def test_an_epoch_is_the_systems_own_unless_it_is_given() -> None:
-    trained, every = (
-        one("system=distdgl", f"epoch={each}").epoch_s for each in ("training", "all")
-    )
-    assert every / trained == pytest.approx(232_965 / 153_932, rel=0.02)
-    assert one("system=distdgl").epoch_s == every
+    # An epoch is the system's own unless it is given.
+    trained = one("system=distdgl", "epoch=training").epoch_s
+    assert both / trained == pytest.approx(232_965 / 153_932, rel=0.02)
+    assert one("system=distdgl", "epoch=all").epoch_s == both
     assert one("epoch=all").epoch_s / one().epoch_s == pytest.approx(232_965 / 153_932)
 
 
@@ -201,90 +186,56 @@ def test_degrees_that_are_here_take_the_place_of_the_skew(tmp_path: Path) -> Non
         simulate(config("graph=yelp", f"degrees={file}"))
 
 
-def test_hitgnns_cards_are_at_least_one() -> None:
-    with pytest.raises(ConfigError, match=r"accelerators=\[0\]: expected .* from 1 to"):
-        config("system=p3", "accelerators=[0]")
-
-
-def test_a_model_that_the_kernels_do_not_have() -> None:
-    with pytest.raises(ConfigError, match="attention or weighted messages in layer 0"):
-        simulate(config("system=distdgl", "model=gat"))
-
-
 @pytest.mark.long
 def test_a_graph_that_is_here(tmp_path: Path) -> None:
-    sizes = ("dataset.num_vertices=2000", "dataset.num_edges=10000")
+    sizes = ("dataset.num_vertices=20000", "dataset.num_edges=100000")
     node = composed("prepare", "dataset=rmat", f"dataset.store={tmp_path / 'store'}", *sizes)
     dataset = typed(node.dataset, RMat, group="dataset")
-    scaling = simulate(replace(config("accelerators=[1,2]", "batch_size=64"), dataset=dataset))
+
+    def simulated(*overrides: str) -> ScalingCurve:
+        return simulate(replace(config(*overrides, "batch_size=64"), dataset=dataset))
+
+    scaling = simulated("accelerators=[1,2]")
     assert scaling.graph == "rmat"
     assert speedups(scaling)[2] > 1
-
-
-@pytest.mark.long
-def test_a_cache_has_the_hottest_vertices_of_a_graph_that_is_here(tmp_path: Path) -> None:
-    node = composed(
-        "prepare",
-        *("dataset=rmat", f"dataset.store={tmp_path / 'store'}"),
-        *("dataset.num_vertices=20000", "dataset.num_edges=100000"),
-    )
-    dataset = typed(node.dataset, RMat, group="dataset")
-    cached, parts = (
-        simulate(
-            replace(config(f"system={each}", "accelerators=[4]", "batch_size=64"), dataset=dataset)
-        ).results[0]
-        for each in ("pagraph", "distdgl")
-    )
+    systems = ("system=pagraph", "system=distdgl")
+    cached, parts = (simulated(each, "accelerators=[4]").results[0] for each in systems)
     # RMAT's degrees are skewed: a quarter of its vertices are more of a mini-batch's inputs
     # than METIS's parts have.
     assert cached.nvtps > parts.nvtps > 0
-    graph = dataset.open()
-    assert cached.epoch_s == pytest.approx(
-        math.ceil(graph.num_vertices / 64 / 4) * cached.step_s, rel=0.02
-    )
-
-
-def test_hitgnns_systems_ask_for_parts_of_the_peak() -> None:
-    options = config("system=distdgl")
-    assert isinstance(options.platform, Platform)
-    with pytest.raises(ConfigError, match=r"platform\.efficiency: required with system=distdgl"):
-        simulate(replace(options, platform=replace(options.platform, efficiency=None)))
+    steps = math.ceil(dataset.open().num_vertices / 64 / 4)
+    assert cached.epoch_s == pytest.approx(steps * cached.step_s, rel=0.02)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
+def test_options_and_simulations_that_cannot_be() -> None:
+    for override, message in (
         ("graph=cora", "graph=cora: allowed are reddit, yelp, amazon, products, papers100m"),
         ("system=dgl", "system=dgl: allowed are hyscale, distdgl, pagraph, p3"),
-        ("epoch=half", "epoch=half: allowed are auto, training, all"),
         ("design.n=0", "design.n=0: must be at least 1"),
         ("board.power_w=0", "board.power_w=0: expected 0.001 to"),
         ("accelerators=[]", "accelerators=[]: expected 1 to 256 numbers"),
-        ("batch_size=0", "batch_size=0: must be at least 1"),
-        ("prefetch=much", "prefetch=much: allowed are auto, none, one_stage, two_stage"),
         ("model.num_layers=3", "model.num_layers=3: the sampler has 2 hops"),
-    ],
-)
-def test_options_that_cannot_be(override: str, message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        config(override)
-    assert message in str(error.value)
-
-
-@pytest.mark.long
-def test_a_platform_without_accelerators() -> None:
-    options = replace(config(), platform=platform())
-    with pytest.raises(ConfigError, match=r"accelerators=\[1, 2, .*\]: expected \[0\], since"):
-        simulate(options)
-    results = simulate(replace(options, accelerators=[0])).results
+        ("beside=v100", "beside=v100: allowed are epyc7763_a5000_x4, epyc"),
+        ("system=p3 accelerators=[0]", "accelerators=[0]: expected 1 to 256 numbers from 1 to"),
+    ):
+        with one_line(message):
+            config(*override.split())
+    options = config("system=distdgl")
+    assert isinstance(options.platform, Platform)
+    at_peak = replace(options, platform=replace(options.platform, efficiency=None))
+    layers = replace(config(), sampler=LayerSampling(layer_sizes=[10, 10]))
+    alone = replace(config(), platform=platform())
+    for given, message in (
+        (at_peak, r"platform\.efficiency: required with system=distdgl"),
+        (layers, "expected neighbor sampling"),
+        (config("system=distdgl", "model=gat"), "attention or weighted messages in layer 0"),
+        (alone, r"accelerators=\[1, 2, .*\]: expected \[0\], since"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            simulate(given)
+    results = simulate(replace(alone, accelerators=[0])).results
     assert results[0].planned.plan.shares[0].device.kind == "cpu"
-
-
-def test_sizes_alone_do_not_tell_layer_wise_samples() -> None:
-    options = replace(config(), sampler=LayerSampling(layer_sizes=[10, 10]))
-    with pytest.raises(ConfigError, match="expected neighbor sampling"):
-        simulate(options)
 
 
 @pytest.mark.long
@@ -301,14 +252,8 @@ def test_a_published_platform_stands_beside() -> None:
         assert f"{theirs.epoch_s:.3f}" in row
 
 
-def test_another_platform_beside() -> None:
-    with pytest.raises(ConfigError, match="beside=v100: allowed are epyc7763_a5000_x4, epyc"):
-        config("beside=v100")
-
-
 @pytest.fixture
 def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
-    """A machine whose processor and GPU were measured."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
     numbers = {"index": 0, "memory": 1 << 34, "free": 1 << 34, "taken": False}
     gpu = nvml.Gpu(name="A card", uuid="GPU-1", capability=(9, 0), **numbers)
@@ -319,7 +264,7 @@ def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
 
 
 @pytest.mark.long
-def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates) -> None:
+def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates, tmp_path) -> None:
     found = simulate(config("accelerators=[0,1]", "platform=this_gpu", "hybrid=false"))
     assert found.platform.endswith(" + A card")
     assert found.beside is not None
@@ -329,9 +274,6 @@ def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates) -> 
     assert share.device.macs_per_s == measured_gpu.macs_per_s
     assert share.device.link_bandwidth == measured_gpu.link_bandwidth(512)
     assert share.prefetch == "device"
-
-
-def test_a_gpu_that_was_not_measured(measured_gpu: CardRates, tmp_path: Path) -> None:
     (file,) = (tmp_path / "cuda").iterdir()
     file.unlink()
     with pytest.raises(ConfigError, match=r"GPU 0 \(A card\): no rates for driver"):

@@ -11,27 +11,19 @@ from gnnscale.sampling import LayerSampling, NeighborSampling
 SAMPLER = NeighborSampling(fanouts=[25, 10])
 
 
-def test_workload_of_a_published_graph() -> None:
+def test_workloads_of_published_graphs() -> None:
     found = published_workload(PUBLISHED["mag240m"], GCN(hidden=256), [25, 10], batch_size=1024)
     assert found.widths == (756, 256, 153)
     assert found.slices.num_seeds[-1] == 1024
     assert found.slices.sample_seconds(1024, 1) is None
-
-
-def test_a_published_graph_has_no_degrees_of_vertices() -> None:
     task = published_task("reddit", PUBLISHED["reddit"], GCN(), SAMPLER, batch_size=512)
     assert (task.name, task.num_train, task.degrees) == ("reddit", 153_932, None)
     whole = PUBLISHED["reddit"].size([25, 10], 512)
     assert task.size(512).vertices == pytest.approx(whole.vertices)
     assert task.size(0.1).num_seeds == 1
+    layers = LayerSampling(layer_sizes=[10, 10])
     with pytest.raises(ConfigError, match="expected neighbor sampling"):
-        published_task(
-            "reddit",
-            PUBLISHED["reddit"],
-            GCN(),
-            LayerSampling(layer_sizes=[10, 10]),
-            batch_size=512,
-        )
+        published_task("reddit", PUBLISHED["reddit"], GCN(), layers, batch_size=512)
 
 
 @pytest.mark.long
