@@ -156,11 +156,6 @@ def test_devices_that_sum_by_themselves_learn_what_processors_do(launched, tmp_p
     assert found.losses == pytest.approx(known.losses, rel=1e-4)
 
 
-def test_devices_resume_together(resumed_and_whole) -> None:
-    options = ("model=sage", "model.dropout=0.5", "num_threads=2")
-    resumed_and_whole(cards("device", "device"), *options)
-
-
 SIZES_ITSELF = ("cache_planner=pagraph", "cache_planner.reserve=0.25", "epochs=1", "num_threads=2")
 
 

@@ -92,16 +92,6 @@ def test_edges_that_are_predicted_have_features_too(launched, tmp_path, store) -
     assert plain.losses != one.losses
 
 
-@pytest.mark.integration
-@pytest.mark.long
-def test_a_module_of_a_user(launched, tmp_path, store) -> None:
-    module = ["model=custom", "model.module=edge_modules:OwnBlocks", "model.hidden=8"]
-    given = [each for each in common(store) if "dropout" not in each]
-    one = launched(tmp_path / "one", *module, *given)
-    many = launched(tmp_path / "many", *module, *given, "device_plan=cpu_x2")
-    assert many.losses == pytest.approx(one.losses, rel=1e-4)
-
-
 @pytest.mark.long
 def test_what_does_not_go_together(settings, store) -> None:
     ready = ("model=gin", "features=preaggregated", "sampler.fanouts=[5,-1]")
