@@ -77,10 +77,3 @@ class Attention(ScatterGatherUpdate):
 
 
 ALL = (MaxPooling, PairSum, PlainMean, Attention)
-
-
-class Broken(PlainMean):
-    """Forgets a vertex's own row."""
-
-    def __init__(self, num_in: int, num_out: int) -> None:
-        super().__init__(2 * num_in, num_out)

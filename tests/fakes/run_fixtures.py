@@ -16,6 +16,7 @@ from composed import composed
 from hydra import initialize_config_module
 from interrupted import StopAfterAnEpoch
 from learnt import lines, same, weights
+from losses import Losses
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
@@ -105,6 +106,18 @@ def run(options: Callable[..., DictConfig], observer: Silent) -> Callable[..., T
             return train(open_run(config, directory, options_of_run, SINGLE_PROCESS), watched)
         finally:
             torch.set_num_threads(threads)
+
+    return trained
+
+
+@pytest.fixture
+def losses(run: Callable[..., TrainResult]) -> Callable[..., list[float]]:
+    """Train in this process as ``run`` does, and return the losses of all steps."""
+
+    def trained(directory: Path, *overrides: str, **fakes: Any) -> list[float]:
+        seen = Losses()
+        run(directory, *overrides, watched=seen, **fakes)
+        return seen.steps
 
     return trained
 

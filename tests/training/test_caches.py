@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from devices import accelerator, plan_of
@@ -21,8 +20,6 @@ LINKS = "0 1 0 0\n1 0 0 0\n0 0 0 1\n0 0 1 0\n"
 FIXED = "runtime.drm=false"
 #: The caches of each run, and how its batches are prepared.
 PLANNERS = {
-    "pagraph": ("cache_planner.ratio=0.2", "runtime.prefetch=none"),
-    "gnnlab": ("cache_planner.ratio=0.2", "runtime.prefetch=one_stage"),
     "quiver": ("cache_planner.ratio=0.1", "runtime.prefetch=two_stage"),
     "legion": ("cache_planner.ratio=0.15", "runtime.prefetch=none"),
     "oracle_static": ("cache_planner.ratio=0.3", "runtime.prefetch=two_stage"),
@@ -33,10 +30,9 @@ PLANNERS = {
 SHARED = {"quiver", "legion"}
 #: Planners whose predictions are of the run's own batches.
 EXACT = {"oracle_static", "belady", "belady_match", "match"}
-#: What one worker runs, and four: two run everything.
-OF_ONE = ("none", "legion", "belady", "aggregated")
+#: What four workers run: two run everything.
 OF_MANY = ("none", "quiver", "legion")
-SPLITS = {1: "[64]", 2: "[40,24]", 4: "[20,14,1,29]"}
+SPLITS = {2: "[40,24]", 4: "[20,14,1,29]"}
 
 
 def devices(size: int, *, aggregate: bool = False) -> str:
@@ -62,18 +58,15 @@ def runs_of(size: int, folder: Path) -> dict[str, list[str]]:
     for name in runs:
         runs[name].append(_store(folder, name))
     runs["none"] = [*fixed, "runtime.prefetch=none"]
-    names = {1: OF_ONE, 2: runs, 4: OF_MANY}[size]
-    return {name: runs[name] for name in names}
+    return {name: runs[name] for name in (runs if size == 2 else OF_MANY)}
 
 
 def _store(folder: Path, name: str) -> str:
     return f"cache_planner.store={folder / 'plans' / name}"
 
 
-@pytest.mark.parametrize(
-    "size", [2, *(pytest.param(size, marks=pytest.mark.long) for size in (1, 4))]
-)
-def test_caches_change_nothing_learnt(trained_together: Any, tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.long)])
+def test_caches_change_nothing_learnt(trained_together, tmp_path, size) -> None:
     (tmp_path / "links.txt").write_text(LINKS)
     runs = runs_of(size, tmp_path)
     found = trained_together(size, runs)
@@ -94,7 +87,7 @@ def test_caches_change_nothing_learnt(trained_together: Any, tmp_path: Path, siz
             assert (hits, peers, misses) == (0, 0, 0)
             continue
         assert hits > 0 < misses, name
-        assert (peers > 0) == (name in SHARED and size > 1), name
+        assert (peers > 0) == (name in SHARED), name
     for name in runs.keys() & EXACT:
         _check_prediction(tmp_path / "plans" / name, found[name]["found"])
 
@@ -129,9 +122,8 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
-def test_runs_go_on_with_the_same_caches_or_others(run: Any, tmp_path: Path, prefetch: str) -> None:
-    common = (*COMMON, devices(1), FIXED, f"runtime.prefetch={prefetch}")
+def test_runs_go_on_with_the_same_caches_or_others(run, tmp_path) -> None:
+    common = (*COMMON, devices(1), FIXED, "runtime.prefetch=two_stage")
     run(tmp_path / "whole", *common)
     whole = weights(tmp_path / "whole")
     for before, after in (("none", "legion"), ("belady", "belady"), ("legion", "belady")):

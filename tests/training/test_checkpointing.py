@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from devices import accelerator, plan_of
-from learnt import same
+from learnt import all_same, same
 from losses import At
+from one_line import one_line
 
-from gnnscale.core.errors import ConfigError
 from gnnscale.run.checkpoint import BEST, LAST
 from gnnscale.run.checkpoint import writer as run_checkpoint
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
@@ -43,16 +43,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[int, Path]:
     return found
 
 
-def states(directory: Path) -> list[dict[str, torch.Tensor]]:
-    """The weights, the statistics, and what the optimizer keeps."""
-    last, best = (load_checkpoint(directory / file) for file in (LAST, BEST))
-    return [last["model"], best["model"], *last["optimizer"].values()]
-
-
-def all_same(left: Path, right: Path) -> bool:
-    return all(same(*pair) for pair in zip(states(left), states(right), strict=True))
-
-
 def learnt(result: TrainResult) -> list[Any]:
     return [
         (each.epoch, each.train_loss, each.valid_metric, each.lr, each.num_edges, each.num_vertices)
@@ -61,7 +51,7 @@ def learnt(result: TrainResult) -> list[Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("overrides", [(), NORM, ("runtime.patience=1", *NORM)])
+@pytest.mark.parametrize("overrides", [(), ("runtime.patience=1", *NORM)])
 def test_a_run_goes_on_from_every_step(run, observer, tmp_path, kept, overrides) -> None:
     known = run(tmp_path / "whole", *overrides, ALWAYS)
     steps = list(kept)
@@ -81,7 +71,7 @@ def test_a_run_goes_on_from_every_step(run, observer, tmp_path, kept, overrides)
 
 
 @pytest.mark.long
-def test_seconds_of_an_epoch_are_counted_on(run: Any, tmp_path: Path, kept: Any) -> None:
+def test_seconds_of_an_epoch_are_counted_on(run, tmp_path, kept) -> None:
     run(tmp_path / "whole", "epochs=1", ALWAYS)
     content = load_checkpoint(kept[3] / LAST)
     content["sums"]["seconds"] += 1000.0
@@ -94,7 +84,7 @@ def test_seconds_of_an_epoch_are_counted_on(run: Any, tmp_path: Path, kept: Any)
 
 
 @pytest.mark.long
-def test_other_devices_go_on_inside_an_epoch(run: Any, tmp_path: Path, kept: Any) -> None:
+def test_other_devices_go_on_inside_an_epoch(run, tmp_path, kept) -> None:
     every = (*NORM, ALWAYS, "runtime.drm=false", "epochs=2")
     known = run(tmp_path / "whole", *every)
     resumed = run(kept[4], *every, plan_of(EMULATED), f"resume={kept[4]}")
@@ -107,7 +97,7 @@ def test_other_devices_go_on_inside_an_epoch(run: Any, tmp_path: Path, kept: Any
 
 
 @pytest.mark.long
-def test_parts_of_other_workers_are_refused(run: Any, tmp_path: Path, kept: Any) -> None:
+def test_parts_of_other_workers_are_refused(run, tmp_path, kept) -> None:
     run(tmp_path / "whole", "epochs=1", ALWAYS, *NORM)
     whole = load_checkpoint(kept[3] / LAST)
     (part,) = whole["workers"]
@@ -120,9 +110,8 @@ def test_parts_of_other_workers_are_refused(run: Any, tmp_path: Path, kept: Any)
         ({"step": 6, "sums": whole["sums"] | {"num_batches": 6}}, "6 steps in 0 epochs"),
     ):
         save_checkpoint(kept[3] / LAST, whole | changes)
-        with pytest.raises(ConfigError, match=message) as error:
+        with one_line(message):
             run(kept[3], "epochs=1", *NORM, f"resume={kept[3]}")
-        assert "\n" not in str(error.value)
 
 
 def test_training_does_not_wait_for_the_disk(run, tmp_path, monkeypatch) -> None:
@@ -178,20 +167,19 @@ def test_a_disk_that_fails_ends_the_run_at_a_step(run, tmp_path, monkeypatch) ->
 
 SEVERAL = {
     "hybrid": (plan_of("cpu", EMULATED), "runtime.prefetch=one_stage", *NORM[:1]),
-    "cpu_x2": ("device_plan=cpu_x2", "runtime.prefetch=two_stage", *NORM[:1]),
-    "p3": ("algorithm=p3", "device_plan=cpu_x2", *NORM[:1]),
+    "p3": ("algorithm=p3", "device_plan=cpu_x2", "runtime.prefetch=two_stage", *NORM[:1]),
     "legion": ("algorithm=legion", "device_plan=cpu_x2"),
 }
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("plan", SEVERAL)
-def test_workers_go_on_from_every_step(trained_together: Any, tmp_path: Path, plan: str) -> None:
+def test_workers_go_on_from_every_step(trained_together, tmp_path, plan) -> None:
     every = (
         *("model.dropout=0.5", "num_threads=2", "runtime.deterministic=true", ALWAYS),
         *(*SEVERAL[plan], "device_plan.split=[32,32]"),
     )
-    steps = (1, 4, 9, 11, 16)
+    steps = (1, 9, 16)
     resumed = {f"after-{n}+resumed": (*every, f"resume={tmp_path / f'after-{n}'}") for n in steps}
     runs = trained_together(2, {"kept": every, **resumed})
     known = runs["kept"]
@@ -209,10 +197,7 @@ def test_workers_go_on_from_every_step(trained_together: Any, tmp_path: Path, pl
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("every_s", ["null", "1e6"])
-def test_an_epoch_is_recorded_once_the_run_can_be_resumed(
-    run: Any, tmp_path: Path, every_s: str
-) -> None:
+def test_an_epoch_is_recorded_once_the_run_can_be_resumed(run, tmp_path) -> None:
     """An epoch in the files of a run without a checkpoint is one of which it was lost."""
     found: list[bool] = []
 
@@ -220,5 +205,5 @@ def test_an_epoch_is_recorded_once_the_run_can_be_resumed(
         def finished_epoch(self, record: EpochRecord) -> None:
             found.append(all((tmp_path / file).exists() for file in (LAST, BEST)))
 
-    run(tmp_path, f"runtime.checkpoint_every_s={every_s}", "epochs=2", watched=Looks())
+    run(tmp_path, "runtime.checkpoint_every_s=null", "epochs=2", watched=Looks())
     assert found == [True, True]

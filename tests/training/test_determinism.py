@@ -1,7 +1,5 @@
 import os
-from typing import Any
 
-import pytest
 import torch
 from torch.utils import deterministic
 
@@ -29,16 +27,16 @@ def test_gradients_of_an_indexing_repeat() -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_mode_ends_with_the_block(wanted: bool) -> None:
+def test_the_mode_ends_with_the_block() -> None:
     fills = deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    with repeatable_operations(wanted):
-        assert torch.are_deterministic_algorithms_enabled() is wanted
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert deterministic.fill_uninitialized_memory is fills  # type: ignore[attr-defined]
+    for wanted in (True, False):
+        with repeatable_operations(wanted):
+            assert torch.are_deterministic_algorithms_enabled() is wanted
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert deterministic.fill_uninitialized_memory is fills  # type: ignore[attr-defined]
 
 
-def test_a_torch_that_computes_already_is_told(monkeypatch: Any, caplog: Any) -> None:
+def test_a_torch_that_computes_already_is_told(monkeypatch, caplog) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     fix_instruction_set()

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import learnt
 import pytest
@@ -38,7 +37,7 @@ def weights(folder: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.integration
-def test_clock_and_resuming_change_nothing(trained_together: Any, tmp_path: Path) -> None:
+def test_clock_and_resuming_change_nothing(trained_together, tmp_path) -> None:
     runs = {
         "exact": EXACT,
         "disturbed": (*EXACT, SLOWLY),
@@ -120,7 +119,7 @@ BASELINE = {
 
 
 @pytest.mark.long
-def test_instruction_sets_change_nothing(tmp_path: Path) -> None:
+def test_instruction_sets_change_nothing(tmp_path) -> None:
     for name, variables in {"all": {}, "baseline": BASELINE}.items():
         command = [
             *(sys.executable, "-m", "gnnscale", "train", "dataset=planted_partition", "model=gat"),

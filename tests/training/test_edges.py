@@ -1,7 +1,6 @@
 """Labels of edges by the runtime: the same losses on any devices, resumed, evaluated, predicted."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,16 +53,17 @@ def options(store: Path) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("model", ["sage", "gatv2", "appnp"])
 @pytest.mark.parametrize(
-    "devices",
-    [("device_plan=cpu_x2", "device_plan.split=[30,70]"), (plan_of("cpu", accelerator()),)],
+    ("model", "devices"),
+    [
+        ("gatv2", ("device_plan=cpu_x2", "device_plan.split=[30,70]")),
+        ("sage", (plan_of("cpu", accelerator()),)),
+        ("appnp", (plan_of("cpu", accelerator()), "epochs=12")),
+    ],
 )
-def test_the_same_losses_on_any_devices(
-    launched: Any, tmp_path: Path, store: Path, model: str, devices: tuple[str, ...]
-) -> None:
-    given = (*options(store), f"model={model}", *(["epochs=12"] if model == "appnp" else []))
-    one = launched(tmp_path / "one", *given)
+def test_the_same_losses_on_any_devices(launched, tmp_path, store, model, devices) -> None:
+    given = (*options(store), f"model={model}")
+    one = launched(tmp_path / "one", *given, *(each for each in devices if "epochs" in each))
     many = launched(tmp_path / "many", *given, *devices, "num_threads=2")
     assert many.losses == pytest.approx(one.losses, rel=1e-4)
     assert many.result.test_metric == pytest.approx(one.result.test_metric, abs=0.02)
@@ -72,7 +72,7 @@ def test_the_same_losses_on_any_devices(
     assert one.result.test_metric > 0.7
 
 
-def test_resumed_and_evaluated(launched: Any, tmp_path: Path, store: Path) -> None:
+def test_resumed_and_evaluated(launched, tmp_path, store) -> None:
     common = (*options(store), "runtime.deterministic=true", "runtime.checkpoint_every_s=0")
     whole = launched(tmp_path / "whole", *common, "epochs=4")
     launched(tmp_path / "part", *common, "epochs=2")
@@ -121,9 +121,8 @@ def test_values_and_pairs_without_features() -> None:
         gnnscale.train(_vertices(), **SMALL).predict_edges()
 
 
-@pytest.mark.parametrize("model", ["sgc", "appnp"])
-@pytest.mark.parametrize("task", ["edges", "links"])
-def test_what_hops_say_of_edges_is_said_by_the_whole_graph(model: str, task: str) -> None:
+@pytest.mark.parametrize(("model", "task"), [("sgc", "edges"), ("appnp", "links")])
+def test_what_hops_say_of_edges_is_said_by_the_whole_graph(model, task) -> None:
     """A trained model in plain tensors gives rows, whose comparison is what was predicted."""
     graph = labelled(with_features=False)
     chosen = {"epochs": 2, "batch_size": 100, "fanouts": [5, 5, 5], "hidden": 8, "model": model}
@@ -156,27 +155,21 @@ def _vertices() -> Graph:
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_does_not_go_together(settings) -> None:
+    for given, message in (
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
         ("device_plan=cuda", "devices of kind cpu or emulated"),
         ("model=custom model.module=a:B", "expected model=sage"),
-    ],
-)
-def test_what_does_not_go_together(settings: Any, given: str, message: str) -> None:
-    with one_line(message):
-        settings("task=edges", *given.split())
-
-
-def test_a_graph_without_labels_of_edges() -> None:
+    ):
+        with one_line(message):
+            settings("task=edges", *given.split())
     with one_line("task=edges: edges of", "have no labels"):
         gnnscale.train(_vertices(), **SMALL, options={"task": "edges"})
 
 
-def test_exported_weights(tmp_path: Path) -> None:
+def test_exported_weights(tmp_path) -> None:
     done = gnnscale.train(labelled(), **SMALL | {"epochs": 1}, options={"task": "edges"})
     whole = done.export(tmp_path / "ours.safetensors")
     assert "network.output.weight" in load_file(whole.file)

@@ -2,7 +2,6 @@
 
 import gc
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ class Counting(Losses):
 
 
 @pytest.mark.long
-def test_a_step_that_the_device_owns_takes_few_calls(run: Any, tmp_path: Path) -> None:
+def test_a_step_that_the_device_owns_takes_few_calls(run, tmp_path) -> None:
     counting = Counting()
     try:
         run(tmp_path, plan("owned_nothing"), *OPTIONS, watched=counting)

@@ -1,8 +1,5 @@
 """Link prediction by the runtime: the same losses on any devices, resumed, and evaluated."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from devices import accelerator, plan_of
@@ -39,7 +36,7 @@ def test_the_same_losses_on_any_devices(launched, tmp_path, devices, decoder) ->
     assert one.result.history[-1].train_loss < one.result.history[0].train_loss
 
 
-def test_resumed_and_evaluated(launched: Any, tmp_path: Path) -> None:
+def test_resumed_and_evaluated(launched, tmp_path) -> None:
     common = (*LINKS, "runtime.deterministic=true", "runtime.checkpoint_every_s=0")
     whole = launched(tmp_path / "whole", *common, "epochs=4")
     launched(tmp_path / "part", *common)
@@ -50,24 +47,19 @@ def test_resumed_and_evaluated(launched: Any, tmp_path: Path) -> None:
     assert (measured.metric, measured.test_metric) == ("mrr", whole.result.test_metric)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_does_not_go_together(settings) -> None:
+    for given, message in (
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
         ("features=preaggregated sampler=full", "expected features=host"),
         ("task.candidate_column=kind", "expected task.candidates with it"),
-    ],
-)
-def test_what_does_not_go_together(settings: Any, given: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        settings("task=links", *given.split())
+    ):
+        with pytest.raises(ConfigError, match=message):
+            settings("task=links", *given.split())
 
 
-def test_candidates_of_the_destinations_kind(
-    launched: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_candidates_of_the_destinations_kind(launched, tmp_path, caplog) -> None:
     """Users and films; among films alone a model that knows no user is at chance."""
     caplog.set_level("WARNING")
     generator = np.random.default_rng(0)
@@ -95,9 +87,7 @@ def test_candidates_of_the_destinations_kind(
     assert measured["kind"] == measured["file"] == pytest.approx(chance, abs=0.02)
 
 
-def test_a_run_goes_on_with_the_same_candidates(
-    launched: Any, run: Any, settings: Any, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_with_the_same_candidates(launched, run, settings, tmp_path) -> None:
     """The file of candidates is no part of the run directory."""
     num_vertices = settings(*LINKS).dataset.open().num_vertices
     table, ids = tmp_path / "kinds.csv", range(num_vertices)

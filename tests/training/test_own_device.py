@@ -4,13 +4,12 @@ It is ``tests/fakes/copying_device.py``: planned, trained by worker processes, m
 resumed.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from copying_device import PROPAGATE_S, Copying
+from copying_device import PROPAGATE_S
 from devices import accelerator, plan_of
 from learnt import weights
 
@@ -46,7 +45,7 @@ def check_device(run: Any, rank: int) -> None:
     assert '<span class="badge">pretended</span>' in run.page
 
 
-def test_alone(launched: Any, tmp_path: Path) -> None:
+def test_alone(launched, tmp_path) -> None:
     options = ("runtime.prefetch=two_stage", "model.norm=batch", "model.dropout=0.5")
     run = launched(tmp_path / "own", *options, ALONE)
     check_device(run, 0)
@@ -60,7 +59,7 @@ def test_alone(launched: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(own, cpu, rtol=1e-3, atol=1e-5)
 
 
-def test_beside_a_processor_and_managed(launched: Any, tmp_path: Path) -> None:
+def test_beside_a_processor_and_managed(launched, tmp_path) -> None:
     options = ("runtime.drm=true", "device_plan.split=[4,60]", "epochs=6", "num_threads=2")
     run = launched(tmp_path / "own", *options, HYBRID)
     check_device(run, 1)
@@ -76,22 +75,10 @@ def test_beside_a_processor_and_managed(launched: Any, tmp_path: Path) -> None:
     assert run.losses == pytest.approx(known.losses, rel=1e-4)
 
 
-def test_two_of_them_sum_gradients_by_their_own_library(launched: Any, tmp_path: Path) -> None:
-    assert Copying.collective is not None
-    options = ("device_plan.split=[40,24]", "runtime.drm=false", "num_threads=2")
-    run = launched(tmp_path / "own", plan_of(COPYING, COPYING), *options)
-    for rank in range(2):
-        check_device(run, rank)
-    known = launched(tmp_path / "cpu", "num_threads=2", "device_plan=cpu")
-    assert run.losses == pytest.approx(known.losses, rel=1e-5)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("plan", [ALONE, HYBRID])
-def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole: Any, plan: str) -> None:
-    split = f"device_plan.split={[40, 24] if 'cpu' in plan else [BATCH]}"
+def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole) -> None:
     how = ("model.norm=batch", "runtime.drm=false", "runtime.prefetch=one_stage")
-    resumed, whole = resumed_and_whole(plan, split, *how)
+    resumed, whole = resumed_and_whole(HYBRID, "device_plan.split=[40,24]", *how)
     # Steps that were trained while the command was interrupted are reported to nobody.
     numbers = [step["global_step"] for step in resumed.steps]
     assert numbers[-1] == len(whole.result.history) * STEPS - 1

@@ -1,13 +1,12 @@
 """Modules of a user's own, trained by worker processes: shared out, resumed, evaluated."""
 
-import logging
-from pathlib import Path
 from typing import Any
 
 import own_modules
 import pytest
 import torch
 from omegaconf import OmegaConf
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.inference.evaluate import evaluate
@@ -23,8 +22,7 @@ PLANS = {
         *("device_plan=cpu_x2", "device_plan.split=[7,57]"),
         *("runtime.prefetch=two_stage", "runtime.drm=false"),
     ),
-    "hybrid": ("device_plan=hybrid_emulated", "runtime.prefetch=two_stage"),
-    "emulated_x4": ("device_plan=emulated_x4", "runtime.prefetch=one_stage"),
+    "hybrid": ("device_plan=hybrid_emulated", "runtime.prefetch=one_stage"),
 }
 
 
@@ -44,13 +42,21 @@ MODULES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def done() -> dict[str, Any]:
+    """Runs of the built-in model, by their options."""
+    return {}
+
+
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_learn_like_the_built_in_model(launched: Any, tmp_path: Path, module: type) -> None:
+def test_modules_learn_like_the_built_in_model(launched, tmp_path, module, done) -> None:
     skip_without(module.__name__)
     # Of one edge_index, a vertex has the neighbours of its first hop: all of them are the same.
     one_graph = module is own_modules.PyGOneGraph
     options = ["sampler.fanouts=[-1,-1]"] if one_graph else []
-    known = launched(tmp_path / "known", "model.dropout=0", *options)
+    if str(options) not in done:
+        done[str(options)] = launched(tmp_path / "known", "model.dropout=0", *options)
+    known = done[str(options)]
     run = launched(tmp_path / "own", *custom(module.__name__, *options))
     assert run.losses == pytest.approx(known.losses, abs=1e-4)
     metrics = [[epoch.valid_metric for epoch in each.result.history] for each in (run, known)]
@@ -59,34 +65,26 @@ def test_modules_learn_like_the_built_in_model(launched: Any, tmp_path: Path, mo
     assert run.summary["model"] == module.__name__
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["hybrid", *(pytest.param(name, marks=pytest.mark.long) for name in PLANS if name != "hybrid")],
-)
-def test_every_plan_learns_what_one_process_does(launched: Any, tmp_path: Path, name: str) -> None:
+def predicted(run: Any) -> float:
+    """Seconds of propagation that were expected of the first device."""
+    device = run.summary["predicted"]["devices"][0]
+    return float(device["by_rates"]["stage_times_s"]["propagate"])
+
+
+def test_every_plan_learns_what_one_process_does(launched, tmp_path) -> None:
     known = launched(tmp_path / "one", "num_threads=2", *custom("OwnBlocks"))
-    run = launched(tmp_path / name, "num_threads=2", *PLANS[name], *custom("OwnBlocks"))
-    assert run.losses == pytest.approx(known.losses, rel=1e-5)
-    predicted = run.summary["predicted"]["devices"][0]["by_rates"]["stage_times_s"]
-    assert predicted["propagate"] > 0
-    assert sum(run.seeds[0]) == 64
+    for name, plan in PLANS.items():
+        run = launched(tmp_path / name, "num_threads=2", *plan, *custom("OwnBlocks"))
+        assert run.losses == pytest.approx(known.losses, rel=1e-5)
+        assert predicted(run) > 0
+        assert sum(run.seeds[0]) == 64
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("module", ["OwnBlocks", "PyGBipartite"])
-def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole: Any, module: str) -> None:
-    skip_without(module)
-    resumed_and_whole(*custom(module, "model.dropout=0.5"), "runtime.deterministic=true")
-
-
-@pytest.mark.long
-def test_deterministic_over_two_devices(launched: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_as_one_never_stopped(resumed_and_whole) -> None:
     options = [*custom("OwnBlocks", "model.dropout=0.5"), "runtime.deterministic=true"]
-    options += ["device_plan=hybrid_emulated", "num_threads=2"]
-    runs = [launched(tmp_path / name, *options) for name in ("one", "two")]
-    assert runs[0].losses == runs[1].losses
-    counted = runs[0].summary["predicted"]["devices"][0]["by_rates"]["stage_times_s"]["propagate"]
-    assert counted > 0
+    _, whole = resumed_and_whole(*options, "device_plan=hybrid_emulated", "num_threads=2")
+    assert predicted(whole) > 0
 
 
 def test_a_run_is_evaluated_by_the_code_that_is_named_again(launched, options, tmp_path) -> None:
@@ -111,15 +109,7 @@ def test_a_run_is_evaluated_by_the_code_that_is_named_again(launched, options, t
         evaluated("PyGBipartite")
 
 
-def test_a_module_without_layers_is_evaluated_over_samples(launched, tmp_path, caplog) -> None:
-    caplog.set_level(logging.INFO)
-    run = launched(tmp_path, *custom("WithoutInference"))
-    assert run.result.test_metric > 0.25
-    assert "evaluated over sampled neighbors" in caplog.text
-    assert "own_modules:WithoutInference: called as model.form=blocks" in caplog.text
-
-
-def test_pyg_s_own_model_by_its_name(launched: Any, tmp_path: Path) -> None:
+def test_pyg_s_own_model_by_its_name(launched, tmp_path) -> None:
     pytest.importorskip("torch_geometric")
     options = ["model=custom", "model.module=torch_geometric.nn:GraphSAGE", "model.hidden=16"]
     run = launched(tmp_path, *options, "epochs=20", "model.dropout=0.1")
@@ -128,7 +118,7 @@ def test_pyg_s_own_model_by_its_name(launched: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path) -> None:
+def test_a_class_and_a_built_module_from_a_program(launched, tmp_path) -> None:
     torch.manual_seed(0)
     known = launched(tmp_path / "named", *custom("OwnBlocks"))
     made = CustomModel(module=own_modules.OwnBlocks, hidden=8)
@@ -139,25 +129,23 @@ def test_a_class_and_a_built_module_from_a_program(launched: Any, tmp_path: Path
     assert launched(tmp_path / "built", model=built).losses == known.losses
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
+def test_what_options_refuse(settings) -> None:
+    for asked, message in (
         ("partitioner=p3 device_plan=cpu_x2", "cannot be split by columns of the features"),
         ("features=preaggregated sampler.fanouts=[5,-1]", "expected a first layer that"),
         ("runtime.compute_dtype=bfloat16", "expected float32, in which"),
-        ("sampler.fanouts=[5,3,2]", r"set model\.num_layers=3, or sampler\.fanouts=\[5,3\]"),
-    ],
-)
-def test_what_options_refuse(settings: Any, asked: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        settings(*custom("OwnBlocks"), *asked.split())
+        ("sampler.fanouts=[5,3,2]", "set model.num_layers=3, or sampler.fanouts=[5,3]"),
+    ):
+        with one_line(message):
+            settings(*custom("OwnBlocks"), *asked.split())
 
 
-def test_what_workers_refuse(launched: Any, tmp_path: Path) -> None:
+def test_what_workers_refuse(launched, tmp_path) -> None:
     for option, message in (
         ("device_plan=fpga_csim", "model=custom: expected a model with fpga kernels"),
         ("model.module=no_such:Module", "no module no_such, neither installed nor in"),
     ):
-        with pytest.raises((ConfigError, WorkerError), match=message) as error:
+        with pytest.raises((ConfigError, WorkerError)) as error:
             launched(tmp_path, *custom("OwnBlocks"), option)
-        assert len(str(error.value).splitlines()) == 1
+        assert message in str(error.value)
+        assert str(error.value).isprintable()

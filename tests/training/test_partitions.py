@@ -1,14 +1,11 @@
 """Training over parts: every device has its own, and all of them learn what one process would."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from devices import ROWS, plan_of
-from losses import Losses
 from same_seeds import OfParts
 
 from gnnscale.core.errors import ConfigError
@@ -29,8 +26,6 @@ PARTITIONERS = {
     4: {"random": (), "edge_cut": (), "hierarchical": ("partitioner.nvlink=siton",)},
 }
 
-Settings = Callable[..., RunConfig]
-
 
 def owners(config: RunConfig, num_parts: int) -> Any:
     graph = config.dataset.open()
@@ -41,7 +36,7 @@ def owners(config: RunConfig, num_parts: int) -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize(("size", "uneven"), [(2, [7, 57]), (4, [30, 4, 20, 10])])
 def test_devices_learn_what_one_process_fed_the_same_seeds_does(
-    settings: Settings, run: Any, trained_together: Any, tmp_path: Path, size: int, uneven: Any
+    settings, losses, trained_together, tmp_path, size, uneven
 ) -> None:
     common = (*COMMON, f"device_plan=cpu_x{size}")
     runs = {
@@ -57,9 +52,8 @@ def test_devices_learn_what_one_process_fed_the_same_seeds_does(
         config = settings(*runs[name])
         batch_sizes = tuple(config.device_plan.split or [64 // size] * size)
         order = OfParts(owner=owners(config, size), batch_sizes=batch_sizes)
-        expected = Losses()
-        run(tmp_path / f"alone-{name}", *COMMON, watched=expected, seed_order=order)
-        assert found["losses"] == pytest.approx(expected.steps, rel=1e-5), name
+        expected = losses(tmp_path / f"alone-{name}", *COMMON, seed_order=order)
+        assert found["losses"] == pytest.approx(expected, rel=1e-5), name
         seen.add(tuple(found["losses"]))
 
         # Every device has seeds in every step of an epoch but the last, and they stay there.
@@ -71,7 +65,7 @@ def test_devices_learn_what_one_process_fed_the_same_seeds_does(
     assert len(seen) == len(runs)
 
 
-def test_a_run_over_parts_says_so(launched: Any, tmp_path: Path) -> None:
+def test_a_run_over_parts_says_so(launched, tmp_path) -> None:
     run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", "partitioner=hash")
     partition = run.summary["partition"]
     assert (partition["algorithm"], partition["num_parts"]) == ("hash", 2)
@@ -89,9 +83,14 @@ def test_a_run_over_parts_says_so(launched: Any, tmp_path: Path) -> None:
 
 
 def test_a_device_whose_part_trains_nothing_helps_the_others(
-    launched: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launched, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(Range, "_owners", lambda self, graph, parts: first_half(graph))
+    """The second part has vertices, and none that trains."""
+
+    def owners(self: Range, graph: Graph, num_parts: int) -> Any:
+        return (~np.isin(np.arange(graph.num_vertices), graph.train_idx)).astype(np.int16)
+
+    monkeypatch.setattr(Range, "_owners", owners)
     # Its own place: another test has stored the partition that these options make.
     own = ("partitioner=range", f"partitioner.store={tmp_path / 'parts'}")
     run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", *own)
@@ -101,14 +100,7 @@ def test_a_device_whose_part_trains_nothing_helps_the_others(
     assert note.startswith("part 1 has no training vertex")
 
 
-def first_half(graph: Graph) -> Any:
-    """Owners by which the second part has vertices, and none that trains."""
-    owner = np.ones(graph.num_vertices, np.int16)
-    owner[graph.train_idx] = 0
-    return owner
-
-
-def test_p3_moves_what_is_expected(launched: Any, tmp_path: Path) -> None:
+def test_p3_moves_what_is_expected(launched, tmp_path) -> None:
     run = launched(tmp_path / "own", *COMMON, "device_plan=cpu_x2", "partitioner=p3")
     partition = run.summary["partition"]
     assert (partition["algorithm"], partition["edge_cut_fraction"]) == ("p3", None)
@@ -117,22 +109,19 @@ def test_p3_moves_what_is_expected(launched: Any, tmp_path: Path) -> None:
     assert moved["expected"]["cheaper"] in ("p3", "data_parallel")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
+def test_what_does_not_go_together(settings) -> None:
+    for overrides, message in (
         ("partitioner=hash partitioner.num_parts=3", r"num_parts=3: expected 2, a part for"),
         ("partitioner=hash batch_size=1", r"^batch_size=1: expected a seed or more for each of 2"),
         ("partitioner=random device_plan.split=[0,64]", r"^batch_size=64: expected a seed or more"),
         ("partitioner=p3 model=gat", r"^partitioner=p3: expected model=gcn, .* got GAT, "),
         (f"partitioner=p3 {plan_of('cpu', ROWS)}", r"=p3: expected devices .* got cpu:1, "),
-    ],
-)
-def test_what_does_not_go_together(settings: Settings, overrides: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        settings("device_plan=cpu_x2", *overrides.split())
+    ):
+        with pytest.raises(ConfigError, match=message):
+            settings("device_plan=cpu_x2", *overrides.split())
 
 
-def test_resuming_over_other_parts_is_refused(launched: Any, tmp_path: Path) -> None:
+def test_resuming_over_other_parts_is_refused(launched, tmp_path) -> None:
     options = (*COMMON, "partitioner=random")
     launched(tmp_path, *options, "device_plan=cpu_x2", "epochs=1")
     with pytest.raises(ConfigError, match=r"^resume: .*partition"):
@@ -140,7 +129,7 @@ def test_resuming_over_other_parts_is_refused(launched: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_p3_resumes_on_other_devices(launched: Any, tmp_path: Path) -> None:
+def test_p3_resumes_on_other_devices(launched, tmp_path) -> None:
     options = (*COMMON, "partitioner=p3")
     whole = launched(tmp_path / "whole", *options, "device_plan=cpu_x2", "epochs=2")
     launched(tmp_path / "own", *options, "device_plan=cpu_x2", "epochs=1")

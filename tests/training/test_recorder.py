@@ -21,7 +21,7 @@ class Meter:
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_energy_is_that_of_training(counted: bool) -> None:
+def test_energy_is_that_of_training(counted) -> None:
     figures = WorkerStats(SINGLE_PROCESS, time.perf_counter(), Meter() if counted else None)  # type: ignore[arg-type]
     for epoch in range(2):
         figures.begin_epoch()  # what came between two epochs is no training

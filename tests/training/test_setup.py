@@ -30,21 +30,19 @@ def warnings_of(settings: Any, tmp_path: Path, caplog: Any) -> Iterator[Callable
     torch.set_num_threads(threads)
 
 
-def test_more_workers_than_threads_are_warned_of(warnings_of: Callable[..., list[str]]) -> None:
+def test_more_workers_than_threads_are_warned_of(warnings_of) -> None:
     num_threads = min(2, usable_cores())
     (line,) = warnings_of("device_plan=cpu_x4", f"num_threads={num_threads}")
     for part in ("4 workers", f"num_threads={num_threads}", f"{usable_cores()} cores"):
         assert part in line
     assert not warnings_of("device_plan=cpu", f"num_threads={usable_cores()}")
-
-
-def test_more_threads_than_cores_are_warned_of(warnings_of: Callable[..., list[str]]) -> None:
+    # And more threads than cores.
     too_many = (os.cpu_count() or 1) + 1
     (line,) = warnings_of("device_plan=cpu", f"num_threads={too_many}")
     assert f"num_threads={too_many}: this process may use {usable_cores()} cores" in line
 
 
-def test_options_name_the_gpus_that_were_found(settings: Any, monkeypatch: Any) -> None:
+def test_options_name_the_gpus_that_were_found(settings, monkeypatch) -> None:
     monkeypatch.setattr("gnnscale.planner.device_plan.find_all_gpus", lambda: 2)
     config = settings("device_plan=cuda_all", "device_plan.options={host_driven:true}")
     options = {"seed": 0, "device_plan": {"devices": [], "split": None}}

@@ -14,13 +14,13 @@ from devices import accelerator, plan_of
 from in_memory import InMemory
 from learnt import same, weights
 from losses import At
+from one_line import one_line
 from rich.console import Console
 
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core.errors import ConfigError
-from gnnscale.core.hardware import multiplies_bfloat16
 from gnnscale.data import from_arrays
-from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
+from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import VertexExaminer
 from gnnscale.inference.memory_plan import InferencePlan
@@ -28,9 +28,8 @@ from gnnscale.report.terminal import RunReport
 from gnnscale.run.checkpoint import BEST, LAST
 from gnnscale.run.checkpoint import writer as run_checkpoint
 from gnnscale.run.checkpoint.file import load_checkpoint, save_checkpoint
-from gnnscale.run.checkpoint.writer import BackgroundWriter, RunCheckpoint
+from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.records import EpochRecord, TrainResult
-from gnnscale.sampling import LayerSampling
 from gnnscale.training import setup as opening
 from gnnscale.training.pipeline.stages import Stages
 from gnnscale.training.setup import open_run
@@ -68,7 +67,7 @@ def losses(result: TrainResult) -> list[float]:
     return [record.train_loss for record in result.history]
 
 
-def test_a_run_learns_and_tells_its_observer(run: Any, observer: Any, tmp_path: Path) -> None:
+def test_a_run_learns_and_tells_its_observer(run, observer, tmp_path) -> None:
     result = run(tmp_path, "epochs=10", "optimizer.lr=0.01", "runtime.prefetch=none")
     assert result.history[-1].train_loss < 0.7 * result.history[0].train_loss
     assert 0.5 < result.test_metric <= result.ceiling + 0.1
@@ -85,16 +84,8 @@ def test_a_run_learns_and_tells_its_observer(run: Any, observer: Any, tmp_path: 
         assert record.epoch_time_s > 0
 
 
-def test_the_same_options_give_the_same_weights(run: Any, whole: Whole, tmp_path: Path) -> None:
-    _, known = whole()
-    run(tmp_path / "again")
-    assert same(weights(known), weights(tmp_path / "again"))
-    run(tmp_path / "other", "seed=1")
-    assert not same(weights(known), weights(tmp_path / "other"))
-
-
 def test_a_validation_without_room_is_refused_before_the_first_step(
-    run: Any, observer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run, observer, tmp_path, monkeypatch
 ) -> None:
     def refuse(self: InferencePlan) -> None:
         raise ConfigError("no room")
@@ -112,14 +103,10 @@ PLATEAU = ["optimizer.schedule=plateau", "optimizer.schedule_epochs=1", "model.n
 
 @pytest.mark.parametrize(
     ("overrides", "step", "every_s"),
-    [
-        *(([], *each) for each in [(2, 0), (9, 0), (17, 0), (9, "null"), (17, "null")]),
-        *((SGD, *each) for each in [(9, 0), (17, "null")]),
-        *((PLATEAU, *each) for each in [(9, 0), (17, 0), (17, "null"), (17, 1000)]),
-    ],
+    [([], 2, 0), (SGD, 17, "null"), (PLATEAU, 17, 1000)],
 )
 def test_a_resumed_run_ends_as_one_never_stopped(
-    run: Any, whole: Whole, tmp_path: Path, overrides: list[str], step: int, every_s: float | str
+    run, whole, tmp_path, overrides, step, every_s
 ) -> None:
     known, directory = whole(*overrides)
     overrides = [*overrides, f"runtime.checkpoint_every_s={every_s}"]
@@ -133,15 +120,10 @@ def test_a_resumed_run_ends_as_one_never_stopped(
     assert losses(resumed) == losses(known)
 
 
-@pytest.mark.parametrize("overrides", [(), ("optimizer.schedule=plateau", "runtime.patience=2")])
 def test_an_epoch_whose_validation_fails_is_not_trained_again(
-    run: Any,
-    observer: Any,
-    whole: Whole,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    overrides: tuple[str, ...],
+    run, observer, whole, tmp_path, monkeypatch
 ) -> None:
+    overrides = ("optimizer.schedule=plateau", "runtime.patience=2")
     # The disk is waited for: a checkpoint follows every epoch, however short.
     monkeypatch.setattr(RunCheckpoint, "is_due", property(lambda self: self.wait() is None))
     known, directory = whole(*overrides)
@@ -171,9 +153,8 @@ def test_an_epoch_whose_validation_fails_is_not_trained_again(
     assert resumed.test_metric == known.test_metric
 
 
-@pytest.mark.parametrize("prefetch", ["one_stage", "two_stage"])
 def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefetch: str
+    run, tmp_path, monkeypatch
 ) -> None:
     validating = False
     begun: list[bool] = []
@@ -196,48 +177,9 @@ def test_nothing_of_an_epoch_is_done_while_the_one_before_is_validated(
     monkeypatch.setattr(VertexExaminer, "measure", measure)
     for name in ("sample", "load"):
         monkeypatch.setattr(Stages, name, noted(getattr(Stages, name)))
-    run(tmp_path, f"runtime.prefetch={prefetch}", "epochs=4")
+    run(tmp_path, "runtime.prefetch=two_stage", "epochs=4")
     assert len(begun) > 4
     assert not any(begun)
-
-
-def test_workers_wait_for_each_other_after_all_that_rank_0_does(run, tmp_path, monkeypatch) -> None:
-    done: list[str] = []
-    metrics = iter([0.1, 0.3, 0.2, 0.2, 0.0])
-    broadcast = Group.broadcast_object
-
-    def measure(*_: Any) -> Any:
-        done.append("validated")
-        return [{"accuracy": next(metrics)}]
-
-    def save(file: Path, content: Any) -> None:
-        done.append(file.stem)
-        save_checkpoint(file, content)
-
-    def together(self: Group, content: Any) -> Any:
-        done.append("together")
-        return broadcast(self, content)
-
-    def measure_by_class(*_: Any) -> Any:
-        return measure()[0], None
-
-    def begin_and_wait(self: BackgroundWriter, job: Any) -> None:
-        begin(self, job)
-        self.wait()  # how soon the disk has it must not matter here
-
-    begin = BackgroundWriter.begin
-    monkeypatch.setattr(BackgroundWriter, "begin", begin_and_wait)
-    monkeypatch.setattr(VertexExaminer, "measure", measure)
-    monkeypatch.setattr(VertexExaminer, "measure_by_class", measure_by_class)
-    monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
-    monkeypatch.setattr(Group, "broadcast_object", together)
-    # The last epoch is known for it by its validation alone.
-    run(tmp_path, "epochs=9", "runtime.patience=2", "runtime.checkpoint_every_s=1000")
-    epochs = " ".join(done[done.index("validated") :]).split(" together")
-    # The checkpoint of the first epoch is written before its validation. The last one is the test.
-    first, *others = epochs
-    assert first == "validated best"
-    assert others == [" validated", " validated", " validated last best", " validated"]
 
 
 def test_a_run_in_anothers_directory_resumes_as_itself(run, whole, tmp_path) -> None:
@@ -249,23 +191,8 @@ def test_a_run_in_anothers_directory_resumes_as_itself(run, whole, tmp_path) -> 
     assert same(weights(directory), weights(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("every", "stop", "epochs", "best"),
-    [
-        ("null", "runtime.patience=null", [1, 6], [1, 2]),
-        ("null", "runtime.patience=2", [1, 4], [1, 2]),
-        ("1000", "runtime.patience=null", [1, 6], [1, 2]),
-    ],
-)
-def test_checkpoints_of_short_epochs_wait(
-    run: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    every: str,
-    stop: str,
-    epochs: list[int],
-    best: list[int],
-) -> None:
+@pytest.mark.parametrize(("every", "stop", "last"), [("null", "2", 4), ("1000", "null", 6)])
+def test_checkpoints_of_short_epochs_wait(run, tmp_path, monkeypatch, every, stop, last) -> None:
     written: dict[str, list[int]] = {"last": [], "best": []}
 
     def save(file: Path, content: Any) -> None:
@@ -276,13 +203,14 @@ def test_checkpoints_of_short_epochs_wait(
     monkeypatch.setattr(VertexExaminer, "measure", lambda *_: [{"accuracy": next(metrics)}])
     monkeypatch.setattr(run_checkpoint, "save_checkpoint", save)
     monkeypatch.setattr(run_checkpoint, "_MIN_INTERVAL_S", 1000.0)
-    run(tmp_path, "epochs=6", stop, f"runtime.checkpoint_every_s={every}")
+    runtime = (f"runtime.patience={stop}", f"runtime.checkpoint_every_s={every}")
+    run(tmp_path, "epochs=6", *runtime)
     # The best weights go with a checkpoint of a later epoch, if theirs was not due.
-    assert written == {"last": epochs, "best": best}
+    assert written == {"last": [1, last], "best": [1, 2]}
     assert load_checkpoint(tmp_path / BEST)["epoch"] == 2
 
 
-def test_a_run_that_goes_on_with_another_device_is_planned_anew(run: Any, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_with_another_device_is_planned_anew(run, tmp_path) -> None:
     common = ("num_threads=2", "runtime.prefetch=none")
     run(tmp_path, "epochs=1", *common)
     for epochs, device, threads in ((2, "cpu", 2), (3, accelerator(), 0)):
@@ -292,7 +220,7 @@ def test_a_run_that_goes_on_with_another_device_is_planned_anew(run: Any, tmp_pa
     assert len(result.history) == 3
 
 
-def test_resumed_with_other_options(run: Any, settings: Any, observer: Any, tmp_path: Path) -> None:
+def test_resumed_with_other_options(run, settings, observer, tmp_path) -> None:
     run(tmp_path, "epochs=1")
     before = (tmp_path / LAST).read_bytes()
     resume = f"resume={tmp_path}"
@@ -308,28 +236,22 @@ def test_resumed_with_other_options(run: Any, settings: Any, observer: Any, tmp_
     assert (tmp_path / LAST).read_bytes() == before
 
 
-def test_patience_stops_early(run: Any, tmp_path: Path) -> None:
-    result = run(tmp_path, "epochs=50", "runtime.patience=2", "optimizer.lr=1e-9")
+def test_patience_and_epochs_between_validations(run, tmp_path) -> None:
+    result = run(tmp_path / "stops", "epochs=50", "runtime.patience=2", "optimizer.lr=1e-9")
     assert result.stopped_early
     assert result.best_epoch == len(result.history) - 2
-
-
-def test_epochs_between_validations_have_no_metric(run: Any, tmp_path: Path) -> None:
-    result = run(tmp_path, "epochs=5", "runtime.eval_every=2")
+    result = run(tmp_path / "seldom", "epochs=5", "runtime.eval_every=2")
     validated = [record.valid_metric is not None for record in result.history]
     assert validated == [False, True, False, True, True]
     assert result.history[0].eval_time_s is None
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"optimizer\.lr=1e\+30: expected a finite loss, got (nan|inf)"
-    ) as error:
+def test_a_loss_that_is_not_finite_stops_the_run(run, tmp_path) -> None:
+    with one_line("optimizer.lr=1e+30: expected a finite loss, got "):
         run(tmp_path, "optimizer=sgd", "optimizer.lr=1e30", "epochs=5")
-    assert "\n" not in str(error.value)
 
 
-def test_gradients_are_clipped(run: Any, tmp_path: Path) -> None:
+def test_gradients_are_clipped(run, tmp_path) -> None:
     common = ("optimizer=sgd", "optimizer.momentum=0", "epochs=1")
     clipped = ("optimizer.lr=1", "runtime.clip_norm=1e-3", "batch_size=360")
     run(tmp_path / "start", *common, "optimizer.lr=1e-12")
@@ -339,62 +261,22 @@ def test_gradients_are_clipped(run: Any, tmp_path: Path) -> None:
     assert moved == pytest.approx(1e-3, rel=1e-2)
 
 
-def test_without_checkpoints_nothing_is_written(run: Any, tmp_path: Path) -> None:
+def test_without_checkpoints_nothing_is_written(run, tmp_path) -> None:
     assert run(tmp_path, "epochs=1", "runtime.checkpoint=false").test_metric is not None
     assert list(tmp_path.iterdir()) == []
 
 
-LOSSLESS = [
-    "device_plan.devices=[{kind:cpu,host_aggregates:false}]",
-    "num_threads=2",
-    "runtime.inference=sampled",
-]
-
-
-@pytest.mark.parametrize("override", LOSSLESS)
-@pytest.mark.parametrize("model", ["sage", "gcn", "gin", "gat"])
-def test_how_a_run_is_carried_out_does_not_change_what_it_learns(
-    run: Any, whole: Whole, tmp_path: Path, model: str, override: str
-) -> None:
-    common = (f"model={model}", "model.hidden=8", "model.dropout=0", "epochs=2")
-    one, _ = whole(*common)
-    assert losses(one) == pytest.approx(losses(run(tmp_path, *common, override)), rel=1e-5)
-
-
-def test_bfloat16_learns_nearly_the_same(run: Any, tmp_path: Path) -> None:
-    exact = losses(run(tmp_path / "a", "epochs=5"))
-    lossy = losses(run(tmp_path / "b", "epochs=5", "runtime.compute_dtype=bfloat16"))
-    assert (lossy[-1] == exact[-1]) != multiplies_bfloat16()
-    assert lossy[-1] == pytest.approx(exact[-1], rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("has_instructions", "message"),
-    [
-        (True, "matrix products use the processor's bfloat16 instructions"),
-        (False, "float32 replaces it"),
-    ],
-)
-def test_what_becomes_of_bfloat16_is_told(
-    has_instructions: bool,
-    message: str,
-    run: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    for module in (opening, loading):
-        monkeypatch.setattr(module, "multiplies_bfloat16", lambda: has_instructions)
-    exact = run(tmp_path / "a", "epochs=1")
-    with caplog.at_level(logging.INFO):
-        found = run(tmp_path / "b", "epochs=1", "runtime.compute_dtype=bfloat16")
-    assert f"runtime.compute_dtype=bfloat16: {message}" in caplog.text
-    assert (losses(found) == losses(exact)) != has_instructions
-
-
-def test_layer_wise_sampling_trains(run: Any, tmp_path: Path) -> None:
-    result = run(tmp_path, "epochs=5", sampler=LayerSampling(layer_sizes=[100, 100]))
-    assert result.history[-1].train_loss < result.history[0].train_loss
+def test_bfloat16_learns_nearly_the_same(run, whole, tmp_path, monkeypatch, caplog) -> None:
+    exact, _ = whole()
+    instructions = "matrix products use the processor's bfloat16 instructions"
+    for has, message in ((True, instructions), (False, "float32 replaces it")):
+        for module in (opening, loading):
+            monkeypatch.setattr(module, "multiplies_bfloat16", lambda has=has: has)
+        with caplog.at_level(logging.INFO):
+            found = run(tmp_path / str(has), "runtime.compute_dtype=bfloat16")
+        assert f"runtime.compute_dtype=bfloat16: {message}" in caplog.text
+        assert (losses(found) == losses(exact)) != has
+        assert losses(found) == pytest.approx(losses(exact), rel=0.05)
 
 
 def two_labels(**fields: Any) -> Graph:
@@ -414,15 +296,14 @@ def two_labels(**fields: Any) -> Graph:
     return replace(graph, **fields)
 
 
-@pytest.mark.parametrize("metric", ["micro_f1", "roc_auc", "accuracy"])
-def test_several_labels_are_learnt(run: Any, tmp_path: Path, metric: str) -> None:
+def test_several_labels_are_learnt(run, tmp_path) -> None:
     how = ("epochs=20", "optimizer.lr=0.02", "model.dropout=0")
-    result = run(tmp_path, *how, dataset=InMemory(graph=two_labels(metric=metric)))
-    assert (result.metric, result.ceiling) == (metric, None)
+    result = run(tmp_path, *how, dataset=InMemory(graph=two_labels(metric="micro_f1")))
+    assert (result.metric, result.ceiling) == ("micro_f1", None)
     assert result.test_metric > 0.8
 
 
-def test_vertices_without_label_take_no_part(run: Any, observer: Any, tmp_path: Path) -> None:
+def test_vertices_without_label_take_no_part(run, observer, tmp_path) -> None:
     graph = two_labels()
     labels = graph.labels[:, 0].astype(np.int64)
     labels[graph.train_idx[:50]] = -1
@@ -434,7 +315,7 @@ def test_vertices_without_label_take_no_part(run: Any, observer: Any, tmp_path: 
     assert step.num_steps == -(-150 // 64)
 
 
-def test_a_metric_that_is_not_defined_is_none(run: Any, tmp_path: Path) -> None:
+def test_a_metric_that_is_not_defined_is_none(run, tmp_path) -> None:
     graph = two_labels(labels=np.zeros(300, np.int64), num_classes=2, metric="roc_auc")
     result = run(tmp_path, "epochs=2", dataset=InMemory(graph=graph))
     assert (result.valid_metric, result.test_metric, result.best_epoch) == (None, None, 2)
@@ -445,7 +326,7 @@ FIRST, LAST_LOOK = 64, 192
 
 
 @pytest.mark.timeout(120)
-def test_memory_does_not_grow_with_the_epochs(run: Any, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_epochs(run, tmp_path) -> None:
     """Neither what rank 0 keeps of an epoch, nor what the process keeps that reports it."""
     found: dict[int, int] = {}
 

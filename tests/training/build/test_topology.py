@@ -35,30 +35,20 @@ def opened(graph: Graph, memory_bytes: int | None = None, **changes: Any) -> Gra
     return open_topology(graph, SINGLE_PROCESS, sampler, **options | changes)
 
 
-def test_a_mapped_topology_is_compared_with_memory(
-    stored: Graph, tiny_graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mapped_topology_is_compared_with_memory(stored, tiny_graph, monkeypatch) -> None:
     # Offsets take 48 bytes, neighbours 24, and the reserve is 15.
     has(monkeypatch, 87)
     assert not exceeds_memory(stored)
     has(monkeypatch, 86)
     assert exceeds_memory(stored)
     assert not exceeds_memory(tiny_graph)
-
-
-def test_lists_get_half_of_what_is_left(stored: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    has(monkeypatch, 86)
+    # Lists get half of what is left.
     assert lists_memory(stored) == (86 - 48 - 15) // 2
     has(monkeypatch, 20)
     assert lists_memory(stored) == 0
 
 
-def test_a_graph_is_read_as_it_was_asked(
-    stored: Graph,
-    tiny_graph: Graph,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_graph_is_read_as_it_was_asked(stored, tiny_graph, monkeypatch, caplog) -> None:
     assert opened(stored) is stored
     with caplog.at_level("INFO"):
         asked = opened(stored, 1000, may_choose=False)

@@ -1,6 +1,6 @@
 import pytest
 
-from gnnscale.training.drm.algorithm1 import BottleneckMove, algorithm_1
+from gnnscale.training.drm.algorithm1 import algorithm_1
 from gnnscale.training.drm.task_times import TaskTimes
 
 # Algorithm 1, case by case: times of T_SC, T_SA, T_Load, T_TC and T_TA, all with T_Tran = 1.
@@ -20,7 +20,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("times", "bottleneck", "move"), CASES.values(), ids=CASES)
-def test_every_branch_of_algorithm_1(times: tuple[float, ...], bottleneck: str, move: str) -> None:
+def test_every_branch_of_algorithm_1(times, bottleneck, move) -> None:
     names = ("sample_cpu", "sample_accel", "load", "train_cpu", "train_accel")
     choice = algorithm_1(TaskTimes(transfer=1, **dict(zip(names, times, strict=True))).tasks())
     assert (choice.bottleneck, choice.move) == (bottleneck, move)
@@ -28,11 +28,6 @@ def test_every_branch_of_algorithm_1(times: tuple[float, ...], bottleneck: str, 
         t_sc, _, t_load, t_tc, _ = times
         cpu = {"T_SC": t_sc, "T_Load": t_load, "T_TC": t_tc}
         assert choice.givers == tuple(sorted(cpu, key=lambda task: cpu[task]))
-
-
-def test_a_slow_link_is_a_slow_accelerator() -> None:
-    times = TaskTimes(sample_cpu=1, load=2, transfer=9, train_cpu=3, train_accel=1)
-    assert algorithm_1(times.tasks()) == BottleneckMove(bottleneck="T_Accel", move="balance_work")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +44,10 @@ def test_a_slow_link_is_a_slow_accelerator() -> None:
         # Without prefetching there are trainers only.
         (TaskTimes(train_cpu=9, train_accel=1), "T_TC", "balance_work"),
         (TaskTimes(train_cpu=1), "T_TC", "balance_thread"),
+        # A slow link is a slow accelerator.
+        (TaskTimes(sample_cpu=1, load=2, transfer=9, train_accel=1), "T_Accel", "balance_work"),
     ],
 )
-def test_absent_tasks_are_not_sorted(times: TaskTimes, bottleneck: str, move: str) -> None:
+def test_absent_tasks_are_not_sorted(times, bottleneck, move) -> None:
     choice = algorithm_1(times.tasks())
     assert (choice.bottleneck, choice.move) == (bottleneck, move)

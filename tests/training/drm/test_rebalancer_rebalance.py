@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_plans import accelerator, plan_of, share
 
@@ -67,35 +67,30 @@ def test_work_moves_no_further_than_a_device_holds() -> None:
     assert plan.split == (824, 200)
 
 
-@pytest.mark.parametrize("stage", ["sample", "load", "propagate"])
-def test_work_moves_where_no_thread_can(stage: str) -> None:
+def test_work_moves_where_no_thread_can() -> None:
     plan = make_plan("ce", [512, 512], "two_stage")
-    slow, fast = StageTimes(sample=1, load=1, propagate=1), StageTimes(sample=1, load=1, transfer=1)
-    setattr(slow, stage, 9)
-    fast.propagate = 3
-    decision = rebalance(plan, [slow, fast], Damping())
-    assert decision.plan.split == (256, 768)
-    assert decision.plan.host_threads == plan.host_threads
+    fast = StageTimes(sample=1, load=1, transfer=1, propagate=3)
+    for stage in ("sample", "load", "propagate"):
+        slow = StageTimes(**{"sample": 1, "load": 1, "propagate": 1, stage: 9})
+        decision = rebalance(plan, [slow, fast], Damping())
+        assert decision.plan.split == (256, 768)
+        assert decision.plan.host_threads == plan.host_threads
 
 
-@pytest.mark.parametrize("kinds", ["cc", "ee"])
-def test_workers_of_one_kind_are_balanced_too(kinds: str) -> None:
+def test_workers_of_one_kind_are_balanced_too() -> None:
     stages = [StageTimes(propagate=3), StageTimes(propagate=1)]
-    decision = rebalance(make_plan(kinds, [512, 512], "none"), stages, Damping())
-    assert decision.plan.split == (256, 768)
+    for kinds in ("cc", "ee"):
+        decision = rebalance(make_plan(kinds, [512, 512], "none"), stages, Damping())
+        assert decision.plan.split == (256, 768)
 
 
-def test_even_devices_are_left_alone() -> None:
+def test_what_is_even_or_not_measured_is_left_alone() -> None:
     plan = make_plan("ce", [300, 724], "none")
     stages = [StageTimes(propagate=1.00), StageTimes(propagate=1.03)]
     decision = rebalance(plan, stages, Damping())
     assert (decision.plan, decision.move, decision.bottleneck) == (plan, None, "T_Accel")
-
-
-def test_nothing_measured_decides_nothing() -> None:
-    plan = make_plan("ce", [300, 724], "none")
-    stages = [StageTimes(), StageTimes()]
-    assert rebalance(plan, stages, Damping()) == Decision(plan=plan, damping=Damping())
+    nothing = [StageTimes(), StageTimes()]
+    assert rebalance(plan, nothing, Damping()) == Decision(plan=plan, damping=Damping())
 
 
 def test_a_trade_of_threads_that_harms_is_taken_back_and_not_repeated() -> None:
@@ -144,8 +139,9 @@ def test_an_idle_device_is_tried_and_a_useless_one_is_given_up() -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=30)
 @given(st.data())
-def test_decisions_keep_seeds_and_threads(data: st.DataObject) -> None:
+def test_decisions_keep_seeds_and_threads(data) -> None:
     kinds = data.draw(st.text("ce", min_size=1, max_size=5))
     each_one = {"min_size": len(kinds), "max_size": len(kinds)}
     split = data.draw(st.lists(st.integers(0, 1000), **each_one).filter(any))
@@ -225,11 +221,6 @@ def _times(share: DeviceShare, cost: Cost, noise: Callable[[], float] = lambda: 
     return times
 
 
-def chain(per_seed: float, overhead: float = 0.0) -> Cost:
-    """A device whose stages take 1 : 1 : 1 : 1, in turn or at once."""
-    return dict.fromkeys(STAGES, (overhead, per_seed / 4))
-
-
 def random_devices(seed: int, overhead: float, noise: float) -> tuple[Simulated, DevicePlan]:
     """Two to five devices, accelerators three times as fast, and a split that is far off."""
     rng = random.Random(seed)
@@ -248,25 +239,18 @@ def random_devices(seed: int, overhead: float, noise: float) -> tuple[Simulated,
 
 @pytest.mark.long
 @pytest.mark.parametrize("overhead", [0.0, 0.1, 0.2])
-def test_two_to_five_devices_come_within_a_twentieth_of_the_best(overhead: float) -> None:
-    for seed in range(30):
+def test_two_to_five_devices_come_within_a_twentieth_of_the_best(overhead) -> None:
+    for seed in range(15):
         devices, plan = random_devices(seed, overhead, 0.0)
         plans = devices.run(plan, 20)
         best = devices.best_step(plan)
         assert devices.step(plans[5]) <= 1.05 * best, seed
         assert set(plans[12:]) == {plans[12]}, seed
-
-
-@pytest.mark.long
-def test_two_to_five_devices_without_overhead_need_three_decisions() -> None:
-    for seed in range(30):
-        devices, plan = random_devices(seed, 0.0, 0.0)
-        plans = devices.run(plan, 8)
-        best = devices.best_step(plan)
-        # What is nearly right is left alone, the longer the nearer.
-        within = 1.02 if devices.step(plan) > 1.08 * best else 1.08
-        assert devices.step(plans[3]) <= within * best, seed
-        assert devices.step(plans[8]) <= 1.04 * best, seed
+        if not overhead:
+            # What is nearly right is left alone, the longer the nearer.
+            within = 1.02 if devices.step(plan) > 1.08 * best else 1.08
+            assert devices.step(plans[3]) <= within * best, seed
+            assert devices.step(plans[8]) <= 1.04 * best, seed
 
 
 @pytest.mark.long
@@ -291,7 +275,7 @@ def test_noise_does_not_make_it_oscillate(noise, typical, worst, most_moves) -> 
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_threads_settle_where_they_shorten_the_step(noise: float) -> None:
+def test_threads_settle_where_they_shorten_the_step(noise) -> None:
     # With two threads each 10, 20 and 45 ms; with one, one and four 20, 40 and 22.5 ms.
     cost = {"sample": (0.0, 2e-5), "load": (0.0, 4e-5), "propagate": (0.0, 9e-5)}
     devices = Simulated((cost,), noise)

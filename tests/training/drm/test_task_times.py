@@ -32,11 +32,6 @@ def test_stages_that_take_turns_are_one_task(device, prefetch, expected) -> None
     assert found.longest == (15 if prefetch == "none" else 8)
 
 
-def test_one_stage_of_preparation_counts_as_a_whole() -> None:
-    stages = StageTimes(sample=3, load=3, transfer=3, propagate=8)
-    assert TaskTimes.for_device(share(accelerator(), prefetch="one_stage"), stages).longest == 9
-
-
 def test_each_task_is_the_slowest_of_its_devices() -> None:
     plan = plan_of(*(share(each, prefetch="two_stage") for each in (CPU, accelerator(), CPU)))
     stages = [
@@ -51,7 +46,6 @@ def test_each_task_is_the_slowest_of_its_devices() -> None:
 def test_transfer_and_training_of_an_accelerator_are_one() -> None:
     assert TaskTimes(transfer=3, train_accel=2).tasks() == {"T_Accel": 3}
     assert TaskTimes(transfer=3, train_accel=4).tasks() == {"T_Accel": 4}
-
-
-def test_absent_tasks_are_left_out_and_idle_ones_are_not() -> None:
+    stages = StageTimes(sample=3, load=3, transfer=3, propagate=8)
+    assert TaskTimes.for_device(share(accelerator(), prefetch="one_stage"), stages).longest == 9
     assert TaskTimes(train_cpu=2, train_accel=0.0).tasks() == {"T_TC": 2, "T_Accel": 0.0}

@@ -8,11 +8,10 @@ from devices import accelerator, plan_of
 from fault_injection.plan import PLANS as OF_THE_FAULTS
 from fault_injection.training import Training, start
 from fault_injection.watched import Watched
+from run_fixtures import TINY
 
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_classes=4"),
-    *("dataset.num_features=8", "dataset.train_fraction=0.6", "sampler.fanouts=[5,3]"),
-    *("model.hidden=8", "model.dropout=0", "batch_size=64", "num_threads=2", "epochs=20"),
+LONGER = (
+    *(*TINY, "model.dropout=0", "num_threads=2", "epochs=20"),
     *("runtime.drm=false", "runtime.prefetch=two_stage"),
 )
 PROGRAM = Path(__file__).parents[1] / "programs" / "with_copying_device.py"
@@ -39,16 +38,10 @@ PLANS = {
 }
 #: One processor.
 PLANS["alone"] = Plan(options=("device_plan=cpu",), devices=("cpu:0",))
-#: A GPU, for which the host stands.
-CUDA = "{kind:cuda,host_driven:true}"
-PLANS["cuda"] = Plan(options=(plan_of(CUDA),), devices=("cuda:0",))
-#: Two GPUs, which sum their gradients by themselves.
+#: Two GPUs, for which the host stands, and which sum their gradients by themselves.
 PLANS["cuda_x2"] = Plan(
-    options=(plan_of(CUDA, "{kind:cuda,host_driven:true,index:1}"),),
+    options=(plan_of(*(f"{{kind:cuda,host_driven:true,index:{i}}}" for i in (0, 1))),),
     devices=("cuda:0", "cuda:1"),
-)
-PLANS["hybrid_cuda"] = Plan(
-    options=(plan_of("cpu", CUDA), "device_plan.split=[40,24]"), devices=("cpu:0", "cuda:1")
 )
 #: Two processors that read some rows of every step from the disk.
 PLANS["disk"] = Plan(
@@ -72,7 +65,7 @@ class Runs:
         self._all: list[Training] = []
 
     def options(self, plan: str) -> tuple[str, ...]:
-        return (*TINY, *PLANS[plan].options)
+        return (*LONGER, *PLANS[plan].options)
 
     def devices(self, plan: str) -> Sequence[str]:
         """Names of the devices, in the order of ranks."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fault_injection.processes import descendants
 from learnt import weights
+from run_fixtures import TINY
 from torch.distributed import TCPStore
 from torch.testing import assert_close
 
@@ -23,11 +24,9 @@ from gnnscale.run.checkpoint import LAST
 pytestmark = pytest.mark.integration
 
 PAGE = Path(__file__).parents[3] / "docs" / "distributed.md"
-TINY = (
-    *("dataset.num_vertices=600", "dataset.num_edges=3000", "dataset.num_features=8"),
-    *("model.hidden=8", "model.dropout=0", "sampler.fanouts=[5,3]", "batch_size=64"),
-    *("epochs=300", "num_threads=1", "runtime.drm=false", "runtime.eval_every=100"),
-    *("optimizer=sgd", "optimizer.lr=0.001", "dataset.train_fraction=0.6"),
+LONG = (
+    *(*TINY, "model.dropout=0", "epochs=300", "runtime.drm=false", "runtime.eval_every=100"),
+    *("optimizer=sgd", "optimizer.lr=0.001"),
 )
 #: A machine counts as lost after five seconds.
 SOON = "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=5"
@@ -59,7 +58,7 @@ def machine(store: TCPStore, tmp_path: Path, stores: Path) -> Iterator[Callable[
     def begin(name: str) -> subprocess.Popen[str]:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        train = [*words[1:at], "-m", *words[at + 1 :], *TINY]
+        train = [*words[1:at], "-m", *words[at + 1 :], *LONG]
         with (folder / "errors.txt").open("a") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "torch.distributed.run", *train],
@@ -119,17 +118,14 @@ def num_devices(directory: Path) -> int:
     return len(json.loads(whole[-1])["devices"]) if whole else 0
 
 
-def check_weights(directory: Path, whole: Path, stores: Path) -> None:
-    """Compare a run's weights with those of one that nothing disturbs, in one process."""
-    train = (sys.executable, "-m", "gnnscale", "train", *TINY, f"output={whole}")
-    subprocess.run(train, env=os.environ | {"GNNSCALE_HOME": str(stores)}, check=True)
+def check_weights(run: Any, directory: Path, whole: Path) -> None:
+    """Compare a run's weights with those of one that nothing disturbs, in this process."""
+    run(whole, *LONG)
     for name, expected in weights(whole).items():
         assert_close(weights(directory)[name], expected, rtol=0, atol=1e-5)
 
 
-def test_the_machine_of_rank_0_is_lost(
-    machine: Callable[..., Any], tmp_path: Path, stores: Path
-) -> None:
+def test_the_machine_of_rank_0_is_lost(machine, tmp_path, run) -> None:
     first = machine("first")
     wait_for(lambda: descendants(first.pid), first)
     second = join(machine, first)
@@ -148,22 +144,5 @@ def test_the_machine_of_rank_0_is_lost(
     summary = json.loads((directory / "summary.json").read_text())
     assert (summary["status"], len(summary["devices"]), summary["epochs"]) == ("completed", 1, 300)
     assert len((directory / "metrics.jsonl").read_text().splitlines()) == 300
-    check_weights(directory, tmp_path / "whole", stores)
+    check_weights(run, directory, tmp_path / "whole")
     assert not list((directory / "checkpoints").glob(".*"))
-
-
-@pytest.mark.long
-def test_a_machine_comes(machine: Callable[..., Any], tmp_path: Path, stores: Path) -> None:
-    first = machine("first")
-    directory = tmp_path / "first" / "run"
-    wait_for(lambda: (directory / LAST).exists(), first)
-    second = join(machine, first)
-    output, _ = first.communicate(timeout=200)
-    errors = (tmp_path / "first" / "errors.txt").read_text()
-    assert first.returncode == second.wait(20) == 0, errors
-    assert output.splitlines()[-1] == str(directory)
-    assert f"{LAST}: resuming after " in errors
-    summary = json.loads((directory / "summary.json").read_text())
-    assert (summary["status"], len(summary["devices"])) == ("completed", 2)
-    assert (tmp_path / "second" / "run" / LAST).read_bytes() == (directory / LAST).read_bytes()
-    check_weights(directory, tmp_path / "whole", stores)

@@ -2,8 +2,6 @@
 
 import os
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,19 +23,12 @@ READS = {
     ("name", "reads", "left"),
     [
         ("features", "mapped", 0.5),
-        ("features", "mapped", -1),
-        ("features", "disk", 0.5),
         ("features", "disk", -1),
         ("features", "sampled", 0.1),
-        ("indices", "mapped", 0.5),
         pytest.param("indices", "mapped", -1, marks=pytest.mark.long),
-        pytest.param("indptr", "mapped", 0.1, marks=pytest.mark.long),
-        pytest.param("labels", "mapped", -1, marks=pytest.mark.long),
     ],
 )
-def test_a_file_that_becomes_shorter_is_named(
-    runs: Any, tmp_path: Path, name: str, reads: str, left: float
-) -> None:
+def test_a_file_that_becomes_shorter_is_named(runs, tmp_path, name, reads, left) -> None:
     store = tmp_path / "store"
     run = runs.until_trained(
         tmp_path / "run", ENDLESS, f"dataset.store={store}", *READS[reads], plan="alone"

@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ def test_a_stopped_worker_is_told_of_and_may_go_on(settings, tmp_path, monkeypat
     assert result.steps_done == observer.steps == 18
 
 
-def test_a_worker_that_stays_stopped_ends_the_run(settings: Any, tmp_path: Path) -> None:
+def test_a_worker_that_stays_stopped_ends_the_run(settings, tmp_path) -> None:
     observer = Stopping(0)
     config = settings(*TWO, "epochs=50", "runtime.stall_limit_s=10")
     with one_line("(runtime.stall_limit_s=10; null waits without end)", error=WorkerError) as found:

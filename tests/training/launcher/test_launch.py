@@ -87,7 +87,7 @@ class Onlooker(Observer):
 
 
 @pytest.mark.integration
-def test_workers_share_the_store_and_keep_to_their_threads(settings: Any, tmp_path: Path) -> None:
+def test_workers_share_the_store_and_keep_to_their_threads(settings, tmp_path) -> None:
     overrides = (
         *("dataset.num_vertices=100000", "dataset.num_edges=100000", "dataset.num_features=256"),
         *("dataset.num_classes=4", "sampler.fanouts=[2,2]", "batch_size=2000", "epochs=2"),
@@ -144,20 +144,11 @@ BROKEN = "RuntimeError: the sampler is broken; traceback in "
     ("name", "plan", "failure", "prefetch", "message"),
     [
         ("cpu:1", "device_plan=cpu_x2", "RuntimeError", "none", BROKEN),
-        ("cpu:1", "device_plan=cpu_x2", "MemoryError", "two_stage", "out of memory (MemoryError);"),
-        ("own", COPYING, "RuntimeError", "two_stage", BROKEN),
+        ("own", COPYING, "MemoryError", "two_stage", "out of memory (MemoryError);"),
     ],
 )
 def test_a_stage_that_raises_ends_the_run(
-    settings: Any,
-    line_of: Callable[[RunConfig], str],
-    tmp_path: Path,
-    faulty: Any,
-    name: str,
-    plan: str,
-    failure: str,
-    prefetch: str,
-    message: str,
+    settings, line_of, tmp_path, faulty, name, plan, failure, prefetch, message
 ) -> None:
     config = settings(*STATIC, plan, f"runtime.prefetch={prefetch}", "epochs=20")
     note = tmp_path / "raised"
@@ -175,13 +166,10 @@ def test_a_stage_that_raises_ends_the_run(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("prefetch", ["none", "two_stage"])
-def test_a_stage_that_does_not_come_to_its_end(
-    settings: Any, line_of: Any, tmp_path: Path, faulty: Any, prefetch: str
-) -> None:
+def test_a_stage_that_does_not_come_to_its_end(settings, line_of, tmp_path, faulty) -> None:
     """The other worker waits for it, and is not to blame."""
     limit = "runtime.stall_limit_s=10"
-    config = settings(*STATIC, f"runtime.prefetch={prefetch}", "epochs=20", limit)
+    config = settings(*STATIC, "runtime.prefetch=two_stage", "epochs=20", limit)
     note = tmp_path / "hangs"
     sampler = faulty.FaultySampling(fanouts=[5, 3], note=note, failure="hang")
     line = line_of(replace(config, sampler=sampler))
@@ -190,7 +178,7 @@ def test_a_stage_that_does_not_come_to_its_end(
 
 
 def test_a_device_that_fails_in_its_own_thread_ends_the_run(
-    settings: Any, line_of: Any, tmp_path: Path, faulty: Any
+    settings, line_of, tmp_path, faulty
 ) -> None:
     note = tmp_path / "raised"
     device = f"{{kind:failing,name:own,note:'{note}',{ACCELERATOR}}}"
@@ -201,7 +189,7 @@ def test_a_device_that_fails_in_its_own_thread_ends_the_run(
 
 
 def test_a_class_that_workers_do_not_find_is_named(
-    settings: Any, line_of: Any, observer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    settings, line_of, observer, monkeypatch, tmp_path
 ) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / ".signature.json.tmp").touch()  # as a killed worker leaves it
@@ -222,82 +210,53 @@ SHORTER = (
 KILLED = "process 7 killed by SIGKILL; the system does this when memory runs out"
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "message"),
-    [
-        (OUT_OF_MEMORY, "memory", "out of memory"),
-        (127, "memory", "out of memory"),
-        (1, "killed", "process 7 ended without a word, exit status 1"),
-        (-signal.SIGSEGV, "killed", "process 7 killed by SIGSEGV"),
-        (-signal.SIGBUS, "killed", SHORTER),
-        (-signal.SIGKILL, "killed", KILLED),
-    ],
-)
-def test_what_a_worker_died_of(code: int, kind: str, message: str) -> None:
-    found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
-    counts: Any = SimpleNamespace(reason=lambda: None)
-    assert launching._failure_of_ended(found, counts, None) == Failure(
-        kind=kind, message=message, trace=""
-    )
+GROUP = "the cgroup's memory limit of 1,500 MiB (/sys/fs/cgroup/a)"
+GONE = "the process that starts workers is gone"
+NO_WORD = "process 7 ended without a word"
 
 
-LIMIT = "the cgroup's memory limit of 1,500 MiB (/sys/fs/cgroup/a)"
-
-
-@pytest.mark.parametrize(
-    ("code", "pid", "message"),
-    [
-        (-signal.SIGKILL, 7, f"process 7 killed by {LIMIT}"),
-        (None, None, f"the process that starts workers is gone, killed by {LIMIT}"),
-        (
-            None,
-            7,
-            "process 7 ended without a word, and the process that starts workers is gone as well, "
-            f"killed by {LIMIT}",
-        ),
-        (-signal.SIGSEGV, 7, "process 7 killed by SIGSEGV"),
-    ],
-)
-def test_a_control_group_is_named_as_the_reason(
-    code: int | None, pid: int | None, message: str
-) -> None:
+def died(
+    code: int | None, pid: int | None = 7, reason: str | None = None, file: str | None = None
+) -> Failure:
     found: Any = SimpleNamespace(pid=pid, exit_code=lambda timeout: code)
-    counts: Any = SimpleNamespace(reason=lambda: LIMIT)
-    assert launching._failure_of_ended(found, counts, None) == Failure(
-        kind="killed", message=message, trace=""
-    )
+    counts: Any = SimpleNamespace(reason=lambda: reason)
+    return launching._failure_of_ended(found, counts, file)
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("found", "message"),
     [
-        (OUT_OF_MEMORY, "out of memory"),
-        (-signal.SIGSEGV, "process 7 killed by SIGSEGV"),
-        (-signal.SIGABRT, "process 7 killed by SIGABRT"),
-        (1, "process 7 ended without a word, exit status 1"),
+        ((OUT_OF_MEMORY,), "out of memory"),
+        ((127,), "out of memory"),
+        ((1,), f"{NO_WORD}, exit status 1"),
+        ((-signal.SIGBUS,), SHORTER),
+        ((-signal.SIGKILL,), KILLED),
+        ((-signal.SIGKILL, 7, GROUP), f"process 7 killed by {GROUP}"),
+        ((None, None, GROUP), f"{GONE}, killed by {GROUP}"),
+        ((None, 7, GROUP), f"{NO_WORD}, and {GONE} as well, killed by {GROUP}"),
+        ((-signal.SIGSEGV, 7, GROUP), "process 7 killed by SIGSEGV"),
     ],
 )
-def test_the_limit_of_address_space_is_named_as_the_reason(
-    code: int, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (4_096_000, resource.RLIM_INFINITY))
-    found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: code)
-    counts: Any = SimpleNamespace(reason=lambda: None)
-    reason = "; the limit on address space (ulimit -v 4000) is the reason"
-    assert launching._failure_of_ended(found, counts, None).message == message + reason
+def test_what_a_worker_died_of(found, message) -> None:
+    kind = "memory" if message == "out of memory" else "killed"
+    assert died(*found) == Failure(kind=kind, message=message, trace="")
 
 
-def test_a_mapped_file_that_became_shorter_is_named() -> None:
-    found: Any = SimpleNamespace(pid=7, exit_code=lambda timeout: LOST_PAGE)
-    counts: Any = SimpleNamespace(reason=lambda: None)
+def test_what_a_worker_lacked_is_named(monkeypatch) -> None:
     line = "/a/features.npy: became shorter while it was in use: 3 bytes, not 9"
-    message = f"process 7 has lost a page of a mapped file: {line}"
-    assert launching._failure_of_ended(found, counts, line) == Failure(
-        kind="killed", message=message, trace=""
-    )
+    lost = died(LOST_PAGE, file=line)
+    assert lost.message == f"process 7 has lost a page of a mapped file: {line}"
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4_096_000, resource.RLIM_INFINITY))
+    reason = "; the limit on address space (ulimit -v 4000) is the reason"
+    for code, message in (
+        (OUT_OF_MEMORY, "out of memory"),
+        (-signal.SIGABRT, "process 7 killed by SIGABRT"),
+        (1, f"{NO_WORD}, exit status 1"),
+    ):
+        assert died(code).message == message + reason
 
 
-def test_epochs_of_one_step_are_all_in_the_trace(launched: Any, tmp_path: Path) -> None:
+def test_epochs_of_one_step_are_all_in_the_trace(launched, tmp_path) -> None:
     options = ("device_plan=cpu_x2", "num_threads=2", "batch_size=100000", "epochs=40")
     run = launched(tmp_path, *options, "runtime.eval_every=20")
     assert len(run.steps) == 40

@@ -29,7 +29,7 @@ def test_there_and_back() -> None:
 
 
 @pytest.mark.long
-def test_code_that_options_have_named(tmp_path: Path) -> None:
+def test_code_that_options_have_named(tmp_path) -> None:
     """Another process loads it from its file, and what lies beside it."""
     (tmp_path / "beside_by_name.py").write_text("class Base: ...\n")
     (tmp_path / "part.py").write_text(
@@ -45,7 +45,7 @@ def test_code_that_options_have_named(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (b"3\n", b"")
 
 
-def test_what_has_no_name_is_refused_in_one_line() -> None:
+def test_what_has_no_name_is_refused_in_one_line(monkeypatch) -> None:
     class Local(own_layers.MaxPooling):
         pass
 
@@ -56,26 +56,22 @@ def test_what_has_no_name_is_refused_in_one_line() -> None:
     ]:
         with one_line(*message):
             dump(given)
-
-
-def test_a_class_that_its_module_no_longer_has_is_refused(monkeypatch: Any) -> None:
+    # Of a class that its module no longer has.
     config = Custom(functions=own_layers.MaxPooling)
     monkeypatch.setattr(own_layers, "MaxPooling", own_layers.PlainMean)
     with one_line("not the same object as own_layers.MaxPooling"):
         dump(config)
 
 
-@pytest.mark.parametrize(
-    ("main", "is_one"),
-    [
-        ({"init_main_from_path": str(PROGRAM), "sys_argv": ["mine", "epochs=3"]}, True),
-        ({"init_main_from_name": "gnnscale.__main__", "sys_argv": ["mine", "epochs=3"]}, True),
+def test_the_program_is_what_python_was_started_with(monkeypatch) -> None:
+    mine = ["mine", "epochs=3"]
+    for main, is_one in (
+        ({"init_main_from_path": str(PROGRAM), "sys_argv": mine}, True),
+        ({"init_main_from_name": "gnnscale.__main__", "sys_argv": mine}, True),
         ({"init_main_from_path": "-c", "sys_argv": ["-c"]}, False),  # a session without a file
-    ],
-)
-def test_the_program_is_what_python_was_started_with(main, is_one, monkeypatch) -> None:
-    monkeypatch.setattr(spawn, "get_preparation_data", lambda name: {"name": name, **main})
-    assert program_data() == (main if is_one else {})
+    ):
+        monkeypatch.setattr(spawn, "get_preparation_data", lambda name, main=main: {**main, "n": 0})
+        assert program_data() == (main if is_one else {})
 
 
 def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
@@ -85,7 +81,7 @@ def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
 
 
 @pytest.mark.long
-def test_a_layer_of_the_program_itself(stores: Path, tmp_path: Path) -> None:
+def test_a_layer_of_the_program_itself(stores, tmp_path) -> None:
     done = run(stores, PROGRAM, tmp_path / "run")
     assert done.returncode == 0, done.stderr
     # Workers have imported the program, and have not run what is behind its last line but one.
@@ -94,7 +90,7 @@ def test_a_layer_of_the_program_itself(stores: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_program_that_trains_whenever_it_is_imported(stores: Path, tmp_path: Path) -> None:
+def test_a_program_that_trains_whenever_it_is_imported(stores, tmp_path) -> None:
     program = tmp_path / "unguarded.py"
     program.write_text(PROGRAM.read_text().replace('if __name__ == "__main__":', "if True:"))
     done = run(stores, program, tmp_path / "run")
@@ -104,7 +100,7 @@ def test_a_program_that_trains_whenever_it_is_imported(stores: Path, tmp_path: P
 
 
 @pytest.mark.integration
-def test_a_layer_of_an_interactive_session(stores: Path, tmp_path: Path) -> None:
+def test_a_layer_of_an_interactive_session(stores, tmp_path) -> None:
     done = run(stores, "-", tmp_path / "run", stdin=PROGRAM.read_text())
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]

@@ -63,14 +63,26 @@ def gone(pid: int) -> bool:
     return state(Path(f"/proc/{pid}/stat")) in "ZX"
 
 
-@pytest.fixture
-def server() -> Iterator[Any]:
-    yield start_server()
+@pytest.fixture(scope="module", autouse=True)
+def no_server_is_left() -> Iterator[None]:
+    yield
     stop_server()
 
 
+@pytest.fixture
+def server() -> Any:
+    """The server that is there; of a killed one, the next."""
+    return start_server()
+
+
 @pytest.mark.long
-def test_exit_codes(server: Any) -> None:
+def test_it_has_imported_torch_and_tells_how_workers_end(server) -> None:
+    worker = started(server)
+    until(lambda: worker.pid)
+    task = Path(f"/proc/{server._process.pid}")
+    assert len(list((task / "task").iterdir())) == 1
+    assert "libtorch" in (task / "maps").read_text()
+    worker.end()
     for task, code in (
         (Doing(os._exit, 3), 3),
         (Doing(signal.raise_signal, signal.SIGKILL), -signal.SIGKILL),
@@ -102,17 +114,7 @@ def test_a_worker_takes_over_the_surroundings_of_its_run(server, tmp_path, monke
 
 
 @pytest.mark.long
-def test_it_has_imported_torch_and_runs_no_thread_when_it_forks(server: Any) -> None:
-    worker = started(server)
-    until(lambda: worker.pid)
-    task = Path(f"/proc/{server._process.pid}")
-    assert len(list((task / "task").iterdir())) == 1
-    assert "libtorch" in (task / "maps").read_text()
-    worker.end()
-
-
-@pytest.mark.long
-def test_workers_are_ended_whether_or_not_they_have_begun(server: Any) -> None:
+def test_workers_are_ended_whether_or_not_they_have_begun(server) -> None:
     workers = [started(server) for _ in range(3)]
     until(lambda: workers[0].pid)
     for worker in workers:
@@ -121,7 +123,7 @@ def test_workers_are_ended_whether_or_not_they_have_begun(server: Any) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_server_leaves_nothing_and_is_replaced(server: Any) -> None:
+def test_a_killed_server_leaves_nothing_and_is_replaced(server) -> None:
     worker = started(server)
     until(lambda: worker.pid)
     os.kill(server._process.pid, signal.SIGKILL)
@@ -152,6 +154,6 @@ def test_all_end_with_the_process_that_started_them() -> None:
 
 
 @pytest.mark.parametrize("module", fork_server._PRELOADED)
-def test_what_is_imported_for_all_workers_is_there(module: str) -> None:
+def test_what_is_imported_for_all_workers_is_there(module) -> None:
     """The first that is missing would leave those after it to every worker."""
     assert importlib.util.find_spec(module) is not None

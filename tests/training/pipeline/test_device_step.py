@@ -67,14 +67,9 @@ def step(device: Any) -> DeviceDrivenStep:
 
 def a_step(device: Any, group: Group) -> DeviceDrivenStep:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
-    return DeviceDrivenStep(
-        torch.nn.Linear(1, 1),  # type: ignore[arg-type]
-        device,
-        optimizer,
-        group,
-        accumulate=2,
-        steps_per_epoch=STEPS,
-    )
+    model: Any = torch.nn.Linear(1, 1)
+    options = {"accumulate": 2, "steps_per_epoch": STEPS}
+    return DeviceDrivenStep(model, device, optimizer, group, **options)
 
 
 def a_slice(number: int) -> BatchSlice:
@@ -92,27 +87,22 @@ def trained(
     return [(each.step, totals.checkpoint) for each, totals in finished]
 
 
-def test_outcomes_of_a_device_that_is_behind_come_late(step: DeviceDrivenStep, device: Any) -> None:
+def test_outcomes_of_a_device_that_is_behind_come_late(step, device) -> None:
     found = [trained(step, number) for number in range(7)]
     assert found == [[]] * MAX_LATE + [[(0, False)], [(1, False)], [(2, False)]]
     device.done = 6
     assert trained(step, 7) == [(3, False), (4, False), (5, False)]
+    device.done = 9
+    assert trained(step, 8) == [(6, False), (7, False), (8, False)]
 
 
-def test_outcomes_that_are_there_are_read_at_once(step: DeviceDrivenStep, device: Any) -> None:
-    device.done = STEPS
-    assert [trained(step, number) for number in range(3)] == [[(i, False)] for i in range(3)]
-
-
-def test_a_checkpoint_waits_for_all_steps(step: DeviceDrivenStep) -> None:
+def test_a_checkpoint_waits_for_all_steps(step) -> None:
     trained(step, 0)
     trained(step, 1)
     assert trained(step, 2, checkpoint=True) == [(0, False), (1, False), (2, True)]
 
 
-def test_several_devices_read_the_same_outcome_at_the_same_step(
-    device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_devices_read_the_same_outcome_at_the_same_step(device, monkeypatch) -> None:
     monkeypatch.setattr(Group, "sum", lambda self, values: None)
     step = a_step(device, replace(SINGLE_PROCESS, size=2, local_size=2))
     device.done = STEPS  # that one device is ahead changes nothing
@@ -126,22 +116,16 @@ def test_several_devices_read_the_same_outcome_at_the_same_step(
     assert trained(step, 6) == []
 
 
-def test_no_step_of_an_epoch_is_left_at_its_end(step: DeviceDrivenStep) -> None:
+def test_no_step_of_an_epoch_is_left_at_its_end(step, device) -> None:
     done = [each for number in range(STEPS) for each, _ in trained(step, number)]
     assert done == list(range(STEPS))
     assert trained(step, STEPS) == []
-
-
-def test_a_step_is_given_its_rate_and_whether_it_updates(
-    step: DeviceDrivenStep, device: Any
-) -> None:
-    for number in range(4):
-        trained(step, number)
-    assert device.started == [(0, 0.5, False), (1, 0.5, True), (2, 0.5, False), (3, 0.5, True)]
+    # Each is given its rate and whether it updates.
+    assert device.started[:4] == [(0, 0.5, False), (1, 0.5, True), (2, 0.5, False), (3, 0.5, True)]
     assert step.updates_after(STEPS - 1)
 
 
-def test_the_device_says_how_long_its_stages_took(step: DeviceDrivenStep) -> None:
+def test_the_device_says_how_long_its_stages_took(step, device) -> None:
     batch = a_slice(STEPS - 1)
     step.propagate(batch)
     ((done, totals),) = step.synchronize(batch)
@@ -150,10 +134,8 @@ def test_the_device_says_how_long_its_stages_took(step: DeviceDrivenStep) -> Non
     assert (stages.sample, stages.load, stages.propagate) == (0.25, 0.0, 0.5)
     assert (totals.loss, totals.num_edges, totals.num_vertices) == (STEPS - 1, 9, 14)
     assert dict(step.rows) == {0: 3, 1: 2}
-
-
-def test_the_host_is_brought_up_to_date(step: DeviceDrivenStep, device: Any) -> None:
-    trained(step, STEPS - 1)
+    # The host is brought up to date.
+    step.update_weights(batch)
     step.combine_statistics()
     assert (device.states, dict(step.rows)) == (1, {})
     step.copy_state()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from part_order import PartOrder
 from small_plans import plan_of, share
@@ -36,6 +36,7 @@ def global_batches(num_train: int, batch_size: int, epochs: int) -> list[list[in
 splits = st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any).map(tuple)
 
 
+@settings(max_examples=30)
 @given(splits, st.integers(1, 60), st.integers(1, 3))
 def test_slices_of_all_ranks_are_the_mini_batch(split, num_train, epochs) -> None:
     schedules = [schedule(num_train, split, rank=i, epochs=epochs) for i in range(len(split))]
@@ -53,6 +54,7 @@ def test_slices_of_all_ranks_are_the_mini_batch(split, num_train, epochs) -> Non
 
 
 @pytest.mark.long
+@settings(max_examples=30)
 @given(splits, st.data())
 def test_slices_are_the_mini_batch_while_plans_change(split, data) -> None:
     total, lead_steps = sum(split), data.draw(st.integers(1, 4))
@@ -67,13 +69,12 @@ def test_slices_are_the_mini_batch_while_plans_change(split, data) -> None:
             each.commit_plan(step + 1 + lead_steps, plan(*new))
 
 
-@pytest.mark.parametrize("first", [3, 4, 5, 8])
-def test_a_run_that_is_resumed_begins_with_its_step(first: int) -> None:
+@pytest.mark.parametrize("first", [3, 5])
+def test_a_run_that_is_resumed_begins_with_its_step(first) -> None:
     whole = list(schedule(20, (4, 4), epochs=3).slices())
     rest = list(schedule(20, (4, 4), epochs=3, first_step=first).slices())
     assert [work.step for work in rest] == list(range(first, 9))
-    for left, right in zip(whole[first:], rest, strict=True):
-        assert left.seeds.tolist() == right.seeds.tolist()
+    assert [work.seeds.tolist() for work in rest] == [w.seeds.tolist() for w in whole[first:]]
 
 
 def test_a_plan_applies_from_the_step_it_is_settled_for() -> None:
@@ -126,18 +127,9 @@ def test_steps_wait_until_they_are_settled() -> None:
     for settled in (1, 3):
         found.commit_plan(settled, plan(4, 4))
         waits_after(thread, steps, settled)
-    found.commit_plan(5, plan(4, 4))
+    found.close()  # lets go whoever waits
     ended(thread)
-    assert steps == [0, 1, 2, 3, 4]
-
-
-def test_closing_lets_go_whoever_waits() -> None:
-    found = schedule(40, (4, 4), epochs=1, lead_steps=1)
-    thread, steps = in_thread(found.slices())
-    waits_after(thread, steps, 1)
-    found.close()
-    ended(thread)
-    assert steps == [0]
+    assert steps == [0, 1, 2]
 
 
 def test_steps_beyond_the_end_are_not_handed_out() -> None:

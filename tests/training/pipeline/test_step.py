@@ -1,6 +1,7 @@
 """A training step of a device that is not there, by a clock that the test winds."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.training.gradient_sync import StepTotals, Synchronizer
 from gnnscale.training.pipeline.slices import BatchSlice
-from gnnscale.training.pipeline.step import TrainStep
+from gnnscale.training.pipeline.step import GradientAccumulator, TrainStep
 
 NOTHING: Any = None
 
@@ -99,7 +100,7 @@ def synchronized(step: TrainStep, batch: BatchSlice) -> StepTotals:
     return totals
 
 
-def test_one_step_after_the_other(training: Any, model: Any) -> None:
+def test_one_step_after_the_other(training, model) -> None:
     step, device = training()
     batch = a_slice(6)
     totals = synchronized(step, batch)
@@ -120,14 +121,12 @@ def test_one_step_after_the_other(training: Any, model: Any) -> None:
     assert synchronized(step, a_slice(8)).stages[0].sync == 12.0
 
 
-def test_waiting_for_other_devices_is_no_propagation(training: Any, model: Any) -> None:
+def test_waiting_is_no_propagation_and_the_devices_own_clock_counts(training, model) -> None:
     step, _ = training()
     model.waited_s = 0.25
     (found,) = synchronized(step, a_slice(8)).stages
     assert (found.propagate, found.exchange) == (2.75, 0.25)
-
-
-def test_what_the_devices_own_clock_says_is_recorded(training: Any) -> None:
+    model.waited_s = 0.0
     step, _ = training(propagate=0.25, transfer=0.125)
     batch = a_slice(8)
     batch.stages.transfer = 7.0
@@ -136,15 +135,7 @@ def test_what_the_devices_own_clock_says_is_recorded(training: Any) -> None:
     assert (found.propagate, found.transfer, found.sample) == (0.25, 0.125, 5.0)
 
 
-def test_a_stage_that_is_none_is_no_figure(training: Any) -> None:
-    step, _ = training(propagating=0.25)
-    batch = a_slice(8)
-    step.propagate(batch)
-    with pytest.raises(AssertionError):
-        step.synchronize(batch)
-
-
-def test_a_device_without_seeds_takes_part_in_the_update(training: Any) -> None:
+def test_a_device_without_seeds_takes_part_in_the_update(training) -> None:
     step, device = training()
     batch = a_slice(0)
     totals = synchronized(step, batch)
@@ -155,7 +146,7 @@ def test_a_device_without_seeds_takes_part_in_the_update(training: Any) -> None:
     assert device.calls == [["update_weights", [[0.0] * 4]]]
 
 
-def test_gradients_are_clipped_before_the_update(training: Any, model: Any) -> None:
+def test_gradients_are_clipped_before_the_update(training, model) -> None:
     step, _ = training(clip_norm=0.5)
     batch = a_slice(8)
     synchronized(step, batch)
@@ -165,7 +156,7 @@ def test_gradients_are_clipped_before_the_update(training: Any, model: Any) -> N
         assert parameter.tolist() == [pytest.approx([-0.25] * 4, rel=1e-5)]
 
 
-def test_statistics_are_combined_by_the_rows_since_the_last_time(training: Any) -> None:
+def test_statistics_are_combined_by_the_rows_since_the_last_time(training) -> None:
     step, device = training()
     found: list[dict[int, int]] = []
     synchronizer: Any = step._synchronizer
@@ -176,3 +167,49 @@ def test_statistics_are_combined_by_the_rows_since_the_last_time(training: Any) 
     step.combine_statistics()
     step.combine_statistics()
     assert found == [{0: 50, 1: 10}, {}]
+
+
+def fed(
+    accumulated: GradientAccumulator,
+    model: nn.Linear,
+    step: int,
+    gradient: torch.Tensor,
+    seeds: int = 1,
+) -> bool:
+    """Give a mini-batch with a gradient; tell whether an update is due."""
+    model.weight.grad = gradient
+    batch: Any = SimpleNamespace(step=step, num_seeds=seeds)
+    return accumulated.complete(batch)
+
+
+def test_an_update_is_of_the_mean_over_all_seeds() -> None:
+    """Epochs of five mini-batches, three to an update: of three, then two."""
+    model = nn.Linear(1, 1, bias=False)
+    accumulated = GradientAccumulator(model, 3, steps_per_epoch=5)
+    sizes, values = [8, 8, 8, 8, 2], [1.0, 2.0, 6.0, 4.0, 9.0]
+    for epoch in range(2):
+        found = []
+        for place, (size, value) in enumerate(zip(sizes, values, strict=True)):
+            if fed(accumulated, model, 5 * epoch + place, torch.full((1, 1), value), size):
+                assert model.weight.grad is not None
+                found.append((place, model.weight.grad.item()))
+        assert found == [(2, pytest.approx(3.0)), (4, pytest.approx((8 * 4 + 2 * 9) / 10))]
+
+
+def test_one_mini_batch_is_left_as_it_is() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    gradient = torch.ones(1, 1)
+    assert fed(GradientAccumulator(model, 1, steps_per_epoch=3), model, 1, gradient)
+    assert model.weight.grad is gradient
+
+
+def test_sums_do_not_share_memory_with_the_gradients() -> None:
+    """Those lie in a bucket that the next mini-batch overwrites."""
+    model = nn.Linear(1, 1)
+    accumulated = GradientAccumulator(model, 2, steps_per_epoch=2)
+    bucket = torch.ones(1, 1)
+    assert not fed(accumulated, model, 0, bucket)
+    assert fed(accumulated, model, 1, bucket.fill_(3.0))
+    assert model.weight.grad == 2.0
+    # A parameter without a gradient gets no sum of them.
+    assert model.bias.grad is None

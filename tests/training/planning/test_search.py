@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from devices import accelerator
+from devices import plan_of as devices_of
 from one_line import one_line
 from small_plans import plan_of, share
 
@@ -45,7 +47,7 @@ def begun(settings: Any) -> Callable[..., PlanSearch]:
     return begin
 
 
-def test_the_last_hop_is_not_planned_for_where_its_rows_are_ready(begun: Any) -> None:
+def test_the_last_hop_is_not_planned_for_where_its_rows_are_ready(begun) -> None:
     options = ("sampler.fanouts=[5,-1]", "device_plan=cpu_x2")
     whole, ready = begun(*options), begun(*options, "features=preaggregated")
     assert 0 < ready.predicted.num_edges < whole.predicted.num_edges / 2
@@ -68,9 +70,8 @@ def as_expected(planning: PlanSearch, times: float = 1.0) -> list[PlanProfile]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("times", [1, 3])
-def test_the_only_good_plan_is_taken_however_slow_the_machine(begun: Any, times: float) -> None:
-    planning = begun(LONG, "num_threads=1")
+def test_the_only_good_plan_is_taken_however_slow_the_machine(begun) -> None:
+    times, planning = 3, begun(LONG, "num_threads=1")
     proposed, by_rates = planning.plan, planning.predicted
     assert not planning.converged
     assert planning.predictions.rehearsed is None
@@ -87,7 +88,7 @@ def test_the_only_good_plan_is_taken_however_slow_the_machine(begun: Any, times:
 @pytest.mark.long
 @pytest.mark.parametrize(("times", "profiled"), [(1.2, True), (1.3, False)])
 def test_one_device_also_profiles_another_way_to_prefetch(
-    begun: Any, monkeypatch: pytest.MonkeyPatch, times: float, profiled: bool
+    begun, monkeypatch, times, profiled
 ) -> None:
     planning = begun(LONG, "num_threads=2")
     first = planning.plan, planning.predicted
@@ -108,7 +109,7 @@ def test_one_device_also_profiles_another_way_to_prefetch(
 
 
 @pytest.mark.long
-def test_a_device_that_is_slower_than_thought_gets_less(begun: Any, clock: Any) -> None:
+def test_a_device_that_is_slower_than_thought_gets_less(begun, clock) -> None:
     # On the clock of the test sampling takes no time: other processes do not delay it.
     planning = begun(*TWO)
     even = planning.plan.split
@@ -128,7 +129,7 @@ def test_a_device_that_is_slower_than_thought_gets_less(begun: Any, clock: Any) 
 
 
 @pytest.mark.long
-def test_another_plans_rehearsal_corrects_no_prediction(begun: Any) -> None:
+def test_another_plans_rehearsal_corrects_no_prediction(begun) -> None:
     planning = begun(*TWO)
     first = planning.plan
     planning.learn(as_expected(planning, 3))
@@ -142,7 +143,7 @@ def test_another_plans_rehearsal_corrects_no_prediction(begun: Any) -> None:
 
 
 @pytest.mark.long
-def test_a_plan_that_is_known_stays(begun: Any, settings: Any) -> None:
+def test_a_plan_that_is_known_stays(begun, settings) -> None:
     other = begun(*TWO).plan.with_split([40, 24])
     planning = begun(*TWO, known=other.to_values())
     assert planning.converged
@@ -152,18 +153,14 @@ def test_a_plan_that_is_known_stays(begun: Any, settings: Any) -> None:
 
 def tight(memory_bytes: int, *overrides: str) -> tuple[str, ...]:
     """Beside a processor a small device; a mini-batch of 32 seeds takes some 10 kB there."""
-    small = (
-        f"kind:emulated,name:small,memory_bytes:{memory_bytes},"
-        "macs_per_s:1e10,memory_bandwidth:1e10,link_bandwidth:1e9"
-    )
-    return f"device_plan.devices=[cpu,{{{small}}}]", *overrides
+    figures = {"name": "small", "memory_bytes": memory_bytes, "memory_bandwidth": 1e10}
+    return devices_of("cpu", accelerator(**figures)), *overrides
 
 
 @pytest.mark.long
-def test_a_plan_that_is_known_goes_no_further_than_devices_hold(begun: Any) -> None:
+def test_a_plan_that_is_known_goes_no_further_than_devices_hold(begun) -> None:
     options = tight(20_000, "device_plan.split=[60,4]")
     found = begun(*options, "runtime.prefetch_depth=1").plan.shares[1].max_seeds
-    assert found is not None
     assert 4 < found < 60
     # One more mini-batch is on its way, and of another release that kept no limits.
     options = (*options, "runtime.prefetch_depth=2")
@@ -171,12 +168,11 @@ def test_a_plan_that_is_known_goes_no_further_than_devices_hold(begun: Any) -> N
     for each in kept:
         each["max_seeds"] = None
     fewer = begun(*options, known=kept).plan.shares[1].max_seeds
-    assert fewer is not None
     assert 5 <= fewer < found
 
 
 @pytest.mark.long
-def test_the_depth_is_what_the_memory_has_room_for(begun: Any) -> None:
+def test_the_depth_is_what_the_memory_has_room_for(begun) -> None:
     def options(memory_bytes: int, depth: int = 6) -> tuple[str, ...]:
         split = "device_plan.split=[32,32]"
         return tight(memory_bytes, split, f"runtime.prefetch_depth={depth}")
@@ -184,8 +180,6 @@ def test_the_depth_is_what_the_memory_has_room_for(begun: Any) -> None:
     plans = [begun(*options(memory)).plan for memory in (30_000, 50_000, 10_000_000)]
     least, wider, unlimited = (each.shares[1].depth for each in plans)
     assert unlimited is None
-    assert least is not None
-    assert wider is not None
     assert 1 <= least < wider <= 6
     # A kept plan gets the depth of the memory that there is now, and none is deeper than asked for.
     kept = plans[-1].to_values()
@@ -193,21 +187,20 @@ def test_the_depth_is_what_the_memory_has_room_for(begun: Any) -> None:
     assert begun(*options(30_000, least), known=kept).plan.shares[1].depth in (None, least)
 
 
-def test_without_prefetching_one_mini_batch_is_in_flight(begun: Any) -> None:
+def test_without_prefetching_one_mini_batch_is_in_flight(begun) -> None:
     options = tight(30_000, "runtime.prefetch_depth=6")
     limit = begun(*options, "runtime.prefetch=none").plan.shares[1].max_seeds
     fewer = begun(*options, "runtime.prefetch=one_stage").plan.shares[1].max_seeds
-    assert fewer is not None
     assert limit is None or limit > fewer
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("known", [False, True])
-def test_a_part_that_does_not_fit_is_refused_before_anything_trains(begun, known) -> None:
+def test_a_part_that_does_not_fit_is_refused_before_anything_trains(begun) -> None:
     split = "device_plan.split=[4,60]"
     kept = begun(*tight(10_000_000, split)).plan.to_values()
-    with one_line(begins="device_plan: small: 60 of batch_size=64 seeds need"):
-        begun(*tight(15_000, split), known=kept if known else None)
+    for known in (None, kept):
+        with one_line(begins="device_plan: small: 60 of batch_size=64 seeds need"):
+            begun(*tight(15_000, split), known=known)
 
 
 def test_parts_of_an_order_are_held_against_the_memory(begun, settings, monkeypatch) -> None:
@@ -247,42 +240,30 @@ def test_a_plan_that_is_to_repeat_follows_from_nothing_measured(begun, monkeypat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("overrides", "converged"),
-    [
+def test_what_is_not_rehearsed(begun) -> None:
+    for overrides, converged in (
         ((LONG,), False),
         (("runtime.prefetch=none", "device_plan=cpu_x2", LONG), False),
         (("runtime.prefetch=none", LONG), True),  # there is no choice
         (("batch_size=1000", LONG), True),  # no mini-batch is full
         (("epochs=1",), True),  # the run is short
-    ],
-)
-def test_what_is_not_rehearsed(begun: Any, overrides: tuple[str, ...], converged: bool) -> None:
-    planning = begun(*overrides)
-    assert planning.converged is converged
-    assert planning.predicted.step_s > 0
+    ):
+        planning = begun(*overrides)
+        assert planning.converged is converged
+        assert planning.predicted.step_s > 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("num_steps", "step_s", "rehearsals"),
-    [
-        # A rehearsal takes 0.75 s, and is worth it to a run four times as long.
-        (299, 0.01, 0),
-        (301, 0.01, 1),
-        (601, 0.01, 2),
-        (100_000, 0.01, 3),
-        # Or six steps.
-        (23, 10.0, 0),
-        (25, 10.0, 1),
-        (73, 10.0, 3),
-    ],
-)
-def test_rehearsals_take_a_part_of_the_run_only(begun, num_steps, step_s, rehearsals) -> None:
+def test_rehearsals_take_a_part_of_the_run_only(begun) -> None:
     planning = begun()
-    planning._num_steps = num_steps
-    planning.predicted = replace(planning.predicted, step_s=step_s)
-    assert planning._num_worthwhile() == rehearsals
+    # A rehearsal takes 0.75 s, or six steps, and is worth it to a run four times as long.
+    for step_s, found in {
+        0.01: {299: 0, 301: 1, 601: 2, 100_000: 3},
+        10.0: {23: 0, 25: 1, 73: 3},
+    }.items():
+        planning.predicted = replace(planning.predicted, step_s=step_s)
+        for num_steps, rehearsals in found.items():
+            planning._num_steps = num_steps
+            assert planning._num_worthwhile() == rehearsals
 
 
 DEVICES = (Cpu(name="cpu:0"),)
@@ -358,9 +339,9 @@ def test_the_others_profile_what_they_are_told() -> None:
     assert agreed(None, Leading(proposals, is_rank0=False)) == (of(6), [of(5)])
 
 
-@pytest.mark.parametrize(("step_s", "lines"), [(0.4, 0), (2.0, 2)])
-def test_slow_rehearsals_are_announced(caplog: Any, step_s: float, lines: int) -> None:
+def test_slow_rehearsals_are_announced(caplog) -> None:
     caplog.set_level(logging.INFO)
-    agreed(Search(of(3), of(2), of(1), step_s=step_s))
-    assert len(caplog.messages) == lines
-    assert all("about 2.0 s each" in message for message in caplog.messages)
+    agreed(Search(of(3), of(2), of(1), step_s=0.4))
+    assert caplog.messages == []
+    agreed(Search(of(3), of(2), of(1), step_s=2.0))
+    assert ["about 2.0 s each" in message for message in caplog.messages] == [True, True]

@@ -1,6 +1,5 @@
 """One of several processes, each of which takes itself for the only one of its machine."""
 
-import logging
 import os
 import shutil
 from contextlib import ExitStack
@@ -8,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from surroundings import logged
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.locks import sole_writer
@@ -39,16 +39,13 @@ def check_newest(group: Group, directory: Path, checkpoint: Path) -> None:
     assert load_checkpoint(directory / LAST, content)["step"] == 9
     assert (directory / LAST).read_bytes() == content
     # What is damaged is replaced; unless there is nothing to replace it.
-    if group.rank == 0:
-        (directory / LAST).write_bytes(content[:-1])
-    assert read_newest(group, directory, limit=LIMIT) == content
-    assert (directory / LAST).read_bytes() == content
-    if group.rank == 2:
-        changed = bytearray(content)
-        changed[len(content) // 2] ^= 1
-        (directory / LAST).write_bytes(changed)
-    assert read_newest(group, directory, limit=LIMIT) == content
-    assert (directory / LAST).read_bytes() == content
+    changed = bytearray(content)
+    changed[len(content) // 2] ^= 1
+    for rank, damaged in ((0, content[:-1]), (2, changed)):
+        if group.rank == rank:
+            (directory / LAST).write_bytes(damaged)
+        assert read_newest(group, directory, limit=LIMIT) == content
+        assert (directory / LAST).read_bytes() == content
     (directory / LAST).write_bytes(content[:-1])
     with pytest.raises(ConfigError, match=r"machine-\d/checkpoints/last.safetensors: not a"):
         read_newest(group, directory, limit=LIMIT)
@@ -116,10 +113,7 @@ def check_shared_disk(group: Group, directory: Path) -> None:
 
 
 def run(rank: int, size: int, meeting: Path, checkpoint: str) -> None:
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("gnnscale").addHandler(handler)
+    lines = logged()
     with join(rank, size, meeting, backend="gloo") as joined:
         group = replace(joined, local_rank=0, local_size=1, restarts=True)
         directory = meeting.parent / f"machine-{rank}"

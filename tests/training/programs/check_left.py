@@ -3,7 +3,6 @@
 A signal ends this process while it sends. It leaves the group in time, and says so.
 """
 
-import logging
 import os
 import signal
 import threading
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from surroundings import logged, set_by_torchrun
 
 from gnnscale.distributed.process_group import join_torchrun
 
@@ -20,13 +20,8 @@ VALUES = 1 << 24
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
-    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ.update({name: str(value) for name, value in variables.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-    lines: list[str] = []
-    handler: Any = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    logging.getLogger("gnnscale").addHandler(handler)
+    set_by_torchrun(rank, size, port)
+    lines = logged()
     signal.signal(signal.SIGTERM, _interrupt)
     kept: list[Any] = []  # as objects of a run do, which a traceback keeps
     numbers: list[int] = []

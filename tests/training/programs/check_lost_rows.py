@@ -1,14 +1,15 @@
 """One of two processes of torchrun that divide rows, of which one asks for what is not there."""
 
-import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from surroundings import logged, set_by_torchrun
 
 from gnnscale.distributed.heartbeat import STATUS
 from gnnscale.distributed.process_group import Group, join_torchrun
@@ -109,21 +110,16 @@ def check_unreadable(group: Group, read: Read, lines: list[str], path: Path) -> 
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
-    lines: list[str] = []
-    logger = logging.getLogger("gnnscale")
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
+    set_by_torchrun(rank, size, port)
+    lines = logged()
     for number, read in enumerate((step, evaluate)):
-        with join_torchrun(size, backend="gloo", job=2 * number) as group:
-            check_wrong_question(group, read, lines)
-        STATUS.verdict = None
-        with join_torchrun(size, backend="gloo", job=2 * number + 1) as group:
-            check_gone(group, read)
-        STATUS.verdict = None
-        with join_torchrun(size, backend="gloo", job=number + 4) as group:
-            check_unreadable(group, read, lines, meeting.parent / "rows.npy")
-        STATUS.verdict = None
+        for job, check in enumerate(
+            (
+                partial(check_wrong_question, lines=lines),
+                check_gone,
+                partial(check_unreadable, lines=lines, path=meeting.parent / "rows.npy"),
+            )
+        ):
+            with join_torchrun(size, backend="gloo", job=3 * number + job) as group:
+                check(group, read)
+            STATUS.verdict = None

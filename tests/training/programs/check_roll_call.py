@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from surroundings import set_by_torchrun
 
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import Group, join_torchrun
@@ -44,9 +45,7 @@ def end(group: Group, how: str) -> None:
 
 def run(rank: int, size: int, meeting: Path, port: str, lost: str, how: str) -> None:
     # Each is alone on its machine, whose name its own has.
-    place = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": 1}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+    set_by_torchrun(rank, size, port, alone=True)
     torchrun._ANSWER_S = 2.0
     with join_torchrun(size, backend="gloo") as group:
         if rank == int(lost):

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import torch
+from surroundings import set_by_torchrun
 
 from gnnscale.distributed.heartbeat import STATUS, TRAINS
 from gnnscale.distributed.process_group import join_torchrun
@@ -14,9 +15,7 @@ from gnnscale.training.launcher.torchrun import monitoring_peers
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
-    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ.update({name: str(value) for name, value in where.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+    set_by_torchrun(rank, size, port)
     torchrun._HEARTBEAT_S = 0.2
     names = ("cpu:0", "cpu:1")
     lost = ""

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+from surroundings import set_by_torchrun
 
 from gnnscale.distributed.process_group import Group, join_torchrun
 
@@ -32,9 +33,7 @@ def check_sum(group: Group) -> None:
 
 
 def run(rank: int, size: int, meeting: Path, port: str) -> None:
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ.update({name: str(value) for name, value in place.items()})
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+    set_by_torchrun(rank, size, port)
     failures = []
     try:
         with join_torchrun(size, backend="gloo", job=0) as group:
