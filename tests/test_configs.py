@@ -1,11 +1,10 @@
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from gnnscale import Observer
 from gnnscale.cache import CachePlannerConfig
@@ -25,7 +24,6 @@ from gnnscale.planner.simulator import SimulateConfig
 from gnnscale.report.doctor import DoctorConfig
 from gnnscale.run.commands import EvaluateConfig, PartitionConfig, PrepareConfig
 from gnnscale.run.config import RunConfig
-from gnnscale.run.records import StepRecord
 from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.sampling import SamplerConfig
@@ -47,27 +45,27 @@ GROUPS: dict[str, type[Any]] = {
 DATA = {"cora_gcn": "planetoid", "musae_sage": "musae_git/git_web_ml.zip"}
 DATA |= {"tolokers_sage": "heterophilous"}
 #: A graph for the others.
-SMALL = ["dataset.num_vertices=2000", "dataset.num_edges=20000"]
+SMALL = ["dataset.num_vertices=500", "dataset.num_edges=3000"]
 
 
-def names(group: str) -> list[str]:
+def names(group):
     return sorted(file.stem for file in (CONFIGS / group).glob("*.yaml"))
 
 
 @pytest.fixture(autouse=True)
-def hydra_is_set_up() -> Iterator[None]:
+def hydra_is_set_up():
     OmegaConf.register_new_resolver("usable_cores", usable_cores, replace=True)
     with initialize_config_module("gnnscale.configs", version_base="1.3"):
         yield
 
 
-def test_every_folder_is_a_known_group() -> None:
+def test_every_folder_is_a_known_group():
     folders = {path.name for path in CONFIGS.iterdir() if path.is_dir()}
     assert folders - {"__pycache__"} == {*GROUPS, *("algorithm", "experiment", "hydra", "logger")}
 
 
 @pytest.mark.parametrize("logger", [*names("logger"), "[mlflow,csv]"])
-def test_every_logger_is_one_and_they_go_together(logger: str) -> None:
+def test_every_logger_is_one_and_they_go_together(logger):
     expected = {"none": [], "[mlflow,csv]": ["mlflow", "csv"]}.get(logger, [logger])
     found = typed(compose("train", [f"logger={logger}"]), RunConfig).logger
     assert list(found.items()) == [(name, True) for name in expected]
@@ -76,9 +74,7 @@ def test_every_logger_is_one_and_they_go_together(logger: str) -> None:
 @pytest.mark.parametrize(
     ("group", "name"), [(group, name) for group in GROUPS for name in names(group)]
 )
-def test_every_option_is_instantiated(
-    group: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_is_instantiated(group, name, monkeypatch):
     monkeypatch.setattr(device_plan, "find_all_gpus", lambda: 2)
     commands = {"platform": "simulate", "board": "generate", "partitioner": "partition"}
     command = commands.get(group, "train")
@@ -92,7 +88,7 @@ def test_every_option_is_instantiated(
     assert {key for key in node if key != "_target_"} == set(vars(built))
 
 
-def test_commands_are_instantiated() -> None:
+def test_commands_are_instantiated():
     assert typed(compose("train"), RunConfig).resume is None
     assert typed(compose("evaluate", ["run=x"]), EvaluateConfig).run == Path("x")
     assert typed(compose("prepare"), PrepareConfig).force is False
@@ -102,12 +98,12 @@ def test_commands_are_instantiated() -> None:
     assert typed(compose("generate"), GenerateConfig).report is None
 
 
-def composed(experiment: str, *overrides: str) -> DictConfig:
+def composed(experiment, *overrides):
     return compose("train", [f"experiment={experiment}", *overrides])
 
 
 @pytest.mark.parametrize("algorithm", names("algorithm"))
-def test_every_algorithm_is_instantiated(algorithm: str) -> None:
+def test_every_algorithm_is_instantiated(algorithm):
     node = compose("train", [f"algorithm={algorithm}", "device_plan=cpu_x4"])
     config = typed(node, RunConfig)
     assert (config.partitioner.algorithm == "none") == (algorithm == "hyscale")
@@ -117,7 +113,7 @@ def test_every_algorithm_is_instantiated(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("experiment", names("experiment"))
-def test_every_experiment_is_instantiated(experiment: str) -> None:
+def test_every_experiment_is_instantiated(experiment):
     options = composed(experiment)
     for key in OmegaConf.missing_keys(options):
         OmegaConf.update(options, key, "some/path")
@@ -129,19 +125,19 @@ class StepTaken(Exception):  # noqa: N818
 
 
 class OneStep(Observer):
-    def stepped(self, record: StepRecord) -> None:
+    def stepped(self, record):
         raise StepTaken
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, write_figures) -> None:
+def home(tmp_path, monkeypatch, write_figures):
     monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path)))
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("experiment", sorted(set(names("experiment")) - set(DATA)))
-def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, tmp_path) -> None:
+def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, tmp_path):
     """Its own graph is downloaded, or too large to generate in a test."""
     options = composed(experiment, "num_threads=1")
     options.dataset = compose("train", SMALL).dataset
@@ -151,7 +147,7 @@ def test_every_other_experiment_takes_a_step_on_a_small_graph(experiment, tmp_pa
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("experiment", DATA)
-def test_every_experiment_takes_a_step(experiment, tmp_path, test_data) -> None:
+def test_every_experiment_takes_a_step(experiment, tmp_path, test_data):
     raw = (test_data / DATA[experiment]).absolute()
     if not raw.exists():
         pytest.skip(f"GNNSCALE_TEST_DATA: no {raw}")

@@ -1,5 +1,3 @@
-"""Prose of the package: openings of docstrings, and sentences that can be read on their own."""
-
 import ast
 import io
 import re

@@ -4,10 +4,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,12 +17,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture
-def run_example(
-    monkeypatch, tmp_path, tmp_path_factory, capsys, write_figures
-) -> Callable[..., Any]:
+def run_example(monkeypatch, tmp_path, tmp_path_factory, capsys, write_figures):
     """Call an example's ``main`` in an empty folder, and return its result and what it printed."""
 
-    def run(name: str) -> tuple[Any, str]:
+    def run(name):
         libraries = {"dgl": "dgl", "pyg": "torch_geometric", "lightning": "pytorch_lightning"}
         for word, library in libraries.items():
             if word in name:
@@ -54,13 +50,13 @@ def run_example(
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*torch.jit.script")
-def test_an_example_reaches_the_accuracy_it_shows(run_example, name) -> None:
+def test_an_example_reaches_the_accuracy_it_shows(run_example, name):
     accuracy, printed = run_example(name)
     assert accuracy > 0.75
     assert "test accuracy" in printed
 
 
-def test_every_example_is_run() -> None:
+def test_every_example_is_run():
     source = Path(__file__).read_text()
     for file in EXAMPLES.glob("*.py"):
         assert f'"{file.stem}"' in source or f"/{file.name}" in source, file.name
@@ -69,7 +65,7 @@ def test_every_example_is_run() -> None:
 @pytest.mark.parametrize(
     "name", ["graph_from_pyg", pytest.param("graph_from_dgl", marks=pytest.mark.long)]
 )
-def test_a_converted_graph_trains_by_the_command_that_is_shown(run_example, name) -> None:
+def test_a_converted_graph_trains_by_the_command_that_is_shown(run_example, name):
     shown = shlex.split(run_example(name)[1].splitlines()[-1])
     assert shown[0] == "gnnscale"
     options = ["epochs=20", "num_threads=1", "hydra.run.dir=run"]
@@ -84,7 +80,7 @@ FORMS = dict.fromkeys(("Bipartite", "Layers", "OneGraph"), "torch_geometric")
 @pytest.mark.parametrize(
     ("module", "needs"), [*FORMS.items(), ("Blocks", "dgl"), ("Plain", "torch")]
 )
-def test_modules_of_every_form_are_taken_as_such(module: str, needs: str) -> None:
+def test_modules_of_every_form_are_taken_as_such(module, needs):
     pytest.importorskip(needs, reason=f"{needs} is not installed")
     file = EXAMPLES / "custom_modules.py"
     options = CustomModel(module=f"{file}:{module}", hidden=16)
@@ -94,7 +90,7 @@ def test_modules_of_every_form_are_taken_as_such(module: str, needs: str) -> Non
     assert model.infers_by_layer
 
 
-def test_a_file_of_modules_is_trained_by_the_command(tmp_path, write_figures) -> None:
+def test_a_file_of_modules_is_trained_by_the_command(tmp_path, write_figures):
     command = [
         *(sys.executable, "-m", "gnnscale", "train", "model=custom", "model.hidden=16"),
         f"model.module={EXAMPLES}/custom_modules.py:Plain",

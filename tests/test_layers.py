@@ -1,5 +1,3 @@
-"""What the import linter cannot see: circles of modules, and who imports the compiled extension."""
-
 import ast
 import re
 from graphlib import TopologicalSorter

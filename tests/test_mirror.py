@@ -1,5 +1,3 @@
-"""A module's tests have its name; tests of no single module are listed here."""
-
 from pathlib import Path
 
 TESTS = Path(__file__).parent

@@ -1,5 +1,3 @@
-"""Names of the package: words with content, and class names that stand once."""
-
 import ast
 import re
 from collections import defaultdict

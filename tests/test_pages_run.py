@@ -1,10 +1,11 @@
-"""Every line of code of these pages is run, in order, in one folder."""
-
 import csv
+import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,31 @@ def in_an_empty_folder(tmp_path, monkeypatch, write_figures) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def run_command(words: list[str]) -> None:
-    assert words[0] == "gnnscale"
-    subprocess.run([sys.executable, "-m", *words], check=True)
+@pytest.fixture(scope="module")
+def program() -> Iterator[subprocess.Popen[str]]:
+    """Runs command lines in processes that have their imports behind them."""
+    file = ROOT / "tests" / "cli" / "programs" / "many_lines.py"
+    with subprocess.Popen(
+        [sys.executable, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def run_command(request, tmp_path) -> Callable[[list[str]], str]:
+    """Run a command that a page shows in the current folder, and return what it printed."""
+
+    def run(words: list[str]) -> str:
+        assert words[0] == "gnnscale"
+        program = request.getfixturevalue("program")  # a page without commands needs none
+        line = [f"GNNSCALE_HOME={tmp_path / 'home'}", *words[1:]]
+        asked = {"directory": os.getcwd(), "lines": [line]}
+        print(json.dumps(asked), file=program.stdin, flush=True)
+        (answer,) = json.loads(program.stdout.readline())
+        assert answer["status"] == 0, answer
+        return answer["stdout"]
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -45,7 +68,7 @@ def run_command(words: list[str]) -> None:
         ),
     ],
 )
-def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
+def test_what_a_page_shows_runs(run_command, page, needs) -> None:
     for each in needs:
         pytest.importorskip(each, reason=f"{each} is not installed")
     names: dict[str, Any] = {}
@@ -61,15 +84,14 @@ def test_what_a_page_shows_runs(page: str, needs: tuple[str, ...]) -> None:
 
 
 @pytest.mark.long
-def test_features_of_edges_are_stored_as_the_page_shows(capfd) -> None:
+def test_features_of_edges_are_stored_as_the_page_shows(run_command) -> None:
     text = (DOCS / "your-graph.md").read_text()
     found = re.search(r"<!-- edge-features -->\n```python\n(.*?)```\n\n```\n(.*?)```", text, re.S)
     names: dict[str, Any] = {}
     exec(compile(found[1], "your-graph.md", "exec"), names)
     in_memory = names["of_edges"]
     for command in found[2].splitlines():
-        run_command(shlex.split(command))
-        stored = gnnscale.Graph.open(capfd.readouterr().out.split()[-1])
+        stored = gnnscale.Graph.open(run_command(shlex.split(command)).split()[-1])
         np.testing.assert_allclose(stored.edge_features, names["payments"], rtol=1e-6)
         # Edges that repeat are stored once, with the features of the first.
         ends = np.repeat(np.arange(200), np.diff(stored.indptr)), stored.indices
@@ -81,7 +103,7 @@ def test_features_of_edges_are_stored_as_the_page_shows(capfd) -> None:
 
 
 @pytest.mark.integration
-def test_payments_of_june_are_predicted_as_the_page_shows() -> None:
+def test_payments_of_june_are_predicted_as_the_page_shows(run_command) -> None:
     """Amounts about 1000 and kinds decide; June is read by the scales and categories of May."""
     text = (DOCS / "your-graph.md").read_text()
     first = re.search(r"<!-- edge-features -->\n```python\n(.*?)```", text, re.S)
@@ -101,7 +123,7 @@ def test_payments_of_june_are_predicted_as_the_page_shows() -> None:
 
 
 @pytest.mark.integration
-def test_a_sweep_is_compared_as_the_page_shows(capsys) -> None:
+def test_a_sweep_is_compared_as_the_page_shows(run_command, capsys) -> None:
     text = (DOCS / "run-directory.md").read_text()
     found = re.search(r"<!-- sweep -->\n```\n(.*?)\n```.*?```python\n(.*?)```", text, re.S)
     run_command(shlex.split(found[1]))
@@ -138,7 +160,9 @@ def readme_blocks() -> tuple[str, list[list[str]]]:
         *(pytest.param(each, marks=pytest.mark.long) for each in ("torch_geometric", "dgl")),
     ],
 )
-def test_the_readmes_way_from_a_graph_to_predictions(source, tmp_path, monkeypatch) -> None:
+def test_the_readmes_way_from_a_graph_to_predictions(
+    run_command, source, tmp_path, monkeypatch
+) -> None:
     library = None if source == "arrays" else pytest.importorskip(source)
     program, commands = readme_blocks()
     names: dict[str, Any] = {}

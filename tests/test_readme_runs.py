@@ -1,5 +1,3 @@
-"""The commands of README.md, all of which ``tests/test_install.py`` runs without extras."""
-
 from readme_commands import commands
 
 

@@ -1,5 +1,3 @@
-"""A test that needs what a machine lacks is skipped there, and fails where CI has everything."""
-
 import os
 import subprocess
 import sys

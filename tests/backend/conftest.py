@@ -1,30 +1,26 @@
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, BackendInputs, open_backend
+from gnnscale.backend import BackendInputs, open_backend
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.graph import Graph
-from gnnscale.nn import GNN, GraphSAGE
+from gnnscale.nn import GraphSAGE
 from gnnscale.nn.base import vertex_objective
-from gnnscale.planner import Cpu, Device
-from gnnscale.sampling import MiniBatch, NeighborSampler, NeighborSampling
+from gnnscale.planner import Cpu
+from gnnscale.sampling import NeighborSampler, NeighborSampling
 
 
 @pytest.fixture
-def graph(random_graph: Callable[..., Graph]) -> Graph:
+def graph(random_graph):
     return random_graph()
 
 
 @pytest.fixture
-def new_model(graph: Graph) -> Callable[[], GNN]:
+def new_model(graph):
     """Build a model of ``graph``, with weights that are always the same."""
     sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
 
-    def build() -> GNN:
+    def build():
         torch.manual_seed(3)
         return GraphSAGE(hidden=16, dropout=0).build(**sizes)
 
@@ -32,22 +28,15 @@ def new_model(graph: Graph) -> Callable[[], GNN]:
 
 
 @pytest.fixture
-def model(new_model: Callable[[], GNN]) -> GNN:
+def model(new_model):
     return new_model()
 
 
 @pytest.fixture
-def host(graph: Graph) -> Callable[..., BackendInputs]:
+def host(graph):
     """Build a host's part of training a model, of ``graph`` unless it is given another one."""
 
-    def build(
-        model: GNN,
-        *,
-        of: Graph = graph,
-        aggregates: bool = True,
-        dtype: torch.dtype = torch.float32,
-        **fields: Any,
-    ) -> BackendInputs:
+    def build(model, *, of=graph, aggregates=True, dtype=torch.float32, **fields):
         return BackendInputs(
             graph=of,
             model=model,
@@ -66,17 +55,15 @@ def host(graph: Graph) -> Callable[..., BackendInputs]:
 
 
 @pytest.fixture
-def backend(
-    host: Callable[..., BackendInputs], new_model: Callable[[], GNN]
-) -> Callable[..., Backend]:
+def backend(host, new_model):
     """Open a device's backend on a random graph, for a new model unless it is given one."""
 
-    def build(device: Device, model: GNN | None = None) -> Backend:
+    def build(device, model=None):
         return open_backend(device, host(model or new_model(), aggregates=device.host_aggregates))
 
     return build
 
 
 @pytest.fixture
-def batch(backend: Callable[..., Backend]) -> MiniBatch:
+def batch(backend):
     return backend(Cpu()).sample(np.arange(0, 300, 5), 0)

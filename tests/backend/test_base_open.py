@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import copying_device
@@ -34,24 +33,19 @@ def test_a_kind_of_ones_own_is_opened(backend: Any) -> None:
     opened.close()
 
 
-@pytest.mark.parametrize(
-    ("opener", "reason"),
-    [
+def test_an_opener_that_cannot_be_imported(opened_by, monkeypatch, tmp_path) -> None:
+    (tmp_path / "without_driver.py").write_text("import driver_of_no_board\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for opener, reason in (
         ("no_such_module:Backend", "No module named 'no_such_module'"),
         ("copying_device.parts:Backend", "'copying_device' is not a package"),
         ("copying_device:Backend", "has no attribute 'Backend'"),
         ("copying_device:CopyingBackend.of", "has no attribute 'of'"),
         ("without_driver:Backend", "No module named 'driver_of_no_board'"),
-    ],
-)
-def test_an_opener_that_cannot_be_imported(
-    opened_by: OpenedBy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, opener: str, reason: str
-) -> None:
-    (tmp_path / "without_driver.py").write_text("import driver_of_no_board\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    opened_by(opener)
-    with one_line(reason, begins=f"mine:0: {opener} cannot be imported ("):
-        open_backend(DEVICE, NOTHING)
+    ):
+        opened_by(opener)
+        with one_line(reason, begins=f"mine:0: {opener} cannot be imported ("):
+            open_backend(DEVICE, NOTHING)
 
 
 @pytest.mark.parametrize("failure", [ImportError, AttributeError])

@@ -1,20 +1,15 @@
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from gnnscale.backend import BackendInputs, CpuBackend, open_backend
+from gnnscale.backend import CpuBackend, open_backend
 from gnnscale.core.stages import Access, Traffic
-from gnnscale.graph import Graph
 from gnnscale.nn import GraphSAGE
 from gnnscale.nn.base import seed_loss
 from gnnscale.planner import Cpu, Threads
 
 
-def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., BackendInputs]) -> None:
+def test_stages_one_after_the_other(tiny_graph, host):
     model = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=2)
     parts = host(model, of=tiny_graph)
     backend = open_backend(Cpu(), parts)
@@ -35,10 +30,10 @@ def test_stages_one_after_the_other(tiny_graph: Graph, host: Callable[..., Backe
     assert outcome.loss == expected.item()
     gradients = torch.autograd.grad(expected, list(model.parameters()))
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-        assert torch.equal(parameter.grad, gradient)  # type: ignore[arg-type]
+        assert torch.equal(parameter.grad, gradient)
 
 
-def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend, new_model) -> None:
+def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend, new_model):
     seeds = np.arange(60)
     losses, gradients = [], []
     for parts in ([seeds], [seeds[:13], seeds[13:20], seeds[20:]]):
@@ -56,19 +51,19 @@ def test_gradients_of_slices_sum_to_those_of_the_mini_batch(backend, new_model) 
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-7)
 
 
-def gradients_of(backend: Any, model: nn.Module) -> list[torch.Tensor]:
+def gradients_of(backend, model):
     into = [torch.full_like(parameter, float("nan")) for parameter in model.parameters()]
     backend.copy_gradients(into)
     return [each.detach() for each in into]
 
 
-def test_gradients_before_any_step_are_zero(backend: Any, model: nn.Module) -> None:
+def test_gradients_before_any_step_are_zero(backend, model):
     gradients = gradients_of(backend(Cpu(), model), model)
     assert gradients
     assert not any(gradient.any() for gradient in gradients)
 
 
-def test_threads_reach_every_stage(host: Callable[..., BackendInputs], model: nn.Module) -> None:
+def test_threads_reach_every_stage(host, model):
     before = torch.get_num_threads()
     parts = host(model)
     found = open_backend(Cpu(), parts)

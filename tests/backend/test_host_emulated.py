@@ -72,6 +72,10 @@ def test_loading_takes_the_hosts_bandwidth(backend: Open, batch: MiniBatch, cloc
     found = backend(emulated(host_bandwidth=num_bytes / 0.1))
     assert clock.took(lambda: found.load(batch))[0] == 0.1
     assert clock.took(lambda: backend(emulated()).load(batch))[0] == 0.0
+    # Degrees are no obstacle.
+    model = GCN(hidden=16, dropout=0).build(num_features=20, num_classes=5)
+    losses = [propagated(backend(each, model), batch).loss for each in (emulated(), Cpu())]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -251,7 +255,7 @@ def test_a_mini_batch_larger_than_memory_is_trained_in_parts(
     assert f"are trained in {num_parts} parts" in caplog.text
 
 
-def test_parts_wait_for_what_is_in_flight(backend, batch, need) -> None:
+def test_parts_wait_for_what_is_in_flight_and_a_seed_must_fit(backend, batch, need) -> None:
     model, one, inputs = need
     found = backend(emulated(memory_bytes=model + int(0.7 * one), name="small"))
     first = found.transfer(batch, inputs)
@@ -260,10 +264,6 @@ def test_parts_wait_for_what_is_in_flight(backend, batch, need) -> None:
     found.propagate(first, 1.0)
     found.finish(first)
     found.transfer(batch, inputs)
-
-
-def test_a_seed_or_a_model_larger_than_memory(backend, batch, need) -> None:
-    model, _, inputs = need
     found = backend(emulated(memory_bytes=model + 100, name="small"))
     with pytest.raises(DeviceMemoryError, match=r"^small: out of device memory: a seed of a m"):
         found.transfer(batch, inputs)
@@ -271,12 +271,6 @@ def test_a_seed_or_a_model_larger_than_memory(backend, batch, need) -> None:
     backend(emulated(memory_bytes=model))
     with pytest.raises(DeviceMemoryError, match="out of device memory: the model needs"):
         backend(emulated(memory_bytes=model - 1))
-
-
-def test_degrees_are_no_obstacle(backend: Open, batch: MiniBatch) -> None:
-    model = GCN(hidden=16, dropout=0).build(num_features=20, num_classes=5)
-    losses = [propagated(backend(each, model), batch).loss for each in (emulated(), Cpu())]
-    assert losses[0] == losses[1]
 
 
 SEEDS = np.arange(0, 240, 6)

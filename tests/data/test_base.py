@@ -1,5 +1,3 @@
-"""What all datasets share: where stores go, options, interruption, concurrency."""
-
 import json
 import re
 import signal
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_line import one_line
 
@@ -48,20 +46,26 @@ def test_store_path(home):
     assert small(store="here/x").store_path().name == "x"
     raw = [Snap(name="a", raw=raw).store_path() for raw in ("one", "two")]
     assert raw[0] != raw[1]
+    for name in ("cora", "ogbn-papers100M", "roman_empire", "web-Google.2+x"):
+        assert small(name=name).store_path().name.startswith(name)
 
 
-def test_home_of_an_unknown_user_is_refused(monkeypatch):
+def test_paths_that_are_none(tmp_path, monkeypatch):
+    for raw in ("/dev/null/x", "x" * 300, "x/" * 3000, "~nobody-of-that-name/x"):
+        with pytest.raises((ConfigError, GraphError)) as error:
+            Snap(name="a", raw=raw).open()
+        assert str(error.value).startswith("dataset.raw=")
+        assert str(error.value).isprintable()
+    with one_line("dataset.raw: required, the file or folder of a; there is no"):
+        Snap(name="a").prepare()
+    with pytest.raises(GraphError, match=r"dataset.raw=/no/where: no such file or folder"):
+        Snap(name="a", raw="/no/where").prepare()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GraphError, match=r"file: (Not a directory|File exists)"):
+        small(store=str(tmp_path / "file" / "store")).prepare()
     monkeypatch.setenv("GNNSCALE_HOME", "~nobody-of-that-name/x")
     with pytest.raises(ConfigError, match=r"GNNSCALE_HOME=~nobody-of-that-name/x: "):
         small().open()
-
-
-@pytest.mark.parametrize("raw", ["/dev/null/x", "x" * 300, "x/" * 3000, "~nobody-of-that-name/x"])
-def test_raw_that_is_no_path(raw):
-    with pytest.raises((ConfigError, GraphError)) as error:
-        Snap(name="a", raw=raw).open()
-    assert str(error.value).startswith("dataset.raw=")
-    assert str(error.value).isprintable()
 
 
 def test_open_prepares_once(leftovers):
@@ -100,11 +104,6 @@ def test_bad_options(options, message):
         small(**options)
 
 
-@pytest.mark.parametrize("name", ["cora", "ogbn-papers100M", "roman_empire", "web-Google.2+x"])
-def test_names(name):
-    assert small(name=name).store_path().name.startswith(name)
-
-
 def test_split_that_leaves_a_part_empty():
     with one_line("of 8 labeled vertices in each part, got 0 for train, 1 for valid, 7"):
         small(num_vertices=8, num_classes=2, train_fraction=0.01, valid_fraction=0.1).open()
@@ -127,13 +126,6 @@ def test_made_features_are_told_of(tmp_path, caplog):
         assert json.loads((path / "meta.json").read_text())["made"] == ["features", "labels"]
 
 
-def test_raw_is_needed_or_missing():
-    with one_line("dataset.raw: required, the file or folder of a; there is no"):
-        Snap(name="a").prepare()
-    with pytest.raises(GraphError, match=r"dataset.raw=/no/where: no such file or folder"):
-        Snap(name="a", raw="/no/where").prepare()
-
-
 def test_random_split():
     labels = np.array([0, -1, 1, 0, 1, 1, -1, 0, 0, 1, 0, 1])
     parts = random_split(labels, (0.6, 0.2), seed=3)
@@ -142,11 +134,15 @@ def test_random_split():
     again = random_split(labels, (0.6, 0.2), seed=3)
     assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
     assert len(random_split(np.zeros((5, 2)), (0.4, 0.2), seed=0)[0]) == 2
+    # One known target is enough.
+    targets = np.array([[0, np.nan], [np.nan, 1], [np.nan, np.nan], [1, 2], [3, 4]], np.float32)
+    assert sorted(np.concatenate(random_split(targets, (0.5, 0.25), seed=0))) == [0, 1, 3, 4]
 
 
 pair_lists = st.lists(st.tuples(*2 * [st.integers(0, 6)]), min_size=4, max_size=60)
 
 
+@settings(max_examples=30)
 @given(edges=pair_lists, seed=st.integers(0, 9), data=st.data())
 def test_edges_of_a_pair_are_in_one_part(edges: Any, seed: int, data: st.DataObject) -> None:
     each_label = st.lists(st.integers(-1, 2), min_size=len(edges), max_size=len(edges))
@@ -167,11 +163,6 @@ def test_fractions_of_edges_hold_on_average() -> None:
     edges = generator.integers(60, size=(20_000, 2))  # eleven between two vertices
     parts = random_edge_split(np.zeros(20_000), edges, (0.6, 0.1), seed=0)
     assert np.allclose([len(part) / 20_000 for part in parts], (0.6, 0.1, 0.3), atol=0.01)
-
-
-def test_a_random_split_counts_vertices_with_one_known_target():
-    targets = np.array([[0, np.nan], [np.nan, 1], [np.nan, np.nan], [1, 2], [3, 4]], np.float32)
-    assert sorted(np.concatenate(random_split(targets, (0.5, 0.25), seed=0))) == [0, 1, 3, 4]
 
 
 INTERRUPTED = """
@@ -228,12 +219,6 @@ def test_processes_make_one_folder(tmp_path, leftovers, forked):
     assert forked(4, fill, path) == ["filled"]
     assert (path / "file").read_text() == "whole"
     assert leftovers(path) == []
-
-
-def test_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(GraphError, match=r"file: (Not a directory|File exists)"):
-        small(store=str(tmp_path / "file" / "store")).prepare()
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""Labels of one meaning, through every entrance and of every type, are the same labels."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,17 +88,17 @@ TYPES = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("entrance", ENTRANCES)
-@pytest.mark.parametrize(
-    ("form", "dtype"), [(form, dtype) for form, types in TYPES.items() for dtype in types]
-)
-def test_one_rule_for_every_entrance(tmp_path: Path, entrance: str, form: str, dtype: str) -> None:
-    labels, expected, num_classes, metric = FORMS[form]
-    graph = ENTRANCES[entrance](tmp_path, labels.astype(dtype))
-    np.testing.assert_array_equal(graph.labels, expected)
-    assert graph.labels.shape == expected.shape
-    assert (graph.num_classes, graph.metric) == (num_classes, metric)
-    assert graph.multilabel == (form == "multilabel")
-    assert graph.regression == (metric == "rmse")
+def test_one_rule_for_every_entrance(tmp_path: Path, entrance: str) -> None:
+    for form, dtype in ((form, dtype) for form, types in TYPES.items() for dtype in types):
+        labels, expected, num_classes, metric = FORMS[form]
+        folder = tmp_path / form / dtype
+        folder.mkdir(parents=True)
+        graph = ENTRANCES[entrance](folder, labels.astype(dtype))
+        np.testing.assert_array_equal(graph.labels, expected)
+        assert graph.labels.shape == expected.shape
+        assert (graph.num_classes, graph.metric) == (num_classes, metric), (form, dtype)
+        assert graph.multilabel == (form == "multilabel")
+        assert graph.regression == (metric == "rmse")
 
 
 @pytest.mark.parametrize(
@@ -129,11 +127,24 @@ def write_tables(folder: Path, labels: Any) -> None:
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_an_unknown_label_that_became_255(tmp_path: Path, entrance: str) -> None:
+def test_labels_that_no_entrance_takes(tmp_path: Path, entrance: str) -> None:
     wrapped = np.array([2, -1, 1, -1, 0]).astype(np.uint8)
     message = r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
     with pytest.raises(GraphError, match=message):
         ENTRANCES[entrance](tmp_path, wrapped)
+    with pytest.raises(GraphError, match=r"labels: expected classes \[5\].*\[5, 0\]"):
+        ENTRANCES[entrance](tmp_path, np.zeros((5, 0)))
+    # Zeros and ones with unknown cells are no targets, unless a metric says so.
+    for matrix, row, shown in (
+        (ONE_HOT, [0, np.nan, 0, 0], "nan"),
+        (ONE_HOT, [-1] * 4, "-1"),
+        (SEVERAL, [np.nan] * 3, "nan"),
+    ):
+        labels = matrix.astype(np.float32)
+        labels[3] = row
+        with pytest.raises(GraphError, match=rf"zeros, ones and {shown} \(of vertex 3\): expected"):
+            ENTRANCES[entrance](tmp_path, labels)
+        assert from_arrays((SRC, DST), X, labels, metric="rmse").regression
 
 
 def test_an_unknown_label_of_a_table_that_became_255(tmp_path: Path) -> None:
@@ -187,10 +198,14 @@ def test_a_metric_decides() -> None:
     assert (targets.regression, targets.num_classes) == (True, 4)
     classes = from_arrays((SRC, DST), X, np.array([1.0, -1, np.nan, 0, 2]), metric="accuracy")
     assert classes.labels.tolist() == [1, -1, -1, 0, 2]
+    # 255 is a target by rmse.
+    graph = from_arrays((SRC, DST), X, np.array([255, 3, 7, 0, 255], np.uint8), metric="rmse")
+    assert graph.labels.tolist() == [255, 3, 7, 0, 255]
 
 
-@pytest.mark.parametrize("metric", [None, "accuracy"])
-@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
+@pytest.mark.parametrize(
+    ("dtype", "metric"), [("int64", None), ("bool", "accuracy"), ("float32", None)]
+)
 def test_one_hot_rows_without_a_one_are_told(caplog, dtype, metric) -> None:
     labels = ONE_HOT.copy()
     labels[2] = 0
@@ -204,38 +219,6 @@ def test_one_hot_rows_without_a_one_are_told(caplog, dtype, metric) -> None:
     caplog.clear()
     from_arrays((SRC, DST), X, SEVERAL.astype(dtype), metric=metric)
     assert not caplog.records
-
-
-@pytest.mark.parametrize("entrance", ENTRANCES)
-@pytest.mark.parametrize(
-    ("matrix", "row", "shown"), [(ONE_HOT, [0, np.nan, 0, 0], "nan"), (ONE_HOT, [-1] * 4, "-1")]
-)
-def test_zeros_and_ones_with_unknown_cells_are_no_targets(
-    tmp_path: Path, entrance: str, matrix: Any, row: list[float], shown: str
-) -> None:
-    labels = matrix.astype(np.float32)
-    labels[3] = row
-    with pytest.raises(GraphError, match=rf"zeros, ones and {shown} \(of vertex 3\): expected"):
-        ENTRANCES[entrance](tmp_path, labels)
-    assert from_arrays((SRC, DST), X, labels, metric="rmse").regression
-
-
-def test_several_ones_and_a_row_of_nan_are_no_targets() -> None:
-    labels = SEVERAL.astype(np.float32)
-    labels[1] = np.nan
-    with pytest.raises(GraphError, match=r"zeros, ones and nan \(of vertex 1\)"):
-        from_arrays((SRC, DST), X, labels)
-
-
-@pytest.mark.parametrize("entrance", ENTRANCES)
-def test_no_column_of_labels(tmp_path: Path, entrance: str) -> None:
-    with pytest.raises(GraphError, match=r"labels: expected classes \[5\].*\[5, 0\]"):
-        ENTRANCES[entrance](tmp_path, np.zeros((5, 0)))
-
-
-def test_255_is_a_target_by_rmse() -> None:
-    graph = from_arrays((SRC, DST), X, np.array([255, 3, 7, 0, 255], np.uint8), metric="rmse")
-    assert graph.labels.tolist() == [255, 3, 7, 0, 255]
 
 
 def test_whole_floats_are_warned_of_unless_a_metric_is_given(caplog) -> None:

@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -45,14 +47,11 @@ def test_rmat(adjacency):
     matrix = adjacency(graph)
     assert (matrix != matrix.T).nnz == 0
     assert (matrix.diagonal().sum(), matrix.max()) == (0, 1)
-    assert np.diff(graph.indptr).max() > 20 * 16
-    assert np.bincount(graph.labels).tolist() == [1000] * 5
-
-
-def test_rmat_trains_on_the_vertices_with_most_neighbors():
-    graph = RMat(name="r", num_vertices=1000, num_edges=8000, num_classes=5).open()
     degrees = np.diff(graph.indptr)
-    assert (len(graph.train_idx), len(graph.valid_idx)) == (80, 16)
+    assert degrees.max() > 20 * 16
+    assert np.bincount(graph.labels).tolist() == [1000] * 5
+    # It trains on the vertices with most neighbours.
+    assert (len(graph.train_idx), len(graph.valid_idx)) == (401, 80)
     assert degrees[graph.train_idx].min() >= degrees[graph.valid_idx].max()
     assert degrees[graph.valid_idx].min() >= degrees[graph.test_idx].max()
 
@@ -81,46 +80,40 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("dataset", "options"),
-    [
-        (RMat, {"num_edges": 4951 // 2 + 1, "num_vertices": 100}),
-        *(
-            (dataset, {option: value})
-            for dataset, options in BAD.items()
-            for option, values in options.items()
-            for value in values
-        ),
-    ],
-)
-def test_bad_options(dataset, options):
-    with pytest.raises(ConfigError, match=f"^dataset.{next(iter(options))}="):
-        dataset(name="x", **options)
+@pytest.mark.parametrize("dataset", BAD)
+def test_bad_options(dataset):
+    for option, values in BAD[dataset].items():
+        for value in values:
+            with pytest.raises(ConfigError, match=f"^dataset.{option}="):
+                dataset(name="x", **{option: value})
 
 
-@pytest.mark.parametrize("name", ["b", "c"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
-def test_rmat_bad_quadrants(name, value):
-    with pytest.raises(ConfigError, match=r"dataset.a=0.57, b=.*, c=.*: expected probabilities"):
-        RMat(name="r", **{name: value})
+def test_bad_options_of_rmat():
+    with pytest.raises(ConfigError, match=r"^dataset.num_edges="):
+        RMat(name="x", num_edges=4951 // 2 + 1, num_vertices=100)
+    message = r"dataset.a=0.57, b=.*, c=.*: expected probabilities"
+    for name, value in product("bc", (np.nan, np.inf, -0.1)):
+        with pytest.raises(ConfigError, match=message):
+            RMat(name="r", **{name: value})
 
 
 @pytest.mark.parametrize(
-    "dataset",
+    ("dataset", "sizes"),
     [
-        PlantedPartition(name="p", num_vertices=2**31 - 1, num_edges=2**40),
-        PlantedPartition(name="p", num_vertices=2**31 - 1, num_features=65_536),
-        RMat(name="r", num_vertices=2**31 - 1, num_edges=2**40, num_features=65_536),
+        (PlantedPartition, {"num_edges": 2**40}),
+        (PlantedPartition, {"num_features": 65_536}),
+        (RMat, {"num_edges": 2**40, "num_features": 65_536}),
     ],
 )
-def test_sizes_that_do_not_fit(dataset, leftovers):
+def test_sizes_that_do_not_fit(dataset, sizes, leftovers):
     message = (
         r"dataset.num_vertices=\d+, num_edges=\d+, num_features=\d+: needs [\d,.]+ GiB of memory, "
         r"and [\d,.]+ \wiB are available; [\d,.]+ GiB of disk, and [\d,.]+ \wiB are free"
     )
+    made = dataset(name="p", num_vertices=2**31 - 1, **sizes)
     with pytest.raises(GraphError, match=message):
-        dataset.open()
-    assert leftovers(dataset.store_path()) == []
+        made.open()
+    assert leftovers(made.store_path()) == []
 
 
 @pytest.mark.long

@@ -1,6 +1,3 @@
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ from gnnscale.data.synthetic import RmatDraws
 GRAPH500 = {"a": 0.57, "b": 0.19, "c": 0.19}
 
 
-def in_order(src: Any, dst: Any) -> list[tuple[int, int]]:
+def in_order(src, dst):
     return sorted(zip(src.tolist(), dst.tolist(), strict=True))
 
 
@@ -22,28 +19,23 @@ def in_order(src: Any, dst: Any) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("memory_bytes", [8000, 1 << 30])
 @pytest.mark.parametrize(("num_vertices", "num_edges"), [(2, 0), (60, 885), (70_000, 5000)])
 def test_slices_are_the_edges_that_memory_would_hold(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    num_vertices: int,
-    num_edges: int,
-    memory_bytes: int,
-    slice_edges: int,
-) -> None:
+    tmp_path, monkeypatch, num_vertices, num_edges, memory_bytes, slice_edges
+):
     """The second graph has half of all pairs, and so needs many rounds of draws."""
     monkeypatch.setattr(synthetic, "_SLICE_EDGES", slice_edges)
     monkeypatch.setattr(edge_spool, "_SLICE_EDGES", slice_edges)
     sizes = {"num_vertices": num_vertices, "num_edges": num_edges}
-    draws = RmatDraws(**sizes, **GRAPH500, seed=5)  # type: ignore[arg-type]
+    draws = RmatDraws(**sizes, **GRAPH500, seed=5)
     slices = list(draws.slices(tmp_path, memory_bytes=memory_bytes))
     assert all(len(src) <= slice_edges for src, _ in slices)
     none = np.empty(0, np.int32)
     found = [np.concatenate([none, *(each[end] for each in slices)]) for end in (0, 1)]
-    expected = ops.rmat_edges(**sizes, **GRAPH500, seed=5, num_threads=1)  # type: ignore[arg-type]
+    expected = ops.rmat_edges(**sizes, **GRAPH500, seed=5, num_threads=1)
     assert in_order(*found) == in_order(*expected)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_draws_that_are_all_alike(tmp_path: Path) -> None:
+def test_draws_that_are_all_alike(tmp_path):
     draws = RmatDraws(num_vertices=1000, num_edges=9, a=1.0, b=0.0, c=0.0, seed=0)
     message = r"^dataset.a=1.0, b=0.0, c=0.0: expected probabilities with dataset.num_edges=9 "
     with pytest.raises(ConfigError, match=message):
@@ -51,7 +43,7 @@ def test_draws_that_are_all_alike(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_graph_is_drawn_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_drawn_in_slices(tmp_path, monkeypatch):
     small = {"num_vertices": 300, "num_edges": 2000, "num_classes": 3, "num_features": 2}
     one = RMat(name="r", store=str(tmp_path / "one"), **small).open()
     monkeypatch.setattr(ops, "rmat_edges", None)

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -8,15 +6,12 @@ from held_rows import HoldEvenVertices, OtherRows
 from gnnscale.core.errors import GraphError
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.features import Aggregation, HostFeatures, HostFeaturesConfig, check_store
-from gnnscale.graph import Graph
 from gnnscale.sampling import NeighborSampler
 
 
 @pytest.mark.parametrize("self_term", ["add", "concat"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_aggregating_gathered_rows_is_aggregating_while_reading(
-    random_graph: Callable[..., Graph], self_term: str, dtype: torch.dtype
-) -> None:
+def test_aggregating_gathered_rows_is_aggregating_while_reading(random_graph, self_term, dtype):
     graph = random_graph()
     batch = NeighborSampler(graph, fanouts=[5, 3]).sample(np.arange(0, 60, 2), 0)
     block, generator = batch.blocks[0], np.random.default_rng(0)
@@ -36,7 +31,7 @@ def test_aggregating_gathered_rows_is_aggregating_while_reading(
     assert traffic.rows.hits > 0 < traffic.rows.misses
 
 
-def test_rows_of_another_graph_are_refused(tiny_graph: Graph) -> None:
+def test_rows_of_another_graph_are_refused(tiny_graph):
     check_store(HostFeaturesConfig().open(tiny_graph), tiny_graph)
     with pytest.raises(GraphError) as error:
         check_store(OtherRows().open(tiny_graph), tiny_graph)

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ import numpy as np
 import pytest
 import torch
 from fault_injection import processes
-from fixture_types import Make
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from gnnscale import ops
 from gnnscale.cache import LookAhead
@@ -32,7 +29,6 @@ from gnnscale.features.cached import (
     rank_slots,
     share_rows,
 )
-from gnnscale.graph import Graph
 from gnnscale.sampling import Block, MiniBatch, NeighborSampler
 
 #: Types of rows as they are kept, and as they are asked for.
@@ -42,7 +38,7 @@ each_dtype = pytest.mark.parametrize(
 )
 
 
-def test_slots_follow_the_members_of_a_clique() -> None:
+def test_slots_follow_the_members_of_a_clique():
     caches = [np.array([4, 1]), np.array([], np.int32), np.array([0, 5])]
     slots = rank_slots(6, caches)
     assert slots.starts.tolist() == [0, 2, 2, 4]
@@ -57,14 +53,14 @@ def test_slots_follow_the_members_of_a_clique() -> None:
     assert out[:, 0].tolist() == [0, 1, -1, -1, 4, 5]
 
 
-def cached(host: HostFeatures, kept: list[NDArray[Any]], own: int) -> CachedFeatures:
+def cached(host, kept, own):
     rows, _ = host.stored
     copies = [rows[vertices].copy() for vertices in kept]
     return CachedFeatures(host, copies, rank_slots(host.num_rows, kept), own=own)
 
 
 @each_dtype
-def test_rows_are_those_of_the_host_bit_for_bit(random_graph, stored, dtype) -> None:
+def test_rows_are_those_of_the_host_bit_for_bit(random_graph, stored, dtype):
     host = HostFeatures.of(random_graph(dtype=stored))
     generator = np.random.default_rng(0)
     vertices = generator.integers(0, 300, 500)
@@ -86,7 +82,7 @@ def test_rows_are_those_of_the_host_bit_for_bit(random_graph, stored, dtype) -> 
                 assert traffic == Traffic(rows=rows)
 
 
-def test_rows_are_read_where_they_are_kept() -> None:
+def test_rows_are_read_where_they_are_kept():
     rows = np.arange(12, dtype=np.float32).reshape(6, 2)
     host = HostFeatures(rows, "float32")
     store = cached(host, [np.array([1]), np.array([4])], own=1)
@@ -96,7 +92,7 @@ def test_rows_are_read_where_they_are_kept() -> None:
     assert traffic.rows == Access(hits=2, peer_hits=1, misses=1, host_bytes=8, peer_bytes=8)
 
 
-def test_a_cache_has_the_shape_of_its_host(random_graph: Make) -> None:
+def test_a_cache_has_the_shape_of_its_host(random_graph):
     host = HostFeatures.of(random_graph(dtype=torch.float16))
     store = cached(host, [np.array([3])], own=0)
     assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 40)
@@ -108,8 +104,9 @@ def test_a_cache_has_the_shape_of_its_host(random_graph: Make) -> None:
     assert traffic == Traffic()
 
 
+@settings(max_examples=20)
 @given(st.data())
-def test_every_row_is_found_in_one_place(data: st.DataObject) -> None:
+def test_every_row_is_found_in_one_place(data):
     num_vertices = data.draw(st.integers(1, 12))
     # Which member keeps each vertex, 3 for none.
     owner = data.draw(st.lists(st.integers(0, 3), min_size=num_vertices, max_size=num_vertices))
@@ -127,22 +124,19 @@ def test_every_row_is_found_in_one_place(data: st.DataObject) -> None:
     assert (access.hits, access.peer_hits, access.misses) == expected
 
 
-Batch = NDArray[Any]
 FLOAT = np.dtype(np.float32)
 
 
-def priorities(num_vertices: int) -> NDArray[np.int32]:
+def priorities(num_vertices):
     return (np.arange(num_vertices, dtype=np.int32) * 7) % 5
 
 
-def opened(host: HostFeatures, num_rows: int, window: int, match: bool) -> LookAheadFeatures:
+def opened(host, num_rows, window, match):
     policy = LookAhead(window=window, num_rows=num_rows, match=match)
     return LookAheadFeatures(host, policy, priority=priorities(host.num_rows))
 
 
-def served(
-    store: LookAheadFeatures, batches: Sequence[Batch | None], ahead: int
-) -> Iterator[tuple[Batch, torch.Tensor, Traffic]]:
+def served(store, batches, ahead):
     """Gather ``batches``, each once the ``ahead`` steps after it were told of."""
     for step in range(len(batches) + ahead):
         if step < len(batches):
@@ -152,16 +146,14 @@ def served(
             yield batch, *store.gather(batch, dtype=torch.float32, num_threads=1)
 
 
-def random_batches(num_vertices: int, number: int, size: int) -> list[Batch]:
+def random_batches(num_vertices, number, size):
     generator = np.random.default_rng(3)
     return [generator.permutation(num_vertices)[:size].astype(np.int32) for _ in range(number)]
 
 
 @each_dtype
 @pytest.mark.parametrize("match", [False, True])
-def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(
-    random_graph: Make, stored: torch.dtype, dtype: torch.dtype, match: bool
-) -> None:
+def test_rows_are_those_of_the_host_bit_for_bit_look_ahead(random_graph, stored, dtype, match):
     host = HostFeatures.of(random_graph(dtype=stored))
     store = opened(host, 40, 2, match)
     batches = random_batches(300, 12, 90)
@@ -186,8 +178,9 @@ steps_of_rows = st.lists(st.none() | st.sets(st.integers(0, 9), min_size=1), max
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(steps_of_rows, st.integers(0, 10), st.integers(1, 4), st.booleans(), st.integers(0, 3))
-def test_hits_are_those_of_a_replay(sets, num_rows, window, match, further) -> None:
+def test_hits_are_those_of_a_replay(sets, num_rows, window, match, further):
     # How far beyond the window the batches are told of plays no part.
     steps = [None if each is None else np.array(sorted(each), np.int64) for each in sets]
     batches = [each for each in steps if each is not None]
@@ -214,7 +207,7 @@ def test_hits_are_those_of_a_replay(sets, num_rows, window, match, further) -> N
         (0, True, [0, 2], Access(hits=1, misses=1, host_bytes=8)),
     ],
 )
-def test_rows_that_stay_are_copies(num_rows, match, last, read) -> None:
+def test_rows_that_stay_are_copies(num_rows, match, last, read):
     rows = np.arange(8, dtype=np.float32).reshape(4, 2)
     store = opened(HostFeatures(rows, "float32"), num_rows, 1, match)
     answers = served(store, [np.array([0, 1]), np.array([1, 2]), np.array(last)], 1)
@@ -228,7 +221,7 @@ def test_rows_that_stay_are_copies(num_rows, match, last, read) -> None:
     assert traffic.rows == read
 
 
-def test_unexpected_batches_are_read_at_the_host_and_change_nothing() -> None:
+def test_unexpected_batches_are_read_at_the_host_and_change_nothing():
     host = HostFeatures(np.arange(40, dtype=np.float32)[:, None], "float32")
     batches, strange = random_batches(40, 10, 12), np.arange(20)
     plain, disturbed = opened(host, 8, 2, match=True), opened(host, 8, 2, match=True)
@@ -246,7 +239,7 @@ def test_unexpected_batches_are_read_at_the_host_and_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(("gap", "hits"), [(0, 1), (1, 1), (2, 0)])
-def test_steps_that_read_nothing_count_in_the_window(gap: int, hits: int) -> None:
+def test_steps_that_read_nothing_count_in_the_window(gap, hits):
     rows = np.arange(3, dtype=np.float32)[:, None]
     # Of rows that are not seen to be read again row 1 is kept, which has the higher priority.
     steps = [np.array([0, 1]), *[None] * gap, np.array([0])]
@@ -266,7 +259,7 @@ sys.stdin.read()
 """
 
 
-def test_peers_see_what_the_owner_writes_and_cannot_write() -> None:
+def test_peers_see_what_the_owner_writes_and_cannot_write():
     rows, address = share_rows(2, 3, FLOAT)
     mapped = map_rows(address, 3, FLOAT)
     with pytest.raises(ValueError, match="read-only"):
@@ -276,30 +269,36 @@ def test_peers_see_what_the_owner_writes_and_cannot_write() -> None:
     assert not rows.any()
     rows[1] = -1
     assert mapped.tolist() == [[0, 0, 0], [-1, -1, -1]]
+    # A mapping that is dropped gives its file back.
+    gc.collect()
+    opened = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        assert map_rows(address, 3, FLOAT).shape == rows.shape
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
-@pytest.mark.parametrize(("num_rows", "width"), [(0, 3), (0, 0), (3, 0), (1, 1)])
-@pytest.mark.parametrize("dtype", [np.float32, np.uint16, np.uint8])
-def test_empty_matrices_are_shared(num_rows: int, width: int, dtype: Any) -> None:
-    rows, address = share_rows(num_rows, width, np.dtype(dtype))
-    mapped = map_rows(address, width, np.dtype(dtype))
-    assert rows.shape == mapped.shape == (num_rows, width)
-    assert rows.dtype == mapped.dtype == dtype
+def test_empty_matrices_are_shared():
+    shapes, dtypes = ((0, 3), (0, 0), (3, 0), (1, 1)), (np.float32, np.uint16, np.uint8)
+    for (num_rows, width), dtype in product(shapes, map(np.dtype, dtypes)):
+        rows, address = share_rows(num_rows, width, dtype)
+        mapped = map_rows(address, width, dtype)
+        assert rows.shape == mapped.shape == (num_rows, width)
+        assert rows.dtype == mapped.dtype == dtype
 
 
-def shared_memory() -> set[Path]:
+def shared_memory():
     """Files of shared memory that have a name."""
     temporary = Path(tempfile.gettempdir()).glob("*gnnscale-cache*")
     return {*map(Path, processes.shared_memory()), *temporary}
 
 
-def memory_files(process: int) -> list[str]:
+def memory_files(process):
     links = [os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir()]
     return [each for each in links if "gnnscale-cache" in each]
 
 
 @pytest.mark.long
-def test_a_mapping_outlives_its_owner_and_leaves_nothing() -> None:
+def test_a_mapping_outlives_its_owner_and_leaves_nothing():
     before = shared_memory()
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", OWNER], **pipes) as owner:
@@ -319,18 +318,8 @@ def test_a_mapping_outlives_its_owner_and_leaves_nothing() -> None:
         map_rows(address, 3, FLOAT)
 
 
-@pytest.mark.long
-def test_a_mapping_that_is_dropped_gives_its_file_back() -> None:
-    rows, address = share_rows(2, 3, FLOAT)
-    gc.collect()
-    opened = len(os.listdir("/proc/self/fd"))
-    for _ in range(20):
-        assert map_rows(address, 3, FLOAT).shape == rows.shape
-    assert len(os.listdir("/proc/self/fd")) == opened
-
-
 @pytest.fixture
-def batch(tiny_graph: Graph) -> MiniBatch:
+def batch(tiny_graph):
     """Seeds 0 and 1 with all their neighbours, two hops: lists of 0, 1, 2, 3, then of 0, 1."""
     found = NeighborSampler(tiny_graph, fanouts=[9, 9]).sample(np.array([0, 1]), 0)
     assert [(block.num_dst, block.num_edges) for block in found.blocks] == [(4, 5), (2, 3)]
@@ -338,7 +327,7 @@ def batch(tiny_graph: Graph) -> MiniBatch:
     return found
 
 
-def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
+def test_without_a_cache_all_is_read_at_the_host(batch):
     # 8 edges and the offsets of 6 lists, each by a request.
     expected = Access(host_bytes=14 * 4, link_bytes=14 * 64, link_requests=14)
     assert CachedAdjacency.none(64).read(batch) == expected
@@ -358,7 +347,7 @@ def test_without_a_cache_all_is_read_at_the_host(batch: MiniBatch) -> None:
         ([0, 1, 1, 0, 0], 0, 7, 7, 0),
     ],
 )
-def test_lists_are_read_where_they_are(batch, places, own, hits, peers, misses) -> None:
+def test_lists_are_read_where_they_are(batch, places, own, hits, peers, misses):
     at = np.array(places, np.int32)
     lists = CachedAdjacency(at, num_members=2, own=own, request_bytes=32, id_bytes=8)
     moved = {"host_bytes": misses * 8, "link_bytes": misses * 32, "peer_bytes": peers * 8}
@@ -366,11 +355,12 @@ def test_lists_are_read_where_they_are(batch, places, own, hits, peers, misses) 
     assert lists.read(batch) == Access(**counts, **moved)
 
 
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 1)), min_size=1, max_size=8),
     st.integers(1, 2),
 )
-def test_one_hop_is_counted_list_by_list(lists: list[tuple[int, int]], num_threads: int) -> None:
+def test_one_hop_is_counted_list_by_list(lists, num_threads):
     lengths, places = zip(*lists, strict=True)
     num = len(lists)
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

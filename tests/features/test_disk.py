@@ -1,12 +1,10 @@
-"""Rates of a disk, as they are counted, and which neighbour lists memory holds instead."""
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core import Access, ConfigError, GraphError
@@ -120,27 +118,22 @@ def test_lists_with_most_reads_a_byte_are_held(tiny_graph: Graph) -> None:
     # Degrees are 2, 1, 2, 0 and 1, so that lists take 16, 12, 16, 8 and 12 bytes with their places.
     reads = np.float32([8, 9, 2, 99, 0])
     # The list of vertex 3 is empty, and that of vertex 4 never read.
+    every = [0, 1, 2]
     for memory, held in (
-        (27, []),
-        (28, [1]),
-        (43, [1]),
-        (44, [0, 1]),
-        (60, [0, 1, 2]),
-        (10**6, [0, 1, 2]),
+        *((27, []), (28, [1]), (43, [1]), (44, [0, 1])),
+        *((60, every), (10**6, every)),
     ):
         found = choose_resident_lists(tiny_graph, reads, memory_bytes=memory)
         assert found.vertices.tolist() == held
         assert found.vertices.dtype == tiny_graph.indices.dtype
     found = choose_resident_lists(tiny_graph, reads, memory_bytes=44)
     assert (found.part, found.expected_hits) == (pytest.approx(3 / 6), pytest.approx(17 / 19))
-
-
-def test_nothing_is_held_if_nothing_is_read(tiny_graph: Graph) -> None:
     found = choose_resident_lists(tiny_graph, np.zeros(5, np.float32), memory_bytes=10**6)
     assert (len(found.vertices), found.part, found.expected_hits) == (0, 0, 0)
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(st.data())
 def test_memory_is_not_exceeded(random_graph: Any, tmp_path_factory: Any, data: Any) -> None:
     graph = random_graph(60, 400, num_features=1)

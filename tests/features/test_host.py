@@ -1,8 +1,6 @@
 import mmap
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -22,12 +20,11 @@ from gnnscale.features import (
     host,
     read_from_disk,
 )
-from gnnscale.graph import Graph
 from gnnscale.graph.dtypes import as_float32
 from gnnscale.sampling import NeighborSampler, NeighborSampling, without_last_hop
 
 
-def test_sizes_and_rows_by_hand(tiny_graph: Graph) -> None:
+def test_sizes_and_rows_by_hand(tiny_graph):
     store = HostFeatures.of(tiny_graph)
     assert (store.num_rows, store.width, store.row_bytes) == (5, 2, 8)
     rows, traffic = store.gather(np.array([3, 0, 3]), dtype=torch.float32, num_threads=1)
@@ -37,7 +34,7 @@ def test_sizes_and_rows_by_hand(tiny_graph: Graph) -> None:
     assert traffic.rows.hit_rate is None
 
 
-def test_some_columns_are_rows_of_their_own(tiny_graph: Graph) -> None:
+def test_some_columns_are_rows_of_their_own(tiny_graph):
     store = HostFeatures.of(tiny_graph, columns=(1, 2))
     assert (store.columns, store.num_rows, store.width, store.row_bytes) == ((1, 2), 5, 1, 4)
     rows, traffic = store.gather(np.array([3, 0]), dtype=torch.float32, num_threads=1)
@@ -48,13 +45,13 @@ def test_some_columns_are_rows_of_their_own(tiny_graph: Graph) -> None:
         check_store(HostFeatures.of(tiny_graph, columns=(1, 3)), tiny_graph)
 
 
-def test_a_graph_without_features_is_named() -> None:
+def test_a_graph_without_features_is_named():
     graph = from_arrays((np.array([0, 1]), np.array([1, 2])), np.empty((3, 0), np.float32))
     with pytest.raises(GraphError, match=r"^graph: its vertices have no features; features=lear"):
         check_store(HostFeatures.of(graph), graph)
 
 
-def test_stored_types_become_the_compute_type() -> None:
+def test_stored_types_become_the_compute_type():
     half = HostFeatures(np.array([[0.5, 2.0]], np.float16), "float16")
     assert half.row_bytes == 4
     rows, _ = half.gather(np.array([0]), dtype=torch.bfloat16, num_threads=1)
@@ -62,14 +59,11 @@ def test_stored_types_become_the_compute_type() -> None:
     assert rows.tolist() == [[0.5, 2.0]]
 
 
-Mapped = Callable[[int], Graph]
-
-
 @pytest.fixture
-def mapped(random_graph, tmp_path, monkeypatch) -> Mapped:
+def mapped(random_graph, tmp_path, monkeypatch):
     """Map the features of a graph on a machine that has so many bytes of memory left."""
 
-    def build(available: int) -> Graph:
+    def build(available):
         memory = Memory(total=1 << 40, available=available, installed=1 << 40)
         monkeypatch.setattr(host, "read_memory", lambda: memory)
         graph = random_graph()
@@ -79,7 +73,7 @@ def mapped(random_graph, tmp_path, monkeypatch) -> Mapped:
     return build
 
 
-def read_at_random(array: Any) -> bool:
+def read_at_random(array):
     """Whether the system was told so of an array's pages: it has the flag rr in smaps."""
     place, inside = array.ctypes.data, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -91,7 +85,7 @@ def read_at_random(array: Any) -> bool:
     raise AssertionError("smaps does not list the array")
 
 
-def test_rows_are_prefetched(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_prefetched(mapped, monkeypatch):
     graph = mapped(1000)
     store = HostFeatures.of(graph)
     assert read_at_random(graph.features)
@@ -108,7 +102,7 @@ def test_rows_are_prefetched(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) ->
         ahead.reset_mock()
 
 
-def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_fit_into_memory(mapped, monkeypatch):
     graph = mapped(1 << 30)
     monkeypatch.setattr("gnnscale.ops.read_ahead", None)
     rows, _ = HostFeatures.of(graph).gather(np.array([3]), dtype=torch.float32, num_threads=1)
@@ -119,7 +113,7 @@ def test_rows_that_fit_into_memory(mapped: Mapped, monkeypatch: pytest.MonkeyPat
     assert not read_from_disk(replace(graph, features=np.array(graph.features)))
 
 
-def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
+def test_aggregating_rows_that_exceed_memory(mapped):
     graph = mapped(1000)
     batch = NeighborSampler(graph, fanouts=[5, 3]).sample(np.arange(0, 60, 2), 0)
     arguments = (batch.input_vertices, batch.blocks[0], Aggregation(self_term="add"))
@@ -131,7 +125,7 @@ def test_aggregating_rows_that_exceed_memory(mapped: Mapped) -> None:
     assert traffic == same
 
 
-def test_rows_that_share_pages_are_prefetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_share_pages_are_prefetched_together(monkeypatch):
     """Four rows a page: each request has as many pages, whatever the order."""
     asked: list[int] = []
     monkeypatch.setattr("gnnscale.ops._PREFETCH_PAGES", 8)
@@ -148,7 +142,7 @@ def test_rows_that_share_pages_are_prefetched_together(monkeypatch: pytest.Monke
         asked.clear()
 
 
-def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
+def test_ready_rows_by_hand(tiny_graph):
     host = HostFeatures.of(tiny_graph)
     ready = np.arange(20, dtype=np.float32).reshape(5, 4)
     store = PreaggregatedFeatures(ready, host)
@@ -167,7 +161,7 @@ def test_ready_rows_by_hand(tiny_graph: Graph) -> None:
     assert torch.equal(*(rows for rows, _ in as_they_are))
 
 
-def test_rows_of_int4(random_graph: Callable[..., Graph]) -> None:
+def test_rows_of_int4(random_graph):
     graph = random_graph(num_features=5)
     lossy = graph.with_quantized_features("int4")
     store = HostFeatures.of(lossy)
@@ -178,16 +172,20 @@ def test_rows_of_int4(random_graph: Callable[..., Graph]) -> None:
     assert traffic == Traffic(rows=Access(host_bytes=2 * 7))
 
 
-@pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.uint8])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("self_term", ["add", "concat"])
-def test_rows_are_those_of_a_block_of_all_neighbours(
-    random_graph: Callable[..., Graph], stored: torch.dtype, dtype: torch.dtype, self_term: str
-) -> None:
+@pytest.mark.parametrize(
+    ("stored", "dtype", "self_term"),
+    [
+        (torch.float32, torch.float32, "add"),
+        (torch.float32, torch.bfloat16, "concat"),
+        (torch.float16, torch.bfloat16, "add"),
+        (torch.uint8, torch.float32, "concat"),
+    ],
+)
+def test_rows_are_those_of_a_block_of_all_neighbours(random_graph, stored, dtype, self_term):
     graph = random_graph(dtype=stored)
     host = HostFeatures.of(graph)
 
-    def aggregated(vertices: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    def aggregated(vertices, dtype):
         batch = NeighborSampler(graph, fanouts=[-1]).sample(vertices, 0)
         scale = (1 / (vertices + 3)).astype(np.float32)
         own = Aggregation(self_term=self_term, dst_scale=scale)

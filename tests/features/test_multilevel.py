@@ -1,9 +1,7 @@
-"""A device's cache over host memory over a source: each tier is asked for what those above lack."""
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from late_source import (
     NUM_ROWS,
@@ -67,6 +65,7 @@ steps_of_runs = st.lists(st.none() | step_rows, min_size=1, max_size=12)
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(
     steps=steps_of_runs,
     num_rows=st.integers(0, 6),
@@ -98,6 +97,7 @@ def test_rows_that_follow_the_batches(steps, num_rows, window, match, num_kept, 
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(steps=steps_of_runs, num_kept=st.integers(0, 5), own=st.integers(0, 1))
 def test_rows_that_stay_are_never_asked_for(steps, num_kept, own):
     tier, source = tier_of(num_kept=num_kept)

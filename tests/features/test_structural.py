@@ -1,7 +1,5 @@
 """Degrees by hand, projections beside a dense reference."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,23 +7,22 @@ from hypothesis import strategies as st
 
 from gnnscale.data import from_arrays
 from gnnscale.features.structural import degree_rows, projected_rows
-from gnnscale.graph import Graph
 
 
-def graph_of(edges: Any, num_vertices: int, weights: Any = None) -> Graph:
+def graph_of(edges, num_vertices, weights=None):
     ends = np.array(edges, np.int64).reshape(-1, 2).T
     rows = np.zeros((num_vertices, 0), np.float32)
     return from_arrays((ends[0], ends[1]), rows, edge_weights=weights)
 
 
-def test_degrees_by_hand() -> None:
+def test_degrees_by_hand():
     graph = graph_of([(0, 1), (0, 2), (1, 2), (2, 2)], 4)
     expected = np.log1p([[0, 2], [1, 1], [3, 1], [0, 0]])
     np.testing.assert_allclose(degree_rows(graph), expected, rtol=1e-6)
     assert degree_rows(graph).dtype == np.float32
 
 
-def reference(graph: Graph, dim: int, hops: int, first: Any) -> Any:
+def reference(graph, dim, hops, first):
     """Sum up the normalised rows after each hop, with a dense matrix."""
     n = graph.num_vertices
     matrix = np.zeros((n, n))
@@ -49,7 +46,7 @@ def reference(graph: Graph, dim: int, hops: int, first: Any) -> Any:
     hops=st.integers(1, 4),
     weighted=st.booleans(),
 )
-def test_projections_are_those_of_dense_matrices(edges, hops, weighted) -> None:
+def test_projections_are_those_of_dense_matrices(edges, hops, weighted):
     weights = np.arange(1, len(edges) + 1) / 4 if weighted else None
     graph = graph_of(edges, 8, weights)
     # Of loops alone, each vertex keeps its random row, normalised.
@@ -60,13 +57,13 @@ def test_projections_are_those_of_dense_matrices(edges, hops, weighted) -> None:
     np.testing.assert_allclose(found, reference(graph, 64, hops, first * scales), atol=2e-4)
 
 
-def drawn(num_vertices: int, dim: int, seed: int) -> Any:
+def drawn(num_vertices, dim, seed):
     from gnnscale.features.structural import _random_rows
 
     return _random_rows(num_vertices, dim, seed)
 
 
-def test_random_rows_are_sparse_signs() -> None:
+def test_random_rows_are_sparse_signs():
     rows = drawn(2000, 50, 1)
     values, counts = np.unique(rows, return_counts=True)
     assert values.tolist() == [-1, 0, 1]
@@ -76,10 +73,7 @@ def test_random_rows_are_sparse_signs() -> None:
     assert not np.array_equal(rows, drawn(2000, 50, 2))
 
 
-@pytest.mark.parametrize("threads", [2, 5])
-def test_threads_change_nothing(random_graph: Any, threads: int) -> None:
-    graph = random_graph()
-    one, others = (
-        projected_rows(graph, dim=24, hops=3, seed=0, num_threads=count) for count in (1, threads)
-    )
-    assert np.array_equal(one, others)
+def test_threads_change_nothing(random_graph):
+    options, graph = {"dim": 24, "hops": 3, "seed": 0}, random_graph()
+    one, *others = (projected_rows(graph, **options, num_threads=count) for count in (1, 2, 5))
+    assert all(np.array_equal(one, each) for each in others)

@@ -1,5 +1,3 @@
-"""A design from a model and a board, its directory, and training on it in C simulation."""
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Only constants and connectivity are generated; everything else is copied as it is."""
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +16,7 @@ def test_the_design_of_the_u250_has_the_connectivity_that_ships() -> None:
 
     shipped = (ROOT / "fpga" / "u250.cfg").read_text()
     assert settings(files.connectivity(U250)) == settings(shipped)
-
-
-def test_a_part_of_one_die_has_no_names_of_dies() -> None:
+    # A part of one die has no names of dies.
     text = files.connectivity(replace(U250, dies=("SLR0",), banks=("MC_NOC0",)))
     assert "slr=" not in text
     assert text.count("sp=gnnscale_step_1.") == len(PORTS)

@@ -1,5 +1,3 @@
-"""The test bench runs by our own simulation what it hands to the vendor's tools."""
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -40,16 +40,12 @@ def test_estimates_stand_beside_the_vendors_figures(tmp_path: Path) -> None:
     assert clock.routed == pytest.approx(1000 / (1000 / 300 + 0.3))
 
 
-def test_reports_of_one_step_are_enough(tmp_path: Path) -> None:
+def test_reports_of_one_step_are_enough_and_that_of_the_top_function_is_taken(tmp_path) -> None:
     reports = built(tmp_path)
     for file in reports.rglob("*.rpt"):
         file.unlink()
     by_name = figures(compare(reports, None))
     assert by_name["luts"].routed is by_name["clock"].routed is None
-
-
-def test_the_report_of_the_top_function_is_taken(tmp_path: Path) -> None:
-    reports = built(tmp_path)
     write(reports / "a" / "gnnscale_step_csynth.xml", csynth(dsp=1))
     write(reports / "a" / "scatter_csynth.xml", "no report at all")
     assert figures(compare(reports, None))["dsps"].synthesized == 2200
@@ -71,10 +67,18 @@ def test_reports_of_another_design_are_refused(tmp_path: Path, changes, message)
     assert "the report is of another design" in str(error.value)
 
 
-def test_another_function_is_refused(tmp_path: Path) -> None:
+def test_another_function_is_refused_and_what_cannot_be_read_named(tmp_path: Path) -> None:
     reports = built(tmp_path)
-    write(next(reports.rglob("csynth.xml")), csynth(top="vadd"))
+    synthesis = next(reports.rglob("csynth.xml"))
+    text = synthesis.read_text()
+    write(synthesis, csynth(top="vadd"))
     with pytest.raises(ConfigError, match="top function: expected gnnscale_step, got vadd"):
+        compare(reports, None)
+    write(synthesis, text)
+    file = next(reports.rglob("*kernel_util_routed.rpt"))
+    file.unlink()
+    file.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"kernel_util_routed.rpt: No such file"):
         compare(reports, None)
 
 
@@ -86,12 +90,3 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     write_design(tmp_path)
     with pytest.raises(ConfigError, match=r"expected csynth.xml or \*_kernel_util_routed.rpt"):
         compare(tmp_path, None)
-
-
-def test_a_report_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    reports = built(tmp_path)
-    file = next(reports.rglob("*kernel_util_routed.rpt"))
-    file.unlink()
-    file.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"kernel_util_routed.rpt: No such file"):
-        compare(reports, None)

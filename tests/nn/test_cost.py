@@ -89,11 +89,8 @@ def test_work_of_a_layer_by_hand() -> None:
     hidden = cost.backward(**AMOUNTS, first=False)
     assert (hidden.macs, hidden.read_bytes) == (2 * forward.macs, forward.read_bytes)
     assert (hidden.operand_bytes, hidden.stream_bytes) == (10 * 28 * 4, 10 * 28 * 4)
-
-
-def test_a_perceptron_has_two_products() -> None:
-    cost = LayerCost(width_in=20, width_out=3, products=((20, 8), (8, 3)))
-    first = cost.backward(edges=0, targets=1, sources=1, first=True)
+    perceptron = LayerCost(width_in=20, width_out=3, products=((20, 8), (8, 3)))
+    first = perceptron.backward(edges=0, targets=1, sources=1, first=True)
     assert first.macs == 20 * 8 + 2 * 8 * 3
 
 

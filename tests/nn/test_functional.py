@@ -20,9 +20,13 @@ def mask(seed: int, step: int, layer: int) -> torch.Tensor:
     return relu_dropout(torch.ones(300, 50), act(0.5, 300, seed, step, layer)) > 0
 
 
-def test_no_dropout_is_relu() -> None:
+def test_no_dropout_is_relu_and_not_a_number_stays_one() -> None:
     x = torch.randn(50, 7)
     assert torch.equal(relu_dropout(x.clone(), act(0.0, 50)), x.relu())
+    for p in (0.0, 0.5):
+        out = relu_dropout(torch.full((3, 100), float("nan")), act(p, 3))
+        assert bool(out.isnan().any())
+        assert bool((out.isnan() | (out == 0)).all())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -39,11 +43,11 @@ def test_the_gradient_passes_where_the_output_is_positive(dtype: torch.dtype) ->
     torch.testing.assert_close(out[kept], (leaf[kept].float() * 4 / 3).to(dtype))
 
 
-@pytest.mark.parametrize("other", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (2**63 - 1, 1 << 40, 3)])
-def test_the_mask_is_fixed_by_seed_step_and_layer(other: tuple[int, int, int]) -> None:
-    assert torch.equal(mask(*other), mask(*other))
-    agreement = float((mask(0, 0, 0) == mask(*other)).double().mean())
-    assert abs(agreement - 0.5) < 0.02
+def test_the_mask_is_fixed_by_seed_step_and_layer() -> None:
+    for other in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (2**63 - 1, 1 << 40, 3)):
+        assert torch.equal(mask(*other), mask(*other))
+        agreement = float((mask(0, 0, 0) == mask(*other)).double().mean())
+        assert abs(agreement - 0.5) < 0.02
 
 
 def test_rows_are_those_of_the_destinations_of_the_layers_block() -> None:
@@ -57,14 +61,6 @@ def test_rows_are_those_of_the_destinations_of_the_layers_block() -> None:
         made = activation(0.5, batch, layer)
         assert (made.p, made.seed, made.step, made.layer) == (0.5, 5, 6, layer)
         assert made.vertices.tolist() == vertices
-
-
-@pytest.mark.parametrize("p", [0.0, 0.5])
-def test_not_a_number_stays_not_a_number(p: float) -> None:
-    x = torch.full((3, 100), float("nan"))
-    out = relu_dropout(x, act(p, 3))
-    assert bool(out.isnan().any())
-    assert bool((out.isnan() | (out == 0)).all())
 
 
 BLOCK = Block(indptr=np.array([0, 2, 2, 3]), indices=np.array([1, 3, 0], np.int32), num_src=4)
@@ -121,7 +117,7 @@ def reference(h: torch.Tensor, block: Block, how: Aggregation) -> torch.Tensor:
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@settings(max_examples=20)
 @given(aggregations(), st.booleans())
 def test_forward_and_backward(drawn: tuple[Block, Aggregation, int], low: bool) -> None:
     block, how, width = drawn
@@ -145,8 +141,7 @@ def test_backward_takes_gradients_that_are_not_contiguous() -> None:
     assert h.grad.tolist() == [[2, 2], [2, 2], [1, 1], [1, 1]]
 
 
-@pytest.mark.parametrize("p", [0.0, 0.25])
-@pytest.mark.parametrize("own", ["add", "concat"])
+@pytest.mark.parametrize(("own", "p"), [("add", 0.25), ("concat", 0.25), ("add", 0.0)])
 def test_activation_within_aggregation_is_activation_before_it(own, p):
     block = Block(indptr=np.array([0, 2, 5]), indices=np.int32([1, 2, 0, 2, 3]), num_src=4)
     how = Aggregation(self_term=own, dst_scale=np.float32([0.5, 2]))

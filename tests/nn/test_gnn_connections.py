@@ -1,5 +1,3 @@
-"""Models whose layers are connected in other ways than one after the other."""
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -112,15 +110,10 @@ def test_slices_of_a_batch_have_its_logits_and_its_gradients(check_slices: Any, 
 
 
 @EACH
-def test_a_whole_graph_in_plain_tensors(random_graph: Any, name: str) -> None:
+def test_a_whole_graph_in_plain_tensors_and_no_seeds(random_graph, load, name) -> None:
     graph, model = random_graph(), build(name).eval()
     found = model(torch.from_numpy(graph.features), edge_index(graph))
     torch.testing.assert_close(found, full_batch(model, graph), rtol=1e-4, atol=1e-4)
-
-
-@EACH
-def test_no_seeds_no_logits(random_graph: Any, load: Any, name: str) -> None:
-    graph, model = random_graph(), build(name)
     sampler = NeighborSampler(graph, fanouts=[3] * len(model.layers))
     batch = sampler.sample(np.array([], np.int64), 0)
     assert model(batch, load(graph, model, batch)).shape == (0, 5)

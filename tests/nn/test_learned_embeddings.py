@@ -1,7 +1,5 @@
 """Learned rows: what is read, and what gradient comes back, beside a plain tensor."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from gnnscale.nn.learned_embeddings import LearnedEmbedding, LearnedFeatureStore
 from gnnscale.nn.optim.update_rules import LazyAdam, PlainAdam
 
 
-def learnt(graph: Any, config: Any, dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
+def learnt(graph, config, dtype=torch.float32):
     torch.manual_seed(0)
     model = config(hidden=8, dropout=0.0).build(num_features=20, num_classes=5)
     rows = LearnedEmbedding(torch.from_numpy(np.array(graph.features)), LazyAdam())
@@ -23,7 +21,7 @@ def learnt(graph: Any, config: Any, dtype: torch.dtype = torch.float32) -> tuple
 
 
 @pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN, GAT])
-def test_gradients_are_those_of_a_plain_tensor(random_graph, sample, config) -> None:
+def test_gradients_are_those_of_a_plain_tensor(random_graph, sample, config):
     graph = random_graph()
     batch = sample(graph)
     model, rows, loader = learnt(graph, config)
@@ -41,7 +39,7 @@ def test_gradients_are_those_of_a_plain_tensor(random_graph, sample, config) -> 
     assert rows.weight.grad is None
 
 
-def test_rows_of_a_step_alone_are_updated(random_graph, sample) -> None:
+def test_rows_of_a_step_alone_are_updated(random_graph, sample):
     graph = random_graph()
     batch = sample(graph)
     model, rows, loader = learnt(graph, GraphSAGE)
@@ -61,7 +59,7 @@ def test_rows_of_a_step_alone_are_updated(random_graph, sample) -> None:
     assert "vertex_rows.weight" in model.state_dict()
 
 
-def test_the_rate_is_that_of_the_optimizer_by_a_factor(random_graph, sample) -> None:
+def test_the_rate_is_that_of_the_optimizer_by_a_factor(random_graph, sample):
     graph, moved = random_graph(), []
     batch = sample(graph)
     for factor in (1.0, 3.0):
@@ -77,9 +75,7 @@ def test_the_rate_is_that_of_the_optimizer_by_a_factor(random_graph, sample) -> 
 
 
 @pytest.mark.parametrize("config", [GCN, GAT])
-def test_bfloat16_rows_have_gradients_that_are_summed_in_float32(
-    random_graph, sample, config
-) -> None:
+def test_bfloat16_rows_have_gradients_that_are_summed_in_float32(random_graph, sample, config):
     graph, found = random_graph(), []
     batch = sample(graph)
     for dtype in (torch.bfloat16, torch.float32):

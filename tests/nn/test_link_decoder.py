@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -7,8 +6,7 @@ import torch
 from model_runs import edge_index
 
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.graph import Graph
-from gnnscale.nn import APPNP, GNN, SGC, GraphSAGE
+from gnnscale.nn import APPNP, SGC, GraphSAGE
 from gnnscale.nn.link_decoder import (
     EdgeGNN,
     EdgeNetwork,
@@ -22,7 +20,7 @@ from gnnscale.sampling.minibatch import Links
 
 
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
-def test_scores_are_those_of_rows_pair_by_pair(tiny_graph: Graph, decoder: str) -> None:
+def test_scores_are_those_of_rows_pair_by_pair(tiny_graph, decoder):
     gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
     model = LinkGNN(gnn, make_decoder(decoder, 4)).eval()
     batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)
@@ -39,7 +37,7 @@ def test_scores_are_those_of_rows_pair_by_pair(tiny_graph: Graph, decoder: str) 
 
 
 @pytest.mark.parametrize("num_edge_features", [0, 3])
-def test_outputs_of_edges_are_of_both_ends_and_features(tiny_graph, num_edge_features) -> None:
+def test_outputs_of_edges_are_of_both_ends_and_features(tiny_graph, num_edge_features):
     gnn = GraphSAGE(hidden=4, dropout=0).build(num_features=2, num_classes=4)
     model = EdgeGNN(gnn, EdgeNetwork(4, num_edge_features, 5)).eval()
     batch = NeighborSampler(tiny_graph, fanouts=[-1, -1]).sample(np.array([0, 1, 3]), 0)
@@ -59,7 +57,7 @@ def test_outputs_of_edges_are_of_both_ends_and_features(tiny_graph, num_edge_fea
     assert all(each.grad is not None for each in model.parameters())
 
 
-def dense_hops(graph: Graph) -> torch.Tensor:
+def dense_hops(graph):
     """``D^-1/2 (A + I) D^-1/2`` of the whole graph, float64; row v has what v receives."""
     edges = torch.eye(graph.num_vertices, dtype=torch.float64)
     one = torch.ones((), dtype=torch.float64)
@@ -68,7 +66,7 @@ def dense_hops(graph: Graph) -> torch.Tensor:
     return roots[:, None] * edges * roots
 
 
-def dense_rows(gnn: GNN, graph: Graph) -> torch.Tensor:
+def dense_rows(gnn, graph):
     """Output rows of SGC, or of APPNP with its alpha of 0.2, over the whole graph."""
     hops, x = dense_hops(graph), torch.from_numpy(graph.features).double()
     if gnn.encoder is None:
@@ -82,11 +80,10 @@ def dense_rows(gnn: GNN, graph: Graph) -> torch.Tensor:
     return z
 
 
-@pytest.mark.parametrize("num_layers", [2, 3])
-@pytest.mark.parametrize("model", [SGC(hidden=6), APPNP(hidden=6, alpha=0.2, dropout=0.0)])
-def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(
-    random_graph: Callable[[], Graph], model: SGC | APPNP, num_layers: int
-) -> None:
+@pytest.mark.parametrize(
+    ("model", "num_layers"), [(SGC(hidden=6), 3), (APPNP(hidden=6, alpha=0.2, dropout=0.0), 2)]
+)
+def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(random_graph, model, num_layers):
     """By blocks of all neighbors of the ends, as by the matrix of the whole graph."""
     graph = random_graph()
     config = replace(model, num_layers=num_layers)
@@ -114,7 +111,7 @@ def test_edges_by_rows_of_hops_are_those_of_the_whole_graph(
         assert all(part.grad is not None for part in each.parameters())
 
 
-def test_loss_by_hand(tiny_graph: Graph) -> None:
+def test_loss_by_hand(tiny_graph):
     batch = NeighborSampler(tiny_graph, fanouts=[1]).sample(np.array([0]), 0)
     scores = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
     expected = -torch.cat([scores[:, 0], -scores[:, 1]]).sigmoid().log().mean()
@@ -122,7 +119,7 @@ def test_loss_by_hand(tiny_graph: Graph) -> None:
     assert link_objective(torch.zeros(0, 2), batch).item() == 0
 
 
-def test_initial_rows_have_the_bounds_of_each_half() -> None:
+def test_initial_rows_have_the_bounds_of_each_half():
     gnn = GraphSAGE(hidden=40).build(num_features=200, num_classes=40)
     initialize_rows(gnn)
     for index, (inputs, outputs) in enumerate([(200, 40), (40, 40)]):

@@ -1,6 +1,4 @@
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ import torch
 from torch.nn import functional
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.graph import Graph
 from gnnscale.nn.losses import (
     AutoLoss,
     BinaryCrossEntropy,
@@ -23,7 +20,7 @@ MULTILABEL = np.array([[0, 1], [1, 1], [0, 0]], np.uint8)
 REGRESSION = np.array([0.5, np.nan, -2.0], np.float32)
 
 
-def test_kinds_of_labels() -> None:
+def test_kinds_of_labels():
     every = (CLASSES, MULTILABEL, REGRESSION, REGRESSION.reshape(-1, 1))
     kinds = [label_kind(each) for each in every]
     assert kinds == ["classes", "multilabel", "regression", "regression"]
@@ -41,12 +38,34 @@ def test_kinds_of_labels() -> None:
         (CrossEntropy(class_weights=[0, 1]), np.array([0, 0]), "a training vertex of tiny"),
     ],
 )
-def test_a_loss_is_refused_for_other_labels(labeled, loss, labels, message) -> None:
+def test_a_loss_is_refused_for_other_labels(labeled, loss, labels, message):
     with pytest.raises(ConfigError, match=message):
         loss.build(labeled(labels, 2))
 
 
-def test_the_labels_say_which(labeled: Callable[..., Graph]) -> None:
+@pytest.mark.parametrize(
+    ("cls", "option", "value", "message"),
+    [
+        (CrossEntropy, "class_weights", "inverse", "class_weights=inverse: expected a list of num"),
+        (CrossEntropy, "class_weights", 3.0, "loss.class_weights=3.0: expected a list"),
+        (CrossEntropy, "class_weights", [1, -1], "expected numbers of at least 0, got -1"),
+        (CrossEntropy, "class_weights", [1, "x"], "at least 0, got x"),
+        (CrossEntropy, "class_weights", [0, 0.0], "expected a weight above 0"),
+        (CrossEntropy, "label_smoothing", 1.0, "label_smoothing=1.0: expected at least 0 and"),
+        (BinaryCrossEntropy, "pos_weight", -1, "loss.pos_weight: expected numbers of at least 0"),
+        (BinaryCrossEntropy, "pos_weight", True, "loss.pos_weight=True: expected a list"),
+        *(
+            (CustomLoss, "function", name, r"loss\.function=.*: expected MODULE:NAME")
+            for name in ("loss", "os.system", ":x", "a b:c", "")
+        ),
+    ],
+)
+def test_options_are_refused(cls, option, value, message):
+    with pytest.raises(ConfigError, match=message):
+        cls(**{option: value})
+
+
+def test_the_labels_say_which(labeled):
     outputs = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     classes = torch.tensor([0, 1])
     several = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
@@ -62,7 +81,7 @@ def test_the_labels_say_which(labeled: Callable[..., Graph]) -> None:
 LABELS = np.array([0, 0, 0, 1, -1])
 
 
-def test_weights_by_hand(labeled: Callable[..., Graph]) -> None:
+def test_weights_by_hand(labeled):
     """Weights 1 and 3 are 2/3 and 2 where three of four training vertices are of class 0."""
     loss = CrossEntropy(class_weights=[1, 3]).build(labeled(LABELS, 2))
     outputs = torch.tensor([[0.0, math.log(3.0)], [0.0, 0.0]])
@@ -70,7 +89,7 @@ def test_weights_by_hand(labeled: Callable[..., Graph]) -> None:
     assert found.item() == pytest.approx((2 * -math.log(3 / 4) + 2 / 3 * math.log(2)) / 2)
 
 
-def test_balanced_classes_count_alike(labeled: Callable[..., Graph]) -> None:
+def test_balanced_classes_count_alike(labeled):
     loss = CrossEntropy(class_weights="balanced").build(labeled(LABELS, 3))
     outputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     targets = torch.tensor([0, 0, 0, 1])
@@ -80,7 +99,7 @@ def test_balanced_classes_count_alike(labeled: Callable[..., Graph]) -> None:
     assert loss(outputs, targets).item() == pytest.approx(expected.item())
 
 
-def test_a_mean_does_not_depend_on_the_split(labeled: Callable[..., Graph]) -> None:
+def test_a_mean_does_not_depend_on_the_split(labeled):
     """Slices are weighted by their vertices, as devices are."""
     options = CrossEntropy(class_weights=[1, 5], label_smoothing=0.1)
     loss = options.build(labeled(LABELS, 2))
@@ -94,7 +113,7 @@ def test_a_mean_does_not_depend_on_the_split(labeled: Callable[..., Graph]) -> N
     assert peer.item() == pytest.approx(loss(outputs, targets).item())
 
 
-def test_labels_that_are_there_weigh_more(labeled: Callable[..., Graph]) -> None:
+def test_labels_that_are_there_weigh_more(labeled):
     several = np.array([[0, 1], [1, 1]], np.uint8)
     outputs = torch.tensor([[math.log(3.0), 0.0]])
     targets = torch.tensor([[1.0, 0.0]])
@@ -104,25 +123,7 @@ def test_labels_that_are_there_weigh_more(labeled: Callable[..., Graph]) -> None
     assert own(outputs, targets).item() == pytest.approx((2 * math.log(4 / 3) + math.log(2)) / 2)
 
 
-@pytest.mark.parametrize(
-    ("cls", "option", "value", "message"),
-    [
-        (CrossEntropy, "class_weights", "inverse", "class_weights=inverse: expected a list of num"),
-        (CrossEntropy, "class_weights", 3.0, "loss.class_weights=3.0: expected a list"),
-        (CrossEntropy, "class_weights", [1, -1], "expected numbers of at least 0, got -1"),
-        (CrossEntropy, "class_weights", [1, "x"], "at least 0, got x"),
-        (CrossEntropy, "class_weights", [0, 0.0], "expected a weight above 0"),
-        (CrossEntropy, "label_smoothing", 1.0, "label_smoothing=1.0: expected at least 0 and"),
-        (BinaryCrossEntropy, "pos_weight", -1, "loss.pos_weight: expected numbers of at least 0"),
-        (BinaryCrossEntropy, "pos_weight", True, "loss.pos_weight=True: expected a list"),
-    ],
-)
-def test_options_are_refused(cls: Any, option: str, value: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        cls(**{option: value})
-
-
-def test_the_function_gets_outputs_and_targets(labeled: Callable[..., Graph]) -> None:
+def test_the_function_gets_outputs_and_targets(labeled):
     loss = CustomLoss(function="own_losses:hinge").build(labeled(CLASSES, 2))
     outputs = torch.tensor([[2.0, 0.0], [0.5, 0.0]], requires_grad=True)
     value = loss(outputs, torch.tensor([0, 1]))
@@ -135,27 +136,18 @@ def test_the_function_gets_outputs_and_targets(labeled: Callable[..., Graph]) ->
     ("name", "message"),
     [
         ("own_losses:each_vertex", r"a scalar tensor, the mean over the vertices, got \[2\]"),
-        (
-            "own_losses:number",
-            "number: expected a scalar tensor, the mean over the vertices, got 1",
-        ),
+        ("own_losses:number", "number: expected a scalar tensor, .* over the vertices, got 1"),
         ("own_losses:nothing", "has no nothing"),
         ("no_such_module:loss", "loss.function=no_such_module:loss: no module no_such_module"),
     ],
 )
-def test_functions_are_refused(labeled: Callable[..., Graph], name: str, message: str) -> None:
+def test_functions_are_refused(labeled, name, message):
     outputs, targets = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=message):
         CustomLoss(function=name).build(labeled(CLASSES, 2))(outputs, targets)
 
 
-@pytest.mark.parametrize("name", ["loss", "os.system", ":x", "a b:c", ""])
-def test_names_of_functions_are_module_and_name(name: Any) -> None:
-    with pytest.raises(ConfigError, match=r"loss\.function=.*: expected MODULE:NAME"):
-        CustomLoss(function=name)
-
-
-def test_unknown_numbers_are_left_out_by_hand(labeled: Callable[..., Graph]) -> None:
+def test_unknown_numbers_are_left_out_by_hand(labeled):
     targets = torch.tensor([[1.0, torch.nan], [2.0, 4.0], [torch.nan, torch.nan]])
     outputs = torch.tensor([[3.0, 9.0], [2.0, 3.0], [5.0, 5.0]], requires_grad=True)
     loss = MeanSquaredError().build(labeled(targets.numpy().astype(np.float32), 2))

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ BLOCK = Block(indptr=np.array([0, 2, 2, 5]), indices=np.int32([1, 2, 0, 1, 1]), 
 MESSAGES = [[1.0, -4.0], [3.0, -2.0], [5.0, 7.0], [5.0, 2.0], [1.0, 6.0]]
 
 
-def reduced(how: str, block: Block = BLOCK, degrees: Any = None) -> tuple[Any, Any]:
+def reduced(how, block=BLOCK, degrees=None):
     """The reduction, and the gradient where destinations weigh 1, 10 and 100."""
     messages = torch.tensor(MESSAGES, requires_grad=True)
     out = getattr(Segments(block, degrees), how)(messages)
@@ -22,7 +21,7 @@ def reduced(how: str, block: Block = BLOCK, degrees: Any = None) -> tuple[Any, A
     return out.tolist(), messages.grad.tolist()
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     assert Segments(BLOCK, None).dst.tolist() == [0, 0, 2, 2, 2]
     assert reduced("sum") == ([[4, -6], [0, 0], [11, 15]], [[1, 1]] * 2 + [[100, 100]] * 3)
     rows, grad = reduced("mean")
@@ -34,7 +33,7 @@ def test_by_hand() -> None:
     assert reduced("max") == ([[3, -2], [0, 0], [5, 7]], shares)
 
 
-def test_sampled_edges_stand_for_all_neighbours_by_hand() -> None:
+def test_sampled_edges_stand_for_all_neighbours_by_hand():
     degrees = np.float32([4, 0, 3, 9])
     rows, grad = reduced("sum", degrees=degrees)
     assert rows == [[8, -12], [0, 0], [11, 15]]
@@ -50,7 +49,7 @@ def test_sampled_edges_stand_for_all_neighbours_by_hand() -> None:
     assert reduced("max", kept, degrees) == reduced("max")
 
 
-def test_rows_that_are_taken_twice_add_their_gradients() -> None:
+def test_rows_that_are_taken_twice_add_their_gradients():
     x = torch.arange(6.0).view(3, 2).requires_grad_()
     out = take(x, np.int32([2, 0, 2]))
     assert out.tolist() == [[4, 5], [0, 1], [4, 5]]
@@ -58,7 +57,7 @@ def test_rows_that_are_taken_twice_add_their_gradients() -> None:
     assert x.grad.tolist() == [[3, 4], [0, 0], [6, 8]]
 
 
-def test_maxima_of_neighbours_by_hand() -> None:
+def test_maxima_of_neighbours_by_hand():
     # Source 1 is twice a neighbor of 2, and its 5 is shared by both edges; 2 has another 5.
     block = Block(indptr=np.array([0, 2, 2, 5]), indices=np.int32([0, 2, 1, 1, 2]), num_src=3)
     x = torch.tensor([[-3.0, 2.0], [5.0, 0.0], [5.0, 7.0]], requires_grad=True)
@@ -68,9 +67,11 @@ def test_maxima_of_neighbours_by_hand() -> None:
     assert x.grad.tolist() == [[0, 0], [60, 0], [31, 91]]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("width", [1, 7, 33, 530])
-def test_maxima_of_neighbours_are_those_of_their_messages(width: int, dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("width", "dtype"),
+    [(1, torch.float32), (7, torch.bfloat16), (33, torch.float32), (530, torch.bfloat16)],
+)
+def test_maxima_of_neighbours_are_those_of_their_messages(width, dtype):
     generator = np.random.default_rng(width)
     indptr = np.cumsum([0, *generator.integers(0, 60, 200)])
     indices = generator.integers(0, 300, indptr[-1], np.int32)
@@ -79,7 +80,7 @@ def test_maxima_of_neighbours_are_those_of_their_messages(width: int, dtype: Any
     values = torch.from_numpy(generator.integers(-3, 4, (300, width))).to(dtype).relu()
     grad = torch.from_numpy(generator.standard_normal((200, width), np.float32)).to(dtype)
 
-    def gradient() -> torch.Tensor:
+    def gradient():
         x = values.clone().requires_grad_()
         neighbor_max(x, block).backward(grad)
         return x.grad
@@ -91,7 +92,7 @@ def test_maxima_of_neighbours_are_those_of_their_messages(width: int, dtype: Any
     assert all(torch.equal(with_threads(count, gradient), x.grad) for count in (1, 3))
 
 
-def test_maxima_that_are_no_numbers_or_infinite() -> None:
+def test_maxima_that_are_no_numbers_or_infinite():
     nan, inf = float("nan"), float("inf")
     x = torch.tensor([[nan], [1.0], [-inf]], requires_grad=True)
     block = Block(indptr=np.array([0, 2, 4, 5]), indices=np.int32([1, 0, 0, 1, 2]), num_src=3)
@@ -102,7 +103,7 @@ def test_maxima_that_are_no_numbers_or_infinite() -> None:
     assert x.grad.tolist() == [[0], [0], [1]]
 
 
-def test_no_edges_at_all() -> None:
+def test_no_edges_at_all():
     block = Block(indptr=np.zeros(3, np.int64), indices=np.zeros(0, np.int32), num_src=2)
     for how in REDUCTIONS:
         messages = torch.zeros(0, 4, requires_grad=True)
@@ -112,15 +113,13 @@ def test_no_edges_at_all() -> None:
 
 
 @pytest.mark.parametrize("how", REDUCTIONS)
-def test_against_torch_with_several_axes_and_any_number_of_threads(
-    random_graph, sample, how
-) -> None:
+def test_against_torch_with_several_axes_and_any_number_of_threads(random_graph, sample, how):
     block = sample(random_graph()).blocks[0]
     degrees = np.full(block.num_src, 7, np.float32)
     messages = torch.randn(block.num_edges, 2, 5, requires_grad=True)
     weight = torch.randn(block.num_dst, 2, 5)
 
-    def run() -> tuple[torch.Tensor, ...]:
+    def run():
         out = getattr(Segments(block, degrees), how)(messages)
         return out, *torch.autograd.grad((out * weight).sum(), [messages])
 

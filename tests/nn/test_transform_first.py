@@ -9,10 +9,7 @@ from gnnscale.backend.feature_loading import ChunkLoader
 from gnnscale.features import HostFeatures
 from gnnscale.inference.activation_store import MemoryRows
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GraphSAGE
-from gnnscale.nn.transform_first import (
-    ProjectedLayer,
-    transform_first_layer,
-)
+from gnnscale.nn.transform_first import ProjectedLayer, transform_first_layer
 from gnnscale.sampling import Block
 
 #: 0 <- 1, 2; 1 <- 2

@@ -172,25 +172,20 @@ def test_the_form_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert not build(own_modules.WithoutInference, hidden=4).infers_by_layer
 
 
-def test_a_module_of_a_program_is_copied() -> None:
+class Lazy(Small):
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.linear = nn.LazyLinear(3)
+
+
+def test_parameters_are_copied_stay_frozen_and_are_made_where_they_are_lazy() -> None:
     module = own_modules.OwnBlocks(5, 4, 3, 2)
     model = build(module)
     assert model.training
     assert torch.equal(model.module.convs[0].weight, module.convs[0].weight)
     assert model.module.convs[0].weight is not module.convs[0].weight
-
-
-def test_frozen_parameters_stay() -> None:
-    model = build(Frozen, hidden=4)
-    assert [each.shape for each in model.shared_parameters] == [(3, 8), (3,)]
-
-
-def test_lazy_parameters_are_made() -> None:
-    class Lazy(Small):
-        def __init__(self) -> None:
-            nn.Module.__init__(self)
-            self.linear = nn.LazyLinear(3)
-
+    frozen = build(Frozen, hidden=4).shared_parameters
+    assert [each.shape for each in frozen] == [(3, 8), (3,)]
     assert build(Lazy).module.linear.weight.shape == (3, 5)
 
 

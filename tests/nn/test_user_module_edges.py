@@ -1,5 +1,3 @@
-"""Modules of a user's that read features of edges."""
-
 import logging
 from typing import Any
 

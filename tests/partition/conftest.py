@@ -1,21 +1,17 @@
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from gnnscale.data import PlantedPartition, from_arrays
-from gnnscale.graph import Graph
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """Where partitions are kept."""
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
-def graph_of(edges: list[tuple[int, int]], num_vertices: int, train: list[int]) -> Graph:
+def graph_of(edges, num_vertices, train):
     src, dst = np.array(edges, np.int64).reshape(-1, 2).T
     features = np.zeros((num_vertices, 1), np.float32)
     labels = np.zeros(num_vertices, np.int64)
@@ -25,12 +21,12 @@ def graph_of(edges: list[tuple[int, int]], num_vertices: int, train: list[int]) 
 
 
 @pytest.fixture(scope="session")
-def make_graph() -> Callable[..., Graph]:
+def make_graph():
     return graph_of
 
 
 @pytest.fixture(scope="session")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def graph(tmp_path_factory):
     """A store of 600 vertices, of which a tenth trains."""
     sizes = {"num_vertices": 600, "num_edges": 900, "num_classes": 4, "num_features": 5}
     store = str(tmp_path_factory.mktemp("whole") / "store")
@@ -38,7 +34,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture
-def bridge() -> Graph:
+def bridge():
     """Two cliques of five, 0 to 4 and 5 to 9, and the bridge between 4 and 5; 0 and 9 train."""
     cliques = [[(u + first, v + first) for u in range(5) for v in range(5)] for first in (0, 5)]
     edges = [(u, v) for clique in cliques for u, v in clique if u != v]
@@ -46,7 +42,7 @@ def bridge() -> Graph:
 
 
 @pytest.fixture(scope="session")
-def communities() -> Graph:
+def communities():
     """Sixteen communities of some fifty vertices, of which a third trains."""
     generator = np.random.default_rng(1)
     community = generator.integers(0, 16, 800)
@@ -60,7 +56,7 @@ def communities() -> Graph:
     return graph_of(both, 800, sorted(generator.permutation(800)[:270].tolist()))
 
 
-def cut_of(graph: Graph, owner: object) -> int:
+def cut_of(graph, owner):
     """Count edges between parts, in both directions."""
     owners = np.asarray(owner)
     dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
@@ -68,5 +64,5 @@ def cut_of(graph: Graph, owner: object) -> int:
 
 
 @pytest.fixture
-def cut_edges() -> Callable[[Graph, object], int]:
+def cut_edges():
     return cut_of

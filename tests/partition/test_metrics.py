@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 from fixture_types import Make
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import GraphError
@@ -78,15 +78,12 @@ def test_slices_change_nothing(random_graph: Make, monkeypatch: pytest.MonkeyPat
     assert [looked_at(graph, each) for each in (parts, reached)] == whole
 
 
-def test_parts_of_the_feature_dimension_have_no_cut(tiny_graph: Graph) -> None:
+def test_columns_have_no_cut_and_no_edges_no_share(tiny_graph: Graph) -> None:
     found = looked_at(tiny_graph, P3().assign(tiny_graph, num_parts=2, num_hops=1, num_threads=1))
     assert found.cut is found.edge_cut_fraction is found.vertex_balance is None
     assert found.train_balance is None
     assert (found.edge_balance, found.replication_factor) == (1.0, 2.0)
     assert found.parts == 2 * (part(5, None, None, 6),)
-
-
-def test_a_graph_without_edges_has_no_share_of_them(tiny_graph: Graph) -> None:
     none = {"indptr": np.zeros(6, np.int64), "indices": np.empty(0, np.int32)}
     parts = Parts(num_parts=2, owner=np.array([0, 1, 0, 1, 0], np.int16))
     found = looked_at(dataclasses.replace(tiny_graph, **none), parts)
@@ -100,16 +97,13 @@ def test_memory_of_metrics_grows_with_the_graph(random_graph: Make) -> None:
     assert examine_bytes(graph, 64) > examine_bytes(graph, 4)
 
 
-@pytest.mark.parametrize(
-    ("owner", "note"),
-    [
+def test_parts_that_have_nothing_to_train(tiny_graph: Graph) -> None:
+    for owner, note in (
         ([0, 0, 1, 1, 1], "part 2 has no training vertex; its device trains those"),
         ([0, 0, 0, 0, 0], "parts 1, 2 have no training vertex; their devices train those"),
-    ],
-)
-def test_parts_that_have_nothing_to_train(tiny_graph: Graph, owner: list[int], note: str) -> None:
-    found = looked_at(tiny_graph, Parts(num_parts=3, owner=np.array(owner, np.int16)))
-    assert found.notes == (f"{note} of other parts",)
+    ):
+        found = looked_at(tiny_graph, Parts(num_parts=3, owner=np.array(owner, np.int16)))
+        assert found.notes == (f"{note} of other parts",)
 
 
 @st.composite
@@ -134,6 +128,7 @@ def halo(graph: Graph, owner: np.ndarray, part: int) -> set[int]:
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(case=divided(), slice_edges=st.integers(1, 50), max_bytes=st.integers(0, 60))
 def test_counts_are_those_of_sets(case, slice_edges, max_bytes) -> None:
     graph, owner, num_parts = case

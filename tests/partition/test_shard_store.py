@@ -1,8 +1,5 @@
 import dataclasses
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,17 +13,17 @@ from gnnscale.data import from_arrays
 from gnnscale.data.storage.store_check import verify_store
 from gnnscale.graph import Graph, Origin
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
-from gnnscale.partition import Hash, PaGraph, Parts, view_of_part, write_part
-from gnnscale.sampling import MiniBatch, NeighborSampler
+from gnnscale.partition import Hash, PaGraph, view_of_part, write_part
+from gnnscale.sampling import NeighborSampler
 
 
 @pytest.fixture(scope="module")
-def parts(graph: Graph) -> Parts:
+def parts(graph):
     return PaGraph().assign(graph, num_parts=3, num_hops=2, num_threads=1)
 
 
 @pytest.fixture(scope="module")
-def stores(graph: Graph, parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def stores(graph, parts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("parts")
     paths = [folder / f"part-{index}" for index in range(parts.num_parts)]
     for index, path in enumerate(paths):
@@ -34,16 +31,16 @@ def stores(graph: Graph, parts: Parts, tmp_path_factory: pytest.TempPathFactory)
     return paths
 
 
-def problems(store: Path) -> list[str]:
+def problems(store):
     return [check.problem for check in verify_store(store) if check.problem]
 
 
-def arrays_of(batch: MiniBatch) -> list[Any]:
+def arrays_of(batch):
     blocks = [(each.indptr, each.indices, each.edge_vertices) for each in batch.blocks]
     return [batch.input_vertices, *(array for block in blocks for array in block)]
 
 
-def same_batches(whole: Graph, part: Graph, fanouts: Sequence[int], num_steps: int = 3) -> bool:
+def same_batches(whole, part, fanouts, num_steps=3):
     samplers = [NeighborSampler(each, fanouts=list(fanouts), seed=5) for each in (whole, part)]
     for step in range(num_steps):
         seeds = np.random.default_rng(step).permutation(part.train_idx)[:20]
@@ -54,7 +51,7 @@ def same_batches(whole: Graph, part: Graph, fanouts: Sequence[int], num_steps: i
 
 
 @pytest.mark.parametrize("fanouts", [[3], [3, 2], [-1, -1], [25, 10]])
-def test_batches_are_those_of_the_whole_graph(graph, parts, stores, fanouts) -> None:
+def test_batches_are_those_of_the_whole_graph(graph, parts, stores, fanouts):
     for index, path in enumerate(stores):
         assert same_batches(graph, Graph.open(path), fanouts)
         assert same_batches(graph, view_of_part(graph, parts, index), fanouts)
@@ -63,7 +60,7 @@ def test_batches_are_those_of_the_whole_graph(graph, parts, stores, fanouts) -> 
 
 
 @pytest.mark.parametrize("config", [GCN, GraphSAGE, GIN, GAT])
-def test_every_model_loads_what_it_loads_of_the_whole_graph(graph, stores, config) -> None:
+def test_every_model_loads_what_it_loads_of_the_whole_graph(graph, stores, config):
     sizes = {"num_features": graph.num_features, "num_classes": graph.num_classes}
     model = config(num_layers=2, hidden=8).build(**sizes)
     for path in stores:
@@ -78,7 +75,7 @@ def test_every_model_loads_what_it_loads_of_the_whole_graph(graph, stores, confi
             assert torch.equal(torch.as_tensor(found.degrees), torch.as_tensor(expected.degrees))
 
 
-def test_a_part_holds_no_more_than_its_own(graph: Graph, parts: Parts, stores: list[Path]) -> None:
+def test_a_part_holds_no_more_than_its_own(graph, parts, stores):
     trained = []
     for index, path in enumerate(stores):
         part, hops = Graph.open(path), parts.hops[index]
@@ -96,7 +93,7 @@ def test_a_part_holds_no_more_than_its_own(graph: Graph, parts: Parts, stores: l
     assert np.array_equal(np.sort(np.concatenate(trained)), graph.train_idx)
 
 
-def test_a_part_is_a_sound_store_that_says_what_it_is(graph: Graph, stores: list[Path]) -> None:
+def test_a_part_is_a_sound_store_that_says_what_it_is(graph, stores):
     for index, path in enumerate(stores):
         assert problems(path) == []
         said = json.loads((path / "meta.json").read_text())
@@ -104,7 +101,7 @@ def test_a_part_is_a_sound_store_that_says_what_it_is(graph: Graph, stores: list
         assert Graph.open(path).content not in (None, graph.content)
 
 
-def test_rows_that_are_not_there_take_no_room(tmp_path: Path) -> None:
+def test_rows_that_are_not_there_take_no_room(tmp_path):
     # Rows as long as a page of memory: 0 is at the end of a chain, 1,000 vertices are nowhere.
     chain = (np.array([1, 2]), np.array([0, 1]))
     features = np.ones((1003, 2048), np.float32)
@@ -122,9 +119,9 @@ def test_rows_that_are_not_there_take_no_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
-def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_graph_in_memory(data, tmp_path_factory):
     num_vertices = data.draw(st.integers(3, 12))
     vertex = st.integers(0, num_vertices - 1)
     edges = data.draw(st.lists(st.tuples(vertex, vertex), max_size=30))
@@ -148,15 +145,13 @@ def test_any_graph_in_memory(data: st.DataObject, tmp_path_factory: pytest.TempP
         assert problems(folder / str(index)) == []
 
 
-def test_existing_store_is_not_replaced(graph: Graph, parts: Parts, stores: list[Path]) -> None:
+def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, stores, tmp_path, monkeypatch):
     before = (stores[0] / "meta.json").read_bytes()
     with pytest.raises(GraphError, match="part-0: exists already"):
         write_part(graph, parts, 1, stores[0])
     assert (stores[0] / "meta.json").read_bytes() == before
 
-
-def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, tmp_path, monkeypatch) -> None:
-    def full(*given: object) -> None:
+    def full(*given):
         raise OSError(28, "No space left on device", str(tmp_path / "features.npy"))
 
     monkeypatch.setattr("gnnscale.partition.shard_store._write_features", full)
@@ -165,7 +160,7 @@ def test_a_part_that_cannot_be_written_leaves_nothing(graph, parts, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_without_a_halo_are_refused(graph, parts, stores, tmp_path) -> None:
+def test_parts_without_a_halo_are_refused(graph, parts, stores, tmp_path):
     hashed = Hash().assign(graph, num_parts=2, num_hops=2, num_threads=1)
     with pytest.raises(ValueError, match="expected parts with hops"):
         write_part(graph, hashed, 0, tmp_path / "part")
@@ -180,7 +175,7 @@ def test_parts_without_a_halo_are_refused(graph, parts, stores, tmp_path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def changed_meta(path: Path, folder: Path, **changes: Any) -> Path:
+def changed_meta(path, folder, **changes):
     """Return a store like that at ``path``, of which meta.json says something else."""
     folder.mkdir()
     for file in path.iterdir():
@@ -203,14 +198,14 @@ def changed_meta(path: Path, folder: Path, **changes: Any) -> Path:
         ({"part": {"of": "0" * 32 + "\n"}}, "entry.part.of: Expected `str` matching regex"),
     ],
 )
-def test_what_a_store_says_of_its_part_is_checked(stores, tmp_path, changes, said) -> None:
+def test_what_a_store_says_of_its_part_is_checked(stores, tmp_path, changes, said):
     Graph.open(changed_meta(stores[0], tmp_path / "same"))
     with pytest.raises(GraphError) as error:
         Graph.open(changed_meta(stores[0], tmp_path / "changed", **changes))
     assert said in str(error.value)
 
 
-def test_a_whole_graph_does_not_pass_for_a_part(graph: Graph, tmp_path: Path) -> None:
+def test_a_whole_graph_does_not_pass_for_a_part(graph, tmp_path):
     assert graph.degrees is None
     meta = json.loads((graph.path / "meta.json").read_text())
     part = {"index": 0, "num_parts": 1, "of": "0" * 32}
@@ -219,7 +214,7 @@ def test_a_whole_graph_does_not_pass_for_a_part(graph: Graph, tmp_path: Path) ->
         Graph.open(tmp_path)
 
 
-def test_degrees_that_contradict_the_lists(stores: list[Path], tmp_path: Path) -> None:
+def test_degrees_that_contradict_the_lists(stores, tmp_path):
     part = Graph.open(stores[0])
     folder = changed_meta(stores[0], tmp_path / "changed")
     listed = int(np.flatnonzero(np.diff(part.indptr))[5])
@@ -238,7 +233,7 @@ def test_degrees_that_contradict_the_lists(stores: list[Path], tmp_path: Path) -
         Graph.open(folder)
 
 
-def test_weights_and_features_stay_with_their_edges(tmp_path: Path) -> None:
+def test_weights_and_features_stay_with_their_edges(tmp_path):
     generator = np.random.default_rng(0)
     ends = generator.permutation(900)[:120]
     splits = {"train_idx": np.arange(10), "valid_idx": [20], "test_idx": [21]}
@@ -261,7 +256,7 @@ def test_weights_and_features_stay_with_their_edges(tmp_path: Path) -> None:
         assert problems(tmp_path / str(index)) == []
 
 
-def test_a_row_that_no_edge_feature_has(tmp_path: Path) -> None:
+def test_a_row_that_no_edge_feature_has(tmp_path):
     split = {"train_idx": [0], "valid_idx": [1], "test_idx": [2]}
     of_edges = {"edge_features": [1, 2, 3]}
     graph = from_arrays(([0, 1, 2], [1, 2, 0]), np.ones((3, 1)), [0, 1, 0], **split, **of_edges)

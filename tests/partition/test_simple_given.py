@@ -1,22 +1,18 @@
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.graph import Graph
 from gnnscale.partition.simple import FromFile
 
 
-def assign(file: Path, graph: Graph, num_parts: int) -> Any:
+def assign(file, graph, num_parts):
     config = FromFile(owners=str(file))
     assert config.forecast(graph, num_parts=num_parts, num_hops=2, num_threads=1).memory_bytes > 0
     return config.assign(graph, num_parts=num_parts, num_hops=2, num_threads=1)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i4", "i8"])
-def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: str) -> None:
+def test_owners_are_those_of_the_file(tmp_path, tiny_graph, dtype):
     file = tmp_path / "owners.npy"
     np.save(file, np.array([1, 0, 2, 2, 0], dtype))
     parts = assign(file, tiny_graph, 3)
@@ -33,9 +29,7 @@ def test_owners_are_those_of_the_file(tmp_path: Path, tiny_graph: Graph, dtype: 
         ([0, 1, -1, 1, 1], "owners from 0 to 1, .* got -1 to 1"),
     ],
 )
-def test_bad_owners_are_refused(
-    tmp_path: Path, tiny_graph: Graph, owners: Any, message: str
-) -> None:
+def test_bad_owners_are_refused(tmp_path, tiny_graph, owners, message):
     file = tmp_path / "owners.npy"
     np.save(file, np.array(owners))
     with pytest.raises(ConfigError, match=message) as caught:
@@ -43,7 +37,7 @@ def test_bad_owners_are_refused(
     assert "\n" not in str(caught.value)
 
 
-def test_bad_files_of_owners_are_refused(tmp_path: Path, tiny_graph: Graph) -> None:
+def test_bad_files_of_owners_are_refused(tmp_path, tiny_graph):
     file = tmp_path / "owners.npy"
     with pytest.raises(ConfigError, match=r"owners\.npy: missing"):
         assign(file, tiny_graph, 2)

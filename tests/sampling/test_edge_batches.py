@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
@@ -88,16 +88,13 @@ def test_no_message_along_what_any_device_predicts_in_the_step(graph, sampler) -
     assert (messages(plain, 0) | messages(plain, 1)) & whole
 
 
-def test_a_slice_agrees_with_the_whole_batch(sampler: LinkSampler) -> None:
+def test_a_slice_agrees_with_the_whole_batch_and_other_steps_have_other_negatives(sampler) -> None:
     seeds = next(iter(ORDER.epoch(1))).seeds
     whole, part = (sampler.sample(each, ORDER.steps_per_epoch) for each in (seeds, seeds[20:35]))
     for name in ("sources", "destinations"):
         ours = part.seeds[getattr(part.links, name)]
         assert np.array_equal(ours, whole.seeds[getattr(whole.links, name)][20:35])
     assert messages(part, 1) == {edge for edge in messages(whole, 1) if edge[1] in part.seeds}
-
-
-def test_other_steps_have_other_negatives(sampler: LinkSampler) -> None:
     batches = [sampler.sample(np.arange(40), step) for step in (0, 1)]
     assert not np.array_equal(*[each.seeds[each.links.destinations[:, 1:]] for each in batches])
 
@@ -123,6 +120,7 @@ def test_only_the_named_edges_go() -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 50),
     removed=st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29)), max_size=40),
@@ -142,12 +140,7 @@ def test_against_lists(seed: int, removed: list[tuple[int, int]]) -> None:
         assert np.array_equal(first.edge_vertices, left.input_vertices[first.indices])
 
 
-def test_vertices_are_grouped_by_kind() -> None:
-    found = Candidates.from_kinds(np.array([0, 1, 1, -1, 0], np.int32))
-    assert found.vertices.tolist() == [0, 4, 1, 2]
-    assert found.offsets.tolist() == [0, 2, 4]
-
-
+@settings(max_examples=20)
 @given(
     kinds=st.lists(st.integers(-1, 3), min_size=1, max_size=30).filter(lambda all_: max(all_) >= 0),
     seed=st.integers(0, 99),
@@ -164,6 +157,9 @@ def test_candidates_are_of_the_destinations_kind(kinds: list[int], seed: int) ->
 
 
 def test_every_candidate_is_as_likely() -> None:
+    found = Candidates.from_kinds(np.array([0, 1, 1, -1, 0], np.int32))
+    assert found.vertices.tolist() == [0, 4, 1, 2]
+    assert found.offsets.tolist() == [0, 2, 4]
     candidates = Candidates.from_kinds(np.array([0] * 5 + [1] * 4 + [-1] * 3, np.int32))
     drawn = candidates.draw(np.arange(4000), np.full(4000, 6), 5, seed=3, step=0)
     counts = np.bincount(drawn.ravel(), minlength=12)
@@ -172,12 +168,12 @@ def test_every_candidate_is_as_likely() -> None:
     assert ((counts[5:9] - 5000) ** 2 / 5000).sum() < 16.3
 
 
-@pytest.mark.parametrize("kinds", [None, np.zeros(9, np.int32)])
-def test_without_kinds_the_draws_are_those_among_all_vertices(kinds: np.ndarray | None) -> None:
-    candidates = None if kinds is None else Candidates.from_kinds(kinds)
-    edges, destinations = np.arange(20), np.zeros(20, np.int64)
-    drawn = draw_candidates(candidates, edges, destinations, 3, num_vertices=9, seed=5, step=1)
-    assert np.array_equal(drawn, ops.draw_negatives(edges, 3, 9, seed=5, step=1))
+def test_without_kinds_the_draws_are_those_among_all_vertices() -> None:
+    edges, options = np.arange(20), {"num_vertices": 9, "seed": 5, "step": 1}
+    expected = ops.draw_negatives(edges, 3, 9, seed=5, step=1)
+    for candidates in (None, Candidates.from_kinds(np.zeros(9, np.int32))):
+        drawn = draw_candidates(candidates, edges, np.zeros(20, np.int64), 3, **options)
+        assert np.array_equal(drawn, expected)
 
 
 ENDS = np.int32([[3, 1], [0, 1], [2, 3], [1, 1]])

@@ -1,5 +1,3 @@
-"""Rows of features of the edges that were drawn, of every sampler."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,23 +1,20 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import permutations, starmap
+from itertools import permutations, product, starmap
 from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled import assert_slices_are_of_the_whole, neighbours, picked
 from scipy import stats
 
-from gnnscale import ConfigError, Graph, ops
+from gnnscale import ConfigError, ops
 from gnnscale.data import from_arrays
 from gnnscale.sampling import (
-    Block,
     LayerSampling,
-    MiniBatch,
     NeighborSampler,
     NeighborSampling,
     WeightedSampler,
@@ -26,18 +23,18 @@ from gnnscale.sampling import (
 )
 
 
-def same_block(a: Block, b: Block) -> bool:
+def same_block(a, b):
     lists = np.array_equal(a.indptr, b.indptr) and np.array_equal(a.indices, b.indices)
     return lists and a.num_src == b.num_src
 
 
-def same(a: MiniBatch, b: MiniBatch) -> bool:
+def same(a, b):
     blocks = zip(a.blocks, b.blocks, strict=True)
     return np.array_equal(a.input_vertices, b.input_vertices) and all(starmap(same_block, blocks))
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_full_neighbourhoods_by_hand(tiny_graph: Graph, num_threads: int) -> None:
+def test_full_neighbourhoods_by_hand(tiny_graph, num_threads):
     sampler = NeighborSampler(tiny_graph, fanouts=[-1, -1], num_threads=num_threads)
     batch = sampler.sample(np.array([4, 0]), 0)
     assert batch.input_vertices.tolist() == [4, 0, 1, 2, 3]
@@ -51,7 +48,7 @@ def test_full_neighbourhoods_by_hand(tiny_graph: Graph, num_threads: int) -> Non
     assert (batch.num_edges, batch.num_vertices) == (9, 2 + 4 + 5)
 
 
-def test_no_seeds(tiny_graph: Graph) -> None:
+def test_no_seeds(tiny_graph):
     batch = NeighborSampler(tiny_graph, fanouts=[2, 2]).sample(np.array([], np.int64), 0)
     assert batch.num_seeds == len(batch.input_vertices) == batch.num_edges == 0
 
@@ -60,20 +57,20 @@ def test_no_seeds(tiny_graph: Graph) -> None:
     ("seeds", "message"),
     [([5], "5 is not a vertex"), ([-1], "-1 is not a vertex"), ([0, 3, 0], "0 appears twice")],
 )
-def test_seeds_that_are_refused(tiny_graph: Graph, seeds: list[int], message: str) -> None:
+def test_seeds_that_are_refused(tiny_graph, seeds, message):
     sampler = NeighborSampler(tiny_graph, fanouts=[2])
     with pytest.raises(ValueError, match=f"seeds: {message}"):
         sampler.sample(np.array(seeds), 0)
     assert sampler.sample(np.array([3]), 0).input_vertices.tolist() == [3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.sampled_from([-1, 1, 2, 5, 17, 40]), min_size=1, max_size=3),
     st.booleans(),
     st.data(),
 )
-def test_samples_keep_to_fanouts_and_lists(random_graph, fanouts, with_replacement, data) -> None:
+def test_samples_keep_to_fanouts_and_lists(random_graph, fanouts, with_replacement, data):
     num_vertices = data.draw(st.integers(1, 40))
     graph = random_graph(num_vertices, data.draw(st.integers(0, 400)), num_features=1)
     dtype = data.draw(st.sampled_from([np.int32, np.int64]))
@@ -111,14 +108,14 @@ def test_samples_keep_to_fanouts_and_lists(random_graph, fanouts, with_replaceme
                 assert Counter(sampled) <= available
 
 
-def star(degree: int, num_hubs: int = 1, **fields: Any) -> Graph:
+def star(degree, num_hubs=1, **fields):
     """The hubs, vertices 0 to num_hubs - 1, all have the same ``degree`` neighbours."""
     src = np.tile(np.arange(num_hubs, num_hubs + degree), num_hubs)
     dst = np.repeat(np.arange(num_hubs), degree)
     return from_arrays((src, dst), np.zeros((num_hubs + degree, 1), np.float32), **fields)
 
 
-def inclusion_p_value(counts: Any, num_draws: int, fanout: int, *, replace: bool) -> float:
+def inclusion_p_value(counts, num_draws, fanout, *, replace):
     """Chi-square p-value of how often each of n neighbours was picked in ``num_draws`` draws.
 
     Without replacement, the counts' covariance is p (1 - p) n / (n - 1) (I - J / n) a draw, with
@@ -136,10 +133,10 @@ def inclusion_p_value(counts: Any, num_draws: int, fanout: int, *, replace: bool
     ("degree", "fanout"),
     [
         *[(10, 3), (10, 9), (100, 10), (100, 25), (100, 64), (1000, 16), (1000, 32), (1000, 33)],
-        *[pytest.param(50_000, fanout, marks=pytest.mark.long) for fanout in (10, 25, 100)],
+        *[pytest.param(50_000, fanout, marks=pytest.mark.long) for fanout in (10, 100)],
     ],
 )
-def test_neighbours_are_uniform(degree: int, fanout: int, replace: bool) -> None:
+def test_neighbours_are_uniform(degree, fanout, replace):
     num_hubs = 500
     sampler = NeighborSampler(star(degree, num_hubs), fanouts=[fanout], replace=replace, seed=1)
     num_steps = -(-10 * degree // (fanout * num_hubs)) + 1
@@ -152,7 +149,7 @@ def test_neighbours_are_uniform(degree: int, fanout: int, replace: bool) -> None
     assert 1e-4 < p_value < 1 - 1e-4
 
 
-def test_sets_of_neighbours_are_uniform() -> None:
+def test_sets_of_neighbours_are_uniform():
     sampler = NeighborSampler(star(7, 2000), fanouts=[3], seed=2)
     counts: Counter[frozenset[int]] = Counter()
     for step in range(10):
@@ -163,7 +160,7 @@ def test_sets_of_neighbours_are_uniform() -> None:
 
 
 @pytest.mark.parametrize("vary", ["seed", "step", "hop", "vertex"])
-def test_draws_are_independent(vary: str) -> None:
+def test_draws_are_independent(vary):
     """Pairs of picks that differ in one input alone fill the table of pairs evenly."""
     table = np.zeros((10, 10), np.int64)
     graph, hubs = star(10, 3000), np.arange(3000)
@@ -183,15 +180,15 @@ def test_draws_are_independent(vary: str) -> None:
     assert 1e-4 < stats.chisquare(table.ravel()).pvalue < 1 - 1e-4
 
 
-def test_threads_and_callers_make_no_difference(random_graph: Make) -> None:
+def test_threads_and_callers_make_no_difference(random_graph):
     graph = random_graph(3000, 60_000, num_features=1)
     seeds = np.arange(0, 3000, 7)
     expected = NeighborSampler(graph, fanouts=[12, 40], seed=9).sample(seeds, 5)
-    for num_threads in (1, 2, 4, 8, 16):
+    for num_threads in (1, 3, 16):
         sampler = NeighborSampler(graph, fanouts=[12, 40], seed=9, num_threads=num_threads)
         assert same(sampler.sample(seeds, 5), expected)
         with ThreadPoolExecutor(4) as callers:
-            for batch in callers.map(lambda _, s=sampler: s.sample(seeds, 5), range(12)):
+            for batch in callers.map(lambda _, s=sampler: s.sample(seeds, 5), range(6)):
                 assert same(batch, expected)
     assert not same(sampler.sample(seeds, 6), expected)
     other = NeighborSampler(graph, fanouts=[12, 40], seed=10)
@@ -199,9 +196,8 @@ def test_threads_and_callers_make_no_difference(random_graph: Make) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("with_replacement", [False, True])
-@pytest.mark.parametrize("num_parts", [2, 5, 37])
-def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_replacement) -> None:
+@pytest.mark.parametrize(("num_parts", "with_replacement"), [(2, True), (37, False)])
+def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_replacement):
     graph = random_graph(2000, 40_000, num_features=1)
     seeds = np.random.default_rng(0).permutation(2000)[:200]
     sampler = NeighborSampler(graph, fanouts=[7, 3, 20], replace=with_replacement, seed=1)
@@ -211,7 +207,7 @@ def test_splitting_the_seeds_makes_no_difference(random_graph, num_parts, with_r
 
 
 @pytest.mark.long
-def test_real_graph(test_data: Any) -> None:
+def test_real_graph(test_data):
     (file,) = (test_data / "webgraph").glob("*.npz")
     raw = np.load(file)
     indptr, indices = raw["indptr"], raw["indices"]
@@ -233,36 +229,31 @@ def test_real_graph(test_data: Any) -> None:
 
 
 @pytest.mark.parametrize("config", [NeighborSampling, WeightedSampling])
-@pytest.mark.parametrize("fanouts", [[0], [5, -2], []])
-def test_fanouts_that_are_refused(config: Any, fanouts: list[int]) -> None:
-    with pytest.raises(ConfigError, match=r"^sampler\.fanouts="):
-        config(fanouts=fanouts)
-
-
-def test_fanouts_that_no_memory_holds() -> None:
+def test_fanouts_that_are_refused(config):
+    for fanouts in ([0], [5, -2], []):
+        with pytest.raises(ConfigError, match=r"^sampler\.fanouts="):
+            config(fanouts=fanouts)
     NeighborSampling(fanouts=[2**20 + 1])
     for fanout, replaced in ((2**20 + 1, True), (2**63 - 1, False)):
         with pytest.raises(ConfigError, match=f"{fanout} is not a fan-out"):
-            NeighborSampling(fanouts=[fanout], replace=replaced)
+            config(fanouts=[fanout], replace=replaced)
 
 
-@pytest.mark.parametrize("fanouts", [5, "ab", {2: 3}, np.array([2])])
-def test_fanouts_are_a_list(fanouts: Any, tiny_graph: Graph) -> None:
-    with pytest.raises(TypeError, match=r"^fanouts: "):
-        NeighborSampler(tiny_graph, fanouts=fanouts)
-    with pytest.raises(TypeError, match=r"^fanouts: "):
-        ops.NativeSampler(tiny_graph).sample_neighbors(
-            np.array([0]), fanouts, replace=False, seed=0, step=0, num_threads=1
-        )
-
-
-def test_a_graph_is_needed() -> None:
+def test_fanouts_are_a_list_and_a_graph_is_needed(tiny_graph):
+    one = {"replace": False, "seed": 0, "step": 0, "num_threads": 1}
+    for fanouts in (5, "ab", {2: 3}, np.array([2])):
+        with pytest.raises(TypeError, match=r"^fanouts: "):
+            NeighborSampler(tiny_graph, fanouts=fanouts)
+        with pytest.raises(TypeError, match=r"^fanouts: "):
+            ops.NativeSampler(tiny_graph).sample_neighbors(np.array([0]), fanouts, **one)
     with pytest.raises(TypeError, match=r"^graph: str, allowed is a Graph"):
-        NeighborSampler("graph", fanouts=[1])  # type: ignore[arg-type]
+        NeighborSampler("graph", fanouts=[1])
+    with pytest.raises(ConfigError, match=r"^sampler=weighted: edges of tiny have no weights"):
+        WeightedSampler(tiny_graph, fanouts=[2])
 
 
 @pytest.mark.parametrize("config", [NeighborSampling, WeightedSampling])
-def test_configuration_builds_the_sampler(config: Any) -> None:
+def test_configuration_builds_the_sampler(config):
     sampling = config(fanouts=[3, -1], replace=True)
     assert sampling.num_layers == 2
     sampler = sampling.sampler(star_weighted([1, 2]), seed=8, num_threads=2)
@@ -271,12 +262,12 @@ def test_configuration_builds_the_sampler(config: Any) -> None:
     assert (batch.seed, batch.step) == (8, 1)
 
 
-def star_weighted(weights: Any, num_hubs: int = 1) -> Graph:
+def star_weighted(weights, num_hubs=1):
     """The hubs all have an edge of each weight, from a different neighbour."""
     return star(len(weights), num_hubs, edge_weights=np.tile(np.float32(weights), num_hubs))
 
 
-def drawn(sampler: WeightedSampler, num_hubs: int, step: int) -> np.ndarray:
+def drawn(sampler, num_hubs, step):
     """Return the neighbours of each hub, ``[num_hubs, fanout]``, numbered from 0."""
     batch = sampler.sample(np.arange(num_hubs), step)
     found = batch.input_vertices[batch.blocks[0].indices].reshape(num_hubs, -1)
@@ -285,7 +276,7 @@ def drawn(sampler: WeightedSampler, num_hubs: int, step: int) -> np.ndarray:
 
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("degree", [7, 700])
-def test_one_neighbour_is_drawn_by_weight(degree: int, replace: bool) -> None:
+def test_one_neighbour_is_drawn_by_weight(degree, replace):
     weights, num_hubs = np.resize([0.5, 3.0, 0.0, 1.0, 7.25, 1e-3, 2.0], degree), 2000
     graph = star_weighted(weights, num_hubs)
     sampler = WeightedSampler(graph, fanouts=[1], replace=replace, seed=3)
@@ -300,7 +291,7 @@ def test_one_neighbour_is_drawn_by_weight(degree: int, replace: bool) -> None:
     assert 1e-4 < stats.chisquare(*table).pvalue < 1 - 1e-4
 
 
-def sets_in_turn(weights: Any, size: int) -> dict[frozenset[int], float]:
+def sets_in_turn(weights, size):
     """Probability of each set of ``size`` that are drawn one after the other."""
     found: Any = Counter()
     for order in permutations(np.flatnonzero(weights).tolist(), size):
@@ -326,7 +317,7 @@ def sets_in_turn(weights: Any, size: int) -> dict[frozenset[int], float]:
         ([1, 2, 0, 3, 1e9, 0, 1, 2, 3, 0, 0, 4], 2),
     ],
 )
-def test_sets_of_neighbours_are_drawn_one_after_the_other(weights: Any, fanout: int) -> None:
+def test_sets_of_neighbours_are_drawn_one_after_the_other(weights, fanout):
     num_hubs = 2000
     sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[fanout], seed=6)
     counts: Counter[frozenset[int]] = Counter()
@@ -344,7 +335,7 @@ def test_sets_of_neighbours_are_drawn_one_after_the_other(weights: Any, fanout: 
 
 @pytest.mark.long
 @pytest.mark.parametrize("skewed", [False, True])
-def test_many_neighbours_are_drawn_as_by_exponential_times(skewed: bool) -> None:
+def test_many_neighbours_are_drawn_as_by_exponential_times(skewed):
     """Of 5,000 neighbours, in classes of weight, as many are drawn as by a slow reference."""
     rng = np.random.default_rng(2)
     degree, fanout, num_hubs = 5000, 40, 300
@@ -367,7 +358,7 @@ def test_many_neighbours_are_drawn_as_by_exponential_times(skewed: bool) -> None
     assert stats.chi2_contingency(seen).pvalue > 1e-4
 
 
-def test_draws_with_replacement_are_independent() -> None:
+def test_draws_with_replacement_are_independent():
     weights, num_hubs = np.array([1.0, 2.0, 5.0]), 2000
     sampler = WeightedSampler(star_weighted(weights, num_hubs), fanouts=[4], replace=True, seed=1)
     table = np.zeros((3, 3))
@@ -379,26 +370,22 @@ def test_draws_with_replacement_are_independent() -> None:
     assert 1e-4 < stats.chisquare(table.ravel(), expected.ravel()).pvalue < 1 - 1e-4
 
 
-@pytest.mark.parametrize(("fanout", "count"), [(2, 2), (3, 3), (5, 3), (-1, 3)])
-def test_weights_of_zero_are_never_drawn(fanout: int, count: int) -> None:
+def test_weights_of_zero_are_never_drawn():
     graph = star_weighted([0, 1, 0, 2, 0, 1e-30, 0])
-    for step in range(50):
+    for (fanout, count), step in product(((2, 2), (3, 3), (5, 3), (-1, 3)), range(50)):
         found = drawn(WeightedSampler(graph, fanouts=[fanout]), 1, step)[0].tolist()
         assert len(set(found)) == len(found) == count
         assert set(found) <= {1, 3, 5}
-    replaced = drawn(WeightedSampler(graph, fanouts=[5], replace=True), 1, 0)[0].tolist()
-    assert len(replaced) == 5
-    assert set(replaced) <= {1, 3, 5}
+    five = drawn(WeightedSampler(graph, fanouts=[5], replace=True), 1, 0)[0].tolist()
+    assert len(five) == 5
+    assert set(five) <= {1, 3, 5}
+    for replaced in (False, True):
+        sampler = WeightedSampler(star_weighted([0, 0]), fanouts=[2], replace=replaced)
+        assert sampler.sample(np.arange(3), 0).num_edges == 0
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_vertex_whose_edges_all_weigh_nothing_has_no_neighbours(replace: bool) -> None:
-    sampler = WeightedSampler(star_weighted([0, 0]), fanouts=[2], replace=replace)
-    assert sampler.sample(np.arange(3), 0).num_edges == 0
-
-
-@pytest.mark.parametrize("replace", [False, True])
-def test_threads_and_splits_make_no_difference(random_graph: Make, replace: bool) -> None:
+def test_threads_and_splits_make_no_difference(random_graph, replace):
     weights = np.random.default_rng(0).random(30000)
     graph = random_graph(2000, 30000, edge_weights=weights)
     sampler = WeightedSampler(graph, fanouts=[20, 5], replace=replace, seed=4)
@@ -412,14 +399,14 @@ def test_threads_and_splits_make_no_difference(random_graph: Make, replace: bool
     assert not np.array_equal(sampler.sample(seeds, 6).input_vertices, expected.input_vertices)
 
 
-def test_weighted_draws_differ_from_uniform_ones_of_equal_weights() -> None:
+def test_weighted_draws_differ_from_uniform_ones_of_equal_weights():
     graph = star_weighted(np.ones(100), 10)
     weighted = drawn(WeightedSampler(graph, fanouts=[5]), 10, 0)
     uniform = NeighborSampler(graph, fanouts=[5]).sample(np.arange(10), 0)
     assert weighted.tolist() != (uniform.input_vertices[uniform.blocks[0].indices] - 10).tolist()
 
 
-def test_blocks_tell_sums_of_weights_and_no_weights() -> None:
+def test_blocks_tell_sums_of_weights_and_no_weights():
     batch = WeightedSampler(star_weighted([1, 2, 4], 2), fanouts=[2]).sample(np.arange(2), 0)
     block = batch.blocks[0]
     assert block.edge_weights is None
@@ -427,16 +414,10 @@ def test_blocks_tell_sums_of_weights_and_no_weights() -> None:
     assert block.weight_sums[2:].tolist() == [0] * (block.num_src - 2)
 
 
-def test_a_graph_without_weights_is_refused(tiny_graph: Graph) -> None:
-    with pytest.raises(ConfigError, match=r"^sampler=weighted: edges of tiny have no weights"):
-        WeightedSampler(tiny_graph, fanouts=[2])
-
-
-@pytest.mark.parametrize("fanouts", [[-1], [3, -1], [-1, -1], [4, 2, -1]])
-@pytest.mark.parametrize("replace", [False, True])
-def test_sampling_without_the_last_hop_agrees_with_the_whole(
-    random_graph, fanouts, replace
-) -> None:
+@pytest.mark.parametrize(
+    ("fanouts", "replace"), [([-1], False), ([3, -1], True), ([-1, -1], True), ([4, 2, -1], False)]
+)
+def test_sampling_without_the_last_hop_agrees_with_the_whole(random_graph, fanouts, replace):
     graph, seeds = random_graph(), np.arange(0, 60, 3)
     config = NeighborSampling(fanouts=fanouts, replace=replace)
     shorter = without_last_hop(config)
@@ -454,13 +435,11 @@ def test_sampling_without_the_last_hop_agrees_with_the_whole(
     assert all(map(same_block, others, whole.blocks[1:]))
 
 
-def test_only_a_hop_of_all_neighbours_can_be_left_out() -> None:
+@pytest.mark.parametrize("fanouts", [[-1], [2, -1]])
+def test_seeds_are_looked_at_and_threads_can_change(tiny_graph, fanouts):
+    # Only a hop of all neighbours can be left out.
     assert without_last_hop(NeighborSampling(fanouts=[-1, 5])) is None
     assert without_last_hop(LayerSampling(layer_sizes=[10, 10])) is None
-
-
-@pytest.mark.parametrize("fanouts", [[-1], [2, -1]])
-def test_seeds_are_looked_at_and_threads_can_change(tiny_graph: Graph, fanouts: list[int]) -> None:
     shorter = without_last_hop(NeighborSampling(fanouts=fanouts))
     sampler = shorter.sampler(tiny_graph, seed=0, num_threads=1)
     for seeds, message in (([5], "seeds: 5 is not a vertex"), ([0, 0], "seeds: 0 appears twice")):

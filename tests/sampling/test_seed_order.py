@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_line import one_line
 
@@ -29,6 +29,7 @@ def seeds_of(order: ShuffledOrder, epoch: int) -> list[np.ndarray]:
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(st.integers(1, 200), st.integers(1, 70), st.integers(0, 2**63 - 1), st.integers(0, 1000))
 def test_every_vertex_is_a_seed_once_in_every_epoch(size, batch_size, seed, epoch) -> None:
     vertices = np.arange(size, dtype=np.int32) * 3
@@ -42,17 +43,12 @@ def test_every_vertex_is_a_seed_once_in_every_epoch(size, batch_size, seed, epoc
     check(order, vertices, epoch=epoch, num_devices=3)
 
 
-def test_the_order_differs_between_epochs_and_seeds() -> None:
-    vertices = np.arange(100)
-
+def test_the_order_differs_between_epochs_and_seeds_and_is_fixed_for_good() -> None:
     def whole(seed: int, epoch: int) -> tuple[int, ...]:
-        order = ShuffledOrder(vertices, batch_size=7, seed=seed)
+        order = ShuffledOrder(np.arange(100), batch_size=7, seed=seed)
         return tuple(np.concatenate(seeds_of(order, epoch)).tolist())
 
     assert len({whole(seed, epoch) for seed in (0, 1) for epoch in (0, 1)}) == 4
-
-
-def test_the_order_is_fixed_for_good() -> None:
     order = Shuffled().order(np.arange(8), batch_size=3, num_devices=2, seed=5)
     assert [batch.tolist() for batch in seeds_of(order, 2)] == [[5, 2, 3], [0, 7, 4], [1, 6]]
     assert order.movable
@@ -133,6 +129,12 @@ def test_an_order_that_is_announced_wrongly() -> None:
     with pytest.raises(ConfigError, match="2 steps in epoch 1, not 5"):
         check(order, np.array([1, 2, 3]), epoch=0, num_devices=2)
     check(replace(order, steps=FIXED, movable=False), np.array([1, 2, 3]), epoch=0, num_devices=2)
+    # Any other is refused before the step that is wrong.
+    order = Listed([step(3, 1), step(1, 2)])
+    steps = CheckedOrder(order, np.array([1, 2, 3]), num_devices=1).epoch(6)
+    assert next(steps).seeds.tolist() == [3, 1]
+    with pytest.raises(ConfigError, match="trains vertex 1 twice in epoch 7"):
+        next(steps)
 
 
 @pytest.mark.parametrize(("size", "kept"), [(100, 14), (98, 14), (6, 0)])
@@ -159,14 +161,6 @@ def test_an_order_whose_epochs_have_other_numbers_of_full_mini_batches() -> None
     assert list(FullBatches(order, trains=False).epoch(1)) == []
 
 
-def test_an_order_is_refused_before_the_step_that_is_wrong() -> None:
-    order = Listed([step(3, 1), step(1, 2)])
-    steps = CheckedOrder(order, np.array([1, 2, 3]), num_devices=1).epoch(6)
-    assert next(steps).seeds.tolist() == [3, 1]
-    with pytest.raises(ConfigError, match="trains vertex 1 twice in epoch 7"):
-        next(steps)
-
-
 @pytest.fixture
 def graph(tiny_graph: Graph) -> Graph:
     labels = np.array([0, -1, 1, 0, -1])
@@ -179,14 +173,9 @@ def test_vertices_without_label_are_left_out(graph, caplog) -> None:
         assert labeled_vertices(graph, "train").tolist() == [0, 2]
     assert "1 of 3 train vertices have no label" in caplog.text
     assert labeled_vertices(graph, "valid").tolist() == [3]
-
-
-def test_one_target_of_several_is_a_label(graph: Graph) -> None:
+    with pytest.raises(GraphError, match="none of the 1 test vertices has a label"):
+        labeled_vertices(graph, "test")
+    # One target of several is a label.
     targets = np.array([[1, np.nan], [np.nan, np.nan], [np.nan, 2], [3, 4], [5, 6]], np.float32)
     regression = replace(graph, labels=targets, num_classes=2, metric="rmse")
     assert labeled_vertices(regression, "train").tolist() == [0, 2]
-
-
-def test_a_split_without_any_label_is_refused(graph: Graph) -> None:
-    with pytest.raises(GraphError, match="none of the 1 test vertices has a label"):
-        labeled_vertices(graph, "test")

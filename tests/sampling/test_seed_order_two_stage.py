@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.sampling.seed_order import CheckedOrder, TwoStageOrder, two_stage_schedule
@@ -46,6 +46,7 @@ parts_and_batches = st.lists(
 )
 
 
+@settings(max_examples=20)
 @given(parts_and_batches, st.integers(0, 2**40), st.integers(0, 5))
 def test_every_vertex_is_trained_once_and_nobody_is_idle_before_the_end(sizes, seed, epoch) -> None:
     counts, batch_sizes = map(list, zip(*sizes, strict=True))

@@ -1,5 +1,3 @@
-"""Errors of CUDA name the device, the step, and what helps."""
-
 import pytest
 import torch
 

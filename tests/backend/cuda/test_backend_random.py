@@ -16,7 +16,7 @@ from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.data.interop import from_arrays
-from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph import EdgeData
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.nn.base import vertex_objective
 from gnnscale.planner import Cpu, Cuda
@@ -28,7 +28,7 @@ RATE, STEPS = 0.05, 3
 
 
 @st.composite
-def graphs(draw: Any) -> Graph:
+def graphs(draw):
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     count, num_edges = draw(st.sampled_from([2, 5, 40, 200])), draw(st.sampled_from([0, 3, 1500]))
     ends = rng.random((2, num_edges)) * rng.random((2, num_edges))
@@ -55,7 +55,7 @@ def graphs(draw: Any) -> Graph:
 
 
 @st.composite
-def samplings(draw: Any, *, weighted: bool, num_layers: int) -> Any:
+def samplings(draw, *, weighted, num_layers):
     fanouts = [draw(st.sampled_from([-1, 1, 2, 5, 40])) for _ in range(num_layers)]
     if draw(st.booleans()):
         return LayerSampling(layer_sizes=[3 * abs(each) for each in fanouts])
@@ -63,8 +63,8 @@ def samplings(draw: Any, *, weighted: bool, num_layers: int) -> Any:
     return kind(fanouts=fanouts, replace=draw(st.booleans()))
 
 
-def parts_of(graph: Graph, sampling: Any, model: Any, *, own: bool) -> BackendInputs:
-    def sgd(of: Any) -> torch.optim.Optimizer:
+def parts_of(graph, sampling, model, *, own):
+    def sgd(of):
         return torch.optim.SGD(of.parameters(), lr=RATE)
 
     steps = DeviceStepInputs(build_optimizer=sgd, host_optimizer=sgd(model), clip_norm=None)
@@ -81,12 +81,12 @@ def parts_of(graph: Graph, sampling: Any, model: Any, *, own: bool) -> BackendIn
     )
 
 
-def seeds_of(graph: Graph, step: int) -> Any:
+def seeds_of(graph, step):
     order = np.random.default_rng(step).permutation(graph.num_vertices)
     return order[: max(graph.num_vertices // 2, 1)].astype(graph.indices.dtype)
 
 
-def on_cpu(parts: BackendInputs) -> list[tuple[float, int]]:
+def on_cpu(parts):
     backend, found = CpuBackend(Cpu(), parts), []
     optimizer = torch.optim.SGD(parts.model.parameters(), lr=RATE)
     for step in range(STEPS):
@@ -99,7 +99,7 @@ def on_cpu(parts: BackendInputs) -> list[tuple[float, int]]:
     return found
 
 
-def on_device(parts: BackendInputs, place: str) -> list[tuple[float, int]]:
+def on_device(parts, place):
     device = Cuda(host_driven=True, features=place, topology=place, name="card")
     backend = CudaBackend(device, parts, HostEngine(device))
     try:
@@ -114,7 +114,7 @@ def on_device(parts: BackendInputs, place: str) -> list[tuple[float, int]]:
         backend.close()
 
 
-def asked(parts: BackendInputs, place: str, *, by_host: bool) -> list[tuple[float, Any, list[Any]]]:
+def asked(parts, place, *, by_host):
     """Each step's loss, size and gradients, as the host asks for them; the host may sample."""
     device = Cuda(host_driven=True, features=place, topology=place, name="card")
     backend, found = CudaBackend(device, parts, HostEngine(device)), []
@@ -137,16 +137,14 @@ def asked(parts: BackendInputs, place: str, *, by_host: bool) -> list[tuple[floa
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     data=st.data(),
     graph=graphs(),
     kind=st.sampled_from([GCN, GraphSAGE, GAT]),
     place=st.sampled_from(["device", "host"]),
 )
-def test_what_the_host_has_sampled_gives_the_same_bits(
-    data: Any, graph: Graph, kind: Any, place: str
-) -> None:
+def test_what_the_host_has_sampled_gives_the_same_bits(data, graph, kind, place):
     sampling = data.draw(samplings(weighted=graph.edge_weights is not None, num_layers=2))
     torch.manual_seed(3)
     model = kind(hidden=8, dropout=0.5).build(num_features=graph.num_features, num_classes=5)
@@ -154,7 +152,7 @@ def test_what_the_host_has_sampled_gives_the_same_bits(
     assert repr(asked(parts, place, by_host=True)) == repr(asked(parts, place, by_host=False))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     data=st.data(),
     graph=graphs(),
@@ -164,9 +162,7 @@ def test_what_the_host_has_sampled_gives_the_same_bits(
     dropout=st.sampled_from([0.0, 0.5]),
     place=st.sampled_from(["device", "host"]),
 )
-def test_three_steps_are_the_processors(
-    data: Any, graph: Graph, kind: Any, num_layers: int, norm: str, dropout: float, place: str
-) -> None:
+def test_three_steps_are_the_processors(data, graph, kind, num_layers, norm, dropout, place):
     weighted = graph.edge_weights is not None
     sampling = data.draw(samplings(weighted=weighted, num_layers=num_layers))
     options = {"hidden": 8, "num_layers": num_layers, "norm": norm, "dropout": dropout}

@@ -1,5 +1,3 @@
-"""What a GPU takes: each thing that is missing is one line, with the processor as the way on."""
-
 import json
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Kernels on the host: they are compiled once, found by their names, and checked when launched."""
-
 import os
 import stat
 import time
@@ -49,45 +47,32 @@ def root(tmp_path_factory: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(root: Path, tmp_path_factory: Any) -> Iterator[host.HostKernels]:
+def home(root: Path, tmp_path_factory: Any) -> Iterator[Path]:
+    """A home for all tests, so that the sources are compiled once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GNNSCALE_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setattr(kernels, "sources", lambda: root)
-        yield host.HostKernels(num_threads=2)
+        yield tmp_path_factory.mktemp("home")
 
 
-@pytest.mark.long
-def test_a_kernel_runs_by_its_name(opened: host.HostKernels) -> None:
-    assert opened.names == ("scale", "fail")
-    numbers = torch.arange(1000, dtype=torch.float32)
-    scaled = torch.zeros(1000)
-    opened.launch("scale", np.int64(1000), numbers, scaled, np.float32(2.5), grid=3)
-    torch.testing.assert_close(scaled, numbers * 2.5, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [
-        ("shrink", (), "no kernel is called shrink"),
-        ("fail", (), "fail: takes 1 arguments, 0 given"),
-        ("fail", (np.int64(1),), "fail: argument 0 has 4 bytes, 8 given"),
-        ("fail", (np.int32(1),), "fail: block 0: its threads wait in vain"),
-    ],
-)
-def test_a_launch_that_cannot_be(opened: Any, name: str, arguments: Any, message: str) -> None:
-    with one_line(message, error=DeviceError):
-        opened.launch(name, *arguments, grid=1, block=64)
-
-
-@pytest.mark.long
-def test_the_library_is_kept_and_found_again(root: Path, monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
-    monkeypatch.setattr(kernels, "sources", lambda: root)
-    first = host.library()
+def test_a_library_is_kept_and_its_kernels_run_by_name(home: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(home))
+    opened, first = host.HostKernels(num_threads=2), host.library()
     changed = first.stat().st_mtime_ns
     assert host.library() == first
     assert first.stat().st_mtime_ns == changed
     assert [each.name for each in first.parent.iterdir()] == [first.name]
+    assert opened.names == ("scale", "fail")
+    numbers, scaled = torch.arange(1000, dtype=torch.float32), torch.zeros(1000)
+    opened.launch("scale", np.int64(1000), numbers, scaled, np.float32(2.5), grid=3)
+    torch.testing.assert_close(scaled, numbers * 2.5, rtol=0, atol=0)
+    for name, arguments, message in (
+        ("shrink", (), "no kernel is called shrink"),
+        ("fail", (), "fail: takes 1 arguments, 0 given"),
+        ("fail", (np.int64(1),), "fail: argument 0 has 4 bytes, 8 given"),
+        ("fail", (np.int32(1),), "fail: block 0: its threads wait in vain"),
+    ):
+        with one_line(message, error=DeviceError):
+            opened.launch(name, *arguments, grid=1, block=64)
     # Nobody else may have written what is loaded.
     first.chmod(stat.S_IMODE(first.stat().st_mode) | stat.S_IWOTH)
     with pytest.raises(ConfigError, match="compiled kernels are loaded only if nobody but you"):

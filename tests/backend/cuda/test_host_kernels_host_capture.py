@@ -1,5 +1,3 @@
-"""Recordings of operations and kernels, as a CUDA graph repeats them."""
-
 import math
 
 import numpy as np

@@ -1,8 +1,4 @@
-"""Exact inference on a device: the host's rows, in chunks, in any memory."""
-
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,25 +8,24 @@ from gnnscale.backend.cuda import inference
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.inference import CudaInference
 from gnnscale.backend.cuda.placement import place_graph
-from gnnscale.graph import Graph
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GATv2, GraphSAGE
 from gnnscale.planner import Cuda
 
 
-def built(config: Any, graph: Graph) -> Any:
+def built(config, graph):
     torch.manual_seed(5)
     return config.build(num_features=graph.num_features, num_classes=graph.num_classes).eval()
 
 
-def on_device(graph: Graph, **options: Any) -> CudaInference:
+def on_device(graph, **options):
     device = Cuda(host_driven=True, **options)
     engine = HostEngine(device)
     return CudaInference(graph, place_graph(graph, device, engine, kept_bytes=0), engine)
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_chunks(monkeypatch):
     monkeypatch.setattr(inference, "_CHUNK_EDGES", 200)
 
 
@@ -44,13 +39,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("features", ["device", "host"])
 @pytest.mark.parametrize("memory_bytes", [None, 1000])
-def test_rows_are_the_hosts(
-    random_graph: Callable[..., Graph],
-    config: Any,
-    features: str,
-    memory_bytes: int | None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_are_the_hosts(random_graph, config, features, memory_bytes, monkeypatch):
     graph = random_graph(num_vertices=120, num_edges=900)
     model = built(config(hidden=8, num_layers=3), graph)
     wanted = np.array([5, 3, 77], graph.indices.dtype)
@@ -63,7 +52,7 @@ def test_rows_are_the_hosts(
     torch.testing.assert_close(rows, known, rtol=1e-4, atol=1e-5)
 
 
-def test_only_what_is_needed_is_computed(random_graph: Callable[..., Graph]) -> None:
+def test_only_what_is_needed_is_computed(random_graph):
     graph = random_graph(num_vertices=120, num_edges=300)
     model = built(GraphSAGE(hidden=8, num_layers=2), graph)
     wanted = np.array([9, 4], graph.indices.dtype)
@@ -74,7 +63,7 @@ def test_only_what_is_needed_is_computed(random_graph: Callable[..., Graph]) -> 
     torch.testing.assert_close(rows, known, rtol=1e-4, atol=1e-5)
 
 
-def test_weights_of_edges_count(random_graph: Callable[..., Graph]) -> None:
+def test_weights_of_edges_count(random_graph):
     weights = np.random.default_rng(3).random(900).astype(np.float32) + 0.5
     graph = random_graph(num_vertices=120, num_edges=900, edge_weights=weights)
     for config in (GCN, GraphSAGE):

@@ -1,7 +1,6 @@
-"""Kernels compiled for GPUs, of which none is needed: for every architecture, without spills."""
-
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from ptx import ptx_of
 
 from gnnscale.backend import DeviceError
 from gnnscale.backend.cuda import kernels
-from gnnscale.backend.cuda import kernels as compiled
 from gnnscale.backend.cuda.host_kernels import HostKernels
 
 #: Of A100, H100, B200 and RTX 50.
@@ -40,11 +38,23 @@ def scale(tmp_path: Path) -> Path:
     return file
 
 
+@cache
+def log_of(file: Path, architecture: str) -> str:
+    return kernels.compile_file(file, architecture).log
+
+
+@cache
+def by_kernel(stem: str, architecture: str) -> dict[str, str]:
+    (file,) = (each for each in FILES if each.stem == stem)
+    texts = ptx_of(file, architecture).split(".visible .entry ")[1:]
+    return {text[: text.index("(")]: text for text in texts}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_kernels_compile_without_spills(file: Path, architecture: str) -> None:
-    log = compiled.compile_file(file, architecture).log
+    log = log_of(file, architecture)
     entries = re.findall(r"Compiling entry function '(\w+)'", log)
     frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes", log)
     assert len(entries) == len(frames) > 0
@@ -53,7 +63,7 @@ def test_kernels_compile_without_spills(file: Path, architecture: str) -> None:
 
 @pytest.mark.long
 def test_every_kernel_is_on_the_host_too() -> None:
-    logs = (compiled.compile_file(file, "sm_90").log for file in FILES)
+    logs = (log_of(file, "sm_90") for file in FILES)
     entries = [name for log in logs for name in re.findall(r"entry function '(\w+)'", log)]
     assert sorted(entries) == sorted(HostKernels().names)
 
@@ -61,24 +71,14 @@ def test_every_kernel_is_on_the_host_too() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["compute_80", "compute_90"])
 def test_rows_are_read_by_128_bits(architecture: str) -> None:
-    (gather,) = (file for file in FILES if file.stem == "gather")
-    kernels_of = ptx_of(gather, architecture).split(".visible .entry ")[1:]
-    loads = {
-        text[: text.index("(")]: set(re.findall(r"ld\.global\.cs(?:\.v[24])?\.[a-z]+\d+", text))
-        for text in kernels_of
-    }
-    assert len(loads) == 21
-    for name, found in loads.items():
+    texts = by_kernel("gather", architecture)
+    assert len(texts) == 21
+    for name, text in texts.items():
+        loads = re.findall(r"ld\.global\.cs(?:\.v[24])?\.[a-z]+\d+", text)
         words = {"16": "v4", "8": "v2"}.get(name.split("_")[-2])
         if words is not None:
-            assert found, name
-            assert all(words in load for load in found), name
-
-
-def by_kernel(stem: str, architecture: str) -> dict[str, str]:
-    (file,) = (each for each in FILES if each.stem == stem)
-    texts = ptx_of(file, architecture).split(".visible .entry ")[1:]
-    return {text[: text.index("(")]: text for text in texts}
+            assert loads, name
+            assert all(words in load for load in loads), name
 
 
 @pytest.mark.long
@@ -91,37 +91,37 @@ def test_aggregated_rows_are_read_by_128_bits_and_written_so() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stem", ["aggregate", "attention", "coefficients", "activation"])
-def test_products_and_sums_are_rounded_one_by_one(stem: str) -> None:
-    for name, text in by_kernel(stem, "compute_90").items():
-        assert not re.search(r"\bfma\.rn\.f(32|64)", text), name
+def test_products_and_sums_are_rounded_one_by_one() -> None:
+    for stem in ("aggregate", "attention", "coefficients", "activation"):
+        for name, text in by_kernel(stem, "compute_90").items():
+            assert not re.search(r"\bfma\.rn\.f(32|64)", text), name
 
 
 def test_machine_code_is_kept(scale: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
-    first = compiled.cubin(scale, "sm_90")
+    first = kernels.cubin(scale, "sm_90")
     assert first[:4] == b"\x7fELF"
     (kept,) = (tmp_path / "home" / "cuda").iterdir()
     changed = kept.stat().st_mtime_ns
-    assert compiled.cubin(scale, "sm_90") == first
+    assert kernels.cubin(scale, "sm_90") == first
     assert kept.stat().st_mtime_ns == changed
     scale.write_text(SCALE.replace("x] = in", "x & 7] = in"))
-    assert compiled.cubin(scale, "sm_90") != first
+    assert kernels.cubin(scale, "sm_90") != first
 
 
 def test_what_nvrtc_refuses_is_one_line(scale: Path) -> None:
     with one_line("does not know sm_10", "newer nvidia-cuda-nvrtc"):
-        compiled.compile_file(scale, "sm_10")
+        kernels.compile_file(scale, "sm_10")
     scale.write_text("int f() { return missing; }\n")
     with one_line("scale.cu", "NVRTC refuses the kernels", "missing"):
-        compiled.compile_file(scale, "sm_90")
+        kernels.compile_file(scale, "sm_90")
 
 
 def test_without_cuda_core(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    compiled.load_core.cache_clear()
+    kernels.load_core.cache_clear()
     with one_line("needs cuda-core", "pip install 'gnnscale[cuda]'", "device_plan=cpu"):
-        compiled.load_core()
+        kernels.load_core()
 
 
 def test_without_nvrtc(monkeypatch: Any) -> None:
@@ -131,16 +131,16 @@ def test_without_nvrtc(monkeypatch: Any) -> None:
         raise pathfinder.DynamicLibNotFoundError(f"no {name}")
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", none)
-    compiled.load_core.cache_clear()
+    kernels.load_core.cache_clear()
     with one_line("needs NVRTC", "device_plan=cpu"):
-        compiled.load_core()
-    compiled.load_core.cache_clear()
+        kernels.load_core()
+    kernels.load_core.cache_clear()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_kernel_runs_on_the_gpu(scale: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(kernels, "kernel_files", lambda root: (scale,))
-    opened = compiled.CompiledKernels(0)
+    opened = kernels.CompiledKernels(0)
     numbers = torch.arange(1024, dtype=torch.int32, device=opened.device)
     copied = torch.zeros_like(numbers)
     opened.launch("scale", numbers, copied, grid=1)

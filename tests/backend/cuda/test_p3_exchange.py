@@ -1,7 +1,6 @@
 """Devices with some columns of the features aggregate them for each other's mini-batches (P3)."""
 
 import threading
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -10,15 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import BackendInputs
 from gnnscale.backend.cuda import aggregation
 from gnnscale.backend.cuda.batch import batch_from_host
 from gnnscale.backend.cuda.capacity import BatchCapacity
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.backend.cuda.p3_exchange import CudaColumnExchange, PartialSums, shared_capacity
 from gnnscale.backend.cuda.placement import place_graph
-from gnnscale.graph import EdgeData, Graph
-from gnnscale.nn import GNN, Inputs
+from gnnscale.graph import EdgeData
+from gnnscale.nn import Inputs
 from gnnscale.nn.device_block import Rule
 from gnnscale.planner import Cuda
 
@@ -30,12 +28,12 @@ COLUMNS = ((0, 7), (7, 20))
 class Meeting:
     """What the devices pass, of which each is a thread."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self.size = size
         self.passed: list[Any] = [None] * size
         self.barrier = threading.Barrier(size, timeout=60)
 
-    def trade(self, rank: int, mine: Any) -> list[Any]:
+    def trade(self, rank, mine):
         self.passed[rank] = mine
         self.barrier.wait()
         found = list(self.passed)
@@ -46,36 +44,29 @@ class Meeting:
 class Trade:
     """One device's side of a meeting."""
 
-    def __init__(self, meeting: Meeting, rank: int) -> None:
+    def __init__(self, meeting, rank):
         self.meeting, self.rank, self.size = meeting, rank, meeting.size
 
-    def all_gather_into(self, into: torch.Tensor, mine: torch.Tensor) -> None:
+    def all_gather_into(self, into, mine):
         into.copy_(torch.stack(self.meeting.trade(self.rank, mine.clone())))
 
-    def all_to_all_into(self, into: torch.Tensor, parts: torch.Tensor) -> None:
+    def all_to_all_into(self, into, parts):
         every = self.meeting.trade(self.rank, parts.clone())
         into.copy_(torch.stack([each[self.rank] for each in every]))
 
-    def largest(self, counts: Sequence[int]) -> list[int]:
+    def largest(self, counts):
         return [max(each) for each in zip(*self.meeting.trade(self.rank, counts), strict=True)]
 
 
-def on_each(work: Callable[[Trade], Any]) -> list[Any]:
+def on_each(work):
     meeting = Meeting(len(COLUMNS))
     with ThreadPoolExecutor(meeting.size) as pool:
         trades = [Trade(meeting, rank) for rank in range(meeting.size)]
         return list(pool.map(work, trades))
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("rule", [Rule.MEAN, Rule.SYMMETRIC])
-def test_columns_together_are_the_whole_rows(
-    graph: Graph,
-    host: Callable[..., BackendInputs],
-    new_model: Callable[[], GNN],
-    rule: Rule,
-    weighted: bool,
-) -> None:
+@pytest.mark.parametrize(("rule", "weighted"), [(Rule.MEAN, False), (Rule.SYMMETRIC, True)])
+def test_columns_together_are_the_whole_rows(graph, host, new_model, rule, weighted):
     if weighted:
         weights = np.random.default_rng(0).random(graph.num_edges, np.float32)
         graph = replace(graph, edges=EdgeData(weights=weights))
@@ -84,7 +75,7 @@ def test_columns_together_are_the_whole_rows(
     slices = [np.arange(0, 40, 2), np.arange(100, 107)]
     batches = [sampler.sample(seeds, 3) for seeds in slices]
 
-    def aggregated(trade: Trade) -> list[torch.Tensor]:
+    def aggregated(trade):
         first, end = COLUMNS[trade.rank]
         engine = HostEngine(DEVICE)
         placed = place_graph(
@@ -128,15 +119,15 @@ def test_columns_together_are_the_whole_rows(
         assert not joined[len(whole) :].any()
 
 
-def degrees_of(placed: Any, engine: HostEngine, batch: Any) -> torch.Tensor:
+def degrees_of(placed, engine, batch):
     vertices, count = batch.vertices, batch.num_sources
     return aggregation.degrees_of(engine.kernels, placed.topology, vertices, count)
 
 
-def test_partial_products_are_summed_in_the_order_of_ranks() -> None:
+def test_partial_products_are_summed_in_the_order_of_ranks():
     rows = {rank: [torch.full((3, 2), 10.0 * rank + peer) for peer in (0, 1)] for rank in (0, 1)}
 
-    def summed(trade: Trade) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def summed(trade):
         sums = PartialSums(HostEngine(DEVICE), trade)
         total = sums.reduce_products(rows[trade.rank], lambda part: 2 * part)
         assert sums.pop_waited_s() == 0

@@ -1,32 +1,24 @@
-"""What of a graph lies in a GPU's memory, and what crossing the link takes."""
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from one_line import one_line
 
 from gnnscale.backend.base import DeviceMemoryError
 from gnnscale.backend.cuda.host_engine import HostEngine
-from gnnscale.backend.cuda.placement import ResidentGraph, place_graph
+from gnnscale.backend.cuda.placement import place_graph
 from gnnscale.core import Access
-from gnnscale.graph import Graph
 from gnnscale.planner import Cuda
 
 
-def placed(
-    graph: Graph, *, memory_bytes: int, kept_bytes: int = 0, **options: Any
-) -> ResidentGraph:
+def placed(graph, *, memory_bytes, kept_bytes=0, **options):
     device = Cuda(host_driven=True, memory_bytes=memory_bytes, **options)
     return place_graph(graph, device, HostEngine(device), kept_bytes=kept_bytes)
 
 
 @pytest.fixture
-def graph(random_graph: Callable[..., Graph]) -> Graph:
+def graph(random_graph):
     return random_graph(num_vertices=200, num_edges=1000, num_features=32)
 
 
-def test_what_fits_lies_on_the_device_topology_first(graph: Graph) -> None:
+def test_what_fits_lies_on_the_device_topology_first(graph):
     topology, features = graph.topology_bytes, graph.feature_bytes
     assert topology < features
     found = [
@@ -37,7 +29,7 @@ def test_what_fits_lies_on_the_device_topology_first(graph: Graph) -> None:
     assert [each.rows_on_device for each in found] == [True, False, False]
 
 
-def test_what_is_asked_for_is_done_or_refused_with_the_other_way(graph: Graph) -> None:
+def test_what_is_asked_for_is_done_or_refused_with_the_other_way(graph):
     size = graph.feature_bytes + 1000
     assert placed(graph, memory_bytes=size, features="device", topology="host").rows_on_device
     assert not placed(graph, memory_bytes=1 << 30, features="host").rows_on_device
@@ -47,7 +39,7 @@ def test_what_is_asked_for_is_done_or_refused_with_the_other_way(graph: Graph) -
         placed(graph, memory_bytes=1000, topology="device")
 
 
-def test_rows_and_lists_over_the_link_are_counted(graph: Graph) -> None:
+def test_rows_and_lists_over_the_link_are_counted(graph):
     on_host = placed(graph, memory_bytes=1 << 20, features="host", topology="host")
     # Rows of 128 bytes, which begin anywhere: a request or two each.
     rows = on_host.row_access(10)

@@ -1,10 +1,3 @@
-"""Probes of a card, with the host in its place and a clock by hand."""
-
-from collections.abc import Callable
-from typing import Any
-
-import pytest
-
 from gnnscale.backend.cuda import probes
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.planner import Cuda
@@ -19,39 +12,39 @@ class Mark:
 
     made = 0
 
-    def __init__(self) -> None:
+    def __init__(self):
         Mark.made += 1
         self.number = Mark.made
 
-    def wait(self) -> None:
+    def wait(self):
         """It is reached."""
 
-    def seconds_since(self, earlier: Any) -> float:
+    def seconds_since(self, earlier):
         return 0.5 * (self.number - earlier.number)
 
 
 class Stream:
     """Does work at once."""
 
-    def run(self, work: Callable[[], object], *, waits: bool = False) -> None:
+    def run(self, work, *, waits=False):
         work()
 
-    def capture(self, work: Callable[[], object]) -> Any:
+    def capture(self, work):
         stream = self
 
         class Again:
-            def replay(self) -> None:
+            def replay(self):
                 stream.run(work)
 
         return Again()
 
     mark = staticmethod(Mark)
 
-    def close(self) -> None:
+    def close(self):
         """Nothing is queued."""
 
 
-def test_rates_are_work_by_the_cards_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rates_are_work_by_the_cards_clock(monkeypatch):
     engine = HostEngine(Cuda(host_driven=True))
     monkeypatch.setattr(engine, "stream", Stream)
     found = probes.measure(engine, TINY)
@@ -65,7 +58,7 @@ def test_rates_are_work_by_the_cards_clock(monkeypatch: pytest.MonkeyPatch) -> N
     assert 2 * 36 < found.sampled_edges_per_s <= 2 * (36 + 4 * 45)
 
 
-def test_the_streams_of_the_host_time_them_too() -> None:
+def test_the_streams_of_the_host_time_them_too():
     found = probes.measure(HostEngine(Cuda(host_driven=True)), TINY)
     rates = (found.macs_per_s, found.memory_bandwidth, found.copy_bandwidth)
     assert all(each > 0 for each in (*rates, found.sampled_edges_per_s, found.launch_s))

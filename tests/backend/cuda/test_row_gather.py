@@ -1,5 +1,3 @@
-"""Rows that kernels read: those of the native gather, bit by bit, in the fewest requests."""
-
 from typing import Any
 
 import numpy as np
@@ -75,54 +73,43 @@ def test_only_as_many_rows_as_there_are_ids() -> None:
     gather.gather(ids[:3], torch.tensor([2**40])).check()
 
 
-def test_a_gather_is_kept_until_its_slot_is_used_again() -> None:
-    table = table_of(torch.uint8, 3)
-    gather = RowGather(table, HostKernels(num_threads=1), max_ids=2, num_slots=2)
-    wrong = gather.gather(torch.tensor([0, ROWS]), torch.tensor([2]))
-    good = gather.gather(torch.tensor([5]), torch.tensor([1]), slot=1)
+@pytest.mark.parametrize("wrong", [-1, ROWS, 2**40])
+def test_ids_that_are_no_rows(wrong: int) -> None:
+    """A gather is kept until its slot is used again."""
+    table = table_of(torch.float16, 9)
+    ids = torch.tensor([0, 5, wrong, 1, -7])
+    gather = RowGather(table, HostKernels(num_threads=1), max_ids=5, num_slots=2)
+    found = gather.gather(ids, torch.tensor([5]))
+    good = gather.gather(ids[:2].contiguous(), torch.tensor([2]), slot=1)
     good.check()
-    with one_line(f"ids: {ROWS} is not a row", error=ValueError):
-        wrong.check()
-    assert torch.equal(good.out[0], table[5])
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [torch.zeros(3, dtype=torch.int16), torch.zeros(6).long()[::2], torch.zeros(9).long()],
-)
-def test_ids_of_another_form(ids: torch.Tensor) -> None:
-    gather = RowGather(torch.zeros(4, 4), HostKernels(num_threads=1), max_ids=8)
-    with one_line("ids: ", "up to 8 contiguous int32 or int64", error=ValueError):
-        gather.gather(ids, torch.tensor([1]))
+    with one_line(f"ids: {wrong} is not a row, there are {ROWS}", error=ValueError):
+        found.check()
+    assert not found.out[2].any()
+    assert torch.equal(found.out[3].view(torch.int16), table[1].view(torch.int16))
+    assert torch.equal(good.out[1].view(torch.int16), table[5].view(torch.int16))
+    gather.gather(ids[:2].contiguous(), torch.tensor([2])).check()
 
 
 def test_fewer_threads_read_the_same() -> None:
     table, ids = table_of(torch.float32, 33), torch.arange(ROWS)
     found = [gathered(table, ids, max_multiprocessors=limit) for limit in (1, 100)]
     assert torch.equal(found[0].view(torch.int32), found[1].view(torch.int32))
-    with one_line("max_multiprocessors=0"):
-        RowGather(table, HostKernels(num_threads=1), max_ids=1, max_multiprocessors=0)
 
 
-@pytest.mark.parametrize("wrong", [-1, ROWS, 2**40])
-def test_ids_that_are_no_rows(wrong: int) -> None:
-    table = table_of(torch.float16, 9)
-    ids = torch.tensor([0, 5, wrong, 1, -7])
-    gather = RowGather(table, HostKernels(num_threads=1), max_ids=5)
-    found = gather.gather(ids, torch.tensor([5]))
-    with one_line(f"ids: {wrong} is not a row, there are {ROWS}", error=ValueError):
-        found.check()
-    assert not found.out[2].any()
-    assert torch.equal(found.out[3].view(torch.int16), table[1].view(torch.int16))
-    good = ids[:2].contiguous()
-    gather.gather(good, torch.tensor([2])).check()
-
-
-def test_types_that_rows_do_not_have() -> None:
-    with one_line("dtype", "torch.float64"):
-        RowGather(torch.zeros(2, 2, dtype=torch.float64), HostKernels(num_threads=1), max_ids=1)
-    with one_line("dtype", "torch.float16"):
-        RowGather(torch.zeros(2, 2), HostKernels(num_threads=1), max_ids=1, dtype=torch.float16)
+def test_ids_types_and_limits_that_are_refused() -> None:
+    kernels, rows = HostKernels(num_threads=1), torch.zeros(4, 4)
+    gather = RowGather(rows, kernels, max_ids=8)
+    wide = torch.zeros(9).long()
+    for ids in (torch.zeros(3, dtype=torch.int16), torch.zeros(6).long()[::2], wide):
+        with one_line("ids: ", "up to 8 contiguous int32 or int64", error=ValueError):
+            gather.gather(ids, torch.tensor([1]))
+    for table, options, words in (
+        (rows, {"max_multiprocessors": 0}, ["max_multiprocessors=0"]),
+        (rows.double(), {}, ["dtype", "torch.float64"]),
+        (rows, {"dtype": torch.float16}, ["dtype", "torch.float16"]),
+    ):
+        with one_line(*words):
+            RowGather(table, kernels, max_ids=1, **options)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +147,7 @@ def test_requests_of_the_papers_rows(num_bytes: int) -> None:
         assert plain == shifted == least
 
 
+@settings(max_examples=20)
 @given(st.integers(1, 700), st.integers(0, 400), st.sampled_from([4, 8, 16]))
 def test_a_row_takes_its_lines_and_a_request_more_at_most(words, place, word) -> None:
     num_bytes, address = words * word, place * word

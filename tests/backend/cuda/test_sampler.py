@@ -1,7 +1,3 @@
-"""Samples of kernels on the host: those of the native sampler, array by array."""
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,10 +15,8 @@ from device_samples import (
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gnnscale import ConfigError, Graph
+from gnnscale import ConfigError
 from gnnscale.backend.cuda import sampler_plan as module
-from gnnscale.backend.cuda.capacity import Sampling
-from gnnscale.backend.cuda.device_sample import DeviceSample
 from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.sampler_plan import State
 from gnnscale.data import Planetoid
@@ -30,7 +24,7 @@ from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 
 @pytest.mark.long
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     shape=shapes,
     counts=fanouts,
@@ -45,19 +39,13 @@ from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
     num_seeds=20,
     num_threads=2,
 )
-def test_neighbours(
-    shape: Shape,
-    counts: list[int],
-    replace: bool,
-    num_seeds: int,
-    num_threads: int,
-) -> None:
+def test_neighbours(shape, counts, replace, num_seeds, num_threads):
     kernels = HostKernels(num_threads=num_threads)
     sampling = NeighborSampling(fanouts=counts, replace=replace)
     check(shape.graph(), sampling, num_seeds=num_seeds, kernels=kernels)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     num_vertices=st.integers(1, 40),
     degree=st.integers(1, 200),
@@ -66,9 +54,7 @@ def test_neighbours(
     step=st.integers(0, 2**64 - 1),
 )
 @example(num_vertices=3, degree=33, fanout=32, wide=False, step=2**64 - 1)
-def test_fan_outs_close_to_the_degree(
-    num_vertices: int, degree: int, fanout: int, wide: bool, step: int
-) -> None:
+def test_fan_outs_close_to_the_degree(num_vertices, degree, fanout, wide, step):
     """Most draws find their place taken, by one that has found its own taken."""
     shape = Shape(num_vertices=num_vertices, num_edges=0, hub=degree, wide=wide, rng=degree)
     graph, sampling = shape.graph(), NeighborSampling(fanouts=[fanout])
@@ -80,7 +66,7 @@ def test_fan_outs_close_to_the_degree(
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_by_hand(tiny_graph: Graph, dtype: torch.dtype) -> None:
+def test_by_hand(tiny_graph, dtype):
     sampler = new_sampler(tiny_graph, NeighborSampling(fanouts=[-1, -1]), max_seeds=2)
     sample = sampler.sample(torch.tensor([4, 0], dtype=dtype), 0)
     assert sample.sizes().num_vertices == (2, 4, 5)
@@ -95,13 +81,12 @@ def test_by_hand(tiny_graph: Graph, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "sampling",
     [
-        NeighborSampling(fanouts=[25, 10]),
-        NeighborSampling(fanouts=[-1, -1]),
+        NeighborSampling(fanouts=[25, -1]),
         NeighborSampling(fanouts=[40, 4], replace=True),
         LayerSampling(layer_sizes=[200, 300]),
     ],
 )
-def test_a_real_graph(test_data: Path, sampling: Sampling) -> None:
+def test_a_real_graph(test_data, sampling):
     graph = Planetoid(name="cora", raw=str(test_data / "planetoid"), undirected=True).open()
     check(graph, sampling, num_seeds=64, kernels=HostKernels(num_threads=2))
 
@@ -110,20 +95,18 @@ def test_a_real_graph(test_data: Path, sampling: Sampling) -> None:
 @pytest.mark.parametrize(
     "sampling",
     [
-        NeighborSampling(fanouts=[25, 10]),
-        NeighborSampling(fanouts=[-1, -1]),
-        NeighborSampling(fanouts=[50, 40]),
-        WeightedSampling(fanouts=[20, 10]),
+        NeighborSampling(fanouts=[25, -1]),
+        WeightedSampling(fanouts=[50, 40]),
         LayerSampling(layer_sizes=[900, 2000]),
     ],
 )
-def test_many_blocks_at_a_time(sampling: Sampling) -> None:
+def test_many_blocks_at_a_time(sampling):
     """Tens of tiles of each scan, handed out among threads of the host."""
     shape = Shape(num_vertices=9000, num_edges=90_000, hub=3000, weighted=True)
     check(shape.graph(), sampling, num_seeds=150, kernels=HostKernels(num_threads=4))
 
 
-def test_positions_lead_to_the_neighbours() -> None:
+def test_positions_lead_to_the_neighbours():
     graph = Shape(num_vertices=30, num_edges=500, hub=0).graph()
     for sampling in (NeighborSampling(fanouts=[3, -1]), LayerSampling(layer_sizes=[5, 9])):
         sampler = new_sampler(graph, sampling, max_seeds=5, edge_positions=True)
@@ -143,7 +126,7 @@ def test_positions_lead_to_the_neighbours() -> None:
             assert (places < graph.indptr[owners + 1]).all()
 
 
-def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stamps_that_run_out_are_forgotten(monkeypatch):
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     for sampling in (NeighborSampling(fanouts=[4, 4]), LayerSampling(layer_sizes=[9, 30])):
         capacity = new_sampler(graph, sampling, max_seeds=4).capacity
@@ -164,7 +147,7 @@ def test_stamps_that_run_out_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "sampling", [NeighborSampling(fanouts=[-1, 40]), LayerSampling(layer_sizes=[9, 30])]
 )
-def test_room_that_is_just_enough(sampling: Sampling) -> None:
+def test_room_that_is_just_enough(sampling):
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     seeds = torch.from_numpy(seeds_of(graph, 20, 0))
     native = sampling.sampler(graph, seed=SEED, num_threads=1).sample(seeds.numpy(), 0)
@@ -178,39 +161,28 @@ def test_room_that_is_just_enough(sampling: Sampling) -> None:
         sampler.sample(seeds, 0).sizes()
 
 
-def test_a_hop_is_four_kernels(tiny_graph: Graph) -> None:
-    kernels = Recording()
-    sampler = new_sampler(
-        tiny_graph, NeighborSampling(fanouts=[25, 10]), max_seeds=2, kernels=kernels
-    )
+def test_a_hop_is_four_kernels(tiny_graph):
+    kernels, sampling = Recording(), NeighborSampling(fanouts=[25, 10])
+    sampler = new_sampler(tiny_graph, sampling, max_seeds=2, kernels=kernels)
     sampler.sample(torch.tensor([0]), 0)
     hop = ["count", "pick", "number", "relabel"]
     named = [f"sample_{name}_int32" for name in ["begin", *hop, *hop]]
     assert kernels.names == ["sample_forget", *named]
+    for options in ({"max_seeds": 0}, {"max_seeds": 1, "max_edges": 0}):
+        with pytest.raises(ConfigError, match=f"{[*options][-1]}=0: must be at least 1"):
+            new_sampler(tiny_graph, sampling, **options)
 
 
-def test_samples_are_kept_as_long_as_there_are_slots() -> None:
+def test_samples_are_kept_as_long_as_there_are_slots():
     graph = Shape(num_vertices=50, num_edges=900, hub=0).graph()
     sampling = NeighborSampling(fanouts=[4, 4])
     sampler = new_sampler(graph, sampling, max_seeds=4, num_slots=2)
     native = sampling.sampler(graph, seed=SEED, num_threads=1)
 
-    def sample(step: int) -> DeviceSample:
+    def sample(step):
         return sampler.sample(torch.from_numpy(seeds_of(graph, 4, step)), step, slot=step % 2)
 
     kept = [sample(0), sample(1)]
     for step, each in enumerate(kept):
         assert_same(each.to_minibatch(), native.sample(seeds_of(graph, 4, step), step))
     assert sample(2).vertices.data_ptr() == kept[0].vertices.data_ptr()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_seeds": 0}, "max_seeds=0: must be at least 1"),
-        ({"max_seeds": 1, "max_edges": 0}, "max_edges=0: must be at least 1"),
-    ],
-)
-def test_room_that_is_none(tiny_graph: Graph, options: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        new_sampler(tiny_graph, NeighborSampling(fanouts=[2]), **options)

@@ -6,7 +6,6 @@ index.
 
 import copy
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import BackendInputs, CacheInputs, DeviceStepInputs
+from gnnscale.backend import CacheInputs, DeviceStepInputs
 from gnnscale.backend.cuda import step_queue
 from gnnscale.backend.cuda.backend import CudaBackend
 from gnnscale.backend.cuda.device_model import DeviceGradientAccumulator
@@ -23,7 +22,6 @@ from gnnscale.backend.cuda.device_step import StepPart
 from gnnscale.backend.cuda.host_engine import HostEngine
 from gnnscale.cache.belady import LookAheadReplay
 from gnnscale.cache.plan import CliqueCache, LookAhead
-from gnnscale.graph import Graph
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE
 from gnnscale.nn.optim import Adam, AdamW, Sgd
 from gnnscale.planner import Cuda
@@ -34,25 +32,25 @@ Learnt = tuple[list[float], list[torch.Tensor]]
 
 
 @pytest.fixture
-def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Learnt]:
+def train(host, graph):
     """Train some steps on a device; return losses, and what weights and optimizer have become."""
 
     def run(
-        model: GNN | None = None,
-        optimizer: Any = None,
+        model=None,
+        optimizer=None,
         *,
-        captures: bool = True,
-        place: str = "device",
-        sampling: Any = None,
-        rehearsed: int = BATCH,
-        grows: bool = False,
-        accumulate: int = 1,
-        late: int = 4,
-        follows: bool | None = None,
-        rank: int | None = None,
-        add_up: Callable[[torch.Tensor], None] | None = None,
-        watched: Callable[[CudaBackend], object] = lambda _: None,
-    ) -> Learnt:
+        captures=True,
+        place="device",
+        sampling=None,
+        rehearsed=BATCH,
+        grows=False,
+        accumulate=1,
+        late=4,
+        follows=None,
+        rank=None,
+        add_up=None,
+        watched=lambda _: None,
+    ):
         made = copy.deepcopy(model or new(GraphSAGE))
         optimizer = optimizer or Sgd(lr=0.1, momentum=0.5)
         sampling = sampling or NeighborSampling(fanouts=[10, 5])
@@ -107,10 +105,10 @@ def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Lea
         state = [each for values in kept for each in values.values() if each is not None]
         return losses, [*made.state_dict().values(), *state]
 
-    def seeds(step: int) -> Any:
+    def seeds(step):
         return np.random.default_rng(step).permutation(graph.num_vertices)[:BATCH].astype(np.int32)
 
-    def following(parts: BackendInputs, *, match: bool) -> CacheInputs:
+    def following(parts, *, match):
         """A cache whose rows follow the batches, all of which are known."""
         policy = LookAhead(window=2, num_rows=60, match=match)
         priority = np.arange(graph.num_vertices, dtype=np.int32)
@@ -129,12 +127,12 @@ def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Lea
         )
         return CacheInputs(kept=kept, replay=replay)
 
-    def half(chosen: Any, rank: int | None) -> Any:
+    def half(chosen, rank):
         """The seeds of one of two devices; all of them for a device alone."""
         middle = (len(chosen) + 1) // 2
         return chosen if rank is None else (chosen[:middle], chosen[middle:])[rank]
 
-    def new(kind: Any, **options: Any) -> GNN:
+    def new(kind, **options):
         torch.manual_seed(3)
         options = {"hidden": 16, "dropout": 0.5, **options}
         built: GNN = kind(**options).build(
@@ -142,19 +140,19 @@ def train(host: Callable[..., BackendInputs], graph: Graph) -> Callable[..., Lea
         )
         return built
 
-    run.new = new  # type: ignore[attr-defined]
+    run.new = new
     return run
 
 
 class Meeting:
     """Adds up tensors of several devices, each in a separate thread."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         self._barrier = threading.Barrier(size, timeout=60)
         self._parts: list[torch.Tensor | None] = [None] * size
 
-    def of(self, rank: int) -> Callable[[torch.Tensor], None]:
-        def add_up(values: torch.Tensor) -> None:
+    def of(self, rank):
+        def add_up(values):
             self._parts[rank] = values.clone()
             self._barrier.wait()
             values.copy_(sum(each for each in self._parts if each is not None))
@@ -163,7 +161,7 @@ class Meeting:
         return add_up
 
 
-def together(train: Any, **options: Any) -> list[Learnt]:
+def together(train, **options):
     """Train on two devices, of which each has a half of every mini-batch."""
     meeting, model = Meeting(2), train.new(GraphSAGE)  # here: threads share torch's generator
     with ThreadPoolExecutor(2) as pool:
@@ -174,7 +172,7 @@ def together(train: Any, **options: Any) -> list[Learnt]:
         return [each.result() for each in started]
 
 
-def same(found: Learnt, known: Learnt) -> bool:
+def same(found, known):
     pairs = zip(found[1], known[1], strict=True)
     return found[0] == known[0] and all(torch.equal(*pair) for pair in pairs)
 
@@ -194,40 +192,44 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_recorded_gives_the_same_bits(train: Any, kind: str) -> None:
+def test_what_was_recorded_gives_the_same_bits(train, kind):
     assert same(train(**KINDS[kind]), train(**KINDS[kind], captures=False))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [GCN, GIN, GAT])
-def test_every_model_can_be_recorded(train: Any, kind: Any) -> None:
+def test_every_model_can_be_recorded(train, kind):
     model = train.new(kind, norm="layer")
     assert same(train(model), train(model, captures=False))
 
 
-def test_the_host_launches_nothing_of_what_was_recorded(train: Any) -> None:
-    def look(backend: CudaBackend) -> None:
+def test_the_host_launches_nothing_of_what_was_recorded(train):
+    def look(backend):
         slots = backend._own_steps._slots
         part = StepPart(num_seeds=BATCH, pending=DeviceGradientAccumulator(), updates=True)
         known = {("read", BATCH), (part, BATCH)}
         assert [set(each._captured) for each in slots] == [known] * 2
 
     train(watched=look)
+    captured: list[Any] = []
+    train(
+        captures=False,
+        watched=lambda each: captured.extend(slot._captured for slot in each._own_steps._slots),
+    )
+    assert captured == [{}, {}]
 
 
-def test_without_recordings_none_is_made(train: Any) -> None:
-    def look(backend: CudaBackend) -> None:
-        assert not any(each._captured for each in backend._own_steps._slots)
-
-    train(captures=False, watched=look)
+def test_what_a_queue_was_not_made_for(train):
+    assert step_queue.NUM_RECORDS > 4 + 1
+    with pytest.raises(AssertionError):
+        train(late=step_queue.NUM_RECORDS + 1)
+    with pytest.raises(Exception, match="have no weights"):
+        train(sampling=WeightedSampling(fanouts=[4, 4]))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("late", [0, 2, 4])
-def test_a_step_that_finds_no_room_is_done_again(
-    train: Any, accumulate: int, late: int, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(("accumulate", "late"), [(1, 0), (2, 2), (1, 4)])
+def test_a_step_that_finds_no_room_is_done_again(train, accumulate, late, caplog):
     options = {"accumulate": accumulate, "late": late}
     with caplog.at_level("INFO"):
         found = train(rehearsed=9, **options)
@@ -240,9 +242,8 @@ def test_a_step_that_finds_no_room_is_done_again(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("late", [0, 4])
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_two_devices_learn_what_one_does(train: Any, accumulate: int, late: int) -> None:
+@pytest.mark.parametrize(("accumulate", "late"), [(1, 4), (2, 0)])
+def test_two_devices_learn_what_one_does(train, accumulate, late):
     known = train(accumulate=accumulate)
     first, second = together(train, accumulate=accumulate, late=late)
     assert [sum(pair) for pair in zip(first[0], second[0], strict=True)] == pytest.approx(
@@ -254,11 +255,8 @@ def test_two_devices_learn_what_one_does(train: Any, accumulate: int, late: int)
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("late", [0, 3, 4])
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_if_one_device_finds_no_room_all_do_the_step_again(
-    train: Any, accumulate: int, late: int
-) -> None:
+@pytest.mark.parametrize(("accumulate", "late"), [(1, 0), (2, 3), (1, 4)])
+def test_if_one_device_finds_no_room_all_do_the_step_again(train, accumulate, late):
     options = {"accumulate": accumulate, "late": late}
     found, known = together(train, rehearsed=5, **options), together(train, **options)
     assert all(map(torch.equal, found[0][1], found[1][1]))
@@ -269,25 +267,22 @@ def test_if_one_device_finds_no_room_all_do_the_step_again(
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("match", [True, False])
-@pytest.mark.parametrize("rehearsed", [BATCH, 9])
-def test_rows_that_follow_the_batches_change_no_bit(
-    train: Any, match: bool, rehearsed: int
-) -> None:
+@pytest.mark.parametrize(
+    ("match", "rehearsed", "captures"),
+    [(True, BATCH, True), (False, 9, True), (False, BATCH, False)],
+)
+def test_rows_that_follow_the_batches_change_no_bit(train, match, rehearsed, captures):
     """Nor do they if steps are done again, after which the cache is empty."""
     options = {"place": "host", "rehearsed": rehearsed}
     known = train(**options)
-    assert same(train(**options, follows=match), known)
-    assert same(train(**options, follows=match, captures=False), known)
+    assert same(train(**options, follows=match, captures=captures), known)
 
 
 @pytest.mark.long
-def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(
-    train: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(train, monkeypatch, caplog):
     known = train(captures=False)
 
-    def refused(self: Any, work: Any) -> Any:
+    def refused(self, work):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr("gnnscale.backend.cuda.host_engine.HostStream.capture", refused)
@@ -295,14 +290,3 @@ def test_a_step_that_cannot_be_recorded_is_queued_piece_by_piece(
     warned = [each.message for each in caplog.records if "piece by piece" in each.message]
     assert len(warned) == 1
     assert "not permitted" in warned[0]
-
-
-def test_as_many_steps_as_records(train: Any) -> None:
-    assert step_queue.NUM_RECORDS > 4 + 1
-    with pytest.raises(AssertionError):
-        train(late=step_queue.NUM_RECORDS + 1)
-
-
-def test_weights_that_are_not_there(train: Any) -> None:
-    with pytest.raises(Exception, match="have no weights"):
-        train(sampling=WeightedSampling(fanouts=[4, 4]))

@@ -1,15 +1,14 @@
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from queue import Queue
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gnnscale.backend import Backend, BatchOutcome, CacheInputs, DeviceBatch, DeviceMemoryError
+from gnnscale.backend import CacheInputs, DeviceBatch, DeviceMemoryError
 from gnnscale.backend.base import DeviceError
 from gnnscale.backend.fpga import backend as fpga_backend
 from gnnscale.backend.fpga.backend import FpgaBackend
@@ -19,11 +18,8 @@ from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.xrt_card import XrtCard
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.hardware import Memory
-from gnnscale.graph import Graph
-from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE
-from gnnscale.nn.options import ModelConfig
+from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.planner import Cpu, Fpga, Threads
-from gnnscale.sampling import MiniBatch
 
 #: A card that no other test of this process opens.
 CARD = 9
@@ -32,21 +28,21 @@ SEEDS = np.arange(0, 300, 5)
 Open = Callable[..., FpgaBackend]
 
 
-def card(**options: Any) -> Fpga:
+def card(**options):
     return Fpga(**({"name": "card", "index": CARD} | options))
 
 
 @pytest.fixture(autouse=True)
-def compiled(csim_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def compiled(csim_home, monkeypatch):
     monkeypatch.setenv("GNNSCALE_HOME", str(csim_home))
 
 
 @pytest.fixture
-def opened(backend: Callable[..., Any]) -> Iterator[Open]:
+def opened(backend):
     """Open cards whose weights are the model's; they are closed when the test ends."""
     found: list[FpgaBackend] = []
 
-    def build(model: GNN | None = None, *, loaded: bool = True, **options: Any) -> FpgaBackend:
+    def build(model=None, *, loaded=True, **options):
         one = backend(card(**options), model)
         assert isinstance(one, FpgaBackend)
         found.append(one)
@@ -59,33 +55,33 @@ def opened(backend: Callable[..., Any]) -> Iterator[Open]:
         each.close()
 
 
-def model_of(graph: Graph, config: ModelConfig) -> GNN:
+def model_of(graph, config):
     torch.manual_seed(3)
     return config.build(num_features=graph.num_features, num_classes=graph.num_classes).train()
 
 
-def sent(backend: Backend, batch: MiniBatch) -> DeviceBatch:
+def sent(backend, batch):
     return backend.transfer(batch, backend.load(batch))
 
 
-def propagated(backend: Backend, batch: MiniBatch, weight: float = 1.0) -> BatchOutcome:
+def propagated(backend, batch, weight=1.0):
     arrived = sent(backend, batch)
     backend.propagate(arrived, weight)
     return backend.finish(arrived)
 
 
-def gradients(backend: Backend, model: GNN) -> list[torch.Tensor]:
+def gradients(backend, model):
     into = [torch.full_like(each, torch.nan) for each in model.parameters()]
     backend.copy_gradients(into)
     return into
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
-    "config", [GCN(hidden=16), GraphSAGE(hidden=16), GIN(hidden=16, dropout=0)]
+    ("config", "fused"),
+    [(GCN(hidden=16), False), (GraphSAGE(hidden=16), True), (GIN(hidden=16, dropout=0), False)],
 )
-def test_answers_are_the_processors(backend, opened, graph, config, fused) -> None:
+def test_answers_are_the_processors(backend, opened, graph, config, fused):
     model, copy = model_of(graph, config), model_of(graph, config)
     processor, board = backend(Cpu(), model), opened(copy, host_aggregates=fused)
     # Few seeds are one or two for each compute unit, or none for some.
@@ -103,7 +99,7 @@ def test_answers_are_the_processors(backend, opened, graph, config, fused) -> No
 
 
 @pytest.mark.long
-def test_what_a_step_tells(opened: Open, batch: MiniBatch) -> None:
+def test_what_a_step_tells(opened, batch):
     found = opened(link_bandwidth=1e6, link_latency_s=0.5, link_request_bytes=128)
     inputs = found.load(batch)
     arrived = found.transfer(batch, inputs)
@@ -131,7 +127,7 @@ def test_what_a_step_tells(opened: Open, batch: MiniBatch) -> None:
 
 @pytest.mark.long
 @torch.no_grad()
-def test_the_card_owns_its_weights(opened: Open, batch: MiniBatch, model: GNN) -> None:
+def test_the_card_owns_its_weights(opened, batch, model):
     found = opened(model)
     before = propagated(found, batch).loss
     for each in model.parameters():
@@ -150,47 +146,48 @@ def test_the_card_owns_its_weights(opened: Open, batch: MiniBatch, model: GNN) -
 
 
 @pytest.mark.long
-def test_without_weights_nothing_is_computed(opened: Open, batch: MiniBatch) -> None:
-    found = opened(loaded=False)
-    with pytest.raises(DeviceError, match=r"^card: board 9 .*weights of compute unit 0"):
-        found.propagate(sent(found, batch), 1.0)
-
-
-@pytest.mark.long
-def test_a_step_without_seeds_has_no_gradient(opened: Open, batch: MiniBatch, model: GNN) -> None:
+def test_gradients_are_brought_once_and_may_be_asked_for_first(opened, batch, model):
     found = opened(model)
     # Whoever has no mini-batch at all is asked, too.
     assert not any(each.any() for each in gradients(found, model))
-    propagated(found, batch)
-    assert all(each.any() for each in gradients(found, model))
-    # Each gradient is brought once.
+    wanted = propagated(found, batch)
+    first = gradients(found, model)
+    assert all(each.any() for each in first)
     assert not any(each.any() for each in gradients(found, model))
     outcome = propagated(found, found.sample(SEEDS[:0], 1))
     assert (outcome.loss, outcome.num_edges, outcome.seconds.keys()) == (0, 0, {"transfer"})
     assert not any(each.any() for each in gradients(found, model))
-
-
-@pytest.mark.long
-def test_gradients_may_be_asked_for_first(opened: Open, batch: MiniBatch, model: GNN) -> None:
-    found = opened(model)
-    wanted = propagated(found, batch)
-    first = gradients(found, model)
     arrived = sent(found, batch)
     found.propagate(arrived, 1.0)
-    second = gradients(found, model)
-    assert all(torch.equal(*each) for each in zip(first, second, strict=True))
+    assert all(map(torch.equal, first, gradients(found, model)))
     assert found.finish(arrived).loss == wanted.loss
+    found.set_threads(Threads(sample=2, load=3, propagate=1))
+    assert (found._host.sampler.num_threads, found._host.loader.num_threads) == (2, 3)
+    assert propagated(found, batch).loss == wanted.loss
 
 
 @pytest.mark.long
-def test_mini_batches_are_sent_while_others_are_computed(opened: Open) -> None:
+def test_a_closed_card_is_free_and_has_no_weights(opened, batch):
+    found = opened()
+    found.propagate(sent(found, batch), 1.0)
+    found.close()
+    found.close()
+    bare = opened(loaded=False)
+    with pytest.raises(DeviceError, match=r"^card: board 9 .*weights of compute unit 0"):
+        bare.propagate(sent(bare, batch), 1.0)
+    bare.close()
+    assert propagated(opened(), batch).loss > 0
+
+
+@pytest.mark.long
+def test_mini_batches_are_sent_while_others_are_computed(opened):
     found = opened()
     batches = [found.sample(np.arange(step, 300, 7), step) for step in range(12)]
     wanted = [propagated(found, each).loss for each in batches]
     assert len(set(wanted)) == len(wanted)
     room, arrived, slots = threading.Semaphore(4), Queue[DeviceBatch](), set()
 
-    def send() -> None:
+    def send():
         for each in batches:
             room.acquire()
             arrived.put(sent(found, each))
@@ -199,7 +196,7 @@ def test_mini_batches_are_sent_while_others_are_computed(opened: Open) -> None:
     sender.start()
     for loss in wanted:
         batch = arrived.get(timeout=60)
-        slots.add(batch.slot)  # type: ignore[attr-defined]
+        slots.add(batch.slot)
         found.propagate(batch, 1.0)
         assert found.finish(batch).loss == loss
         room.release()
@@ -209,17 +206,7 @@ def test_mini_batches_are_sent_while_others_are_computed(opened: Open) -> None:
 
 
 @pytest.mark.long
-def test_threads_are_the_hosts(opened: Open, batch: MiniBatch) -> None:
-    found = opened()
-    one = propagated(found, batch).loss
-    found.set_threads(Threads(sample=2, load=3, propagate=1))
-    assert found._host.sampler.num_threads == 2
-    assert found._host.loader.num_threads == 3
-    assert propagated(found, batch).loss == one
-
-
-@pytest.mark.long
-def test_memory_is_refused_beyond_the_budget_and_given_back(opened: Open, batch: MiniBatch) -> None:
+def test_memory_is_refused_beyond_the_budget_and_given_back(opened, batch):
     model = 2 * 4 * opened()._weights.num_bytes
     one = sent(opened(), batch).num_bytes
     found = opened(memory_bytes=model + 2 * one)
@@ -239,13 +226,13 @@ def test_memory_is_refused_beyond_the_budget_and_given_back(opened: Open, batch:
 
 
 @pytest.mark.long
-def test_a_full_bank_leaves_nothing_behind(opened, batch, monkeypatch) -> None:
+def test_a_full_bank_leaves_nothing_behind(opened, batch, monkeypatch):
     """It is tried again once another mini-batch is done."""
     model = 2 * 4 * opened()._weights.num_bytes
     found = opened(memory_bytes=model + sent(opened(), batch).num_bytes)
     slots = list(found._slots)
 
-    def full(*arguments: Any) -> None:
+    def full(*arguments):
         raise BoardMemoryError("bank 1 is full")
 
     with monkeypatch.context() as patched:
@@ -257,13 +244,13 @@ def test_a_full_bank_leaves_nothing_behind(opened, batch, monkeypatch) -> None:
 
 
 @pytest.mark.long
-def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch) -> None:
+def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch):
     found = opened()
     inputs = found.load(batch)
     needed = 3 * found.transfer(batch, inputs).traffic.rows.link_bytes
     answers = [needed - 1, needed]
 
-    def memory() -> Memory:
+    def memory():
         return Memory(total=1 << 40, available=answers.pop(), installed=1 << 40)
 
     monkeypatch.setattr(fpga_backend, "read_memory", memory)
@@ -274,16 +261,7 @@ def test_all_units_share_the_memory_that_is_left(opened, batch, monkeypatch) -> 
 
 
 @pytest.mark.long
-def test_a_closed_card_is_free(opened: Open, batch: MiniBatch) -> None:
-    found = opened()
-    found.propagate(sent(found, batch), 1.0)
-    found.close()
-    found.close()
-    assert propagated(opened(), batch).loss > 0
-
-
-@pytest.mark.long
-def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
+def test_a_step_that_takes_too_long(opened, batch, monkeypatch):
     found = opened(timeout_s=1e-6)
     # However fast this machine is, the card is still at it.
     monkeypatch.setattr(XrtCard, "wait_for_end", lambda *_: None)
@@ -292,7 +270,7 @@ def test_a_step_that_takes_too_long(opened, batch, monkeypatch) -> None:
 
 
 @pytest.mark.long
-def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> None:
+def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch):
     """The kernels in place of a bitstream, and the simulated card's module in place of pyxrt."""
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
     path = str(library(SimulatedDesign()))
@@ -311,7 +289,7 @@ def test_a_bitstream_is_driven_by_the_runtime(opened, batch, monkeypatch) -> Non
 
 
 @pytest.mark.long
-def test_a_bitstream_of_something_else(opened, bitstream, batch, monkeypatch, tmp_path) -> None:
+def test_a_bitstream_of_something_else(opened, bitstream, batch, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyxrt", xrt)
     found = opened(bitstream=str(bitstream))
     with pytest.raises(DeviceError, match="takes 3 scalars, got 7"):
@@ -332,34 +310,25 @@ def test_a_bitstream_of_something_else(opened, bitstream, batch, monkeypatch, tm
         ({"bitstream": __file__}, "a bitstream needs the Xilinx Runtime"),
     ],
 )
-def test_cards_that_are_not_there(opened, monkeypatch, options, message) -> None:
+def test_cards_that_are_not_there(opened, monkeypatch, options, message):
     monkeypatch.setitem(sys.modules, "pyxrt", None)
     with pytest.raises(ConfigError, match=f"^{message}") as caught:
         opened(**options)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (GAT(hidden=8), "model: GATLayer does not run on an fpga"),
-        (GCN(hidden=2048), "model.hidden: expected at most 512 output features on an fpga, got"),
-    ],
-)
-def test_models_that_are_refused(opened, graph, monkeypatch, config, message) -> None:
+def test_models_and_runs_that_are_refused(opened, graph, host, model, monkeypatch):
     """Before anything is compiled or opened."""
     monkeypatch.setattr(fpga_backend, "library", None)
-    with pytest.raises(ConfigError, match=f"^{message}"):
-        opened(model_of(graph, config))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+    for config, message in (
+        (GAT(hidden=8), "model: GATLayer does not run on an fpga"),
+        (GCN(hidden=2048), "model.hidden: expected at most 512 output features on an fpga, got"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{message}"):
+            opened(model_of(graph, config))
+    for options, message in (
         ({"dtype": torch.bfloat16}, "runtime.compute_dtype=bfloat16: expected float32 on card"),
         ({"cache": CacheInputs(num_bytes=1)}, "cache_planner: card is an fpga, which has no cache"),
-    ],
-)
-def test_runs_that_are_refused(host, model, options, message) -> None:
-    with pytest.raises(ConfigError, match=f"^{message}"):
-        FpgaBackend(card(), host(model, **options))
+    ):
+        with pytest.raises(ConfigError, match=f"^{message}"):
+            FpgaBackend(card(), host(model, **options))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.backend.fpga.board import BoardError, BoardMemoryError, OpenBoard
@@ -92,6 +92,7 @@ def test_steps_by_hand(opened: Open, module: Any) -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 2**20), min_size=1, max_size=3000), max_size=6))
 def test_buffers_grow_and_are_used_again(growing: OpenBoard, batches: list[list[int]]) -> None:
     growing.send_weights(np.zeros(1, np.float32))
@@ -125,10 +126,6 @@ def test_a_buffer_grows_by_a_quarter_and_whole_pages(opened: Open) -> None:
     # The old one goes first: the bank of 1 MiB never holds both.
     board.allocate(0, "gradients", 800_000)
     board.allocate(0, "gradients", 1_000_000)
-
-
-def test_a_bank_that_is_full(opened: Open) -> None:
-    board = opened()
     with pytest.raises(BoardMemoryError, match=r"of device memory: bank 1.*take less$") as caught:
         board.allocate(1, "scratch", 2_000_000)
     doing = "board 1 (gnnscale_csim): allocating 2.0 MB for scratch of compute unit 1: "
@@ -168,17 +165,13 @@ def test_compute_units_run_at_the_same_time(opened: Open) -> None:
     assert [board.wait(unit, 30).tolist() for unit in range(2)] == [[1, 0], [1, 1]]
 
 
-def test_a_run_that_takes_too_long(ready: Open, gate: Callable[[], None]) -> None:
+def test_a_run_that_takes_too_long_and_one_that_fails(ready: Open, gate: Callable) -> None:
     board = ready()
     board.start(0, 0, [1, 1, HOLD])
     with pytest.raises(BoardError, match=r"compute unit 0 is not done after 0.02 s; `xrt-smi"):
         board.wait(0, 0.02)
     gate()
     assert board.wait(0, 20).tolist() == [1, 1]
-
-
-def test_a_kernel_that_fails(ready: Open) -> None:
-    board = ready()
     board.start(0, 0, [1, 1, FAIL])
     with pytest.raises(BoardError, match="unit 0 failed: vertex 7 of layer 1 is none of the batch"):
         board.wait(0, 20)
@@ -232,7 +225,6 @@ def test_what_cannot_be_opened(opened: Open, tmp_path: Path) -> None:
             opened(**options)
 
 
-@pytest.mark.long
 def test_what_cannot_be_asked(opened: Open) -> None:
     board = opened()
     asked: dict[str, Callable[[], Any]] = {
@@ -248,11 +240,8 @@ def test_what_cannot_be_asked(opened: Open) -> None:
     for message, ask in asked.items():
         with pytest.raises(BoardError, match=rf"^board 1 \(gnnscale_csim\): .*{message}"):
             ask()
-
-
-@pytest.mark.long
-def test_scalars_that_do_not_fit_are_refused(ready: Open) -> None:
-    board = ready()
+    board.send_weights(np.zeros(1, np.float32))
+    prepare(board, 0, 0, [1], [1])
     with pytest.raises(BoardError, match=r"starting compute unit 0: argument 8 \(scale\) is 2147"):
         board.start(0, 0, [1, 2**31, 0])
     with pytest.raises(BoardError, match="no run to wait for"):

@@ -1,22 +1,18 @@
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from gnnscale.backend import DeviceMemoryError
 from gnnscale.backend.fpga.csim.build import SimulatedDesign, library
 from gnnscale.backend.fpga.csim.library import Library
-from gnnscale.backend.fpga.layout import ChipLimits, PackedBatch, pack_batch
+from gnnscale.backend.fpga.layout import ChipLimits, pack_batch
 from gnnscale.backend.fpga.lowering import WeightLayout, lower
 from gnnscale.core.errors import ConfigError
 from gnnscale.data import from_arrays
-from gnnscale.graph import Graph
-from gnnscale.nn import GCN, GIN, GNN, GraphSAGE, Inputs
-from gnnscale.nn.options import ModelConfig
+from gnnscale.nn import GCN, GIN, GraphSAGE, Inputs
 from gnnscale.sampling import Block, MiniBatch
 
 NULL, FIRST = 0x7FFFFFFF, 1 << 31
@@ -48,20 +44,20 @@ BATCH = MiniBatch(
 INPUTS = Inputs(x=X, aggregated=False, degrees=DEGREES)
 
 
-def built(config: ModelConfig, num_classes: int = 3) -> GNN:
+def built(config, num_classes=3):
     return config.build(num_features=17, num_classes=num_classes)
 
 
 def packed(
-    config: ModelConfig,
-    batch: MiniBatch = BATCH,
-    inputs: Inputs = INPUTS,
+    config,
+    batch=BATCH,
+    inputs=INPUTS,
     *,
-    graph: Graph = GRAPH,
-    seeds: range | None = None,
-    max_row_bytes: int = sys.maxsize,
-    **limits: int,
-) -> PackedBatch:
+    graph=GRAPH,
+    seeds=None,
+    max_row_bytes=sys.maxsize,
+    **limits,
+):
     """Pack seeds of a mini-batch for kernels of one PE unless ``limits`` say otherwise."""
     chip = ChipLimits(**({"n": 1} | limits))
     model = built(config, graph.num_classes)
@@ -72,27 +68,27 @@ def packed(
     return pack_batch(*given, max_row_bytes=max_row_bytes, num_threads=1)
 
 
-def words_of(made: PackedBatch) -> NDArray[np.int32]:
+def words_of(made):
     return made.batch.view(np.int32).reshape(-1, 16)
 
 
-def stages_of(made: PackedBatch) -> list[dict[str, int]]:
+def stages_of(made):
     words = words_of(made)
     first, count = words[0, :2]
     return [dict(zip(FIELDS, row, strict=True)) for row in words[first : first + count].tolist()]
 
 
-def sizes_of(stage: dict[str, int]) -> tuple[int, ...]:
+def sizes_of(stage):
     """Return source rows, output rows, and words of each."""
     return tuple(stage[name] for name in FIELDS[:4])
 
 
-def memory_of(stage: dict[str, int]) -> tuple[int, ...]:
+def memory_of(stage):
     """Return where output rows and aggregated rows are, and where those off the chip."""
     return tuple(stage[name] for name in ("hidden", "kept", "kept_parts", "outside"))
 
 
-def tiles_of(made: PackedBatch, first: int, count: int) -> list[list[int]]:
+def tiles_of(made, first, count):
     """Return the first row of each tile, its rows, and the first word and words of its edges."""
     words = words_of(made)[first : first + count]
     assert not words[:, 4:].any()
@@ -102,7 +98,7 @@ def tiles_of(made: PackedBatch, first: int, count: int) -> list[list[int]]:
 Edges = list[tuple[int, bool, float]]
 
 
-def edges_at(made: PackedBatch, first: int, count: int) -> Edges:
+def edges_at(made, first, count):
     """Return destination, whether it is its source's first, and weight; None of what is no edge."""
     raw = made.edges.view(np.uint32)[16 * first : 16 * (first + count)].reshape(-1, 2)
     pairs = zip(raw[:, 0].tolist(), raw[:, 1].view(np.float32).tolist(), strict=True)
@@ -110,17 +106,17 @@ def edges_at(made: PackedBatch, first: int, count: int) -> Edges:
     return [edge for edge in edges if edge[0] != NULL]
 
 
-def edges_of(made: PackedBatch, stage: dict[str, int], way: str) -> Edges:
+def edges_of(made, stage, way):
     """Return the edges of a stage's only tile, ``way`` forward or backward."""
     ((_, _, first, count),) = tiles_of(made, stage[way], stage[f"num_{way}"])
     return edges_at(made, first, count)
 
 
-def test_limits_are_those_of_the_kernels(csim_home: Path) -> None:
+def test_limits_are_those_of_the_kernels(csim_home):
     assert asdict(ChipLimits(n=2)).items() <= Library(library(SimulatedDesign())).design.items()
 
 
-def test_two_layers_by_hand() -> None:
+def test_two_layers_by_hand():
     made = packed(GCN(hidden=3, dropout=0.5))
     assert (made.num_groups, made.num_seeds, made.num_sources) == (1, 2, 5)
     assert made.scratch_bytes == 0
@@ -149,7 +145,7 @@ def test_two_layers_by_hand() -> None:
     root = 1 / np.sqrt(DEGREES + 1)
     own = [round(float(value), 5) for value in root**2]
 
-    def edge(u: int, v: int, sampled: int) -> float:
+    def edge(u, v, sampled):
         return round(float(root[u] * root[v] * DEGREES[v] / sampled), 5)
 
     assert edges_of(made, above, "forward") == [
@@ -166,7 +162,7 @@ def test_two_layers_by_hand() -> None:
     ]
 
 
-def test_rows_are_shared_out_over_banks() -> None:
+def test_rows_are_shared_out_over_banks():
     below, above = stages_of(packed(GCN(hidden=3, dropout=0), n=4))
     # Eight banks with two rows each.
     assert memory_of(below) == (0, 4, 2, 0)
@@ -177,7 +173,7 @@ def test_rows_are_shared_out_over_banks() -> None:
     assert memory_of(above) == (1, 4, 1, 0)
 
 
-def test_own_rows_have_a_slot() -> None:
+def test_own_rows_have_a_slot():
     below, above = stages_of(packed(GraphSAGE(hidden=20, dropout=0)))
     assert sizes_of(below) == (5, 3, 2, 2)
     assert [each["flags"] for each in (below, above)] == [ACTIVATES | CONCATENATES, CONCATENATES]
@@ -188,7 +184,7 @@ def test_own_rows_have_a_slot() -> None:
     assert memory_of(above) == (16, 40, 4, 0)
 
 
-def test_a_perceptron_is_two_stages() -> None:
+def test_a_perceptron_is_two_stages():
     made = packed(GIN(hidden=3, dropout=0.25))
     stages = stages_of(made)
     sizes = [(5, 3, 2, 1), (3, 3, 1, 1), (3, 2, 1, 1), (2, 2, 1, 1)]
@@ -200,7 +196,7 @@ def test_a_perceptron_is_two_stages() -> None:
         assert edges_of(made, stages[3], way) == [(0, True, 1.0), (1, True, 1.0)]
 
 
-def test_rows_that_the_host_aggregated() -> None:
+def test_rows_that_the_host_aggregated():
     config, inputs = GraphSAGE(hidden=3, dropout=0), Inputs(x=torch.ones(3, 34), aggregated=True)
     made = packed(config, BATCH, inputs)
     below, above = stages_of(made)
@@ -213,7 +209,7 @@ def test_rows_that_the_host_aggregated() -> None:
     assert (one.num_seeds, one.num_sources) == (1, 3)
 
 
-def test_what_leads_to_some_seeds() -> None:
+def test_what_leads_to_some_seeds():
     made = packed(GCN(hidden=3, dropout=0.5), seeds=range(1))
     words = words_of(made)
     # 4 <- 0 above; 4 <- 5 and 0 <- 1, 4 below: vertex 2 is left out.
@@ -224,7 +220,7 @@ def test_what_leads_to_some_seeds() -> None:
     assert words[words[0, 3], 0] == 1
 
 
-def test_labels_of_several_classes() -> None:
+def test_labels_of_several_classes():
     labels = np.zeros((6, 18), np.uint8)
     labels[4, [0, 17]] = labels[2, 3] = 1
     several = replace(GRAPH, labels=labels, num_classes=18, metric="micro_f1")
@@ -235,7 +231,7 @@ def test_labels_of_several_classes() -> None:
     assert not rows[:, 18:].any()
 
 
-def alone(num_seeds: int) -> tuple[MiniBatch, Inputs]:
+def alone(num_seeds):
     """Return a mini-batch of seeds without neighbours."""
     offsets, none = np.zeros(num_seeds + 1, np.int64), np.zeros(0, np.int32)
     block = Block(indptr=offsets, indices=none, num_src=num_seeds)
@@ -254,7 +250,7 @@ def alone(num_seeds: int) -> tuple[MiniBatch, Inputs]:
         ({"row_words": 32}, range(33), [16, 17]),
     ],
 )
-def test_seeds_are_halved_until_they_fit(limits, seeds, groups) -> None:
+def test_seeds_are_halved_until_they_fit(limits, seeds, groups):
     batch, inputs = alone(40)
     made = packed(GCN(num_layers=1), batch, inputs, seeds=seeds, n=2, **limits)
     heads = words_of(made)[: made.num_groups]
@@ -272,7 +268,7 @@ def test_seeds_are_halved_until_they_fit(limits, seeds, groups) -> None:
         assert np.array_equal(np.sort(rows), inputs.x[part.start : part.stop, 0])
 
 
-def test_input_rows_of_all_groups_must_fit_in_memory() -> None:
+def test_input_rows_of_all_groups_must_fit_in_memory():
     # Four groups of ten rows, of two words each: three of them take 3,840 bytes.
     given, limits = (GCN(num_layers=1), *alone(40)), {"n": 2, "row_words": 16}
     assert packed(*given, max_row_bytes=5120, **limits).num_groups == 4
@@ -288,14 +284,14 @@ def test_input_rows_of_all_groups_must_fit_in_memory() -> None:
 @pytest.mark.parametrize(
     ("row_words", "kept", "outside"), [(48, 2, 0), (47, 1, 1), (32, 1, 1), (31, 0, 2), (16, 0, 2)]
 )
-def test_aggregated_rows_take_what_is_left(row_words: int, kept: int, outside: int) -> None:
+def test_aggregated_rows_take_what_is_left(row_words, kept, outside):
     made = packed(GCN(num_layers=1), *alone(9), n=8, row_words=row_words)
     (stage,) = stages_of(made)
     assert memory_of(stage) == (0, 1, kept, 0)
     assert made.scratch_bytes == 64 * 16 * outside
 
 
-def test_a_second_layer_follows_in_scratch_memory() -> None:
+def test_a_second_layer_follows_in_scratch_memory():
     # Output rows take 16 * 3 and 16 words, half of them in each bank.
     made = packed(GCN(hidden=40, dropout=0), row_words=64 + 32)
     assert [memory_of(each) for each in stages_of(made)] == [(0, 32, 2, 0), (24, 48, 0, 0)]
@@ -304,7 +300,7 @@ def test_a_second_layer_follows_in_scratch_memory() -> None:
     assert made.scratch_bytes == 64 * (16 + 3 * 16)
 
 
-def with_a_hub() -> tuple[MiniBatch, Inputs]:
+def with_a_hub():
     """Seed 3 has no neighbours, and seed 5 has 32 of its own, which have none."""
     hub = np.arange(1, 33, dtype=np.int32)
     above = Block(indptr=np.array([0, 0, 32]), indices=hub, num_src=33)
@@ -314,7 +310,7 @@ def with_a_hub() -> tuple[MiniBatch, Inputs]:
     return batch, Inputs(x=torch.ones(33, 17), aggregated=False, degrees=np.ones(33, np.float32))
 
 
-def test_rows_whose_sums_do_not_fit_are_tiles() -> None:
+def test_rows_whose_sums_do_not_fit_are_tiles():
     made = packed(GCN(hidden=20), *with_a_hub(), gather_rows=16)
     below, above = stages_of(made)
     assert made.num_groups == 1
@@ -334,7 +330,7 @@ def test_rows_whose_sums_do_not_fit_are_tiles() -> None:
     assert (below["num_forward"], above["num_forward"], above["num_backward"]) == (3, 1, 2)
 
 
-def test_a_seed_that_does_not_fit() -> None:
+def test_a_seed_that_does_not_fit():
     # Seed 5 has 32 rows below, which are 2 * 2 * 16 words, and 16 of its own.
     given = (GCN(hidden=20), *with_a_hub())
     assert packed(*given, row_words=80, seeds=range(1, 2)).num_groups == 1
@@ -357,7 +353,7 @@ def test_a_seed_that_does_not_fit() -> None:
         (GIN(num_layers=8), GIN(num_layers=9), "model.num_layers: .* at most 16 .* got 18"),
     ],
 )
-def test_models_that_are_too_large(fits: ModelConfig, config: ModelConfig, message: str) -> None:
+def test_models_that_are_too_large(fits, config, message):
     ChipLimits(n=2).check(lower(built(fits), aggregated=False))
     with pytest.raises(ConfigError, match=f"^{message}"):
         ChipLimits(n=2).check(lower(built(config), aggregated=False))

@@ -104,9 +104,7 @@ def test_models_that_are_refused(config: ModelConfig, message: str) -> None:
 
 def test_a_layer_without_a_bias_is_refused() -> None:
     model = built(GCN())
-    layer = model.layer(1)
-    assert isinstance(layer, GCNLayer)
-    layer.linear.bias = None
+    model.layer(1).linear.bias = None
     with pytest.raises(ConfigError, match="GCNLayer does not run on an fpga"):
         lower(model, aggregated=False)
 
@@ -147,6 +145,8 @@ def test_coefficients_are_the_layers(config: ModelConfig, block: Block) -> None:
 def test_coefficients_of_ones_own(gather, block, degrees, weights, scale) -> None:
     functions = OwnAndGathered(4, 3)
     functions.gather = gather
+    alone = CustomLayer(own_layers.PlainMean(4, 3), 4, 3)
+    assert coefficients(alone, block, degrees).self_term is None
     found = coefficients(CustomLayer(functions, 4, 3), block, degrees)
     assert (found.self_term, found.self_scale) == ("concat", None)
     for given, wanted in ((found.weights, weights), (found.dst_scale, scale)):
@@ -154,11 +154,6 @@ def test_coefficients_of_ones_own(gather, block, degrees, weights, scale) -> Non
             assert given is None
         else:
             assert (given.dtype, given.tolist()) == (np.float32, pytest.approx(wanted))
-
-
-def test_rows_that_are_gathered_alone() -> None:
-    functions = own_layers.PlainMean(4, 3)
-    assert coefficients(CustomLayer(functions, 4, 3), BLOCK, None).self_term is None
 
 
 def headed(name: str, header: str | Path | None) -> type[ScatterGatherUpdate]:

@@ -90,7 +90,10 @@ def test_arrays_that_cannot_be_read(tmp_path, content):
         npz.vector("a")
 
 
-def test_damaged_member(tmp_path):
+READS = (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b")))
+
+
+def test_damaged_members_and_checksums(tmp_path):
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.random.default_rng(0).integers(9, size=(1000, 10)))
     data = bytearray(path.read_bytes())
@@ -98,16 +101,12 @@ def test_damaged_member(tmp_path):
     path.write_bytes(data)
     with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/a.npy: cannot be read"):
         list(npz.rows("a"))
-
-
-def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
-    for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
-        path = tmp_path / "x.npz"
-        np.savez(path, a=np.arange(5), b=np.arange(6).reshape(2, 3))
-        data = path.read_bytes()
-        for place in [match.start() for match in re.finditer(b"PK\x01\x02", data)]:
-            data = data[: place + 16] + bytes(4) + data[place + 20 :]
-        path.write_bytes(data)
+    np.savez(path, a=np.arange(5), b=np.arange(6).reshape(2, 3))
+    data = path.read_bytes()
+    for place in [match.start() for match in re.finditer(b"PK\x01\x02", data)]:
+        data = data[: place + 16] + bytes(4) + data[place + 20 :]
+    path.write_bytes(data)
+    for read in READS:
         with NpzReader(path) as npz, pytest.raises(GraphError, match=r"cannot be read \(Bad CRC"):
             read(npz)
 
@@ -115,7 +114,7 @@ def test_a_damaged_checksum_is_noticed_at_the_end(tmp_path):
 def test_zeros_that_unpack_to_too_much(tmp_path):
     path = tmp_path / "x.npz"
     np.savez_compressed(path, a=np.zeros(9 << 20, np.int8), b=np.zeros((2, 17 << 20), np.int8))
-    for read in (lambda npz: npz.vector("a"), lambda npz: list(npz.pairs("b"))):
+    for read in READS:
         with NpzReader(path) as npz, pytest.raises(GraphError, match=r"x.npz/..npy: .*np.savez wr"):
             read(npz)
 
@@ -154,22 +153,18 @@ def test_a_folder_reads_as_an_archive_does(tmp_path: Path) -> None:
                 each.header("ids", axes=2, kinds="iu")
 
 
-def test_slices_npz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_of_a_folder_and_links_that_lead_nowhere(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("gnnscale.data.formats.npz.SLICE_BYTES", 32)
     np.save(tmp_path / "pairs.npy", PAIRS)
     slices = [np.stack(ends).tolist() for ends in ArrayFolder(tmp_path).pairs("pairs")]
     assert slices == [[[0, 1], [3, 4]], [[2], [5]]]
-
-
-def test_neither_folder_nor_archive(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match=r"x.npy: allowed are a folder of .npy files and a .npz"):
         open_arrays(tmp_path / "x.npy")
-
-
-@pytest.mark.parametrize("target", ["x.npy", "elsewhere"])
-def test_a_link_that_leads_nowhere_is_no_array_that_is_left_out(tmp_path, target) -> None:
-    (tmp_path / "x.npy").symlink_to(target)
+    # No array that is left out.
+    (tmp_path / "x.npy").symlink_to("x.npy")
+    (tmp_path / "y.npy").symlink_to("elsewhere")
     with open_arrays(tmp_path) as folder:
-        assert "x" in folder
-        with pytest.raises(GraphError, match=r"/x\.npy: "):
-            next(iter(folder.rows("x")))
+        for name in "xy":
+            assert name in folder
+            with pytest.raises(GraphError, match=rf"/{name}\.npy: "):
+                next(iter(folder.rows(name)))

@@ -1,5 +1,3 @@
-"""The layouts of which no real file is at hand, and the odd corners of the others."""
-
 import gzip
 import json
 import zipfile
@@ -19,16 +17,12 @@ def lists(graph):
 
 
 def test_graphsaint(prepared_in):
-    _, dataset = prepared_in("graphsaint")
+    raw, dataset = prepared_in("graphsaint")
     graph = dataset.open()
     assert lists(graph) == [[1, 3], [], [0], []]
     assert (graph.labels.tolist(), graph.train_idx.tolist()) == ([2, 1, 0, 2], [0, 3])
     assert graph.features.dtype == np.float32
     assert (graph.features[3].tolist(), graph.metric) == ([6, 7], "accuracy")
-
-
-def test_graphsaint_multilabel(prepared_in):
-    raw, dataset = prepared_in("graphsaint")
     classes = {"0": [1, 0, 1], "1": [0, 0, 0], "2": [1, 1, 1], "3": [0, 1, 0]}
     (raw / "class_map.json").write_text(json.dumps(classes))
     graph = dataset.open()
@@ -36,27 +30,24 @@ def test_graphsaint_multilabel(prepared_in):
     assert (graph.num_classes, graph.metric) == (3, "micro_f1")
 
 
-def test_mag240m(prepared_in):
-    raw, dataset = prepared_in("mag240m")
-    raw.rename(raw.parent / "mag240m_kddcup2021")
-    graph = replace(dataset, raw=str(raw.parent)).open()
-    assert lists(graph) == [[], [0, 3], [1], []]
-    assert (graph.feature_dtype, graph.features[3].tolist()) == ("float16", [9, 10, 11])
-    assert (graph.labels.tolist(), graph.num_classes) == ([7, 152, -1, -1], 153)
-    assert (graph.train_idx.tolist(), graph.valid_idx.tolist()) == ([0], [1])
-    assert graph.test_idx.tolist() == [2]
-
-
 class Malicious:
     def __reduce__(self):
         return print, ("stolen",)
 
 
-def test_mag240m_split_runs_no_code(prepared_in, capsys):
+def test_mag240m(prepared_in, capsys):
     raw, dataset = prepared_in("mag240m")
-    torch.save({"train": Malicious()}, raw / "split_dict.pt")
+    raw.rename(raw.parent / "mag240m_kddcup2021")
+    dataset = replace(dataset, raw=str(raw.parent))
+    graph = dataset.open()
+    assert lists(graph) == [[], [0, 3], [1], []]
+    assert (graph.feature_dtype, graph.features[3].tolist()) == ("float16", [9, 10, 11])
+    assert (graph.labels.tolist(), graph.num_classes) == ([7, 152, -1, -1], 153)
+    assert (graph.train_idx.tolist(), graph.valid_idx.tolist()) == ([0], [1])
+    assert graph.test_idx.tolist() == [2]
+    torch.save({"train": Malicious()}, raw.parent / "mag240m_kddcup2021" / "split_dict.pt")
     with pytest.raises(GraphError, match=r"data.pkl: .*it names builtins.print"):
-        dataset.prepare()
+        dataset.prepare(force=True)
     assert capsys.readouterr().out == ""
 
 
@@ -67,20 +58,18 @@ def snap(tmp_path, text, name="toy.txt"):
     return Snap(name="toy", raw=str(tmp_path), num_classes=2, num_features=4, **share)
 
 
-@pytest.mark.parametrize("name", ["toy.txt", "toy.txt.gz"])
-@pytest.mark.parametrize("mark", ["\t", " ", ","])
-def test_snap_ids_lose_their_gaps(tmp_path, name, mark):
+@pytest.mark.parametrize(
+    ("name", "mark"), [("toy.txt", "\t"), ("toy.txt.gz", " "), ("toy.txt", ",")]
+)
+def test_snap_ids_lose_their_gaps(tmp_path, caplog, name, mark):
     text = f"# two\n# comments\n70{mark}5\n9000000000{mark}5\n5{mark}70\n70{mark}8\n"
     graph = snap(tmp_path, text, name).open()
     # 5, 8, 70 and 9000000000 become 0 to 3.
     assert lists(graph) == [[2, 3], [2], [0], []]
     assert graph.num_features == 4
     assert sorted(np.bincount(graph.labels)) == [2, 2]
-
-
-def test_snap_extra_columns_are_left_out(tmp_path, caplog):
     caplog.set_level("INFO")
-    graph = snap(tmp_path, "0 1 0.5 1999\n1 2 0.5 1999\n3 4 1 1\n").open()
+    graph = snap(tmp_path, "0 1 0.5 1999\n1 2 0.5 1999\n3 4 1 1\n", name).open()
     assert lists(graph) == [[], [0], [1], [], [3]]
     assert "columns after the first two are not read" in caplog.text
 
@@ -107,20 +96,16 @@ def test_musae_archives_read_as_what_they_unpack_to(prepared_in):
     assert replace(dataset, raw=str(raw / "unpacked")).open().content == graph.content
 
 
-def test_musae_words_keep_their_numbers(prepared_in):
+def test_musae_words_keep_their_numbers_and_files_are_one_each(prepared_in):
     raw, dataset = prepared_in("musae")
     (raw / "toy_target.csv").write_text("id,target\n0,cat\n1,ant\n2,cat\n")
     assert dataset.open().labels.tolist() == [1, 0, 1]
-
-
-def test_musae_files_of_which_there_are_two_or_none(prepared_in):
-    raw, dataset = prepared_in("musae")
     # A part is looked for inside the folder.
     with pytest.raises(GraphError, match=r"0 files \*raw\*target.csv"):
         replace(dataset, part="raw").prepare()
     (raw / "other_toy_edges.csv").touch()
     with pytest.raises(GraphError, match="2 files"):
-        dataset.prepare()
+        dataset.prepare(force=True)
 
 
 def test_ogb_multilabel(prepared_in):

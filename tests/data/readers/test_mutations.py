@@ -1,5 +1,3 @@
-"""Damaged files: every reader ends in a store or in one line, and leaves nothing behind."""
-
 import os
 from contextlib import suppress
 

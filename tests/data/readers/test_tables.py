@@ -128,6 +128,7 @@ MASKED = (
     "vertices",
     [
         MASKED.format("True", "True", "true"),
+        MASKED.format("1.0", "1.0", "1.0"),
         MASKED.format("1", "1", "1").replace(",,", ",0,").replace(",,", ",0,"),
         {
             **{"id": [70, 5, -8], "label": [0, 1, 1], "train_mask": [True, False, False]},
@@ -135,7 +136,7 @@ MASKED = (
             "a": [1, 3, 5],
         },
     ],
-    ids=["words", "numbers", "parquet"],
+    ids=["words", "fractions", "numbers", "parquet"],
 )
 def test_masks_are_the_split(tables, vertices, caplog):
     caplog.set_level(logging.INFO)
@@ -187,34 +188,22 @@ def test_a_store_of_an_earlier_release_is_warned_of(tables, caplog):
     )
 
 
-def test_masks_of_edges(tables):
-    edges = "source,target,y,train_mask,val_mask,test_mask\n"
-    edges += "70,5,1,1,0,0\n9,5,0,0,1,0\n5,70,1,0,0,1\n70,-8,0,0,0,0\n"
-    labels = tables(edges=edges, edge_label="y").open().edge_labels
-    assert split_of(labels.split) == [[0], [1], [2]]
-
-
 @pytest.mark.parametrize(
     "number",
     [
-        lambda i: i,
-        lambda i: i + 1.0,
-        lambda i: 1000 + i,
-        lambda i: 3 * i + 7,
-        lambda i: 100 - i,
+        *(lambda i: i, lambda i: 1000.0 + i, lambda i: 3 * i + 7, lambda i: 100 - i),
         lambda i: (7 * i + 3) % 20,  # in another order
         lambda i: 5 + 11 * i % 20,
     ],
 )
 def test_a_feature_that_numbers_the_rows_is_warned_of(tables, caplog, number):
     rows = "".join(f"v{i},{i % 2},{number(i)},{i * i},{i / 2},{i % 19}\n" for i in range(20))
-    vertices = f"id,label,row,a,b,c\n{rows}"
-    edges = "source,target\nv0,v19\n"
-    tables(vertices, edges, split="random", memory_bytes=1 << 20).open()
+    given = f"id,label,row,a,b,c\n{rows}", "source,target\nv0,v19\n"
+    tables(*given, split="random", memory_bytes=1 << 20).open()
     (line,) = [line for line in caplog.messages if "numbers the rows" in line]
     assert "feature 'row' numbers the rows; if their order means nothing, leave" in line
     caplog.clear()
-    tables(vertices, edges, split="random", features=["row", "a", "b", "c"]).open()
+    tables(*given, split="random", features=["row", "a", "b", "c"]).open()
     assert "numbers the rows" not in caplog.text
 
 
@@ -237,15 +226,16 @@ def test_names_and_texts_that_are_no_features_are_warned_of(tables, caplog):
     assert not [line for line in caplog.messages if "vertices.csv" in line]
 
 
-def test_masks_are_numbers_not_texts(tables):
-    edges = "source,target\n70,5\n"
-    graph = tables(MASKED.format("1.0", "1.0", "1.0"), edges).open()
-    assert split_of(graph) == [[0], [1], [2]]
+def test_masks_are_numbers_not_texts_and_edges_have_some(tables):
     masks = enumerate(("train_mask", "val_mask", "test_mask"))
     words = {name: [str(i == j) for j in range(3)] for i, name in masks}
     table = {"id": [70, 5, -8], "label": [0, 1, 1], "a": [1, 3, 5]} | words
-    line = refusal(tables(table, edges, name="words"))
+    line = refusal(tables(table, "source,target\n70,5\n", name="words"))
     assert "column 'train_mask' holds large_string, a mask is of booleans, or of 1 and 0" in line
+    edges = "source,target,y,train_mask,val_mask,test_mask\n"
+    edges += "70,5,1,1,0,0\n9,5,0,0,1,0\n5,70,1,0,0,1\n70,-8,0,0,0,0\n"
+    labels = tables(edges=edges, edge_label="y").open().edge_labels
+    assert split_of(labels.split) == [[0], [1], [2]]
 
 
 def test_vertices_may_have_no_features(tables):
@@ -259,8 +249,11 @@ def test_vertices_may_have_no_features(tables):
         verify_store(graph.path)
 
 
-@pytest.mark.parametrize("vertices", [VERTICES, PARQUET_VERTICES], ids=["csv", "parquet"])
-@pytest.mark.parametrize("edges", [EDGES, PARQUET_EDGES], ids=["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("vertices", "edges"),
+    [(VERTICES, EDGES), (PARQUET_VERTICES, EDGES), (VERTICES, PARQUET_EDGES)],
+    ids=["csv", "parquet vertices", "parquet edges"],
+)
 def test_graph_of_tables(tables, vertices, edges):
     graph = tables(vertices, edges).open()
     assert lists(graph) == [[1], [0, 3], [0], []]
@@ -296,15 +289,12 @@ def test_ids_of_any_type(tables, kind):
     assert [check.problem for check in verify_store(graph.path)] == [None] * 11
 
 
-def test_ids_that_number_the_vertices_are_not_kept(tables):
+def test_ids_that_number_the_vertices_and_numbers_as_texts(tables):
     edges = {"source": [0, 3], "target": [1, 0]}
     graph = tables(PARQUET_VERTICES | {"id": [0, 1, 2, 3]}, edges).open()
     assert lists(graph) == [[3], [0], [], []]
     assert read_ids(graph) is None
     assert not list(graph.path.glob("ids.*"))
-
-
-def test_numbers_as_texts(tables):
     vertices, edges = VERTICES.replace("70,", "070,"), EDGES.replace("70", "070")
     graph = tables(vertices, edges, id_type="string").open()
     assert lists(graph) == [[1], [0, 3], [0], []]
@@ -313,12 +303,15 @@ def test_numbers_as_texts(tables):
     assert lists(mixed.open()) == [[], [0], [], []]
 
 
-def test_names_of_classes(tables):
+def test_names_of_classes_or_no_labels(tables):
     vertices = VERTICES.replace(",0,train", ",zebra,train")
     vertices = vertices.replace(",1,val", ",ape,val").replace(",1,TEST", ",ape,TEST")
     graph = tables(vertices).open()
     assert graph.labels.tolist() == [1, 0, 0, -1]
     assert read_classes(graph) == ["ape", "zebra"]
+    graph = tables("id,x\n1,2\n4,3\n", "source,target\n1,4\n", label=None).open()
+    assert lists(graph) == [[], [0]]
+    assert (graph.num_classes, split_of(graph)) == (0, [[], [], []])
 
 
 @pytest.mark.parametrize(
@@ -338,13 +331,6 @@ def test_kinds_of_labels(tables, labels, kind, expected):
     floating = isinstance(expected[-1], float)
     assert graph.labels.dtype == (np.float32 if floating else np.int64)
     assert graph.metric == ("rmse" if floating else "accuracy")
-
-
-def test_without_labels(tables):
-    graph = tables("id,x\n1,2\n4,3\n", "source,target\n1,4\n", label=None).open()
-    assert lists(graph) == [[], [0]]
-    assert graph.num_classes == 0
-    assert split_of(graph) == [[], [], []]
 
 
 def test_names_of_files_and_columns(tmp_path):
@@ -429,41 +415,37 @@ def test_edges_have_no_features_unless_they_are_named(tables):
 
 
 @pytest.mark.parametrize(
-    ("edges", "named", "message"),
+    ("edges", "name", "message"),
     [
-        (EDGES_WITH, ["size"], "csv: has no column 'size' (dataset.edge_features), it has source,"),
+        (EDGES_WITH, "size", "csv: has no column 'size' (dataset.edge_features), it has source,"),
         (
             EDGES_WITH.replace("2,5,,2", "2,5,3,2"),
-            *(["note"], "csv: row 1 is '70,0.5,5,x,1' and cannot be read (CSV conversion e"),
+            "note",
+            "csv: row 1 is '70,0.5,5,x,1' and cannot",
         ),
-        (EDGES_WITH.replace(",2,5,", ",,5,"), ["amount"], "csv: row 2: amount is empty"),
-        (
-            EDGES_WITH.replace(",2,5,", ",nan,5,"),
-            ["amount"],
-            "csv: row 2: amount is nan, features must be",
-        ),
+        (EDGES_WITH.replace(",2,5,", ",,5,"), "amount", "csv: row 2: amount is empty"),
         (
             PARQUET_EDGES | {"x": pa.array([1, 2, 3, 4], pa.timestamp("ms"))},
-            *(["x"], "parquet: column 'x': expected numbers, lists of numbers or"),
+            *("x", "parquet: column 'x': expected numbers, lists of numbers or"),
         ),
         (
             PARQUET_EDGES | {"x": ["a", "1", "2", None]},
-            ["x"],
+            "x",
             "parquet: column 'x': expected numbers or texts, got numbers and the text 'a'; "
             "if all are categories, set dataset.edge_categories=[x]",
         ),
         (
             PARQUET_EDGES | {"x": pa.array([None] * 4, pa.string())},
-            *(["x"], "parquet: column 'x' has no value, and so no category; leave it out by "),
+            *("x", "parquet: column 'x' has no value, and so no category; leave it out by "),
         ),
         (
             PARQUET_EDGES | {"x": [[1], [2], [3, 4], [5]]},
-            *(["x"], "parquet: row 3: x: expected 1 numbers as in the first row, got 2"),
+            *("x", "parquet: row 3: x: expected 1 numbers as in the first row, got 2"),
         ),
     ],
 )
-def test_bad_features_of_edges(tables, edges, named, message):
-    line = refusal(tables(edges=edges, edge_features=named))
+def test_bad_features_of_edges(tables, edges, name, message):
+    line = refusal(tables(edges=edges, edge_features=[name]))
     assert "\n" not in line
     assert f"edges.{message}" in line
 
@@ -473,17 +455,11 @@ def test_categories_of_edges(tables, tmp_path):
     edges = "source,target,kind,w,code\n70,5,sale,4,07\n9,5,gift,3,7\n5,70,,2,07\n70,-8,sale,1,\n"
     options = {"edge_features": ["w", "kind", "code"], "edge_categories": ["code"]}
     graph = tables(edges=edges, **options).open()
-    assert read_edge_columns(graph) == (
-        Column(name="w", width=1),
-        Column(name="kind", width=2, categories=("gift", "sale")),
-        Column(name="code", width=2, categories=("07", "7")),
-    )
-    assert graph.edge_features.tolist() == [
-        [4, 0, 1, 1, 0],
-        [3, 1, 0, 0, 1],
-        [2, 0, 0, 1, 0],
-        [1, 0, 1, 0, 0],
-    ]
+    kinds = {"kind": ("gift", "sale"), "code": ("07", "7")}
+    known = [Column(name=name, width=2, categories=each) for name, each in kinds.items()]
+    assert read_edge_columns(graph) == (Column(name="w", width=1), *known)
+    rows = [[4, 0, 1, 1, 0], [3, 1, 0, 0, 1], [2, 0, 0, 1, 0], [1, 0, 1, 0, 0]]
+    assert graph.edge_features.tolist() == rows
     graph.save(tmp_path / "saved")
     assert read_edge_columns(Graph.open(tmp_path / "saved")) == read_edge_columns(graph)
 
@@ -555,33 +531,29 @@ def test_labels_of_edges_are_no_weights_of_messages(tables):
 def test_labels_of_edges_keep_their_rows_in_small_batches(tables):
     ends = np.random.default_rng(0).integers(4, size=(2, 3000))
     ids = np.array([70, 5, -8, 9])
-    edges = {"source": ids[ends[0]], "target": ids[ends[1]], "y": np.arange(3000) % 7}
-    table = pa.table(edges)
+    table = pa.table({"source": ids[ends[0]], "target": ids[ends[1]], "y": np.arange(3000) % 7})
     options = {"train_fraction": 0.4, "valid_fraction": 0.3, "split": "random"}
     dataset = tables(edges=table, edge_label="y", memory_bytes=1, **options)
     parquet.write_table(table, dataset.raw_path() / "edges.parquet", row_group_size=100)
     graph = dataset.open()
-    assert graph.edge_labels.labels.tolist() == edges["y"].tolist()
+    assert graph.edge_labels.labels.tolist() == (np.arange(3000) % 7).tolist()
     assert graph.edges.ends.tolist() == ends.T.tolist()
 
 
-@pytest.mark.parametrize(
-    ("kind", "stored"),
-    [
+def test_features_in_lists(tables):
+    rows = [[1, 2], [3, 4], [5, 6], [7, 8]]
+    columns = {name: PARQUET_VERTICES[name] for name in ("id", "label", "split")}
+    for kind, stored in (
         (pa.list_(pa.float16(), 2), "float16"),
         (pa.list_(pa.uint8()), "uint8"),
         (pa.large_list(pa.float64()), "float32"),
-    ],
-)
-def test_features_in_lists(tables, kind, stored):
-    rows = [[1, 2], [3, 4], [5, 6], [7, 8]]
-    columns = {name: PARQUET_VERTICES[name] for name in ("id", "label", "split")}
-    graph = tables(columns | {"x": pa.array(rows, kind)}).open()
-    assert (graph.feature_dtype, graph.features.tolist()) == (stored, rows)
+    ):
+        graph = tables(columns | {"x": pa.array(rows, kind)}, name=stored).open()
+        assert (graph.feature_dtype, graph.features.tolist()) == (stored, rows)
 
 
 @pytest.mark.long
-@settings(max_examples=20)
+@settings(max_examples=15)
 @given(st.data())
 def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factory, data):
     id_type = st.integers(-(2**63), 2**63 - 1), st.from_regex(r"[a-zé ]{1,9}", fullmatch=True)
@@ -620,8 +592,8 @@ def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factor
 @pytest.mark.long
 def test_many_batches_of_csv(tmp_path):
     generator = np.random.Generator(np.random.Philox(0))
-    ids = generator.permutation(40_000) * 1_000_003
-    ends = generator.integers(len(ids), size=(2, 100_000))
+    ids = generator.permutation(20_000) * 1_000_003
+    ends = generator.integers(len(ids), size=(2, 50_000))
     labels = generator.integers(3, size=len(ids))
     parts = np.array(["train", "valid", "test", ""])[generator.integers(4, size=len(ids))]
     rows = [f"{i},{y},{p},{i % 97}\n" for i, y, p in zip(ids, labels, parts, strict=True)]
@@ -634,10 +606,10 @@ def test_many_batches_of_csv(tmp_path):
     np.testing.assert_array_equal(np.diff(graph.indptr), np.bincount(ends[1], minlength=len(ids)))
     np.testing.assert_array_equal(graph.indices, ends[0][np.lexsort(ends)])
     for row, line in (("12,0\n", ": source is 12"), ("12,x\n", " is '12,x")):
-        lines[77_001] = row
+        lines[33_001] = row
         (raw / "edges.csv").write_text("".join(lines))
         other = Tables(name="other", raw=str(raw), memory_bytes=1)
-        assert f"edges.csv: row 77001{line}" in refusal(other)
+        assert f"edges.csv: row 33001{line}" in refusal(other)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
@@ -705,7 +677,6 @@ BAD_VERTICES = [
     ),
     (VERTICES + "4,0,devel,1,1\n", "csv: row 5: split is 'devel', allowed are train, valid ("),
     (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
-    (VERTICES.replace("TEST", ""), "csv: split names no vertices for test; training needs all"),
     (
         VERTICES.replace("TEST", "").replace("val", "train"),
         "csv: split names no vertices for valid and test; training needs all three parts, and "
@@ -720,20 +691,13 @@ BAD_VERTICES = [
         "csv: row 2: test_mask is 1, allowed are one part for each row",
     ),
     (columns(a=[1, 2, 1e300, 4]), "parquet: row 3: a is 1e+300, float32 cannot hold it"),
-    (
-        columns(a=[[1, 2]] * 3 + [[1, -1e300]]),
-        "parquet: row 4: number 2 of a is -1e+300, float32 cannot hold it",
-    ),
-    (VERTICES.replace("4.5", "1e300"), "csv: row 2: b is 1e300, float32 cannot hold it"),
     (VERTICES.replace("4.5", "-1e400"), "csv: row 2: b is -1e400, float32 cannot hold it"),
     (VERTICES.replace("4.5", "-inf"), "csv: row 2: b is -inf, features must be finite"),
     (VERTICES.replace("\n", "\r"), "csv: line 1 has a CR without LF, and lines that end in CR"),
-    (VERTICES.replace("\n", "\r", 1), "csv: line 1 has a CR without LF, and lines that end in C"),
     ("", "csv: empty"),
 ]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("vertices", "message"), BAD_VERTICES)
 def test_bad_vertices(tables, vertices, message):
     line = refusal(tables(vertices))
@@ -776,45 +740,37 @@ def test_bad_edges(tables, edges, message):
     assert f"edges.{message}" in line
 
 
-def test_both_formats_of_a_table(tables):
-    dataset = tables()
-    parquet.write_table(pa.table(PARQUET_VERTICES), dataset.raw_path() / "vertices.parquet")
+def test_tables_lie_in_raw_and_are_there_once(tables, tmp_path):
+    for option in ("vertices", "edges"):
+        message = rf"^dataset\.{option}=.*expected a file or folder in "
+        for name in ("/etc/passwd", "../vertices.csv", "a/../../b", "..", ""):
+            with pytest.raises(ConfigError, match=message):
+                Tables(name="x", raw=str(tmp_path), **{option: name})
+    dataset, raw = tables(), tmp_path / "raw"
+    parquet.write_table(pa.table(PARQUET_VERTICES), raw / "vertices.parquet")
     line = refusal(dataset)
     assert "raw: has vertices.parquet and vertices.csv: remove all but one, or name" in line
     assert "dataset.vertices=FILE" in line
     assert lists(replace(dataset, vertices="vertices.csv").open())[1] == [0, 3]
-
-
-@pytest.mark.parametrize("name", ["/etc/passwd", "../vertices.csv", "a/../../b", "..", ""])
-@pytest.mark.parametrize("option", ["vertices", "edges"])
-def test_tables_lie_in_raw(tmp_path, option, name):
-    with pytest.raises(ConfigError, match=rf"^dataset\.{option}=.*expected a file or folder in "):
-        Tables(name="x", raw=str(tmp_path), **{option: name})
-
-
-def test_missing_tables(tables, tmp_path):
-    dataset = tables()
-    (dataset.raw_path() / "edges.csv").unlink()
+    (raw / "vertices.parquet").unlink()
+    (raw / "edges.csv").unlink()
+    dataset = replace(dataset, name="other")
     assert "has no edges with .parquet, .csv, .csv.gz: name the table by" in refusal(dataset)
-    assert "is missing" in refusal(Tables(name="x", raw=str(tmp_path / "raw"), edges="e.csv"))
-    file = tmp_path / "raw" / "vertices.csv"
-    assert "expected a folder with vertices and edges" in refusal(Tables(name="x", raw=str(file)))
+    assert "is missing" in refusal(Tables(name="x", raw=str(raw), edges="e.csv"))
+    line = refusal(Tables(name="x", raw=str(raw / "vertices.csv")))
+    assert "expected a folder with vertices and edges" in line
 
 
-@pytest.mark.parametrize("cut", [1, 40, 200])
-def test_damaged_parquet(tables, cut):
+def test_damaged_parquet_and_gz(tables):
     dataset = tables(edges=PARQUET_EDGES)
     file = dataset.raw_path() / "edges.parquet"
-    file.write_bytes(file.read_bytes()[:-cut])
-    assert "edges.parquet: no Parquet file, or cut off" in refusal(dataset)
-
-
-def test_damaged_gz(tables):
-    dataset = tables()
-    file = dataset.raw_path() / "edges.csv"
-    packed = gzip.compress(file.read_bytes())
-    file.with_suffix(".csv.gz").write_bytes(packed[:-12])
+    content = file.read_bytes()
+    for cut in (1, 40, 200):
+        file.write_bytes(content[:-cut])
+        assert "edges.parquet: no Parquet file, or cut off" in refusal(dataset)
     file.unlink()
+    packed = gzip.compress(EDGES.encode())
+    (dataset.raw_path() / "edges.csv.gz").write_bytes(packed[:-12])
     assert "edges.csv.gz: cannot be read" in refusal(dataset)
 
 
@@ -852,15 +808,14 @@ def test_options_that_are_refused(options, message):
 CITIES = "id,label,split,age,city\n7,0,train,1,rome\n8,1,val,3,\n9,1,test,5,oslo\n6,,,7,rome\n"
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet", "dictionary"])
+@pytest.mark.parametrize("kind", ["csv", "dictionary"])
 def test_a_column_of_texts_becomes_categories(tables, kind):
     vertices = CITIES
     if kind != "csv":
-        city = pa.array(["rome", None, "oslo", "rome"])
+        city = pa.array(["rome", None, "oslo", "rome"]).dictionary_encode()
         vertices = {
             **{"id": [7, 8, 9, 6], "label": [0, 1, 1, None], "split": ["train", "val", "test", ""]},
-            **{"age": [1, 3, 5, 7]},
-            "city": city.dictionary_encode() if kind == "dictionary" else city,
+            **{"age": [1, 3, 5, 7], "city": city},
         }
     graph = tables(vertices, "source,target\n7,8\n").open()
     # Sorted by name: oslo, rome. An empty cell is neither.
@@ -909,13 +864,6 @@ def test_codes_that_are_named_become_categories(tables):
     assert "column 'code': expected texts or integers as categories, got double" in line
 
 
-def test_text_that_is_no_category(tables):
-    rows = "".join(f"{i},0,train,1,note {i}\n" for i in range(257))
-    line = refusal(tables(f"id,label,split,age,note\n{rows}", "source,target\n1,2\n"))
-    assert "column 'note' has over 256 different values" in line
-    assert "leave the column out by dataset.features=[...]" in line
-
-
 def test_categories_over_several_files(tables, tmp_path):
     dataset = tables(CITIES, "source,target\n7,8\n")
     (tmp_path / "raw" / "vertices").mkdir()
@@ -930,19 +878,27 @@ def test_categories_over_several_files(tables, tmp_path):
         read_columns(graph)
 
 
-@pytest.mark.parametrize(
-    ("row", "options"),
-    [("4,0,,1,tall", {"features": ["a", "b"]}), ("x4,0,,1,1", {"id_type": "integer"})],
-)
-def test_texts_in_columns_of_numbers(tables, row, options):
-    line = refusal(tables(f"{VERTICES}{row}\n", **options))
-    assert f"vertices.csv: row 5 is '{row}' and cannot be read (CSV conversion error" in line
+def test_texts_in_columns_of_numbers(tables):
+    for row, options in (
+        ("4,0,,1,tall", {"features": ["a", "b"]}),
+        ("x4,0,,1,1", {"id_type": "integer"}),
+    ):
+        line = refusal(tables(f"{VERTICES}{row}\n", **options))
+        assert f"vertices.csv: row 5 is '{row}' and cannot be read (CSV conversion error" in line
 
 
-def test_too_many_names_of_classes(tables, monkeypatch):
+def test_too_many_and_too_long_names_of_classes_and_categories(tables, monkeypatch):
+    names = ["x" * 60_000 + str(number) for number in range(24)]
+    vertices = {"id": np.arange(24), "label": names, "a": np.ones(24)}
+    line = refusal(tables(vertices, {"source": [0], "target": [1]}, split="random"))
+    assert "classes in column 'label' take over 1048576 bytes, number them" in line
     monkeypatch.setattr("gnnscale.data.tables.label_columns.MAX_CLASS_NAMES", 2)
     line = refusal(tables({**PARQUET_VERTICES, "label": ["a", "b", "c", "d"]}))
     assert "column 'label' holds over 2 different texts" in line
+    rows = "".join(f"{i},0,train,1,note {i}\n" for i in range(257))
+    line = refusal(tables(f"id,label,split,age,note\n{rows}", "source,target\n1,2\n"))
+    assert "column 'note' has over 256 different values" in line
+    assert "leave the column out by dataset.features=[...]" in line
 
 
 def test_nothing_in_a_file_is_executed(tables):
@@ -1012,14 +968,8 @@ print(pyarrow.default_memory_pool().max_memory())
 """
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "ids",
-        "ends of edges",
-        *(pytest.param(case, marks=pytest.mark.long) for case in ("labels", "split")),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("case", BOMBS)
 def test_small_tables_take_little_memory(tmp_path, case):
     make, message = BOMBS[case]
     raw = write(tmp_path / "raw", *make())
@@ -1030,46 +980,34 @@ def test_small_tables_take_little_memory(tmp_path, case):
     assert int(peak) < 384 << 20
 
 
-def test_long_names_of_classes(tables):
-    names = ["x" * 60_000 + str(number) for number in range(24)]
-    vertices = {"id": np.arange(24), "label": names, "a": np.ones(24)}
-    line = refusal(tables(vertices, {"source": [0], "target": [1]}, split="random"))
-    assert "classes in column 'label' take over 1048576 bytes, number them" in line
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("column", "message"),
-    [
-        (lambda: _repeated(LONG, 20_000), "texts of column 'id' take over"),
-        (lambda: pa.array(["a"] * 19_999), "expected 20000 rows of 'id', got 19999 of ['id']"),
-        (lambda: pa.array(["a"] * 19_999 + [None]), "row 20000: id is empty"),
-        (lambda: pa.array(np.arange(20_000)), "expected texts as ids, got int64"),
-        (lambda: pa.array(["x" * 70_000] + ["a"] * 19_999), "row 1: id has 70000 bytes, allowed"),
-        (lambda: pa.array([b"\xff"] * 20_000).view(pa.string()), "row 1: id is not UTF-8"),
-    ],
-)
-def test_ids_of_a_found_store(tables, column, message):
-    ids = [f"u{number}" for number in range(20_000)]
-    vertices = {"id": ids, "label": np.zeros(20_000, np.int64), "a": np.ones(20_000, np.float32)}
+def test_ids_and_classes_of_a_found_store(tables):
+    ids, zeros = [f"u{number}" for number in range(20_000)], np.zeros(20_000, np.float32)
+    vertices = {"id": ids, "label": np.zeros(20_000, np.int64), "a": zeros}
     graph = tables(vertices, {"source": ["u1"], "target": ["u2"]}, split="random").open()
     assert read_ids(graph).to_pylist() == ids
-    path = graph.path / "ids.parquet"
-    parquet.write_table(pa.table({"id": column()}), path)
-    change_meta(graph, lambda meta: meta["ids"].update(bytes=path.stat().st_size))
-    with one_line(message, str(path), error=GraphError):
-        read_ids(graph)
-
-
-def test_names_of_classes_of_a_found_store(tables):
-    graph = tables(PARQUET_VERTICES | {"label": ["b", "a", "a", "a"]}, PARQUET_EDGES).open()
+    path, most = graph.path / "ids.parquet", ["a"] * 19_999
+    for column, message in (
+        (_repeated(LONG, 20_000), "texts of column 'id' take over"),
+        (pa.array(most), "expected 20000 rows of 'id', got 19999 of ['id']"),
+        (pa.array([*most, None]), "row 20000: id is empty"),
+        (pa.array(np.arange(20_000)), "expected texts as ids, got int64"),
+        (pa.array(["x" * 70_000, *most]), "row 1: id has 70000 bytes, allowed"),
+        (pa.array([b"\xff"] * 20_000).view(pa.string()), "row 1: id is not UTF-8"),
+    ):
+        parquet.write_table(pa.table({"id": column}), path)
+        change_meta(graph, lambda meta: meta["ids"].update(bytes=path.stat().st_size))
+        with one_line(message, str(path), error=GraphError):
+            read_ids(graph)
+    labels = PARQUET_VERTICES | {"label": ["b", "a", "a", "a"]}
+    graph = tables(labels, PARQUET_EDGES, name="named").open()
     assert read_classes(graph) == ["a", "b"]
     change_meta(graph, lambda meta: meta.update(classes=["a", "\ud800"]))
     with pytest.raises(GraphError, match="classes: expected the names of 2 classes"):
         read_classes(graph)
 
 
-def test_predictions_need_neither_labels_nor_a_split(tables, caplog):
+def test_predictions_need_neither_labels_nor_a_split(tables, tmp_path, caplog):
     """Columns are those of the run, in its order; a model is not advised how to be trained."""
     run = tables("id,label,split,a,city\n1,0,train,1,x\n2,1,val,2,y\n3,1,test,2,y\n", THREE)
     known = read_columns(run.open())
@@ -1082,27 +1020,27 @@ def test_predictions_need_neither_labels_nor_a_split(tables, caplog):
     assert "standardize" not in caplog.text
     with one_line("has no column 'split' (dataset.split_column)", error=GraphError):
         tables(vertices, THREE).to_predict(known, None, splits=True).open()
-
-
-def test_a_feature_that_is_named_as_labels_are_by_default_is_one(tables):
+    # A feature may be named as labels are by default.
     known = (Column(name="label", width=1),)
     found = tables("id,label,a\n1,7,5\n2,8,5\n3,9,5\n", THREE).to_predict(known, None, splits=False)
     assert found.open().features.tolist() == [[7], [8], [9]]
+    # A store that the user has prepared is predicted as it is.
+    source = tables(store=str(tmp_path / "own"))
+    path = source.prepare()
+    assert source.to_predict((Column(name="a", width=1),), None, splits=False).open().path == path
 
 
-def test_edges_to_predict_have_the_columns_of_the_run(tables):
+def test_edges_to_predict_have_the_columns_of_the_run_and_no_labels(tables):
     known = (Column(name="weight", width=1), Column(name="kind", width=2, categories=("1", "2")))
     edges = "source,target,kind,weight\n1,2,2,5\n2,3,1,6\n"
     graph = tables(BARE, edges).to_predict(None, known, splits=False).open()
     assert graph.edge_features.tolist() == [[5, 0, 1], [6, 1, 0]]
     assert read_edge_columns(graph) == known
     assert graph.edge_weights is None
-
-
-def test_a_store_that_the_user_has_prepared_is_predicted_as_it_is(tables, tmp_path):
-    source = tables(store=str(tmp_path / "own"))
-    path = source.prepare()
-    assert source.to_predict((Column(name="a", width=1),), None, splits=False).open().path == path
+    source = tables(BARE, "source,target,y\n1,2,\n2,3,\n", label=None, edge_label="y")
+    graph = source.to_predict(None, None, splits=False).open()
+    assert graph.edges.ends.tolist() == [[0, 1], [1, 2]]
+    assert graph.edge_labels is None
 
 
 BARE = "id,a\n1,5\n2,5\n3,5\n"
@@ -1152,11 +1090,3 @@ def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
     if options == {}:
         assert "the first are kept; their weights are added up" in caplog.text
         assert graph.edge_weights.tolist() == [3, 1]
-
-
-def test_edges_to_predict_are_listed_without_labels(tables):
-    edges = "source,target,y\n1,2,\n2,3,\n"
-    source = tables(BARE, edges, label=None, edge_label="y")
-    graph = source.to_predict(None, None, splits=False).open()
-    assert graph.edges.ends.tolist() == [[0, 1], [1, 2]]
-    assert graph.edge_labels is None

@@ -38,9 +38,7 @@ def test_by_hand() -> None:
     assert kept.tolist() == [1, 1, 4]
     assert (carried.weights.tolist(), carried.rows.tolist()) == ([3, 4, 24], [3, 2, 0])
     assert merged(np.array([0, 0]), lists[:0], EdgePayload(weights[:0]), 0)[0].tolist() == [0, 0]
-
-
-def test_edges_that_differ_stay_as_they_are() -> None:
+    # Edges that differ stay as they are.
     offsets, lists = np.array([0, 2, 3]), np.array([1, 2, 2], np.int32)
     carried = EdgePayload(rows=np.array([2, 0, 1], np.uint32))
     assert merged(offsets, lists, carried, 0) == (offsets, lists, carried)

@@ -78,41 +78,35 @@ def test_a_store_outlives_the_bucket(bucket):
     assert dataset().prepare() == path
     with pytest.raises(GraphError, match=r"^dataset\.raw=memory://bucket: cannot be read "):
         dataset(self_loops="add").prepare()
-
-
-def test_an_address_that_leads_nowhere(bucket):
-    with pytest.raises(GraphError, match=r"^dataset\.raw=memory://nothing: cannot be read "):
-        Tables(name="mine", raw="memory://nothing").prepare()
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("reference://::file:///refs.json", "reference://x", "simplecache::memory://bucket"),
-        *("zip://x::memory://bucket/a.zip", "memory://bucket::file://x", "dir://x", "tar://x"),
-        *("local://x", "github://a:b@c", "data://x", "generic://x", "nosuchsystem://x"),
-        *("Reference://x", " memory://bucket", "memory+x://bucket", "://x"),
-    ],
-)
-def test_addresses_of_one_plain_file_system_alone(bucket, monkeypatch, address):
-    monkeypatch.setattr(fsspec.core, "url_to_fs", None)
-    message = r"^dataset\.raw.*(expected one address, got a chain|allowed are abfs, )"
-    with pytest.raises(ConfigError, match=message):
-        Tables(name="mine", raw=address)
-    with pytest.raises(ConfigError, match=message):
-        copy_remote(address, ["vertices.csv"])
-
-
-def test_schemes_are_those_of_fsspec():
     assert set(SCHEMES) <= set(known_implementations)
 
 
-def test_a_bucket_without_tables(bucket):
+def test_buckets_that_cannot_be_read(bucket, monkeypatch):
     message = r"dataset.raw=memory://bucket: expected one of a.csv, b.csv, got none"
     with pytest.raises(GraphError, match=message):
         dataset(vertices="a.csv", edges="b.csv").prepare()
     with pytest.raises(GraphError, match=r"dataset\.edges=b\.csv: .* is missing"):
         dataset(edges="b.csv").prepare()
+    with pytest.raises(GraphError, match=r"^dataset\.raw=memory://nothing: cannot be read "):
+        Tables(name="mine", raw="memory://nothing").prepare()
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(GraphError, match=r"needs fsspec, which pip install 'gnnscale\[remote\]'"):
+        dataset().prepare()
+
+
+def test_addresses_of_one_plain_file_system_alone(bucket, monkeypatch):
+    monkeypatch.setattr(fsspec.core, "url_to_fs", None)
+    message = r"^dataset\.raw.*(expected one address, got a chain|allowed are abfs, )"
+    for address in (
+        *("reference://::file:///refs.json", "reference://x", "simplecache::memory://bucket"),
+        *("zip://x::memory://bucket/a.zip", "memory://bucket::file://x", "dir://x", "tar://x"),
+        *("local://x", "github://a:b@c", "data://x", "generic://x", "nosuchsystem://x"),
+        *("Reference://x", " memory://bucket", "memory+x://bucket", "://x"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Tables(name="mine", raw=address)
+        with pytest.raises(ConfigError, match=message):
+            copy_remote(address, ["vertices.csv"])
 
 
 def test_a_file_that_changes_while_it_is_copied(bucket, monkeypatch, home):
@@ -121,12 +115,6 @@ def test_a_file_that_changes_while_it_is_copied(bucket, monkeypatch, home):
     with pytest.raises(GraphError, match=r"was changed while it was copied"):
         copy_remote("memory://bucket", ["vertices.csv"])
     assert list((home / "raw").iterdir()) == []
-
-
-def test_without_fsspec(bucket, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(GraphError, match=r"needs fsspec, which pip install 'gnnscale\[remote\]'"):
-        dataset().prepare()
 
 
 BODY = bytes(range(256)) * 9000
@@ -231,36 +219,36 @@ def left_over(home, content):
     (parts / "data.bin.part").write_bytes(content)
 
 
-@pytest.mark.parametrize("surplus", [0, 5])
-def test_whole_file_from_before(server, home, surplus):
-    """All bytes are there, or more than the host has now: the latter start afresh."""
-    left_over(home, BODY + b"x" * surplus)
+def test_bytes_from_before(server, home, monkeypatch):
+    """All are there, or more than the host has now: the latter start afresh."""
+    for surplus in (0, 5):
+        left_over(home, BODY + b"x" * surplus)
+        assert (download(file_at(f"{server}/data.bin")) / "data.bin").read_bytes() == BODY
+        shutil.rmtree(home)
+    # Bytes from another place than asked for would be a file that nobody published.
+    left_over(home, BODY[:100])
+    Handler.requests.clear()
+    monkeypatch.setattr(Handler, "headers_sent", {"Content-Range": "bytes 50-99/100"})
     assert (download(file_at(f"{server}/data.bin")) / "data.bin").read_bytes() == BODY
+    assert Handler.requests == ["bytes=100-", None]
 
 
-@pytest.mark.parametrize(
-    ("file", "known", "length", "message"),
-    [
+def test_downloads_that_are_refused(server, home, monkeypatch, leftovers):
+    no_number = "Content-Length: expected a number, got '.*'"
+    wrong = ("-5", "many", "1e9", "\xb2", "9" * 30, "12 34")
+    for file, known, length, message in (
         ("data.bin", {"sha256": "0" * 64}, None, "expected SHA-256 0{64}, got [0-9a-f]{64}"),
         ("nothing", {}, None, "the host answers 404 Not Found"),
-        *(
-            ("data.bin", {}, length, "Content-Length: expected a number, got '.*'")
-            for length in ("-5", "many", "1e9", "\xb2", "9" * 30, "12 34")
-        ),
+        *(("data.bin", {}, length, no_number) for length in wrong),
         ("data.bin", {}, "9" * 18, r"needs [\d,.]+ GiB of disk, and .* are free"),
-    ],
-)
-def test_downloads_that_are_refused(
-    server, home, monkeypatch, leftovers, file, known, length, message
-):
-    monkeypatch.setattr(
-        Handler, "headers_sent", {} if length is None else {"Content-Length": length}
-    )
-    with pytest.raises(GraphError, match=f"/{file}: {message}"):
-        download(file_at(f"{server}/{file}", **known))
-    assert not (home / "raw" / "set").exists()
-    if known:
-        assert leftovers(home / "raw" / "set") == []
+    ):
+        headers = {} if length is None else {"Content-Length": length}
+        monkeypatch.setattr(Handler, "headers_sent", headers)
+        with pytest.raises(GraphError, match=f"/{file}: {message}"):
+            download(file_at(f"{server}/{file}", **known))
+        assert not (home / "raw" / "set").exists()
+        if known:
+            assert leftovers(home / "raw" / "set") == []
 
 
 def test_archive_that_is_none(server, home, monkeypatch):
@@ -364,26 +352,15 @@ def test_endless_body(server, home, monkeypatch):
     assert sum(file.stat().st_size for file in home.rglob("*.part")) == 0
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "gopher://x", "http://[::1", "\x1b[2J"],
-)
-def test_redirects_that_leave_the_web(server, monkeypatch, target):
-    monkeypatch.setattr(Handler, "moved", {"/old": target})
-    with one_line(error=GraphError, begins=f"{server}/old: "):
-        download(file_at(f"{server}/old"))
-
-
-def test_redirects_within_the_web(server, monkeypatch):
+def test_redirects_stay_within_the_web(server, monkeypatch):
+    for target in (
+        *("file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x", "gopher://x", "http://[::1"),
+        "\x1b[2J",
+    ):
+        monkeypatch.setattr(Handler, "moved", {"/old": target})
+        with one_line(error=GraphError, begins=f"{server}/old: "):
+            download(file_at(f"{server}/old"))
     monkeypatch.setattr(Handler, "moved", {"/old": f"{server}/data.bin", "/loop": f"{server}/loop"})
     assert (download(file_at(f"{server}/old")) / "old").read_bytes() == BODY
     with pytest.raises(GraphError, match="loop: the host answers 302"):
         download(Published(name="b", license="", files=(RemoteFile(url=f"{server}/loop"),)))
-
-
-def test_host_that_goes_on_elsewhere(server, home, monkeypatch):
-    """Bytes from another place than asked for would be a file that nobody published."""
-    left_over(home, BODY[:100])
-    monkeypatch.setattr(Handler, "headers_sent", {"Content-Range": "bytes 50-99/100"})
-    assert (download(file_at(f"{server}/data.bin")) / "data.bin").read_bytes() == BODY
-    assert Handler.requests == ["bytes=100-", None]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from one_line import one_line
@@ -43,6 +43,7 @@ def test_mean_and_deviation_are_of_the_training_vertices(monkeypatch, slice_byte
         ColumnScaling.of(ROWS, np.array([], np.int32))
 
 
+@settings(max_examples=20)
 @given(arrays.arrays(np.float32, (20, 3), elements=st.floats(-1e6, 1e6, width=32)))
 def test_scaled_columns_have_mean_0_and_deviation_1(rows: np.ndarray) -> None:
     found = scaled(ColumnScaling.of(rows, np.arange(20)), rows).astype(np.float64)
@@ -57,14 +58,11 @@ def test_other_types_of_rows() -> None:
     bits = np.float32([[3]]).view(np.uint32) >> 16
     assert scaled(found, bits.astype(np.uint16), "bfloat16").tolist() == [[1]]
     assert scaled(found, quantized(np.float32([[3]]), "int4"), "int4") == pytest.approx(1)
-
-
-def test_a_graph_of_int8_rows_is_scaled() -> None:
     graph = from_arrays(([0], [1]), ROWS).with_quantized_features("int8")
     found = ColumnScaling.of(ROWS, None)
-    expected = scaled(found, as_float32(graph.features, "int8", ROWS.shape[1]))
     again = scale_features(graph, found)
     assert again.feature_dtype == "float32"
+    expected = scaled(found, as_float32(graph.features, "int8", ROWS.shape[1]))
     assert np.array_equal(again.features, expected)
 
 
@@ -178,9 +176,13 @@ def test_a_column_of_edges_of_larger_numbers(tmp_path: Path, caplog: Any) -> Non
     assert "feature 'amount' of edges reaches 900, and most only 1" in caplog.text
 
 
-def test_no_features_at_all_are_not_scaled(tmp_path: Path) -> None:
+def test_what_has_no_scaling(tmp_path: Path) -> None:
     with one_line("dataset.standardize=true", "vertices.csv has no features", error=ConfigError):
         edge_tables(tmp_path, edge_features=None, standardize=True).open()
+    with pytest.raises(ConfigError, match="standardized features are fractions"):
+        Tables(name="x", standardize=True, feature_dtype="uint8")
+    graph = from_arrays(([0], [1]), ROWS, edge_features=np.ones((1, 2)))
+    assert (read_scaling(graph), read_edge_scaling(graph)) == (None, None)
 
 
 def test_scaled_features_of_edges_that_float32_cannot_hold(tmp_path: Path) -> None:
@@ -203,29 +205,15 @@ def test_a_split_is_checked_before_its_vertices_are_read(tmp_path: Path) -> None
             writer.finish(name="x", source="raw", options={})
 
 
-def test_fractions_need_another_type() -> None:
-    with pytest.raises(ConfigError, match="standardized features are fractions"):
-        Tables(name="x", standardize=True, feature_dtype="uint8")
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
+def test_columns_of_larger_numbers() -> None:
+    for rows, expected in (
         ([[1, 1500]], (1, 1500, 1)),
         ([[1, 90]], None),
         ([[0, 0]], None),
         ([[0, 700], [-2, 3]], (1, 700, 2)),
         ([[0, 1, 1, 1000], [0, 1, 1, 0]], (3, 1000, 1)),
         ([[0, 0, 1000]], None),
-    ],
-)
-def test_columns_of_larger_numbers(rows: list[list[float]], expected: Any) -> None:
-    spread = Spread()
-    assert [each.tolist() for each in spread.watch([np.float32(rows)])] == [rows]
-    assert spread.widest == expected
-
-
-def test_a_graph_in_memory_has_no_scaling() -> None:
-    edges = (np.array([0]), np.array([1]))
-    graph = from_arrays(edges, ROWS, edge_features=np.ones((1, 2)))
-    assert (read_scaling(graph), read_edge_scaling(graph)) == (None, None)
+    ):
+        spread = Spread()
+        assert [each.tolist() for each in spread.watch([np.float32(rows)])] == [rows]
+        assert spread.widest == expected

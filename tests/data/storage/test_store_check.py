@@ -1,5 +1,3 @@
-"""A store is used only for the options and the files that it was made of."""
-
 import json
 import logging
 import os
@@ -49,44 +47,31 @@ def test_files_are_recorded(raw):
     assert len(recorded(store)["sha256"]) == 64
 
 
-@pytest.fixture(params=[{}, {"store": "stores/mine"}], ids=["default place", "named"])
-def options(request, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"store": "stores/mine"}], ids=["default place", "named"])
+def test_files_of_the_same_content(raw, options, tmp_path, monkeypatch, leftovers):
     monkeypatch.chdir(tmp_path)
-    return request.param
-
-
-def test_same_size_and_time(raw, options, monkeypatch):
-    store = ring(raw, **options).prepare()
-    monkeypatch.setattr("gnnscale.data.storage.store_check.file_sha256", None)
-    before = stamp(store)
-    ring(raw, **options).open()
-    assert stamp(store) == before
-
-
-def test_another_time_and_the_same_content(raw, options, leftovers):
     dataset = ring(raw, **options)
     store = dataset.prepare()
     before = stamp(store)
+    with monkeypatch.context() as patch:  # of the same size and time
+        patch.setattr("gnnscale.data.storage.store_check.file_sha256", None)
+        ring(raw, **options).open()
+    assert stamp(store) == before
     os.utime(raw / "ring.txt", ns=(1, 12345))
+
+    def refuse(*arguments, **options):
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", refuse)
+        assert dataset.open().num_edges == 60
+    assert recorded(store)["mtime_ns"] != 12345
     assert dataset.open().num_edges == 60
     assert stamp(store) == before
     # Known from now on.
     assert recorded(store)["mtime_ns"] == 12345
     assert leftovers(store) == []
     assert sorted(file.suffix for file in store.iterdir()) == [".json"] + [".npy"] * 7
-
-
-def test_record_that_cannot_be_refreshed(raw, monkeypatch):
-    dataset = ring(raw)
-    store = dataset.prepare()
-    os.utime(raw / "ring.txt", ns=(1, 12345))
-
-    def refuse(*arguments, **options):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("os.replace", refuse)
-    assert dataset.open().num_edges == 60
-    assert recorded(store)["mtime_ns"] != 12345
 
 
 @pytest.mark.parametrize("same_size", [False, True])
@@ -107,19 +92,18 @@ def test_another_content_in_the_default_place(raw, caplog, leftovers, same_size)
     assert int(before.indptr[-1]) == 60
 
 
-@pytest.fixture(params=[lambda dataset: dataset.open(), lambda dataset: dataset.prepare()])
-def refusal(request):
+def refusal(dataset):
     """Return the line by which a dataset refuses to be opened, and prepared."""
-
-    def refused(dataset):
+    said = []
+    for use in (dataset.open, dataset.prepare):
         with pytest.raises(GraphError) as error:
-            request.param(dataset)
-        return str(error.value)
+            use()
+        said.append(str(error.value))
+    assert said[0] == said[1]
+    return said[0]
 
-    return refused
 
-
-def test_another_content_for_a_store_that_the_user_named(raw, tmp_path, refusal):
+def test_another_content_for_a_store_that_the_user_named(raw, tmp_path):
     dataset = ring(raw, store=str(tmp_path / "mine"))
     content = dataset.open().content
     (raw / "ring.txt").write_text(EDGES + "0 9\n")
@@ -132,16 +116,20 @@ def test_another_content_for_a_store_that_the_user_named(raw, tmp_path, refusal)
     assert dataset.open().num_edges == 61
 
 
-def test_files_that_are_gone(raw):
-    dataset = ring(raw)
-    content = dataset.open().content
-    (raw / "ring.txt").unlink()
-    assert dataset.open().content == content
-    raw.rmdir()
-    assert dataset.open().content == content
+def test_other_options_and_another_layout(raw, tmp_path):
+    store = str(tmp_path / "x")
+    ring(raw, store=store).prepare()
+    assert refusal(ring(raw, store=store, self_loops="add")) == (
+        f"{tmp_path}/x: made with self_loops=keep, now self_loops=add; name another "
+        "dataset.store, or run gnnscale prepare with force=true"
+    )
+    other = PlantedPartition(name="ring", store=store)
+    assert "x: made with layout=Snap, now layout=Planted" in refusal(other)
+    ring(raw, store=store, self_loops="add").prepare(force=True)
+    assert ring(raw, store=store, self_loops="add").open().num_edges == 90
 
 
-def test_the_same_content_elsewhere(raw, tmp_path):
+def test_the_same_content_elsewhere_or_gone(raw, tmp_path):
     """A copy, and the file itself instead of its folder, under another name."""
     store = str(tmp_path / "mine")
     content = ring(raw, store=store).open().content
@@ -150,6 +138,10 @@ def test_the_same_content_elsewhere(raw, tmp_path):
     (tmp_path / "copy.txt").write_text(EDGES.replace("0 1\n", "0 5\n", 1))
     with pytest.raises(GraphError, match=r"copy.txt: changed since .*/mine was prepared from it"):
         ring(tmp_path / "copy.txt", store=store).open()
+    (raw / "ring.txt").unlink()
+    assert ring(raw, store=store).open().content == content
+    raw.rmdir()
+    assert ring(raw, store=store).open().content == content
 
 
 def test_file_that_changes_while_it_is_read(raw, monkeypatch, leftovers):
@@ -166,37 +158,21 @@ def test_file_that_changes_while_it_is_read(raw, monkeypatch, leftovers):
     assert leftovers(dataset.store_path()) == []
 
 
-def test_other_options_and_another_layout(raw, tmp_path, refusal):
-    store = str(tmp_path / "x")
-    ring(raw, store=store).prepare()
-    assert refusal(ring(raw, store=store, self_loops="add")) == (
-        f"{tmp_path}/x: made with self_loops=keep, now self_loops=add; name another "
-        "dataset.store, or run gnnscale prepare with force=true"
-    )
-    other = PlantedPartition(name="ring", store=store)
-    assert "x: made with layout=Snap, now layout=Planted" in refusal(other)
-    ring(raw, store=store, self_loops="add").prepare(force=True)
-    assert ring(raw, store=store, self_loops="add").open().num_edges == 90
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
+def test_damaged_records(raw):
+    dataset = ring(raw)
+    for key, value, message in (
         ("options", None, "options are missing"),
         ("options", {}, "made with layout=None"),
         ("raw", None, "entry.raw: Expected `array`, got `null`"),
         ("raw", [5], r"entry.raw\[0\]: Expected `object`, got `int`"),
         ("raw", [{"name": "ring.txt"}], r"entry.raw\[0\]: Object missing required field"),
-    ],
-)
-def test_damaged_records(raw, key, value, message):
-    dataset = ring(raw)
-    store = dataset.prepare()
-    meta = json.loads((store / "meta.json").read_text())
-    (store / "meta.json").write_text(json.dumps(meta | {key: value}))
-    with pytest.raises(GraphError, match=message) as error:
-        dataset.open()
-    assert str(error.value).startswith(str(store))
+    ):
+        store = dataset.prepare(force=True)
+        meta = json.loads((store / "meta.json").read_text())
+        (store / "meta.json").write_text(json.dumps(meta | {key: value}))
+        with pytest.raises(GraphError, match=message) as error:
+            dataset.open()
+        assert str(error.value).startswith(str(store))
     dataset.prepare(force=True)
     assert dataset.open().num_edges == 60
 
@@ -227,12 +203,19 @@ def test_other_folders_are_never_replaced(tmp_path, force):
     assert sorted(mine.iterdir()) == before
 
 
-def test_working_directory_is_not_replaced(tmp_path, monkeypatch):
+def test_working_directories_and_links_are_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "thesis").write_text("years")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(GraphError, match="expected a graph store to replace, got other files"):
         PlantedPartition(name="x", store=".").prepare(force=True)
     assert (tmp_path / "thesis").read_text() == "years"
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "store")
+    dataset = small(tmp_path / "link")
+    dataset.prepare()
+    dataset.prepare(force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert Graph.open(tmp_path / "disk" / "store").num_vertices == 40
 
 
 TAKEN = "expected a directory of its own, got "
@@ -255,16 +238,6 @@ def test_places_that_are_taken(home, store, what):
     with pytest.raises(ConfigError, match=f"^dataset.store=.*: {what}") as error:
         PlantedPartition(name="x", store=store.format(home=home))
     assert str(error.value).isprintable()
-
-
-def test_store_behind_a_link(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "disk" / "store")
-    dataset = small(tmp_path / "link")
-    dataset.prepare()
-    dataset.prepare(force=True)
-    assert (tmp_path / "link").is_symlink()
-    assert Graph.open(tmp_path / "disk" / "store").num_vertices == 40
 
 
 def open_late(raw, results):

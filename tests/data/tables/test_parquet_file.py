@@ -2,6 +2,7 @@ import decimal
 import os
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ WRITERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("writer", WRITERS)
-@pytest.mark.parametrize("num_bytes", [64, 16 << 20])
+@pytest.mark.parametrize(("writer", "num_bytes"), [*zip(WRITERS, cycle([64, 16 << 20]))])
 def test_values_are_those_that_were_written(tmp_path: Path, writer: str, num_bytes: int) -> None:
     count = 300
     texts = pa.array([None if i % 7 == 0 else f"user{i * i % 91:x}" for i in range(count)])
@@ -83,8 +83,7 @@ def test_rows_are_as_few_as_the_longest_entry_asks_for(tmp_path: Path) -> None:
     assert max(len(batch) for batch in read(file, ["empty"])) <= (16 << 20) // 20_000
 
 
-@pytest.mark.parametrize("row", [0, 5])
-@pytest.mark.parametrize("options", [{}, {"use_dictionary": False}])
+@pytest.mark.parametrize(("row", "options"), [(0, {}), (5, {"use_dictionary": False}), (5, {})])
 def test_texts_that_are_not_utf8(tmp_path: Path, row: int, options: dict[str, Any]) -> None:
     texts = [b"a", b"b", b"c", b"d", b"e", b"f"]
     texts[row] = b"\xff\xfe"
@@ -120,7 +119,7 @@ def test_pages_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.Monke
     assert sum(map(len, read(file, ["c"]))) == 400
 
 
-def test_a_page_that_lies_about_its_values(tmp_path: Path) -> None:
+def test_a_page_that_lies_about_its_values_and_a_pipe(tmp_path: Path) -> None:
     options = {"use_dictionary": False, "compression": "none"}
     file = written(tmp_path / "f.parquet", {"c": np.arange(100)}, **options)
     content = file.read_bytes()
@@ -129,12 +128,9 @@ def test_a_page_that_lies_about_its_values(tmp_path: Path) -> None:
     file.write_bytes(content.replace(said, more))
     with pytest.raises(GraphError, match=r"row group 0: column 'c' has 99 values in 100 rows$"):
         list(read(file, ["c"]))
-
-
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "f.parquet")
+    os.mkfifo(tmp_path / "pipe.parquet")  # which is not waited for
     with pytest.raises(GraphError, match="not a regular file"):
-        ParquetFile(tmp_path / "f.parquet")
+        ParquetFile(tmp_path / "pipe.parquet")
 
 
 #: A file of some kilobytes, whose texts or pages have gigabytes once they are decoded.

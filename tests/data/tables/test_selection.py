@@ -1,16 +1,12 @@
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data.tables.selection import find_kinds, find_pairs, find_vertices
-from gnnscale.graph import Graph
 
 
-def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_all_a_split_ids_or_a_file(tiny_graph, tmp_path):
     assert find_vertices(None, tiny_graph) is None
     assert find_vertices("all", tiny_graph) is None
     assert find_vertices("train", tiny_graph).tolist() == [0, 1, 2, 3, 4]
@@ -39,18 +35,12 @@ def test_all_a_split_ids_or_a_file(tiny_graph: Graph, tmp_path: Path) -> None:
         ("test", "vertices=test: expected at least one vertex of tiny"),
     ],
 )
-def test_bad_vertices_are_refused(tiny_graph: Graph, given: Any, message: str) -> None:
+def test_bad_vertices_are_refused(tiny_graph, given, message):
     with pytest.raises(ConfigError, match=message):
         find_vertices(given, tiny_graph.with_split(test_idx=np.empty(0, np.int32)))
 
 
-def test_an_array_that_hides_ids(tiny_graph: Graph) -> None:
-    message = r"^vertices: expected a number for each value, got a masked array that"
-    with pytest.raises(GraphError, match=message):
-        find_vertices(np.ma.masked_equal([1, 2], 2), tiny_graph)
-
-
-def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_files_of_anything_else_and_arrays_that_hide_ids(tiny_graph, tmp_path):
     with pytest.raises(GraphError, match=r"none\.npy"):
         find_vertices(tmp_path / "none.npy", tiny_graph)
     np.save(tmp_path / "empty.npy", np.empty(0, np.int64))
@@ -59,9 +49,12 @@ def test_files_of_anything_else(tiny_graph: Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "floats.npy", np.ones(3))
     with pytest.raises(GraphError, match=r"floats.npy.*float64"):
         find_vertices(tmp_path / "floats.npy", tiny_graph)
+    message = r"^vertices: expected a number for each value, got a masked array that"
+    with pytest.raises(GraphError, match=message):
+        find_vertices(np.ma.masked_equal([1, 2], 2), tiny_graph)
 
 
-def test_ids_of_the_users_own(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_ids_of_the_users_own(tiny_graph, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     numbers = pyarrow.array([50, 40, 30, 20, 10])
     np.save(tmp_path / "ids.npy", np.array([10, 50], np.uint8))
@@ -81,7 +74,7 @@ def test_ids_of_the_users_own(tiny_graph: Graph, tmp_path: Path) -> None:
             find_vertices(given, tiny_graph, own)
 
 
-def test_tables_of_ids(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_tables_of_ids(tiny_graph, tmp_path):
     pyarrow, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
     texts = pyarrow.array(["a", "b", "7", "d", "e"], pyarrow.large_string())
     file = tmp_path / "ids.csv"
@@ -107,7 +100,7 @@ def test_tables_of_ids(tiny_graph: Graph, tmp_path: Path) -> None:
         find_vertices(tmp_path / "ids.parquet", tiny_graph)
 
 
-def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_pairs(tiny_graph, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     texts = pyarrow.array(["a", "b", "7", "d", "e"], pyarrow.large_string())
     np.save(tmp_path / "p.npy", np.array([[4, 0], [1, 1]], np.uint8))
@@ -131,12 +124,12 @@ def test_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
         ("train", "allowed are a file of pairs"),
     ],
 )
-def test_bad_pairs_are_refused(tiny_graph: Graph, given: Any, message: str) -> None:
+def test_bad_pairs_are_refused(tiny_graph, given, message):
     with pytest.raises(ConfigError, match=message):
         find_pairs(given, tiny_graph)
 
 
-def test_files_that_hold_no_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_files_that_hold_no_pairs(tiny_graph, tmp_path):
     np.save(tmp_path / "p.npy", np.ones((3, 3), np.int64))
     with pytest.raises(ConfigError, match="has 3 columns, must be source and target"):
         find_pairs(tmp_path / "p.npy", tiny_graph)
@@ -145,7 +138,7 @@ def test_files_that_hold_no_pairs(tiny_graph: Graph, tmp_path: Path) -> None:
         find_pairs(tmp_path / "p.npy", tiny_graph)
 
 
-def test_kinds_by_file_and_by_column(tiny_graph: Graph, tmp_path: Path) -> None:
+def test_kinds_by_file_and_by_column(tiny_graph, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     np.save(tmp_path / "ids.npy", np.array([4, 0]))
     kinds = find_kinds(str(tmp_path / "ids.npy"), None, tiny_graph, None, option="here")
@@ -160,20 +153,17 @@ def test_kinds_by_file_and_by_column(tiny_graph: Graph, tmp_path: Path) -> None:
     assert kinds.tolist() == [1, -1, 0, -1, -1]
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
+def test_kinds_of_anything_else(tiny_graph, tmp_path):
+    file = tmp_path / "kinds.csv"
+    for text, error, message in (
         ("id,kind\n3,a\n3,b\n", ConfigError, "got 3 twice"),
         ("id,kind\n9,a\n", ConfigError, "9 is no vertex of tiny"),
         ("id,kind\n3,\n", GraphError, "kind"),
         ("id,type\n3,a\n", GraphError, "has no column kind, it has id, type"),
-    ],
-)
-def test_kinds_of_anything_else(tiny_graph, tmp_path, text, error, message) -> None:
-    file = tmp_path / "kinds.csv"
-    file.write_text(text)
-    with pytest.raises(error, match=message):
-        find_kinds(str(file), "kind", tiny_graph, None, option="here")
+    ):
+        file.write_text(text)
+        with pytest.raises(error, match=message):
+            find_kinds(str(file), "kind", tiny_graph, None, option="here")
     with pytest.raises(ConfigError, match=r"here=.*ids.npy: expected a table with columns id and"):
         find_kinds("ids.npy", "kind", tiny_graph, None, option="here")
     with pytest.raises(ConfigError, match="expected a column of kinds other than the ids, got id"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.features import DiskRows
@@ -100,6 +100,7 @@ def test_rows_come_from_the_process_of_the_same_number() -> None:
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=5), data=st.data())
 def test_every_part_has_an_owner_that_has_it(sizes: list[int], data: st.DataObject) -> None:
     """Machines of any number of processes, whose parts are in any order."""

@@ -1,12 +1,9 @@
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gnnscale.core import Array
 from gnnscale.features.disk import DiskRates
 from gnnscale.features.sharded.store import (
     DiskShardInfo,
@@ -29,55 +26,55 @@ class Network:
     num_rows, width, num_features, dtype_name = NUM_ROWS, WIDTH, WIDTH, "float32"
     dtype, row_bytes, num_own = np.dtype(np.float32), 4 * WIDTH, len(OWN)
 
-    def __init__(self, own: Array) -> None:
+    def __init__(self, own):
         self.own = own
         self.log: list[Any] = []
         self._num_bytes = 0
 
-    def local_indices(self, vertices: Array) -> Array:
+    def local_indices(self, vertices):
         return np.where(vertices % 2 == 1, vertices // 2, -1)
 
-    def start(self, vertices: Array, pool: Array, slots: Array) -> int:
+    def start(self, vertices, pool, slots):
         assert (self.local_indices(vertices) < 0).all()
         pool[slots] = ROWS[vertices]
         self.log.append(vertices.tolist())
         self._num_bytes += 16 * len(vertices)
         return 100 + len(self.log)
 
-    def finish(self, ticket: int) -> None:
+    def finish(self, ticket):
         assert 100 < ticket <= 100 + len(self.log)
 
-    def skip(self) -> None:
+    def skip(self):
         self.log.append("skip")
 
-    def profile_rows(self, vertices: Array) -> Array:
+    def profile_rows(self, vertices):
         return ROWS[vertices]
 
-    def take_reads(self) -> SourceReads:
+    def take_reads(self):
         found, self._num_bytes = SourceReads(num_bytes=self._num_bytes, num_requests=1), 0
         return found
 
-    def seconds_per_row(self) -> float:
+    def seconds_per_row(self):
         return 0.5
 
-    def close(self) -> None:
+    def close(self):
         self.log.append("closed")
 
 
 @pytest.fixture
-def network(tmp_path: Path) -> Any:
+def network(tmp_path):
     np.save(tmp_path / "features.npy", ROWS[OWN])
     return Network(np.load(tmp_path / "features.npy", mmap_mode="r"))
 
 
 @pytest.fixture
-def source(network: Any) -> Callable[[], LocalDiskShard]:
+def source(network):
     return lambda: LocalDiskShard(
         network, open_local_file(network, DiskShardInfo.of(network).max_gap_bytes)
     )
 
 
-def test_rows_come_from_the_disk_and_from_other_machines(network, source) -> None:
+def test_rows_come_from_the_disk_and_from_other_machines(network, source):
     both = source()
     assert (both.num_rows, both.width, both.num_features) == (NUM_ROWS, WIDTH, WIDTH)
     assert (both.dtype, both.dtype_name) == (np.float32, "float32")
@@ -108,7 +105,7 @@ def test_rows_come_from_the_disk_and_from_other_machines(network, source) -> Non
     assert network.log[-1] == "closed"
 
 
-def test_waiting_for_the_disk_is_counted_separately(network, source, monkeypatch) -> None:
+def test_waiting_for_the_disk_is_counted_separately(network, source, monkeypatch):
     both = source()
     now = iter([1.0, 1.25, 7.0, 7.5])
     monkeypatch.setattr(
@@ -121,12 +118,12 @@ def test_waiting_for_the_disk_is_counted_separately(network, source, monkeypatch
     both.close()
 
 
-def misses_of(*vertices: int) -> Misses:
+def misses_of(*vertices):
     rows = np.array(vertices, np.int64)
     return Misses(num_rows=20, mean=4.0, when_full=len(vertices), vertices=rows)
 
 
-def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
+def test_a_miss_costs_what_the_disk_takes_for_own_rows(network):
     # Own rows 0, 1 and 4 of 12 bytes, in two requests of 24 and 12 bytes, at 0.1 s each; two
     # workers use the disk. Two rows are others'.
     rates = DiskRates(requests_per_s=10, bytes_per_s=1e12)
@@ -143,7 +140,7 @@ def test_a_miss_costs_what_the_disk_takes_for_own_rows(network: Any) -> None:
     assert unknown.local_share(network, misses_of(), 2) == (0, 0)
 
 
-def test_a_line_says_how_much_is_read_from_the_disk(network: Any) -> None:
+def test_a_line_says_how_much_is_read_from_the_disk(network):
     sizes = TierSizes(num_kept=2, num_staged=1, window=3, misses=misses_of())
     network.row_bytes = 1 << 20
     assert describe_over_disk(network, sizes) == (

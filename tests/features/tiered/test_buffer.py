@@ -1,5 +1,3 @@
-"""Slots of rows, which are touched before rows arrive."""
-
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +35,7 @@ def test_row_buffers_end_with_their_thread() -> None:
     RowBuffer(0, 4, np.dtype(np.uint8)).close()
 
 
-@pytest.mark.parametrize("num_rows", [1, 7, 1000])
-@pytest.mark.parametrize("header_bytes", [128, 4096])
+@pytest.mark.parametrize(("num_rows", "header_bytes"), [(1, 4096), (7, 128), (1000, 128)])
 def test_rows_of_a_file_come_first(tmp_path: Path, num_rows: int, header_bytes: int) -> None:
     every = np.arange(num_rows * 5, dtype=np.int16).reshape(num_rows, 5)
     path = tmp_path / "rows"

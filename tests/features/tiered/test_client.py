@@ -1,5 +1,3 @@
-"""A worker's view of a pool: steps that it expects, and what it reads by itself."""
-
 import numpy as np
 from late_source import ROWS, WIDTH, ids
 from shared_pools import open_workers

@@ -1,5 +1,3 @@
-"""Policies of a tier, and which rows a device's cache above it lacks."""
-
 from itertools import starmap
 from typing import Any
 
@@ -21,13 +19,12 @@ from gnnscale.features.tiered.policies import (
     check_dynamic_caches,
     emulated_cache_bytes,
 )
-from gnnscale.graph import Graph
 
 
-def plan(*rows: Any, **fields: Any) -> CachePlan:
+def plan(*rows, **fields):
     """Return a plan of one clique, whose devices keep ``rows``."""
 
-    def device(at: int, kept: Any) -> DeviceCache:
+    def device(at, kept):
         names: Any = {"device": at, "name": f"emulated:{at}", "budget_bytes": 100}
         sizes: Any = {"feature_bytes": 8 * len(kept), "topology_bytes": 0, **fields}
         return DeviceCache(**names, features=kept, topology=ids(), **sizes)
@@ -40,11 +37,11 @@ def plan(*rows: Any, **fields: Any) -> CachePlan:
 BATCHES = [ids(0, 1, 4), ids(4, 2), ids(1, 3)]
 
 
-def lacked(above: Any) -> list[list[int]]:
+def lacked(above):
     return [each.tolist() for each in above.lacks(BATCHES)]
 
 
-def test_rows_that_a_clique_keeps_are_not_asked_for(tiny_graph: Graph) -> None:
+def test_rows_that_a_clique_keeps_are_not_asked_for(tiny_graph):
     found = plan(ids(4, 1), ids(2))
     for device in (0, 1):
         above = DeviceCacheFilter.of(found, tiny_graph, device)
@@ -55,7 +52,7 @@ def test_rows_that_a_clique_keeps_are_not_asked_for(tiny_graph: Graph) -> None:
 @pytest.mark.parametrize(
     ("match", "expected"), [(False, [[0, 1, 4], [2], [1, 3]]), (True, [[0, 1, 4], [2], [3]])]
 )
-def test_rows_that_follow_are_none_at_first(tiny_graph, match, expected) -> None:
+def test_rows_that_follow_are_none_at_first(tiny_graph, match, expected):
     # One row stays: 4, which is read first, unless it lies in the batch before anyway.
     policy = LookAhead(window=2, num_rows=1, match=match)
     above = DeviceCacheFilter.of(plan(ids(), look_ahead=policy), tiny_graph, 0)
@@ -63,7 +60,7 @@ def test_rows_that_follow_are_none_at_first(tiny_graph, match, expected) -> None
     assert above.window == 2
 
 
-def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
+def test_memory_keeps_rows_of_the_device_last(tiny_graph):
     priority = ids(5, 1, 7, 7, 3)
     stays = DeviceCacheFilter.of(plan(ids(4, 1), ids(2)), tiny_graph, 0)
     policy = LookAhead(window=2, num_rows=2, match=False)
@@ -73,14 +70,14 @@ def test_memory_keeps_rows_of_the_device_last(tiny_graph: Graph) -> None:
     assert priority.tolist() == [5, 1, 7, 7, 3]
 
 
-def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph: Graph) -> None:
+def test_devices_that_get_rows_of_the_host_have_none_above(tiny_graph):
     assert DeviceCacheFilter.of(None, tiny_graph, 0) is None
     assert DeviceCacheFilter.of(plan(ids(1)), tiny_graph, 1) is None
     assert DeviceCacheFilter.of(plan(ids(), host_aggregates=True), tiny_graph, 0) is None
 
 
-def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:
-    def emulated(caches: CachePlan | None) -> int:
+def test_emulated_devices_take_memory_of_the_host(tiny_graph):
+    def emulated(caches):
         return emulated_cache_bytes(caches, tiny_graph, SINGLE_PROCESS)
 
     policies = 8 * tiny_graph.num_vertices
@@ -91,7 +88,7 @@ def test_emulated_devices_take_memory_of_the_host(tiny_graph: Graph) -> None:
     assert emulated(plan(ids(1, 2), ids(3))) == 16 + policies
 
 
-def test_other_machines_fill_no_cache() -> None:
+def test_other_machines_fill_no_cache():
     check_dynamic_caches(None)
     check_dynamic_caches(plan(ids(), look_ahead=LookAhead(window=2, num_rows=1, match=False)))
     check_dynamic_caches(plan(ids(), host_aggregates=True))
@@ -111,17 +108,17 @@ def test_the_same_rows_are_found_in_every_batch():
     assert policy.look_up().tolist() == [-1]
 
 
-def belady(num_vertices: int, capacity: int, window: int) -> Belady:
+def belady(num_vertices, capacity, window):
     priority = np.zeros(num_vertices, np.int32)
     return Belady(num_vertices, capacity, window=window, priority=priority, num_threads=1)
 
 
-def halves(vertices: Any) -> Any:
+def halves(vertices):
     """Own rows are those of even vertices."""
     return np.where(vertices % 2, -1, vertices // 2)
 
 
-def test_own_rows_take_no_place() -> None:
+def test_own_rows_take_no_place():
     policy = RemoteOnlyPolicy(belady(6, 2, 1), halves, num_kept=2)
     policy.expect(ids(0, 1, 2, 3))
     policy.expect(ids(3, 4, 1))
@@ -140,16 +137,14 @@ def test_own_rows_take_no_place() -> None:
 rows = st.lists(st.integers(0, 29), unique=True, max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     batches=st.lists(rows, min_size=1, max_size=12),
     capacity=st.integers(0, 20),
     window=st.integers(1, 4),
     own=st.sets(st.integers(0, 29)),
 )
-def test_planner_finds_every_row_and_misses_as_the_policy_alone(
-    batches: list[list[int]], capacity: int, window: int, own: set[int]
-) -> None:
+def test_planner_finds_every_row_and_misses_as_the_policy_alone(batches, capacity, window, own):
     mine = np.isin(np.arange(30), list(own))
     number_of = np.where(mine, np.cumsum(mine) - 1, -1)
     policy = RemoteOnlyPolicy(

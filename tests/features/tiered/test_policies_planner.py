@@ -1,10 +1,8 @@
-"""The planner of a tier against a pool that is kept by hand."""
-
 from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from late_source import NUM_ROWS, PRIORITY, belady, ids
 
@@ -108,6 +106,7 @@ _batches = st.lists(
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(
     batches=_batches,
     num_kept=st.integers(0, NUM_ROWS),

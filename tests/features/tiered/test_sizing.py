@@ -1,5 +1,3 @@
-"""What mini-batches miss, and how a tier divides its memory."""
-
 import numpy as np
 import pytest
 from late_source import ids
@@ -26,20 +24,16 @@ def test_rows_with_small_gaps_are_one_request():
     assert nothing.rate == 0
 
 
-def test_a_sample_that_fills_memory_is_counted():
-    batches = [ids(0, 1), ids(2, 3), ids(4, 5), ids(0, 1)]
+def test_a_sample_that_fills_memory_or_is_the_whole_epoch_is_counted():
     rest = {"priority": np.zeros(6, np.int32), "num_threads": 1}
+    batches = [ids(0, 1), ids(2, 3), ids(4, 5), ids(0, 1)]
     found = expect_misses(batches, 2, 1, num_steps=10, **rest)
     assert (found.num_rows, found.when_full) == (2, 2)
     # Six are missed until 0 and 1 are read again, which stayed; then two a step.
     assert found.mean == pytest.approx((6 + 6 * 2) / 10)
     assert found.vertices.tolist() in ([0, 1], [2, 3], [4, 5])
-
-
-def test_an_epoch_that_is_not_longer_than_the_sample_is_counted():
     batches = [ids(0, 1), ids(1, 2), ids(3), ids(4, 5, 0)]
-    found = expect_misses(batches, 6, 4, priority=np.zeros(6, np.int32), num_steps=3, num_threads=1)
-    assert found.mean == pytest.approx(4 / 3)
+    assert expect_misses(batches, 6, 4, num_steps=3, **rest).mean == pytest.approx(4 / 3)
 
 
 def test_chances_are_those_of_classes_of_degrees():
@@ -98,10 +92,9 @@ def test_rows_on_their_way_take_memory_of_those_that_stay():
     assert 0.8 * (10 << 20) < held * ROW_BYTES <= 10 << 20
     # What two steps miss: without knowing the future, 400 of 500 random rows miss 2,000 of 10,000.
     assert 2 * 100 <= found.num_staged <= 2 * 400
-
-
-def test_all_rows_stay_if_they_fit():
     assert sizes(100 << 20).num_kept == NUM_ROWS
+    with pytest.raises(ConfigError, match=r"features\.memory_bytes: the rows of a step do not fit"):
+        sizes(1 << 20)
 
 
 @pytest.mark.parametrize(("num_bytes", "expected"), [(1000, 26), (1 << 19, 2)])
@@ -120,8 +113,3 @@ def test_steps_before_a_cache_above_is_full_say_nothing_of_the_window():
     later = SampledBatches(vertices=rest, num_bytes=0)
     assert (usual.usual_rows, later.max_rows, later.usual_rows) == (500, 500, 200)
     assert sizes(5 << 20, given=later).window > sizes(5 << 20).window
-
-
-def test_rows_of_a_step_that_do_not_fit_are_refused():
-    with pytest.raises(ConfigError, match=r"features\.memory_bytes: the rows of a step do not fit"):
-        sizes(1 << 20)

@@ -1,5 +1,3 @@
-"""The store over a tier reads the rows of its source, whatever memory holds."""
-
 import numpy as np
 import pytest
 import torch
@@ -43,6 +41,7 @@ step_rows = st.lists(st.integers(0, NUM_ROWS - 1), min_size=1, unique=True)
 
 
 @pytest.mark.long
+@settings(max_examples=20)
 @given(
     steps=st.lists(step_rows, min_size=1, max_size=12),
     num_kept=st.integers(0, 8),
@@ -138,9 +137,9 @@ def test_rows_of_a_file_are_not_read_from_the_source(tmp_path):
     store.rows.close()
 
 
-@pytest.mark.parametrize("self_term", ["add", "concat"])
-@settings(max_examples=20)
-@given(dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+@pytest.mark.parametrize(
+    ("self_term", "dtype"), [("add", torch.bfloat16), ("concat", torch.float32)]
+)
 def test_rows_are_aggregated_where_they_lie(self_term, dtype):
     vertices = ids(5, 0, 9, 2)
     block = Block(indptr=np.array([0, 2, 3]), indices=np.array([2, 3, 0], np.int32), num_src=4)

@@ -1,5 +1,3 @@
-"""Segments: filled once, shared by processes, and gone with the last of them."""
-
 import mmap
 import os
 import signal

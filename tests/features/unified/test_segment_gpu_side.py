@@ -1,5 +1,3 @@
-"""Calls of CUDA, against a runtime that notes them: no GPU is needed."""
-
 from typing import Any
 
 import pytest

@@ -19,13 +19,10 @@ def test_every_board_gets_a_design(name: str) -> None:
         assert found.seconds > 0
 
 
-def test_a_design_that_does_not_fit_is_no_point() -> None:
-    assert explore(board("u250"), goal(), "ours").at(16, 2048) is None
-
-
-def test_there_are_two_modes() -> None:
+def test_there_are_two_modes_and_a_design_that_does_not_fit_is_no_point() -> None:
     with pytest.raises(ConfigError, match="mode=theirs: allowed are ours, hitgnn"):
         explore(board("u250"), goal(), "theirs")
+    assert explore(board("u250"), goal(), "ours").at(16, 2048) is None
 
 
 def test_algorithm_4_is_no_slower_than_the_templates() -> None:

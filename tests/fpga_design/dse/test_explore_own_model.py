@@ -1,5 +1,3 @@
-"""Designs by the model of the parts."""
-
 from dataclasses import replace
 
 import pytest

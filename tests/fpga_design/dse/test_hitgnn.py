@@ -90,27 +90,19 @@ def test_a_card_without_room_says_what_is_missing() -> None:
     message = "n=1, m=16 takes 192 dsps, 92 more than available on SLR0"
     with pytest.raises(ConfigError, match=f"^board made up: no design fits: {message}$"):
         hitgnn.explore(card(luts=1e6, dsps=100), goal())
-
-
-def test_a_die_that_fits_is_found_whatever_the_others_lack() -> None:
+    # Of several dies the one that is nearest to a design is named, and one that fits is found.
+    with pytest.raises(ConfigError, match="2 more than available on LARGE"):
+        hitgnn.explore(mixed(("SMALL", 1e6, 20), ("LARGE", 1e6, 190)), goal())
     found = hitgnn.explore(mixed(("LUTS", 9e5, 100), ("BOTH", 3e5, 3000)), goal())
     assert {point.dies for point in found} == {("BOTH",)}
 
 
-def test_the_die_that_is_nearest_to_a_design_is_named() -> None:
-    with pytest.raises(ConfigError, match="2 more than available on LARGE"):
-        hitgnn.explore(mixed(("SMALL", 1e6, 20), ("LARGE", 1e6, 190)), goal())
-
-
-def test_the_largest_die_is_swept() -> None:
-    """All of its designs are tried at once, and fit in memory."""
+def test_the_largest_die_is_swept_and_one_that_is_too_small_refused() -> None:
+    """All designs of the largest one are tried at once, and fit in memory."""
     (die,) = card(luts=1e7, dsps=1e7).dies
     n, m, _ = hitgnn.sweep(die, goal(), dies=1, clock_hz=3e8)
     assert n > 8
     assert m > 2048
-
-
-def test_a_die_that_is_too_small_to_sweep() -> None:
     (die,) = mixed(("SLR0", 20_000, 100)).dies
     with pytest.raises(ConfigError, match="die SLR0: no design fits, not even n=1, m=1"):
         hitgnn.sweep(die, goal(), dies=1, clock_hz=3e8)

@@ -1,5 +1,3 @@
-"""The sizes are those of the kernels' headers."""
-
 import re
 from pathlib import Path
 

@@ -26,16 +26,15 @@ def test_slices_are_those_of_the_papers(n: int, m: int) -> None:
     assert (model.scatter().dsps, model.gather().dsps) == (48, 32)
 
 
-def test_memories_of_a_gather_pe() -> None:
-    """Half of 8,192 sums is in BRAM, the other half in URAM."""
-    taken = of(2, 256).gather()
-    assert (taken.brams, taken.urams) == (114, 16)
-
-
-def test_memories_of_rows_and_edges() -> None:
+def test_memories_by_hand() -> None:
     model = of(2, 256)
+    # Half of a gather PE's 8,192 sums is in BRAM, the other half in URAM.
+    assert (model.gather().brams, model.gather().urams) == (114, 16)
     assert 4 * model.keep_rows().urams == 4 * 8 * 6  # 24,576 words in each of four banks
     assert model.read_edges().urams == 8 * 5
+    taken = model.all()
+    assert len(taken) == 19
+    assert all(each.luts > 0 for each in taken.values())
 
 
 def test_dropout_is_drawn_once_for_a_row() -> None:
@@ -45,19 +44,19 @@ def test_dropout_is_drawn_once_for_a_row() -> None:
     assert of(2, 512).deal().dsps == 2 * 12 * 10 + rest + 16 * 2  # and a tree over two slices
 
 
-def test_every_process_takes_something() -> None:
-    taken = of(2, 256).all()
-    assert len(taken) == 19
-    assert all(each.luts > 0 for each in taken.values())
-
-
-def test_the_design_of_a_u250_fits() -> None:
+def test_the_design_of_a_u250_fits_and_the_page_has_its_figures() -> None:
     """With the shell, dropout and the loss."""
     found = fit(DesignSize(n=2, m=256), U250)
     assert found.fits
     assert max(found.shares.values()) <= MAX_SHARE == 0.85
-    taken = total(found.resources.values()) + U250.shell
+    made = total(found.resources.values())
+    taken = made + U250.shell
     assert found.shares == {name: getattr(taken, name) / getattr(U250.has, name) for name in NAMES}
+    lines = README.read_text().splitlines()
+    for name in NAMES:
+        numbers = (getattr(each, name) for each in (U250.has, U250.shell, made))
+        row = " | ".join([UNITS[name], *(f"{number:,.0f}" for number in numbers)])
+        assert f"| {row} | {found.shares[name]:.1%} |".replace("%", " %") in lines
 
 
 @pytest.mark.parametrize(("n", "m"), [(2, 512), (4, 256), (8, 2048)])
@@ -65,13 +64,3 @@ def test_larger_designs_do_not_fit(n: int, m: int) -> None:
     found = fit(DesignSize(n=n, m=m), U250)
     assert not found.fits
     assert found.shares[found.limit] == max(found.shares.values()) > MAX_SHARE
-
-
-def test_the_page_has_these_figures() -> None:
-    found = fit(DesignSize(n=2, m=256), U250)
-    taken = total(found.resources.values())
-    lines = README.read_text().splitlines()
-    for name in NAMES:
-        numbers = (getattr(each, name) for each in (U250.has, U250.shell, taken))
-        row = " | ".join([UNITS[name], *(f"{number:,.0f}" for number in numbers)])
-        assert f"| {row} | {found.shares[name]:.1%} |".replace("%", " %") in lines

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +12,14 @@ from gnnscale.nn.conv.gat import edge_scores, pair_scores, with_self_edges
 from gnnscale.sampling import Block
 
 
-def attended(layer: Any, scores: Any, z: Any, edges: Any) -> torch.Tensor:
+def attended(layer, scores, z, edges):
     # An edge that is there twice, or stands for several, counts so often in the softmax.
     edges = edges + torch.eye(*edges.shape, dtype=torch.float64)
     out = torch.einsum("ijk,jkf->ikf", (scores + edges.log()[..., None]).softmax(1), z)
     return (out.mean(1) if layer.average else out.flatten(1)) + layer.bias
 
 
-def dense(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.Tensor:
+def dense(layer, h, edges, degrees, block):
     z = layer.linear(h).view(-1, layer.num_heads, layer.width)
     src = (z * layer.attention_src).sum(-1)
     dst = (z * layer.attention_dst).sum(-1)[: block.num_dst]
@@ -29,11 +28,11 @@ def dense(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.T
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 4])
-def test_against_a_dense_reference(check_against, num_heads, fused) -> None:
+def test_against_a_dense_reference(check_against, num_heads, fused):
     check_against(GAT(hidden=16, dropout=0.0, num_heads=num_heads), dense, fused=fused)
 
 
-def dense_v2(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torch.Tensor:
+def dense_v2(layer, h, edges, degrees, block):
     z = layer.linear(h).view(-1, layer.num_heads, layer.width)
     own = z if layer.linear_dst is None else layer.linear_dst(h).view_as(z)
     pairs = functional.leaky_relu(own[: block.num_dst, None] + z, 0.2)
@@ -43,14 +42,12 @@ def dense_v2(layer: Any, h: Any, edges: Any, degrees: Any, block: Block) -> torc
 @pytest.mark.long
 @pytest.mark.parametrize("share_weights", [False, True])
 @pytest.mark.parametrize("num_heads", [1, 4])
-def test_the_second_version_against_a_dense_reference(
-    check_against, num_heads, share_weights
-) -> None:
+def test_the_second_version_against_a_dense_reference(check_against, num_heads, share_weights):
     options = {"num_heads": num_heads, "share_weights": share_weights}
     check_against(GATv2(hidden=16, dropout=0.0, **options), dense_v2, fused=True)
 
 
-def test_scores_of_pairs_by_hand() -> None:
+def test_scores_of_pairs_by_hand():
     # 0 <- 1, 2; 1 <- nobody; two heads of two columns, of which LeakyReLU halves what is below 0.
     block = Block(indptr=np.array([0, 2, 2]), indices=np.int32([1, 2]), num_src=3)
     own = torch.tensor([[1.0, 2, 3, 4], [9, 9, 9, 9]], requires_grad=True)
@@ -66,19 +63,19 @@ def test_scores_of_pairs_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("num_heads", "width"), [(1, 1), (4, 2), (3, 7), (4, 8), (2, 33), (1, 64)])
-def test_scores_of_pairs_are_those_of_their_rows(num_heads: int, width: int) -> None:
+def test_scores_of_pairs_are_those_of_their_rows(num_heads, width):
     generator = np.random.default_rng(width)
     indptr = np.cumsum([0, *generator.integers(0, 30, 300)])
     indices = generator.integers(0, 400, indptr[-1], np.int32)
     block = Block(indptr=indptr, indices=indices, num_src=400)
 
-    def rows(*shape: int) -> torch.Tensor:
+    def rows(*shape):
         return torch.from_numpy(generator.standard_normal(shape, np.float32)).requires_grad_()
 
     operands = rows(300, num_heads, width), rows(400, num_heads, width), rows(num_heads, width)
     grad = rows(int(indptr[-1]), num_heads).detach()
 
-    def run() -> tuple[torch.Tensor, ...]:
+    def run():
         scores = pair_scores(*operands, block, 0.2)
         return scores, *torch.autograd.grad(scores, operands, grad)
 
@@ -92,7 +89,7 @@ def test_scores_of_pairs_are_those_of_their_rows(num_heads: int, width: int) -> 
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_self_edges_come_first() -> None:
+def test_self_edges_come_first():
     block = Block(indptr=np.array([0, 2, 2, 3]), indices=np.int32([1, 3, 0]), num_src=4)
     block = replace(block, importance=np.float32([2, 3, 4]))
     own = with_self_edges(block)
@@ -104,6 +101,6 @@ def test_self_edges_come_first() -> None:
 
 
 @pytest.mark.parametrize("num_heads", [0, 3, -2])
-def test_heads_that_do_not_fit(num_heads: int) -> None:
+def test_heads_that_do_not_fit(num_heads):
     with pytest.raises(ConfigError, match=rf"model\.num_heads={num_heads}: expected a divisor of"):
         GAT(hidden=16, num_heads=num_heads)

@@ -3,11 +3,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_types import Make
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.graph import Graph
-from gnnscale.partition import PartitionerConfig
 from gnnscale.partition.edge_cut import libraries, multilevel
 from gnnscale.partition.edge_cut import subprocess as apart
 from gnnscale.partition.edge_cut.libraries import (
@@ -28,10 +25,10 @@ PACKAGES = {"mtkahypar": "mtkahypar", "metis": "pymetis", "dgl": "dgl"}
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Make:
+def only(monkeypatch):
     """Let only some tools be installed."""
 
-    def install(*tools: str) -> None:
+    def install(*tools):
         monkeypatch.setattr(libraries, "is_installed", lambda name: name in tools)
 
     return install
@@ -49,9 +46,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Make:
         (EdgeCut(), "metis", "edge cut by METIS"),
     ],
 )
-def test_the_bridge_is_cut_and_the_notes_say_by_what(
-    config: PartitionerConfig, tool: str, note: str, bridge: Graph, cut_edges: Make, only: Make
-) -> None:
+def test_the_bridge_is_cut_and_the_notes_say_by_what(config, tool, note, bridge, cut_edges, only):
     pytest.importorskip(PACKAGES[tool])
     only(tool)
     parts = config.assign(bridge, num_parts=2, **OPTIONS)
@@ -63,7 +58,7 @@ def test_the_bridge_is_cut_and_the_notes_say_by_what(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("tool", "number"), [("dgl", "several"), ("metis", "one")])
-def test_all_three_are_balanced(tool: str, number: str, communities: Graph, only: Make) -> None:
+def test_all_three_are_balanced(tool, number, communities, only):
     pytest.importorskip(PACKAGES[tool])
     only(tool)
     parts = Metis().assign(communities, num_parts=4, **OPTIONS)
@@ -73,7 +68,7 @@ def test_all_three_are_balanced(tool: str, number: str, communities: Graph, only
 
 
 @pytest.mark.long
-def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(make_graph, only) -> None:
+def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(make_graph, only):
     pytest.importorskip("pymetis")
     only("metis")
     ring = [(v, (v + 1) % 12) for v in range(12)]
@@ -94,16 +89,14 @@ def test_loops_duplicates_and_one_way_edges_do_not_reach_metis(make_graph, only)
         (MtKaHyPar(), "partitioner=mtkahypar: .*; pip install mtkahypar$"),
     ],
 )
-def test_without_any_library_the_message_says_what_to_install(
-    config: PartitionerConfig, message: str, bridge: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_library_the_message_says_what_to_install(config, message, bridge, monkeypatch):
     monkeypatch.setattr(apart.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=f"^{message}"):
         config.assign(bridge, num_parts=2, **OPTIONS)
 
 
 @pytest.mark.parametrize("config", [Metis(), EdgeCut(), MtKaHyPar()])
-def test_more_parts_than_training_vertices_are_refused(config, bridge, only, monkeypatch) -> None:
+def test_more_parts_than_training_vertices_are_refused(config, bridge, only, monkeypatch):
     only("metis")
     monkeypatch.setattr(libraries, "require", lambda *given: None)
     with pytest.raises(ConfigError, match=r"^partitioner.num_parts=3"):
@@ -111,9 +104,7 @@ def test_more_parts_than_training_vertices_are_refused(config, bridge, only, mon
 
 
 @pytest.mark.parametrize("small", [pytest.param(3_000_000, marks=pytest.mark.long), 100])
-def test_all_three_are_balanced_whatever_the_number_of_threads(
-    small: int, communities: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_three_are_balanced_whatever_the_number_of_threads(small, communities, monkeypatch):
     pytest.importorskip("mtkahypar")
     monkeypatch.setattr(multilevel, "SMALL_EDGES", small)
     weights = make_undirected(communities, "test", num_threads=1).weights
@@ -126,14 +117,14 @@ def test_all_three_are_balanced_whatever_the_number_of_threads(
 
 
 @pytest.mark.long
-def test_parts_may_have_sizes_of_their_own(communities: Graph) -> None:
+def test_parts_may_have_sizes_of_their_own(communities):
     pytest.importorskip("mtkahypar")
     parts = cut_by_mtkahypar(communities, np.array([3.0, 1.0]), num_threads=2)
     assert (np.bincount(parts.owner) <= [630, 210]).all()
 
 
 @pytest.mark.long
-def test_missed_balance_is_noted(make_graph: Make) -> None:
+def test_missed_balance_is_noted(make_graph):
     """A star: its center has half of the edges, and each of three parts may have a third."""
     pytest.importorskip("mtkahypar")
     star = [pair for leaf in range(1, 13) for pair in ((0, leaf), (leaf, 0))]
@@ -141,7 +132,7 @@ def test_missed_balance_is_noted(make_graph: Make) -> None:
     assert parts.notes[-1].startswith("no closer balance was found than 1.")
 
 
-def test_mtkahypar_goes_first(only: Make) -> None:
+def test_mtkahypar_goes_first(only):
     only("mtkahypar", "metis", "dgl")
     assert chosen_cutter("auto", "x") == "mtkahypar"
     assert chosen_cutter("metis", "x") == "metis"
@@ -149,7 +140,7 @@ def test_mtkahypar_goes_first(only: Make) -> None:
     assert chosen_cutter("auto", "x") == "metis"
 
 
-def test_one_way_edges_are_counted_in_a_sample(bridge: Graph, make_graph: Make) -> None:
+def test_one_way_edges_are_counted_in_a_sample(bridge, make_graph):
     assert one_way_share(bridge) == 0
     ring = [(v, (v + 1) % 5000) for v in range(5000)]
     assert one_way_share(make_graph(ring, 5000, [0])) == 1
@@ -160,7 +151,7 @@ def test_one_way_edges_are_counted_in_a_sample(bridge: Graph, make_graph: Make) 
     assert one_way_share(replace(bridge, indices=np.full(42, 1 << 40))) == 1
 
 
-def test_larger_graphs_take_more_and_more_threads_no_longer(bridge, communities) -> None:
+def test_larger_graphs_take_more_and_more_threads_no_longer(bridge, communities):
     for tool in ("dgl", "metis"):
         small, large = forecast_metis(bridge, tool), forecast_metis(communities, tool)
         assert small.memory_bytes < large.memory_bytes

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fixture_types import Make
 
 from gnnscale.core.errors import ConfigError
-from gnnscale.graph import Graph
 from gnnscale.partition.edge_cut import subprocess as apart
 from gnnscale.partition.edge_cut.subprocess import (
     PREFIX,
@@ -25,19 +23,19 @@ from gnnscale.partition.edge_cut.subprocess import (
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     """Where temporary folders go."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
-def partition(tool: str, graph: Graph, num_parts: int = 2) -> apart.PartitionResult:
+def partition(tool, graph, num_parts=2):
     options = {"vertex_weights": np.ones((10, 1), np.int64), "num_threads": 2}
     return run_tool(tool, graph.indptr, graph.indices, num_parts=num_parts, **options)
 
 
 @pytest.mark.long
-def test_cliques_become_the_parts(bridge: Graph, temporary: Path, cut_edges: Make) -> None:
+def test_cliques_become_the_parts(bridge, temporary, cut_edges):
     pytest.importorskip("pymetis")
     found = partition("metis", bridge)
     assert cut_edges(bridge, found.owner) == 2
@@ -47,15 +45,15 @@ def test_cliques_become_the_parts(bridge: Graph, temporary: Path, cut_edges: Mak
     assert list(temporary.iterdir()) == []
 
 
-def test_one_part_needs_no_tool(bridge: Graph) -> None:
+def test_one_part_needs_no_tool(bridge):
     assert partition("dgl", bridge, num_parts=1).owner.tolist() == [0] * 10
 
 
 @pytest.fixture
-def tool_that(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Make:
+def tool_that(monkeypatch, tmp_path_factory):
     """Put another module in the place of pymetis, which may mention its ``folder``."""
 
-    def put(body: str) -> Path:
+    def put(body):
         folder = tmp_path_factory.mktemp("modules")
         (folder / "pymetis.py").write_text(f"folder = {str(folder)!r}\n{body}")
         monkeypatch.syspath_prepend(folder)
@@ -75,9 +73,7 @@ def tool_that(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
         ("import sys; sys.exit(7)", "failed with status 7"),
     ],
 )
-def test_end_of_the_process_is_told_in_one_line(
-    body: str, message: str, bridge: Graph, temporary: Path, tool_that: Make
-) -> None:
+def test_end_of_the_process_is_told_in_one_line(body, message, bridge, temporary, tool_that):
     tool_that(body)
     with pytest.raises(ConfigError, match=f"^pymetis: {message}") as caught:
         partition("metis", bridge)
@@ -87,18 +83,18 @@ def test_end_of_the_process_is_told_in_one_line(
 
 @pytest.mark.long
 @pytest.mark.parametrize("owners", ["[0] * 9", "[2] * 10", "[-1] * 10"])
-def test_owners_out_of_range_are_refused(owners: str, bridge: Graph, tool_that: Make) -> None:
+def test_owners_out_of_range_are_refused(owners, bridge, tool_that):
     tool_that(f"class Found: vertex_part = {owners}\ndef part_graph(*a, **k): return Found")
     with pytest.raises(ConfigError, match=r"^pymetis: expected owners below"):
         partition("metis", bridge)
 
 
 @pytest.mark.long
-def test_an_interrupt_ends_the_process_and_removes_the_folder(bridge, temporary, tool_that) -> None:
+def test_an_interrupt_ends_the_process_and_removes_the_folder(bridge, temporary, tool_that):
     write = "open(folder + '/pid', 'w').write(str(os.getpid()))"
     pid = tool_that(f"import os, time\n{write}\ntime.sleep(1000)") / "pid"
 
-    def interrupt() -> None:
+    def interrupt():
         while not pid.exists() or not pid.read_text():
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
@@ -117,22 +113,22 @@ def test_an_interrupt_ends_the_process_and_removes_the_folder(bridge, temporary,
     assert list(temporary.iterdir()) == []
 
 
-def test_a_missing_tool_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tool_is_told_with_what_to_do(monkeypatch):
     monkeypatch.setattr(apart.importlib.util, "find_spec", lambda name: None)
     assert not is_installed("dgl")
     with pytest.raises(ConfigError, match=r"^partitioner=x: expected mtkahypar, .* pip install"):
         require("mtkahypar", "partitioner=x")
 
 
-def test_weights_combine_in_shares() -> None:
+def test_weights_combine_in_shares():
     weights = np.array([[1, 0, 1], [1, 10, 0], [1, 10, 0], [1, 0, 0]])
     # A third of 1/4 + 0 + 1, of 1/4 + 1/2 + 0, and of 1/4, of 100 for each vertex.
     assert combined(weights).tolist() == [167, 100, 100, 33]
     assert combined(np.zeros((2, 3), np.int64)).tolist() == [1, 1]
 
 
-def test_scratch_folder_is_removed_after_an_interrupt(temporary: Path) -> None:
-    def interrupted() -> None:
+def test_scratch_folder_is_removed_after_an_interrupt(temporary):
+    def interrupted():
         with scratch_folder() as folder:
             assert folder.parent == temporary
             assert folder.stat().st_mode & 0o077 == 0
@@ -145,7 +141,7 @@ def test_scratch_folder_is_removed_after_an_interrupt(temporary: Path) -> None:
 
 
 @pytest.mark.long
-def test_folders_of_killed_processes_are_removed_and_others_stay(temporary) -> None:
+def test_folders_of_killed_processes_are_removed_and_others_stay(temporary):
     program = (
         "from gnnscale.partition.edge_cut.subprocess import scratch_folder\n"
         "with scratch_folder() as folder:\n"
@@ -180,7 +176,7 @@ def test_folders_of_killed_processes_are_removed_and_others_stay(temporary) -> N
             other.communicate()
 
 
-def test_new_folders_links_and_files_stay(temporary: Path) -> None:
+def test_new_folders_links_and_files_stay(temporary):
     (temporary / f"{PREFIX}new").mkdir()
     target = temporary / "target"
     target.mkdir()

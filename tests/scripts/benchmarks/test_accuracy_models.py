@@ -1,5 +1,3 @@
-"""The comparison with PyG: every model is built, and learns the same on both sides."""
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,5 +1,3 @@
-"""The benchmark of GPUs runs as a whole with the host in the place of the GPU."""
-
 import json
 import os
 import subprocess
@@ -23,18 +21,15 @@ def test_without_a_gpu_it_says_so_in_one_line(capsys) -> None:
     assert "no GPU here" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_arguments_that_are_refused(capsys) -> None:
+    for arguments, message in (
         (["speed"], "sections are check, gather"),
         (["--docs", "--on-host"], "--docs: writes all rows of a card"),
-    ],
-)
-def test_arguments_that_are_refused(arguments: list[str], message: str, capsys) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_page_has_every_row_as_it_was_measured() -> None:
@@ -46,6 +41,10 @@ def test_the_page_has_every_row_as_it_was_measured() -> None:
     for what, target, measured, holds in shown:
         assert measured.startswith("did not run: ") == (holds == ""), what
         assert target.startswith(("at least ", "at most ")), what
+    # A table takes the place of another.
+    other = with_table(page, table_of({"card": "a card", "date": "2026-01-31", "values": {}}))
+    assert "| row | target | a card, 2026-01-31 | reached |\n|---|---|---|---|\n" in other
+    assert with_table(other, table_of(found)) == page
 
 
 def test_a_row_that_did_not_run_says_so() -> None:
@@ -55,13 +54,6 @@ def test_a_row_that_did_not_run_says_so() -> None:
     reached = {TARGETS[0][1]: {"value": 1e12, "unit": "B/s"}}
     assert rows(reached)[0][3] == "yes"
     assert rows(reached, on_host=True)[0][3] == ""
-
-
-def test_a_table_takes_the_place_of_another() -> None:
-    page, found = PAGE.read_text(), json.loads(FIGURES.read_text())
-    other = with_table(page, table_of({"card": "a card", "date": "2026-01-31", "values": {}}))
-    assert "| row | target | a card, 2026-01-31 | reached |\n|---|---|---|---|\n" in other
-    assert with_table(other, table_of(found)) == page
 
 
 @pytest.mark.integration

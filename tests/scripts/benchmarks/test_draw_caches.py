@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from benchmarks import draw_caches
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -66,27 +66,23 @@ def test_figures_of_a_sweep_by_hand(tmp_path: Path) -> None:
     assert texts.count("none") == 2
 
 
-@pytest.mark.parametrize(
-    ("changed", "line"),
-    [
+def test_other_sweeps_are_refused(tmp_path: Path) -> None:
+    results = sweep(tmp_path) / "results.json"
+    text = results.read_text()
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"status": "failed"}, "3: not completed"),
         ({"figures": "measured"}, "differ by more than their caches: emulated, measured"),
         ({"options": {"cache_planner": "legion", "seed": "0"}}, "sweep over cache_planner and"),
         ({"options": {"cache_planner": "own", "cache_planner.ratio": "0.2"}}, "own: no line"),
-    ],
-)
-def test_other_sweeps_are_refused(tmp_path: Path, changed: dict[str, Any], line: str) -> None:
-    results = sweep(tmp_path) / "results.json"
-    content = json.loads(results.read_text())
-    content["jobs"][3] |= changed
-    results.write_text(json.dumps(content))
-    with pytest.raises(SystemExit, match=line):
-        draw_caches.figures_of(tmp_path)
-
-
-def test_a_sweep_without_the_sizes_of_the_table_is_refused(tmp_path: Path) -> None:
-    results = sweep(tmp_path) / "results.json"
-    results.write_text(results.read_text().replace('"0.2"', '"0.3"'))
+    ]
+    for changed, line in changes:
+        content = json.loads(text)
+        content["jobs"][3] |= changed
+        results.write_text(json.dumps(content))
+        with pytest.raises(SystemExit, match=line):
+            draw_caches.figures_of(tmp_path)
+    # Without the sizes of the table.
+    results.write_text(text.replace('"0.2"', '"0.3"'))
     with pytest.raises(SystemExit, match="ratio: "):
         draw_caches.figures_of(tmp_path)
 
@@ -109,6 +105,7 @@ def test_lines_and_their_names_by_hand(tmp_path: Path) -> None:
     assert [each.text for each in below] == ["none", "pagraph", "legion"]
 
 
+@settings(max_examples=20)
 @given(wanted=st.lists(st.floats(-50, 350), max_size=12))
 def test_labels_keep_their_order_a_line_apart_and_inside(wanted: list[float]) -> None:
     wanted = sorted(wanted)

@@ -27,6 +27,8 @@ def test_configurations_are_enough_and_all_different() -> None:
     assert len(set(labels)) == len(labels) >= 15
     assert len({case.label for case in bench.real_cases()} - set(labels)) >= 5
     assert sum("emulated" in label for label in labels) >= 5
+    with pytest.raises(SystemExit, match="--configurations nothing: in no name"):
+        bench.chosen_cases(["nothing"], bench.cases())
 
 
 def test_errors_keep_their_signs_and_kinds_stay_apart() -> None:
@@ -108,12 +110,9 @@ def test_real_graphs_are_predicted_by_an_estimate_too(benchmark: Any, tmp_path: 
     assert found["kinds"]["processors"]["estimated_signed"] == pytest.approx(-0.4)
 
 
-def test_it_stops_when_its_time_is_over(benchmark: Any) -> None:
-    trained, found = benchmark("--runs", "3", "--configurations", " gin ", "--budget", "-1")
-    assert trained == found["points"] == []
-
-
 def test_each_round_has_rates_of_its_own(benchmark: Any) -> None:
+    trained, found = benchmark("--runs", "3", "--configurations", " gin ", "--budget", "-1")
+    assert trained == found["points"] == []  # its time is over
     _, found = benchmark("--runs", "2", "--configurations", " gin ")
     rates = {(each["run"], each["rates"]) for each in found["points"]}
     assert sorted(run for run, _ in rates) == [0, 1]  # one for each
@@ -125,8 +124,3 @@ def test_a_round_is_not_finished_by_other_rates(benchmark: Any, tmp_path: Path) 
     (tmp_path / "home" / "platform.yaml").write_text("name: measured by somebody else")
     with pytest.raises(SystemExit, match="run 0 rests on other rates than those in force"):
         benchmark("--runs", "1", "--configurations", " gat ", " gin ")
-
-
-def test_a_name_that_no_configuration_has() -> None:
-    with pytest.raises(SystemExit, match="--configurations nothing: in no name"):
-        bench.chosen_cases(["nothing"], bench.cases())

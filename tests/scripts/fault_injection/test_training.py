@@ -1,5 +1,3 @@
-"""Runs that would train for hours end with whoever started them."""
-
 import os
 import subprocess
 import sys

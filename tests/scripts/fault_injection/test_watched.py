@@ -2,9 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_injection.processes import descendants, elapsed
@@ -26,7 +23,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 
 @pytest.fixture
-def server(watched: Watched) -> Iterator[subprocess.Popen[str]]:
+def server(watched):
     command, pipe = [sys.executable, "-c", SERVER], subprocess.PIPE
     with subprocess.Popen(command, env=watched.environment, stdout=pipe, text=True) as process:
         yield process
@@ -36,11 +33,11 @@ def server(watched: Watched) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
+def watched(tmp_path):
     return Watched(tmp_path, dict(os.environ))
 
 
-def find_worker(watched: Watched, server: subprocess.Popen[str]) -> Any:
+def find_worker(watched, server):
     for seconds in elapsed():
         for each in descendants(server.pid):
             if watched.name(each.pid) == "cpu:0":
@@ -49,7 +46,7 @@ def find_worker(watched: Watched, server: subprocess.Popen[str]) -> Any:
     raise AssertionError
 
 
-def test_a_forked_worker_tells_its_stage_and_is_killed_in_it(watched, server) -> None:
+def test_a_forked_worker_tells_its_stage_and_is_killed_in_it(watched, server):
     worker = find_worker(watched, server)
     assert watched.name(server.pid) is None
     for seconds in elapsed():  # an answer that is late is "start"

@@ -1,5 +1,3 @@
-"""The campaign on a target that does everything a program should not."""
-
 import json
 import mmap
 import os

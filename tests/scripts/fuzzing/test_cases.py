@@ -1,5 +1,3 @@
-"""Every case that was kept is refused or runs, in a process of its own."""
-
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 

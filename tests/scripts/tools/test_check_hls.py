@@ -1,5 +1,3 @@
-"""Rules of scripts/tools/check_hls.py: the kernels keep them, and a planted violation is found."""
-
 from pathlib import Path
 
 import pytest

@@ -2,7 +2,6 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -141,27 +140,19 @@ def test_a_compile_error_is_one_line_with_a_log(tree: Path) -> None:
     assert library(SimulatedDesign(header=header)).is_file()
 
 
-def test_headers_that_cannot_be_included(tree: Path) -> None:
-    with pytest.raises(ConfigError, match=r"header=.*absent\.hpp: no such file"):
-        library(SimulatedDesign(header=tree / "absent.hpp"))
+def test_headers_and_sizes_that_no_kernel_has(tree: Path) -> None:
     odd = tree / 'a"b.hpp'
     odd.write_text("")
-    with pytest.raises(ConfigError, match="cannot include a path with such a name"):
-        library(SimulatedDesign(header=odd))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
+    for sizes, message in (
         ({"n": 3}, "n=3: expected one of 1, 2, 4, 8, 16"),
         ({"m": 8}, "m=8: expected one of 16, 32, .*, 2048"),
         ({"compute_units": 0}, "compute_units=0: must be at least 1"),
         ({"clock_hz": 0}, "clock_hz=0: must be at least 1"),
-    ],
-)
-def test_sizes_that_no_kernel_has(sizes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        SimulatedDesign(**sizes)
+        ({"header": tree / "absent.hpp"}, r"header=.*absent\.hpp: no such file"),
+        ({"header": odd}, "cannot include a path with such a name"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            library(SimulatedDesign(**sizes))
 
 
 def test_where_the_sources_are(tree: Path) -> None:

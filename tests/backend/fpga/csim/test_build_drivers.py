@@ -7,13 +7,10 @@ from gnnscale.backend.fpga.csim.build import load_pyxrt
 from gnnscale.core.errors import ConfigError
 
 
-def test_pyxrt_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyxrt_is_imported_or_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = ModuleType("pyxrt")
     monkeypatch.setitem(sys.modules, "pyxrt", installed)
     assert load_pyxrt() is installed
-
-
-def test_without_pyxrt_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyxrt", None)
     with pytest.raises(ConfigError, match="pyxrt cannot be imported") as caught:
         load_pyxrt()

@@ -15,8 +15,7 @@ def buffers(count: int) -> tuple[list[np.ndarray], list[Buffer]]:
     return arrays, [Buffer(each.ctypes.data, each.nbytes) for each in arrays]
 
 
-@pytest.mark.long
-def test_a_library_says_what_it_is(bitstream: Path) -> None:
+def test_a_library_says_what_it_is_and_errors_are_of_the_call(bitstream: Path) -> None:
     library = Library(bitstream)
     assert library.kernel == "gnnscale_step"
     assert [each.name for each in library.arguments][-4:] == ["result", "count", "scale", "mode"]
@@ -24,10 +23,6 @@ def test_a_library_says_what_it_is(bitstream: Path) -> None:
     assert (library.compute_units, library.bank_bytes) == (4, 1 << 20)
     # What this program does not know is passed through.
     assert library.design["m"] == 512
-
-
-def test_errors_are_of_the_call_and_on_one_line(bitstream: Path) -> None:
-    library = Library(bitstream)
     _, passed = buffers(1)
     found = library.call([*passed, 1, 1, 1])
     assert found.error == "vertex 7 of layer 1 is none of the batch"
@@ -55,41 +50,30 @@ NAMES = b"\x7fELF gnnscale_csim_design gnnscale_csim_regions gnnscale_csim_error
 NAMES += b" gnnscale_csim_counters gnnscale_csim_counter_names"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_foreign_and_damaged_files_are_refused_in_one_line(bitstream: Path, tmp_path: Path) -> None:
+    # Loading half of one would end this process: a page that is mapped and not there.
+    whole = bitstream.read_bytes()
+    half, foreign = whole[: len(whole) // 2], "not the bitstream of a simulated board"
+    file = tmp_path / "file.so"
+    for content, message in (
         (b"hello", "it is no shared library"),
         (b"", "it is empty"),
         (b"xclbin2\0" + bytes(64), "a bitstream of a real board"),
         (b"\x7fELF" + bytes(64), "it has no gnnscale_csim_design"),
         (seal(NAMES), "it cannot be loaded"),
         (NAMES, "its checksum is wrong"),
-    ],
-)
-def test_foreign_files_are_refused_in_one_line(tmp_path, content, message) -> None:
-    file = tmp_path / "file.so"
-    file.write_bytes(content)
-    with pytest.raises(RuntimeError, match=message) as caught:
-        Library(file)
-    assert str(caught.value).startswith(str(file))
-    assert "\n" not in str(caught.value)
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+        (half, foreign),
+        (half + bytes(8) + whole[len(half) + 8 :], foreign),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(RuntimeError, match=message) as caught:
+            Library(file)
+        assert str(caught.value).startswith(str(file))
+        assert "\n" not in str(caught.value)
     os.mkfifo(tmp_path / "pipe")
     for name, message in (("no", "No such file"), ("", "not a regular"), ("pipe", "not a regular")):
         with pytest.raises(RuntimeError, match=message):
             Library(tmp_path / name)
-
-
-def test_a_damaged_library_is_not_loaded(bitstream: Path, tmp_path: Path) -> None:
-    # Loading it would end this process: a page that is mapped and not there, a place that is none.
-    whole = bitstream.read_bytes()
-    half = whole[: len(whole) // 2]
-    for content in (half, half + bytes(8) + whole[len(half) + 8 :]):
-        (tmp_path / "damaged.so").write_bytes(content)
-        with pytest.raises(RuntimeError, match="not the bitstream of a simulated board"):
-            Library(tmp_path / "damaged.so")
 
 
 @pytest.mark.long

@@ -1,10 +1,6 @@
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.backend.fpga.csim import xrt
@@ -17,26 +13,26 @@ COMPUTE, HOLD = 0, 3
 Opened = tuple[xrt.device, xrt.kernel]
 
 
-def legacy(path: Path, name: str, index: int = 0) -> Opened:
+def legacy(path, name, index=0):
     device = xrt.device(index)
     loaded = device.load_xclbin(str(path))
     return device, xrt.kernel(device, loaded, name, xrt.kernel.shared)
 
 
-def modern(path: Path, name: str = "gnnscale_step", index: int = 0) -> Opened:
+def modern(path, name="gnnscale_step", index=0):
     device = xrt.device(index)
     loaded = device.register_xclbin(xrt.xclbin(str(path)))
     return device, xrt.kernel(xrt.hw_context(device, loaded), name)
 
 
-def arguments(device: xrt.device, bank: int) -> list[xrt.bo]:
+def arguments(device, bank):
     """Return a buffer for each of batch, edges, features, weights, gradients, scratch, result."""
     return [xrt.bo(device, 16, xrt.bo.normal, bank) for _ in range(7)]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("opened", [legacy, modern])
-def test_a_run_by_hand(bitstream: Path, opened: Callable[..., Any]) -> None:
+def test_a_run_by_hand(bitstream, opened):
     device, kernel = opened(bitstream, "gnnscale_step:{gnnscale_step_2}")
     assert [kernel.group_id(index) for index in range(7)] == [1] * 7
     buffers = arguments(device, kernel.group_id(0))
@@ -54,7 +50,7 @@ def test_a_run_by_hand(bitstream: Path, opened: Callable[..., Any]) -> None:
     assert run.csim_seconds > 0
 
 
-def test_what_a_bitstream_and_a_device_say(bitstream: Path) -> None:
+def test_what_a_bitstream_and_a_device_say(bitstream):
     image = xrt.xclbin(str(bitstream))
     (kernel,) = image.get_kernels()
     assert (kernel.get_name(), kernel.get_num_args()) == ("gnnscale_step", 10)
@@ -72,7 +68,7 @@ def test_what_a_bitstream_and_a_device_say(bitstream: Path) -> None:
     assert device.get_info(xrt.xrt_info_device.max_clock_frequency_mhz) == "300"
 
 
-def test_a_run_that_is_set_up_argument_by_argument(bitstream: Path) -> None:
+def test_a_run_that_is_set_up_argument_by_argument(bitstream):
     device, kernel = modern(bitstream)
     run = xrt.run(kernel)
     assert run.state() == xrt.ert_cmd_state.ERT_CMD_STATE_NEW
@@ -87,51 +83,44 @@ def test_a_run_that_is_set_up_argument_by_argument(bitstream: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def bitstream_kernel(built: Callable[..., Path]) -> Any:
-    return modern(built())[1]
+def plain(built):
+    """A device, and the kernel of no unit by name."""
+    return modern(built())
 
 
-@pytest.mark.long
+@settings(max_examples=30)
 @given(st.one_of(st.integers(2**31), st.integers(max_value=-(2**31) - 1), st.floats()))
-def test_scalars_have_32_bits(bitstream_kernel: Any, value: Any) -> None:
+def test_scalars_have_32_bits(plain, value):
     with pytest.raises(TypeError):
-        xrt.run(bitstream_kernel).set_arg(7, value)
+        xrt.run(plain[1]).set_arg(7, value)
 
 
-@pytest.mark.parametrize(
-    ("index", "wrong", "message"),
-    [
+def test_wrong_arguments_are_told_at_the_start(plain):
+    device, kernel = plain
+    valid = [*arguments(device, 0), 1, 1, COMPUTE]
+    for index, wrong, message in (
         (8, None, r"argument 8 \(scale\) of gnnscale_step was not set"),
         (4, None, r"argument 4 \(gradients\) of gnnscale_step was not set"),
         (4, 5, r"argument 4 \(gradients\) of gnnscale_step is a buffer, and was set to a scalar"),
-        (7, "bo", r"argument 7 \(count\) of gnnscale_step is a scalar, and was set to a buffer"),
-    ],
-)
-def test_wrong_arguments_are_told_at_the_start(bitstream, index, wrong, message) -> None:
-    device, kernel = modern(bitstream)
-    values = [*arguments(device, 0), 1, 1, COMPUTE]
-    values[index] = values[0] if wrong == "bo" else wrong
-    run = xrt.run(kernel)
-    for position, value in enumerate(values):
-        if value is not None:
-            run.set_arg(position, value)
-    with pytest.raises(RuntimeError, match=message):
-        run.start()
-    assert run.state() == xrt.ert_cmd_state.ERT_CMD_STATE_NEW
-
-
-def test_arguments_that_there_are_not(bitstream: Path) -> None:
-    _, kernel = modern(bitstream)
+        (7, valid[0], r"argument 7 \(count\) of gnnscale_step is a scalar, and was set to a buf"),
+    ):
+        run = xrt.run(kernel)
+        for position, value in enumerate(valid):
+            if (given := wrong if position == index else value) is not None:
+                run.set_arg(position, given)
+        with pytest.raises(RuntimeError, match=message):
+            run.start()
+        assert run.state() == xrt.ert_cmd_state.ERT_CMD_STATE_NEW
     with pytest.raises(RuntimeError, match="Bad argument index 10"):
         xrt.run(kernel).set_arg(10, 1)
     for index in (7, 10):
         with pytest.raises(IndexError, match="is no buffer"):
             kernel.group_id(index)
     with pytest.raises(TypeError, match="kernel: takes"):
-        xrt.kernel(xrt.device(0), "gnnscale_step")  # type: ignore[arg-type]
+        xrt.kernel(xrt.device(0), "gnnscale_step")
 
 
-def test_a_buffer_lies_in_its_units_bank(bitstream: Path) -> None:
+def test_buffers_and_bitstreams_of_other_units(bitstream):
     device, kernel = modern(bitstream, "gnnscale_step:{gnnscale_step_1}")
     with pytest.raises(RuntimeError, match="wrong bank: gnnscale_step_1 uses bank 0; argument 0"):
         kernel(*arguments(device, 1), 1, 1, COMPUTE)
@@ -140,15 +129,11 @@ def test_a_buffer_lies_in_its_units_bank(bitstream: Path) -> None:
         kernel(*mixed, 1, 1, COMPUTE)
     with pytest.raises(RuntimeError, match="no bank 4: the card has 4"):
         xrt.bo(device, 16, xrt.bo.normal, 4)
+    with pytest.raises(RuntimeError, match="is registered with the device"):
+        xrt.hw_context(xrt.device(0), xrt.xclbin(str(bitstream)).get_uuid())
 
 
-def test_a_plain_name_runs_where_the_buffers_are(bitstream: Path) -> None:
-    device, kernel = modern(bitstream)
-    assert kernel.group_id(0) == 0
-    assert kernel(*arguments(device, 3), 1, 1, COMPUTE).wait(20_000) == DONE
-
-
-def test_runs_of_one_unit_queue_up(bitstream: Path, gate: Callable[[], None]) -> None:
+def test_runs_of_one_unit_queue_up(bitstream, gate):
     device, kernel = modern(bitstream, "gnnscale_step:{gnnscale_step_1}")
     buffers = arguments(device, 0)
     first = kernel(*buffers, 1, 7, HOLD)
@@ -163,7 +148,7 @@ def test_runs_of_one_unit_queue_up(bitstream: Path, gate: Callable[[], None]) ->
     assert buffers[6].read(8, 0).view(np.uint32).tolist() == [1, 8]
 
 
-def test_buffers_outlive_their_run(bitstream: Path, gate: Callable[[], None]) -> None:
+def test_buffers_outlive_their_run(bitstream, gate):
     device, kernel = modern(bitstream)
     run = kernel(*arguments(device, 0), 1, 1, HOLD)
     with pytest.raises(RuntimeError, match="out of device memory"):
@@ -172,13 +157,8 @@ def test_buffers_outlive_their_run(bitstream: Path, gate: Callable[[], None]) ->
     assert run.wait(20_000) == DONE
 
 
-def test_a_bitstream_that_is_not_registered(bitstream: Path) -> None:
-    with pytest.raises(RuntimeError, match="is registered with the device"):
-        xrt.hw_context(xrt.device(0), xrt.xclbin(str(bitstream)).get_uuid())
-
-
 @pytest.mark.long
-def test_another_bitstream_replaces_one_that_nobody_uses(built: Callable[..., Path]) -> None:
+def test_another_bitstream_replaces_one_that_nobody_uses(built):
     first, other = built(), built(GNNSCALE_COMPUTE_UNITS=1)
     device, kernel = modern(first, index=5)
     with pytest.raises(RuntimeError, match="busy"):

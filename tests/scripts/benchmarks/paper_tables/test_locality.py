@@ -1,5 +1,3 @@
-"""β of DistDGL's parts is what METIS makes of real graphs."""
-
 import os
 from pathlib import Path
 
