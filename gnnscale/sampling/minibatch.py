@@ -153,7 +153,7 @@ MAX_HOPS = 16
 
 
 class Sampler(Protocol):
-    """Samples computation graphs for seeds; several threads may call it at a time."""
+    """Sampler of computation graphs for seeds; several threads may call it at a time."""
 
     #: Threads of one call; may be changed between calls.
     num_threads: int

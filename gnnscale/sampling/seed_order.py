@@ -87,7 +87,7 @@ class ShuffledOrder:
     movable = True
 
     def __init__(self, train_idx: Vertices, *, batch_size: int, seed: int) -> None:
-        """Order ``train_idx`` ``[n]``."""
+        """Order the training vertices ``train_idx`` ``[n]`` by ``seed`` and epoch."""
         self.batch_size = batch_size
         self._train_idx = train_idx
         self._seed = seed
