@@ -58,7 +58,7 @@ class SeedOrderConfig(ABC):
     def order(
         self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
     ) -> SeedOrder:
-        """Return the order of ``train_idx`` ``[n]``; ``batch_size`` counts all devices' seeds."""
+        """Return a seed order of ``train_idx`` ``[n]``; ``batch_size`` is over all devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
