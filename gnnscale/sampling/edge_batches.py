@@ -32,7 +32,7 @@ class Candidates:
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> "Candidates":
-        """Return the candidates by ``kinds`` ``[num_vertices]`` from 0 on; -1: no candidate."""
+        """Group vertices by their ``kinds`` ``[num_vertices]``, from 0 on; -1: no candidate."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
         counts = np.bincount(kinds[vertices], minlength=1)
@@ -47,10 +47,10 @@ class Candidates:
     def draw(
         self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int
     ) -> Int64Array:
-        """Return ``[n, count]`` int64 candidates, drawn among the kind of each destination.
+        """Return ``[n, count]`` int64 candidates of the destinations' kinds, with replacement.
 
-        ``edges`` ``[n]`` are numbers of edges, which fix the draws (with replacement) together with
-        seed and step. ``destinations`` ``[n]`` are candidates.
+        ``edges`` ``[n]`` are row numbers of edges: these, the seed and the step fix the draws.
+        ``destinations`` ``[n]`` are the edges' destinations, all of which must be candidates.
         """
         negatives = np.empty((len(edges), count), np.int64)
         kinds = self.kinds[destinations]
@@ -72,7 +72,7 @@ def draw_candidates(
     seed: int,
     step: int,
 ) -> Int64Array:
-    """Return ``[n, count]`` int64 negatives of ``edges`` by ``Candidates.draw``.
+    """Return ``[n, count]`` int64 negatives of ``edges``, as ``Candidates.draw`` does.
 
     ``candidates`` None: all ``num_vertices`` vertices are candidates.
     """
@@ -83,7 +83,7 @@ def draw_candidates(
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSeeds:
-    """Seeds of a mini-batch of edges, the predicted edges, and edges without messages."""
+    """Vertex seeds of a mini-batch of edges, the edges to predict, and edges without messages."""
 
     vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
     links: Links  #: the edges, by positions among the seeds
@@ -92,15 +92,15 @@ class LinkSeeds:
 
 
 class StepEdges:
-    """Callable that returns the numbers of a step's edges, all devices' together."""
+    """Callable that returns the row numbers of the edges that all devices predict in a step."""
 
     def __init__(self, order: seed_order.SeedOrder) -> None:
-        """Read ``order``, whose seeds are numbers of edges."""
+        """Take each step's edges from ``order``, whose seeds are row numbers of edges."""
         self._order = order
         self._epoch: tuple[int, list[Array]] = (-1, [])
 
     def __call__(self, step: int) -> Array:
-        """Return the numbers ``[n]`` of the edges of ``step``."""
+        """Return row numbers ``[n]`` of the edges of ``step``, counted over all epochs from 0."""
         number, index = divmod(step, self._order.steps_per_epoch)
         epoch, steps = self._epoch
         if epoch != number:
@@ -112,11 +112,11 @@ class StepEdges:
 class LinkSampler(minibatch.WrappingSampler):
     """Sampler for link prediction: a vertex sampler starts from ends of edges and negatives.
 
-    A seed is the number of an edge in ``edges`` ``[num_edges, 2]``. Each edge gets
-    ``num_negatives`` vertices in place of its destination, drawn uniformly among its candidates
-    (None: all vertices); one may be a neighbor by chance. Messages along ``step_edges``, the edges
-    that any device predicts in the same step, and with ``drop_reverses`` along their reverses, are
-    left out, so the answer does not depend on how the edges are split among devices.
+    A seed is a row number of ``edges`` ``[num_edges, 2]``. Each edge gets ``num_negatives``
+    vertices as false destinations, drawn uniformly among its candidates (None: all vertices); one
+    may be a neighbor by chance. No messages are sent along ``step_edges(step)``, the edges that any
+    device predicts in this step, and with ``drop_reverses`` none along their reverses: a mini-batch
+    does not depend on how the edges are split among devices.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class LinkSampler(minibatch.WrappingSampler):
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
-        """Sample with ``sampler``; ``seed`` and step fix the negatives."""
+        """Wrap the vertex sampler ``sampler``; ``seed`` and step fix the negatives."""
         super().__init__(sampler)
         self._edges = edges
         self._num_vertices = num_vertices
@@ -149,7 +149,7 @@ class LinkSampler(minibatch.WrappingSampler):
         return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return vertex seeds, links and edges to leave out, for edges ``seeds`` ``[n]``."""
+        """Return vertex seeds, links, and edges without messages, for edges ``seeds`` ``[n]``."""
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
             self._candidates,
@@ -213,7 +213,7 @@ class EdgeSampler(minibatch.WrappingSampler):
     def __init__(
         self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
     ) -> None:
-        """Sample with ``sampler``."""
+        """Wrap the vertex sampler ``sampler``; ``features`` None: edges have none."""
         super().__init__(sampler)
         self._ends = ends
         self._features = features
@@ -227,9 +227,10 @@ class EdgeSampler(minibatch.WrappingSampler):
 def edge_links(
     ends: IntArray, rows: IntArray | None = None, features: Float32Array | None = None
 ) -> tuple[IntArray, Links]:
-    """Return the distinct ends ``[m]`` of edges, ascending, and the edges by position among them.
+    """Return the distinct vertices ``[m]`` in ``ends``, ascending, and links that index these.
 
-    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with negatives; ``rows`` index ``features``.
+    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with negatives; ``rows`` ``[n]`` are row numbers of
+    the edges in ``features``, of which the links have a copy.
     """
     vertices, inverse = np.unique(ends, return_inverse=True)
     positions = inverse.reshape(ends.shape).astype(np.int32)
@@ -293,7 +294,7 @@ class _EdgeSet:
 
 
 def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
-    """Return a mask of the ``values`` that are in ``ascending``."""
+    """Return a mask of the ``values`` that are in the sorted, non-empty ``ascending``."""
     positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     contained: BoolArray = ascending[positions] == values
     return contained
@@ -302,8 +303,8 @@ def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
 def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:
     """Return ``block`` without its messages along ``edges``.
 
-    ``vertices`` are the global ids by local id. ``rows`` are the local ids of the destinations of
-    ``edges``: only messages to these vertices are looked up.
+    ``vertices`` are the global ids by local id. ``rows`` are the local ids of all destinations of
+    ``edges``: only messages to these vertices are compared with ``edges``.
     """
     rows = rows[rows < block.num_dst]
     lengths = block.indptr[rows + 1] - block.indptr[rows]

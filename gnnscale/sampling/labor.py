@@ -19,23 +19,23 @@ class LaborSampler:
     mini-batch has fewer input vertices.
 
     A vertex keeps each of its edges with probability ``k / d``, as in uniform sampling. So a mean
-    over what is kept is unbiased, and blocks have no ``importance``; but what two vertices keep is
-    not independent: a mean over the vertices of a mini-batch has a larger variance, 2 to 20 times
-    that of uniform sampling, growing with the neighbors that they share
-    (docs/choosing-options.md). Over two hops it holds for a single vertex, too: its neighbors keep
-    the same vertices.
+    over the kept neighbors is unbiased, and blocks have no ``importance``. But vertices with common
+    neighbors do not choose independently: the mean over a mini-batch's vertices has 2 to 20 times
+    the variance of uniform sampling, growing with the neighbors that the vertices share
+    (docs/choosing-options.md). Over two hops the mean of a single vertex varies more as well,
+    because its neighbors keep the same vertices.
 
-    Copies of a neighbor follow each other in a sorted list. Copy ``i`` has a number of ``t`` and
-    ``i``, the same in all lists: with one number for all copies, the edges of such a neighbor
-    would be kept too rarely.
+    Copies of a neighbor follow each other in a sorted list. The number of copy ``i`` is determined
+    by ``t`` and ``i``, and is the same in all lists: with one number for all copies, the edges of
+    such a neighbor would be kept too rarely.
 
     ``r_t`` depends on ``(seed, step, hop, t)`` alone. With ``layer_dependency`` it depends on
     ``(seed, step, t)``: all hops have the same numbers, and input vertices are fewer still. Means
     over one hop are then unbiased, means over several hops are biased: a vertex that one hop keeps
     has a small number, and the next hop keeps it more often than ``k / d``.
 
-    Either way any number of threads, and any split of the seeds over workers, gives the same
-    answer.
+    Either way a sample does not depend on the number of threads, nor on the split of the seeds over
+    workers.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ class LayerSampler:
     A vertex is kept with probability proportional to its degree (FastGCN's importance for an
     unweighted graph), by priority sampling. This is sampling without replacement; weighting by
     inverse probabilities makes sums unbiased (Duffield et al. 2007). The priority of vertex ``u``
-    at hop ``h`` of step ``s`` depends on ``(seed, s, h, u)`` alone. The cap is on the whole batch,
-    so a split of the seeds over workers does change the answer.
+    at hop ``h`` of step ``s`` depends on ``(seed, s, h, u)`` alone. ``layer_sizes`` limit a whole
+    call, so samples change if the seeds of a step are split over more or fewer workers.
     """
 
     def __init__(self, graph: Graph, *, layer_sizes: list[int], seed: int = 0) -> None:
@@ -69,5 +69,5 @@ class LayerSampling(minibatch.SamplerConfig):
         return len(self.layer_sizes)
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LayerSampler:
-        """Build the sampler for ``graph``. It runs in one thread."""
+        """Build the sampler for ``graph``, which runs in one thread whatever ``num_threads`` is."""
         return LayerSampler(graph, layer_sizes=list(self.layer_sizes), seed=seed)

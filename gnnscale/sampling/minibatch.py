@@ -63,7 +63,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Edges that a mini-batch predicts: their existence, or their labels."""
+    """Edges whose existence or labels a mini-batch predicts, by positions among its seeds."""
 
     sources: Int32Array  #: ``[n]`` int32 positions of the edges' sources among the seeds
     #: ``[n, 1 + k]`` int32 positions of each edge's destination, and of its k negatives
@@ -75,7 +75,7 @@ class Links:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the arrays of edges."""
+        """Bytes of all arrays of the links."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
 
@@ -124,7 +124,7 @@ class MiniBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class InputFrontier:
-    """Vertices and lists that a mini-batch reads from the graph, without its edges."""
+    """Input vertices of a mini-batch, and the offsets of its blocks, without its edges."""
 
     input_vertices: IntArray  #: as in ``MiniBatch``
     #: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the first
@@ -144,7 +144,7 @@ class InputFrontier:
 
     @property
     def num_lists(self) -> int:
-        """Number of adjacency lists that the mini-batch reads, over all hops."""
+        """Number of adjacency lists that sampling the mini-batch reads, over all hops."""
         return sum(len(indptr) - 1 for indptr in self.indptrs)
 
 
@@ -153,7 +153,7 @@ MAX_HOPS = 16
 
 
 class Sampler(Protocol):
-    """Samples computation graphs for seeds; several threads may call it at a time."""
+    """Sampler of computation graphs for seeds; several threads may call it at a time."""
 
     #: Threads of one call; may be changed between calls.
     num_threads: int
@@ -163,10 +163,10 @@ class Sampler(Protocol):
 
 
 class WrappingSampler:
-    """Base of samplers that sample with another sampler, on its threads."""
+    """Base of samplers that call another sampler, whose number of threads they share."""
 
     def __init__(self, sampler: Sampler) -> None:
-        """Sample with ``sampler``."""
+        """Wrap ``sampler``."""
         self._sampler = sampler
 
     @property
@@ -190,7 +190,7 @@ class SamplerConfig(ABC):
 
     @property
     def is_full_neighborhood(self) -> bool:
-        """Whether the last hop takes all neighbors of each vertex, by ``fanouts``."""
+        """Whether the last hop takes all neighbors of each vertex; false by default."""
         return False
 
     @abstractmethod
@@ -217,7 +217,7 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return ``values``, a list or tuple, as a new list; TypeError, with ``name``: neither."""
+    """Return a list or tuple ``values`` as a new list; else TypeError that mentions ``name``."""
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
     return list(values)
@@ -232,9 +232,10 @@ def to_minibatch(
     weight_sums: Float32Array | None = None,
     num_threads: int = 1,
 ) -> MiniBatch:
-    """Return a native sample as a mini-batch: its hops become blocks, inputs first.
+    """Return the native sampler's ``sampled`` hops as a mini-batch: its blocks, inputs first.
 
-    ``weight_sums`` ``[num_vertices]`` are ``Graph.weight_sums``, read for the input vertices.
+    ``weight_sums`` ``[num_vertices]`` are ``Graph.weight_sums``, copied for the input vertices by
+    ``num_threads``.
     """
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)
@@ -257,7 +258,7 @@ def to_minibatch(
 
 
 def _rows(values: Float32Array, vertices: IntArray, num_threads: int) -> Float32Array:
-    """Return ``values[vertices]``, read in parallel."""
+    """Return ``values[vertices]``, read by ``num_threads`` threads."""
     # The launcher imports this file, and starts faster without torch.
     import torch
 

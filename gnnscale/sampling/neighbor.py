@@ -28,9 +28,9 @@ class _FanoutSampler:
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        """Sample up to ``fanouts`` neighbors; -1 takes all, but none of weight 0 by weight.
+        """Prepare to draw up to ``fanouts`` neighbors; -1: all, by weight all of weight above 0.
 
-        To draw by weight, all weights are read here; ConfigError: the graph has none.
+        A sampler by weight reads all weights here; ConfigError: the graph has none.
         """
         self._graph = graph
         self._native = NativeSampler(graph)
@@ -89,7 +89,7 @@ class NeighborSampler(_FanoutSampler):
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Raise ConfigError unless there are 1 to 16 fan-outs, each -1 or positive and in range."""
+    """Raise ConfigError unless ``fanouts`` are 1 to 16 numbers, each -1 or from 1 to a maximum."""
     if not fanouts:
         raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
     check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
@@ -158,18 +158,18 @@ class WeightedSampler(_FanoutSampler):
     """Sampler of up to ``fanouts[h]`` in-neighbors of a vertex with probability by edge weight.
 
     Neighbors are drawn one after the other, each with probability proportional to its edge's weight
-    among the remaining neighbors. An alias table of every list (Vose, 1991) finds the 16 edges of a
-    draw, and the edge among them; repeated draws are rejected. If a list has at most 4 times as
-    many neighbors as are drawn, more than 512 are drawn, or too many draws are rejected, the
-    smallest exponential times ``-log(u) / w`` are picked instead (Efraimidis and Spirakis, 2006):
-    the same distribution. Draws for vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s,
-    h, v)`` and the weights alone. The tables take 2 bytes an edge and 32 a vertex, in each process
-    that samples.
+    among the remaining neighbors. An alias table of every list (Vose, 1991) selects a block of 16
+    edges, and an edge of the block; repeated draws are rejected. If a list has at most 4 times as
+    many neighbors as are drawn, more than 512 are drawn, or too many draws are rejected, the edges
+    of the smallest exponential times ``-log(u) / w`` are taken instead (Efraimidis and Spirakis,
+    2006): the same distribution. Draws for vertex ``v`` at hop ``h`` of step ``s`` depend on
+    ``(seed, s, h, v)`` and the weights alone. The tables take 2 bytes an edge and 32 a vertex, in
+    each process that samples.
 
-    The choice uses up the weights: blocks have no ``edge_weights``, and a mean over the drawn
+    The draws account for the weights: blocks have no ``edge_weights``, and a mean over the drawn
     neighbors counts all alike. Blocks have ``weight_sums``: the sum of ``w_u h_u`` over all
     neighbors is estimated by the sum of all weights times that mean. With replacement the mean is
-    unbiased. Without, it leans to edges of small weight, the more the larger a part of the
+    unbiased. Without, it is biased towards edges of small weight, the more the larger a part of the
     neighbors is drawn; ``sampler=neighbor`` over the same graph weights every edge instead.
     """
 
@@ -190,10 +190,13 @@ class WeightedSampling(_FanoutSampling):
 
 
 class TruncatedSampler(minibatch.WrappingSampler):
-    """Sampler of all hops but the last, whose block is empty: its aggregates are precomputed."""
+    """Sampler whose first block has no edges, because aggregates of the last hop are precomputed.
+
+    The wrapped sampler samples the other hops.
+    """
 
     def sample(self, seeds: Array, step: int) -> minibatch.MiniBatch:
-        """Return the mini-batch of distinct ``seeds`` at ``step``, with an empty first block."""
+        """Return the mini-batch of distinct ``seeds`` at ``step``; its first block has no edges."""
         batch = self._sampler.sample(seeds, step)
         num_vertices = len(batch.input_vertices)
         first = minibatch.Block(
@@ -206,7 +209,7 @@ class TruncatedSampler(minibatch.WrappingSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedSampling(minibatch.SamplerConfig):
-    """Configuration of ``TruncatedSampler``: the sampler ``whole`` without its last hop."""
+    """Configuration of ``TruncatedSampler``: the hops of ``whole`` except the last."""
 
     whole: minibatch.SamplerConfig
 
@@ -223,5 +226,5 @@ class TruncatedSampling(minibatch.SamplerConfig):
 
 
 def without_last_hop(sampler: minibatch.SamplerConfig) -> TruncatedSampling | None:
-    """Return ``sampler`` without its last hop. None: the last hop does not take all neighbors."""
+    """Return ``sampler`` with an empty last hop; None: its last hop does not take all neighbors."""
     return TruncatedSampling(whole=sampler) if sampler.is_full_neighborhood else None

@@ -25,7 +25,7 @@ Vertices = IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeeds:
-    """Seeds of one step, and their numbers by device."""
+    """Seeds of one step over all devices, and how many of the seeds each device gets, if fixed."""
 
     seeds: Vertices  #: ``[n]`` seeds of all devices, device by device
     counts: tuple[int, ...] | None = None  #: seeds of each device. None: any split is valid
@@ -44,7 +44,7 @@ class SeedOrder(Protocol):
 
     @property
     def movable(self) -> bool:
-        """Whether seeds may move between devices; ``StepSeeds.counts`` is None then."""
+        """Whether seeds may move between devices: ``StepSeeds.counts`` is None then, else given."""
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``, counted from 0."""
@@ -58,7 +58,7 @@ class SeedOrderConfig(ABC):
     def order(
         self, train_idx: Vertices, *, batch_size: int, num_devices: int, seed: int
     ) -> SeedOrder:
-        """Return the order of ``train_idx`` ``[n]``; ``batch_size`` counts all devices' seeds."""
+        """Return a seed order of ``train_idx`` ``[n]``; ``batch_size`` is over all devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ _MAX_AHEAD = 1 << 24
 
 
 class ShuffledOrder:
-    """Slices of a permutation determined by ``(seed, epoch)``; the last of an epoch may be smaller.
+    """Seed order of slices of a permutation drawn by ``(seed, epoch)``; the last may be smaller.
 
     A thread draws the next epoch's permutation in the middle of an epoch: a device that trains a
     few hundred steps in a tenth of a second would otherwise wait for it.
@@ -87,7 +87,7 @@ class ShuffledOrder:
     movable = True
 
     def __init__(self, train_idx: Vertices, *, batch_size: int, seed: int) -> None:
-        """Order ``train_idx`` ``[n]``."""
+        """Order the training vertices ``train_idx`` ``[n]`` by ``seed`` and epoch."""
         self.batch_size = batch_size
         self._train_idx = train_idx
         self._seed = seed
@@ -136,7 +136,7 @@ class _BackgroundPermutation:
 
 
 class CheckedOrder:
-    """Seed order that raises ConfigError if an epoch does not train every vertex exactly once."""
+    """Wrapper of a seed order: ConfigError if an epoch does not train each vertex exactly once."""
 
     def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
         """Check ``order`` against the training vertices ``[n]`` and the number of devices."""
@@ -184,10 +184,10 @@ class CheckedOrder:
 
 
 class FullBatches:
-    """Full mini-batches of a seed order, in its order; incomplete mini-batches are dropped."""
+    """Wrapper of a seed order that drops its incomplete mini-batches."""
 
     def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
-        """Count the first epoch's full mini-batches; ``trains``: each epoch must have as many."""
+        """Count epoch 0's full mini-batches; ``trains``: every other epoch must have as many."""
         self._order = order
         self._trains = trains
         self.batch_size = order.batch_size
@@ -196,7 +196,7 @@ class FullBatches:
         self.steps_per_epoch = sum(1 for _ in self._full(0))
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
-        """Yield the seeds of full steps; ConfigError if training gets too many or too few."""
+        """Yield the full steps of ``epoch``; ConfigError if ``trains`` and their number differs."""
         num_steps = 0
         for step in self._full(epoch):
             num_steps += 1
@@ -236,8 +236,9 @@ def _check_counts(location: str, step: StepSeeds, order: SeedOrder, num_devices:
 def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") -> Vertices:
     """Return the vertices of ``split`` (train, valid, test) with a label; GraphError without any.
 
-    ``graph`` may be the labels of edges, whose rows are then returned. Errors name ``what``. A
-    multilabel split is returned as it is, even if empty.
+    For the labels of edges, row numbers of edges are returned. ``what`` names vertices or edges in
+    errors and in the log line about those without a label. A multilabel split is returned as it is,
+    even if empty.
     """
     vertices: Vertices = getattr(graph.split, f"{split}_idx")
     if graph.multilabel:
@@ -264,7 +265,7 @@ def labeled_vertices(graph: SplitLabels, split: str, *, what: str = "vertices") 
 def two_stage_schedule(
     sizes: Sequence[int], batch_sizes: Sequence[int]
 ) -> Iterator[list[list[tuple[int, int]]]]:
-    """Yield for every step a list by device of pairs: a part, and the number of its seeds.
+    """Yield for every step a list by device of pairs: a part, and how many of its seeds to take.
 
     This is HitGNN's Algorithm 3. Stage 1 lasts while every part has seeds left: device i takes a
     mini-batch of part i. In stage 2 the devices whose part is empty take an extra mini-batch each,
@@ -297,7 +298,7 @@ def two_stage_schedule(
 
 
 class TwoStageOrder:
-    """Seed order by parts: a device trains its own part, then helps with other parts.
+    """Seed order by parts: a device trains its part of the graph, then helps with other parts.
 
     The vertices of a part are shuffled each epoch (local shuffling, PaGraph, section 3.2), by
     ``(seed, epoch, part)`` alone. Every vertex is trained once an epoch.
@@ -306,7 +307,7 @@ class TwoStageOrder:
     movable = False
 
     def __init__(self, parts: Sequence[Array], *, batch_sizes: Sequence[int], seed: int) -> None:
-        """Order the training vertices of ``parts``; part and batch size i are device i's."""
+        """Order device i's training vertices ``parts[i]``, ``batch_sizes[i]`` of them a step."""
         if len(parts) != len(batch_sizes) or min(batch_sizes) < 1:
             raise ValueError(f"batch_sizes: {list(batch_sizes)} for {len(parts)} parts")
         self.batch_size = sum(batch_sizes)

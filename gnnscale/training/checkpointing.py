@@ -48,7 +48,10 @@ def resume(state: TrainState) -> SavedRun | None:
 
 
 def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
-    """Restore this worker's part of an interrupted epoch; under another plan, only totals."""
+    """Restore this worker's buffers and counts of an interrupted epoch.
+
+    If the run has another ``device_plan``, only the totals ``sums`` over all devices are restored.
+    """
     options = state.checkpoint.run.options
     if saved.config.get("device_plan") != options.get("device_plan"):
         state.progress.resumed = replace(sums, devices=())
@@ -65,7 +68,10 @@ def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
 
 
 def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
-    """Return the state of resource management in the checkpoint; ConfigError if it does not fit."""
+    """Return the saved state of resource management, or the initial state if none is saved.
+
+    ConfigError if the saved state does not fit the run.
+    """
     values = saved.management_for(state.checkpoint.run.options)
     if values is None:
         if state.group.is_rank0 and saved.plan_for(state.checkpoint.run.options) is not None:
@@ -78,7 +84,7 @@ def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
-    """Start to write a checkpoint after the current step; every worker calls this."""
+    """Copy and gather all workers' state, and start to write it; every worker calls this."""
     state.step.copy_state()
     state.learning.join()
     part = WorkerPart(
@@ -92,9 +98,10 @@ def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
 
 
 def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> None:
-    """Start to write the checkpoint after an epoch if it is due, on rank 0, with a full model.
+    """Start to write the checkpoint after an epoch if it is due; called on rank 0 alone.
 
-    ``trained`` is not validated yet. The ``last`` epoch's is always written, and waited for.
+    ``trained`` is the record of the epoch, not validated yet. If the epoch is the ``last``, the
+    checkpoint is always due, and this waits until it is written.
     """
     state.checkpoint.check()
     if last:
@@ -104,9 +111,10 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
 
 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
-    """Keep the weights if they are the best so far, and save them with the checkpoint, on rank 0.
+    """Keep the weights if they are the best so far, and save the best with the checkpoint.
 
-    The last epoch in ``history`` is validated; ``trained`` is its record before validation.
+    Called on rank 0. The last epoch in ``history`` is validated; ``trained`` is its record before.
+    If the run is finished, a missing checkpoint is written, and this waits for all files.
     """
     progress = state.progress
     best = best_number(progress.metrics, state.metric)
@@ -141,7 +149,7 @@ def _save(
     *,
     validated: bool = False,
 ) -> None:
-    """Start to write a checkpoint, if enabled: after ``trained``, or inside an epoch."""
+    """Start to write a checkpoint, if enabled: of epoch ``trained``, or (None) inside an epoch."""
     if state.checkpoint.runtime.checkpoint:
         progress, step = state.progress, state.progress.steps_done
         state.checkpoint.save(

@@ -17,11 +17,11 @@ from gnnscale.nn.optim.update_rules import RowSums
 
 
 def sum_embedding_gradients(rows: LearnedEmbedding, group: Group) -> None:
-    """Sum the gradients of learned embeddings over all devices, once a step.
+    """Sum the gradients of learned embeddings over all devices into ``rows``, once a step.
 
     Every process calls this, and sends its vertices and their gradients, ``[n, dim]`` float32, to
-    all others; without seeds it has none. Sums are in the order of ranks, so that all tables stay
-    equal bit for bit.
+    all other processes; without seeds it sends none. Sums are in the order of ranks, so that all
+    tables stay equal bit for bit.
     """
     dtype = vertex_dtype(len(rows.weight))
     if rows.gradient is None:
@@ -57,7 +57,7 @@ def sum_by_vertex(vertices: Tensor, gradients: Tensor) -> tuple[Array, RowSums]:
 
 
 def _all_gather_rows(parts: Sequence[Tensor], group: Group) -> list[Tensor]:
-    """Exchange the rows of ``parts``; return for each tensor all processes' rows, by rank."""
+    """Exchange ``parts``, tensors of equal length; return each joined over processes, by rank."""
     counts = torch.empty(group.size, 1, dtype=torch.int64)
     group.all_gather_into(counts, torch.tensor([len(parts[0])]))
     lengths = counts.flatten().tolist()
@@ -118,7 +118,7 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
 
 
 def batch_norm_layers(model: nn.Module) -> frozenset[int]:
-    """Return the layers whose statistics skip slices of one row, see ``GNN.normalise``."""
+    """Return indices of layers with batch normalization, whose statistics skip one-row slices."""
     norms = getattr(model, "norms", ())
     return frozenset(index for index, norm in enumerate(norms) if isinstance(norm, _BatchNorm))
 
@@ -130,7 +130,7 @@ def _moments(mean: Tensor, variance: Tensor | None) -> list[Tensor]:
 
 
 def _statistics(model: nn.Module) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """Yield layer, mean and variance of each normalization, and layer and value of other buffers.
+    """Yield for each floating-point statistic its layer, the mean or buffer, and variance or None.
 
     A buffer outside all layers counts for the last layer, which writes the rows of the seeds.
     """
@@ -186,7 +186,10 @@ class StepTotals:
         *,
         checkpoint: bool,
     ) -> "StepTotals":
-        """Return the totals of a step of a single device; ``outcome`` is None without seeds."""
+        """Return the totals of a step of a single device.
+
+        ``outcome`` None: the step had no seeds. ``counted`` None: work is not counted.
+        """
         return cls(
             loss=outcome.loss if outcome else 0.0,
             num_edges=outcome.num_edges if outcome else 0,
@@ -204,10 +207,10 @@ class StepTotals:
 
 
 class StepControl:
-    """Control data of a step, summed over devices: loss, checkpoint flag, and a row per device."""
+    """Float32 buffer for the all-reduce of a step: loss, checkpoint flag, and a row per device."""
 
     def __init__(self, group: Group, values: Tensor | None = None) -> None:
-        """Use ``values``, float32 in host memory of length ``size_of(group)``, or new zeros."""
+        """Use ``values``, float32 in host memory of length ``size_of(group)``; None: new zeros."""
         self._group = group
         self.values = torch.zeros(self.size_of(group)) if values is None else values
 
@@ -224,7 +227,7 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> StepTotals:
-        """Return the totals of a step over several devices; the arguments are of this device."""
+        """Sum this device's arguments with all devices' and return the step's totals."""
         self.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
         self._group.sum(self.values)
         return self.read(counts=counted is not None)
@@ -249,7 +252,7 @@ class StepControl:
             row[len(STAGES) : -len(STAGES)] = np.ravel(np.divmod(np.array(counts, np.int64), _HALF))
 
     def read(self, *, counts: bool) -> StepTotals:
-        """Return the totals after the all-reduce; ``counts``: with the times of counted work."""
+        """Return the totals after the all-reduce; ``counts``: rows have times of counted work."""
         control: Float32Array = self.values.numpy()
         rows = control[_SHARED:].reshape(self._group.size, _ROW)
         halves = rows[:, len(STAGES) : -len(STAGES)].astype(np.int64).reshape(-1, 2, _NUM_COUNTS)
@@ -285,8 +288,8 @@ class Synchronizer:
     ) -> None:
         """Lay out the bucket for the ``model`` that this device trains.
 
-        ``own_collective``: it is in device memory, and ``Device.collective``, equal for all
-        devices, names the library that sums it.
+        ``own_collective``: the bucket is in device memory, summed by the library
+        ``Device.collective``, which is equal for all devices.
         """
         self._model = model
         self._backend = backend
@@ -341,7 +344,10 @@ class Synchronizer:
         return totals
 
     def clip_gradients(self, max_norm: float) -> None:
-        """Scale all gradients down to a global L2 norm of ``max_norm``, also over slices (P3)."""
+        """Scale all gradients so that their global L2 norm is at most ``max_norm``.
+
+        The norm includes the parameters that are split over devices (P3).
+        """
         parameters = list(self._model.parameters())
         shared = {id(parameter) for parameter in self._parameters}
         if len(shared) == len(parameters):
@@ -355,7 +361,10 @@ class Synchronizer:
         nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def combine_statistics(self, rows: Mapping[int, int]) -> None:
-        """Combine the running statistics of all devices, weighted by their ``rows`` by layer."""
+        """Combine the running statistics of all devices, weighted by their ``rows`` by layer.
+
+        The device's buffers are copied to the model before, and back after a change.
+        """
         self._backend.copy_buffers()
         if combine_statistics(self._model, rows, self._group):
             self._backend.load_state()

@@ -29,8 +29,8 @@ from gnnscale.run.inputs import check_copies, check_feature_dtype, check_feature
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
     """Return the graph store of a run and the artifacts derived from it, made if missing.
 
-    GraphError if one cannot be made, or is damaged. ConfigError if the graph cannot be partitioned
-    or the caches planned, or rows are sharded over machines and this process launches all workers.
+    GraphError if an artifact cannot be made, or is damaged. ConfigError if the graph cannot be
+    partitioned or the caches planned, or if ``features=shared``, which needs torchrun.
     """
     if isinstance(config.features, SharedFeaturesConfig):
         raise config.features.refused()
@@ -98,8 +98,8 @@ def share_graph(
 ) -> tuple[list[SharedMemory], list[RunArtifact]]:
     """Copy the arrays that GPUs read from the host into shared memory, or raise ConfigError.
 
-    Returned are the shared memory, which workers can open while it exists, and artifacts that name
-    it; nothing without GPUs, or if they hold the graph in their own memory.
+    The result is the shared memory, which workers can open while these objects exist, and artifacts
+    that name it. Both are empty without GPUs, or if all GPUs hold the graph in their memory.
     """
     gpus = [device for device in config.device_plan.parsed() if isinstance(device, Cuda)]
     if not gpus:

@@ -135,7 +135,7 @@ def open_device(
 def _open_loader(
     config: RunConfig, graph: Graph, learning: ModelState, store: FeatureStore, device: Device
 ) -> loading.FeatureLoader:
-    """Return the loader of features at the host."""
+    """Return the loader that reads features from ``store`` at the host."""
     return loading.FeatureLoader(
         graph,
         learning.trained,
@@ -153,7 +153,7 @@ def _feature_store(
     cache: OpenedCache | None,
     tier: TieredStore | None,
 ) -> FeatureStore:
-    """Return the store that the device reads: embeddings, cache, tiered store, or host memory."""
+    """Return the loader's store: embeddings, cache, tier, preaggregated rows, or else ``host``."""
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:
@@ -172,7 +172,7 @@ def _open_tier(
     group: Group,
     rows: ShardedStore | None,
 ) -> OpenedTier | None:
-    """Return the tiered store over disk or other machines. None: all rows are in memory."""
+    """Return this worker's tiered store above disk or other machines; None: rows are in memory."""
     features, devices = config.features, config.device_plan.parsed()
     # Free memory decides nothing in a deterministic run.
     may_choose = not config.runtime.deterministic
@@ -209,7 +209,11 @@ def _open_tier(
 
 
 def _open_tier_if_it_fits(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier | None:
-    """Return a tiered store that no option requires. None: some worker lacks memory for it."""
+    """Return a tiered store that no option requires, or None.
+
+    None: some worker lacks memory for it; the reason is logged, and rows are read from a mapped
+    file.
+    """
     tier, problem = None, ""
     try:
         tier = open_disk_tier(options, inputs)
@@ -254,7 +258,7 @@ def _open_step(
 def _with_measured_rates(
     devices: tuple[Device, ...], backend: Backend, graph: Graph, group: Group
 ) -> tuple[Device, ...]:
-    """Return the devices with the measured rates of their GPUs; every worker calls this."""
+    """Return the devices, GPUs with rates measured by their workers; every worker calls this."""
     if all(device.gpu is None for device in devices):
         return devices
     has_gpu = devices[group.rank].gpu is not None
@@ -270,7 +274,7 @@ def _with_measured_rates(
 
 
 def _check_static_cache(cache: OpenedCache | None, device: Device) -> None:
-    """Raise ConfigError if the cache is dynamic, which host-driven steps do not support."""
+    """Raise ConfigError if the device fills a dynamic cache: host-driven steps support none."""
     if cache is not None and cache.replay is not None:
         raise ConfigError(
             f"cache_planner: expected a static policy, got a dynamic cache on {device.label}; "
@@ -295,7 +299,7 @@ def _open_exchange(
     devices: Sequence[Device],
     group: Group,
 ) -> Exchange | None:
-    """Return the exchange of rows, or of blocks (P3) of devices with host-driven steps."""
+    """Return the exchange of rows, or with P3 of blocks; None: the host exchanges nothing."""
     if split is not None:
         # Devices with device-driven steps exchange data themselves.
         return None if owns_steps(devices) else split.exchange(loader)
@@ -307,7 +311,10 @@ def _open_exchange(
 def _device_driven(
     config: RunConfig, devices: Sequence[Device], group: Group, solo_position: int | None
 ) -> DeviceDriven | None:
-    """Return group and options of this worker's device-driven steps; None: host-driven steps."""
+    """Return group and options of this worker's device-driven steps; None: host-driven steps.
+
+    The device at ``solo_position`` is prepared to train alone, next to CPU workers.
+    """
     if not owns_steps(devices):
         if solo_position != group.rank:
             return None
@@ -324,7 +331,7 @@ def _device_driven(
 def _open_replanner(
     config: RunConfig, data: TrainInputs, group: Group, plan: CachePlan, cache: OpenedCache | None
 ) -> CacheReplanner | None:
-    """Return the replanning of caches; None: peers may read a cache in device memory."""
+    """Return the replanner of caches; None: some device holds rows in its memory for good."""
     if any(device.holds_rows for device in config.device_plan.parsed()):
         return None
     return CacheReplanner(

@@ -60,7 +60,7 @@ class _PreaggregationHeader:
 
 
 def identify(graph: Graph, *, layer: type[object], width: int) -> PreaggregationIdentity:
-    """Return the identity of the rows of ``graph``, stored in a file, aggregated by ``layer``."""
+    """Return the identity of rows aggregated by ``layer``; GraphError: ``graph`` is in no store."""
     if graph.content is None:
         raise GraphError(
             f"{graph.name}: expected a graph store to preaggregate, got a graph in memory"
@@ -76,7 +76,7 @@ def preaggregate(
     chunk_edges: int = CHUNK_EDGES,
     chunk_vertices: int = CHUNK_VERTICES,
 ) -> Path:
-    """Aggregate the features of ``graph`` for a model's first layer, and return their directory.
+    """Aggregate the features of ``graph`` for a model's first layer; return the rows' directory.
 
     Stored rows are used again; GraphError if they are damaged, not finite, or of another identity.
     If rows cannot be written, no file is left. About ``chunk_edges`` edges and at most
@@ -119,7 +119,7 @@ def _write_rows(
     num_threads: int,
     chunks: tuple[int, int],
 ) -> ArrayEntry:
-    """Write ``rows.npy`` into ``folder``, chunk by chunk, and return its entry."""
+    """Aggregate all rows by ``chunks``, (edges, vertices); return the entry of ``rows.npy``."""
     num_bytes = graph.num_vertices * identity.width * np.dtype(np.float32).itemsize
     task = f"aggregating the features of {graph.name} for {type(layer).__name__}"
     check_space(task, folder, disk=num_bytes)
@@ -140,7 +140,7 @@ def _write_rows(
 
 
 def open_rows(path: Path, graph: Graph) -> AggregatedRows:
-    """Map the rows of ``graph`` in the directory ``path``, without reading all rows.
+    """Map the rows of ``graph`` in the directory ``path``; GraphError: they are of another graph.
 
     The checksum of the rows is not verified; ``AggregatedRows.content`` includes it as stored.
     """
@@ -153,7 +153,7 @@ def open_rows(path: Path, graph: Graph) -> AggregatedRows:
 
 
 def _check_rows(path: Path, graph: Graph, identity: PreaggregationIdentity) -> None:
-    """Read all rows at ``path`` and verify them, once for all processes that map them."""
+    """Read all rows at ``path``; GraphError if any is not finite, or their identity differs."""
     stored = open_rows(path, graph)
     PREAGGREGATED.check_same(path, asdict(identity), asdict(stored.identity))
     file = path / "rows.npy"
@@ -167,7 +167,7 @@ def _check_rows(path: Path, graph: Graph, identity: PreaggregationIdentity) -> N
 def open_aggregated(
     artifacts: Sequence[RunArtifact], graph: Graph, host: FeatureStore
 ) -> PreaggregatedFeatures | None:
-    """Open the preaggregated features of ``graph`` among ``artifacts``; None: there are none."""
+    """Open a store of the preaggregated rows among ``artifacts``, above ``host``; None: no rows."""
     stored = reopen_artifact(
         artifacts, run_artifacts.PREAGGREGATED, lambda path: open_rows(path, graph)
     )

@@ -36,7 +36,7 @@ class EpochCounters:
 
     @classmethod
     def begin(cls, num_devices: int, sums: records.EpochSums | None = None) -> "EpochCounters":
-        """Start at zero, or continue from ``sums`` with a clock that includes their seconds."""
+        """Start at zero, or continue from ``sums``, with a clock that includes earlier seconds."""
         devices = sums.devices if sums is not None else ()
         totals = devices or [records.DeviceTotals() for _ in range(num_devices)]
         names = ("num_batches", "num_seeds", "num_edges", "num_vertices", "loss")
@@ -49,7 +49,7 @@ class EpochCounters:
         )
 
     def count(self, *, num_seeds: int, num_edges: int, num_vertices: int, loss: float) -> None:
-        """Add a mini-batch; ``loss`` is the mean over its seeds."""
+        """Add a mini-batch over all devices; ``loss`` is the mean over its seeds."""
         self.num_batches += 1
         self.num_seeds += num_seeds
         self.num_edges += num_edges
@@ -70,7 +70,7 @@ class EpochCounters:
         self.seconds = self.elapsed()
 
     def sums(self, counters: Mapping[str, float]) -> records.EpochSums:
-        """Return the totals for a checkpoint; ``counters`` are of this worker's device."""
+        """Return the totals for a checkpoint, with this worker's device ``counters``."""
         parts = zip(self.seeds_of, self.stages_of, self.traffic_of, strict=True)
         return records.EpochSums(
             num_batches=self.num_batches,
@@ -114,7 +114,7 @@ class WorkerStats:
         self._own_spans: list[tuple[int, int, int, float, float]] = []
 
     def add(self, batch: BatchSlice) -> None:
-        """Add the counters of this worker's slice of a step, and spans in the first 2,000 steps."""
+        """Add this worker's slice of a step: counters, and spans during the first 2,000 steps."""
         self._steps_since_gathered += 1
         if batch.outcome is not None and batch.outcome.counters:
             self.counters.update(batch.outcome.counters)
@@ -126,12 +126,15 @@ class WorkerStats:
             ]
 
     def begin_epoch(self) -> None:
-        """Start the measurement of the GPU's energy and utilization."""
+        """Restart the measurement of the GPU's energy and utilization."""
         if self._meter is not None:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather at rank 0 if ``due`` or after many steps; else repeat the last gathered memory."""
+        """Gather all workers' statistics at rank 0 if ``due``, or 32 steps after the last time.
+
+        Otherwise memory and GPU use stay as gathered last, and counters and spans are empty.
+        """
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
             self._gather()
@@ -159,7 +162,7 @@ class WorkerStats:
         self.counters.clear()
 
     def _pss_bytes(self) -> int | None:
-        """Return the bytes of this process's proportional set, measured up to a second ago."""
+        """Return this process's proportional set size in bytes, measured at most once a second."""
         now = time.perf_counter()
         if now - self._pss[0] >= _PSS_EVERY_S:
             self._pss = now, pss_bytes()
@@ -167,7 +170,7 @@ class WorkerStats:
 
 
 def pss_bytes() -> int | None:
-    """Return the bytes of this process's proportional set; None: the system reports none."""
+    """Return this process's proportional set size in bytes; None: the system reports none."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -179,7 +182,7 @@ def pss_bytes() -> int | None:
 
 
 class StepRecorder:
-    """Times, shares, traffic, memory and spans of a run's steps."""
+    """Recorder of the times, shares, traffic, memory and spans of a run's steps."""
 
     def __init__(
         self, group: Group, *, steps_per_epoch: int, start: float, meter: GpuMeter | None = None
@@ -191,7 +194,7 @@ class StepRecorder:
         self.begin_epoch()
 
     def begin_epoch(self, sums: records.EpochSums | None = None) -> None:
-        """Begin an epoch, or continue the interrupted epoch of ``sums``."""
+        """Begin an epoch, or continue the interrupted epoch whose totals are ``sums``."""
         self._counters = EpochCounters.begin(self._group.size, sums)
         self._plan: DevicePlan | None = None
         self._stats.begin_epoch()
@@ -204,7 +207,7 @@ class StepRecorder:
 
     @property
     def spans(self) -> StructArray:
-        """Spans of the epoch that ``end_epoch`` ended, of all devices; complete on rank 0."""
+        """Spans of all devices in the last ended epoch, on rank 0; empty if not gathered."""
         return self._stats.spans
 
     @property
@@ -249,14 +252,17 @@ class StepRecorder:
         )
 
     def end_epoch(self, *, last: bool) -> None:
-        """Stop the clock of the epoch, and gather statistics at rank 0, always if ``last``."""
+        """Stop the clock of the epoch, and gather all workers' statistics at rank 0.
+
+        Without accelerators this is done 32 steps after the last time, or if ``last``.
+        """
         self._counters.stop()
         assert self._plan is not None
         has_accelerator = any(not share.device.on_host for share in self._plan.shares)
         self._stats.end_epoch(due=has_accelerator or last)
 
     def epoch_record(self, *, epoch: int, lr: float) -> records.EpochRecord:
-        """Return the record of the epoch that ended last, before its validation; on rank 0 only."""
+        """Return the record of the last ended epoch before its validation; only for rank 0."""
         assert self._plan is not None
         pairs = zip(self._plan.shares, self._stats.by_worker, strict=True)
         devices = tuple(

@@ -48,8 +48,9 @@ def open_run(
 ) -> Iterator[train_state.TrainState]:
     """Open graph, model and device, restore a checkpoint, agree on a plan, and start the stages.
 
-    ``options`` are ``config`` as plain values. ``artifacts`` are empty if workers make them.
-    ProcessorsDropped (only if ``may_drop_cpu``): the run continues without its CPU workers.
+    The block's end drains the stages, finishes the checkpoint, and closes all parts. ``options``
+    are ``config`` as plain values. ``artifacts`` are empty if workers make them. ProcessorsDropped
+    (only if ``may_drop_cpu``): the run continues without its CPU workers.
     """
     with ExitStack() as closing:
         closing.enter_context(repeatable_operations(config.runtime.deterministic))
@@ -86,7 +87,10 @@ def _open(
     *,
     may_drop_cpu: bool,
 ) -> train_state.TrainState:
-    """Return the run's state with every part opened that does not depend on a device plan."""
+    """Return the run's state with every part opened that does not depend on a device plan.
+
+    ``closing`` gets the calls that close these parts.
+    """
     if group.is_rank0:
         _warn_of_threads(config)
         _report_mode(config)
@@ -159,7 +163,7 @@ def _open_checkpoint(
 def open_inputs(
     config: RunConfig, group: Group, artifacts: Sequence[RunArtifact] = ()
 ) -> TrainInputs:
-    """Open the artifacts; if there are none, one process per machine makes them first.
+    """Open the artifacts; if there are none, one process per machine makes them before.
 
     ConfigError if the options do not fit the graph, GraphError if a store is not usable.
     """
@@ -199,7 +203,7 @@ def open_inputs(
 
 
 def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:
-    """Return ``open_input()``, called by local rank 0 of each machine, then by other processes."""
+    """Return ``open_input()``; other processes of a machine call it after local rank 0 is done."""
     if group.local_rank == 0:
         result = open_input()
     group.barrier()
@@ -207,7 +211,7 @@ def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:
 
 
 def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
-    """Return ``graph`` for sampling; free memory decides nothing in a deterministic run."""
+    """Return ``graph``, or a copy that samples lists on disk: by option, or as memory demands."""
     devices = config.device_plan.parsed()
     problem = lists_problem(devices, requests_caches=config.requests_caches)
     return open_topology(
@@ -222,7 +226,7 @@ def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
 
 
 def with_detected_devices(config: RunConfig, options: dict[str, Any]) -> dict[str, Any]:
-    """Return ``options`` with the names of detected devices, if the device plan finds them."""
+    """Return ``options`` that name the detected devices if ``device_plan`` is to find them."""
     if not config.device_plan.finds_devices:
         return options
     names = [device.label for device in config.device_plan.parsed()]

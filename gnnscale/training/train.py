@@ -25,9 +25,10 @@ def train(
 ) -> TrainResult:
     """Train one worker's part of a model, keep its best weights, and test the best weights.
 
-    The mini-batches do not depend on the devices: runs with any number of workers learn the same
-    weights, up to float32 rounding. With an equal plan and number of threads the weights
-    are equal bit for bit, also if the run is stopped and resumed.
+    With the default seed order and neighbor sampling, mini-batches do not depend on the devices:
+    runs with any number of workers learn the same weights, up to float32 rounding. With an equal
+    plan and number of threads the weights are equal bit for bit, also if the run is stopped and
+    resumed.
 
     Args:
         run: opens the run, see ``setup.open_run``.
@@ -67,7 +68,10 @@ def train(
 
 
 def _start(state: TrainState, observer: Observer) -> Validator:
-    """Return the validator, after reporting the start and validating an unvalidated epoch."""
+    """Call ``observer.started`` on rank 0, and return the validator.
+
+    If a resumed run's last epoch is not validated, it is validated here.
+    """
     validator = state.open_validator()
     may_stop = isinstance(observer, RunObserver) and observer.may_stop
     state.may_stop = state.group.broadcast_object(may_stop)
@@ -85,7 +89,7 @@ _MEMORY_STEPS = 8
 
 
 def profile_memory(run: AbstractContextManager[TrainState], group: Group) -> MemoryLeft:
-    """Train some steps of a run without caches, and return the unused memory of the devices."""
+    """Train up to 8 steps of a run without caches; return the memory that devices left unused."""
     with run as state:
         for batch in islice(state.begin_epoch(), _MEMORY_STEPS):
             state.step.propagate(batch)
@@ -106,7 +110,7 @@ def _finish_step(
     batch: BatchSlice,
     totals: StepTotals,
 ) -> None:
-    """Rebalance resources after a step, record it, and write a checkpoint if it is due."""
+    """Rebalance resources after a step, pass its record on, and save a checkpoint if due."""
     _check_loss(state, totals)
     decision = state.rebalance(batch, totals)
     record = recorder.add(batch, totals, decision)
@@ -130,7 +134,10 @@ def _check_loss(state: TrainState, totals: StepTotals) -> None:
 def _end_epoch(
     state: TrainState, recorder: StepRecorder, validator: Validator, observer: Observer
 ) -> None:
-    """Save and validate the epoch if due; GraphError: a file of the graph became shorter."""
+    """Combine statistics, gather the model on the host, then record, save and validate the epoch.
+
+    GraphError: a file of the graph became shorter.
+    """
     STATUS.begin("between two epochs")
     state.data.graph.check_files()
     state.step.combine_statistics()
@@ -149,7 +156,10 @@ def _write_and_validate(
     *,
     last: bool,
 ) -> None:
-    """Record, save and validate the epoch; no worker begins the next one before rank 0 is done."""
+    """Plan caches again if needed, then record, save and validate the epoch.
+
+    No worker begins the next epoch before rank 0 is done.
+    """
     progress, replanner = state.progress, state.device.replanner
     if replanner is not None:
         replanner.check(progress.epoch, recorder.traffic, state.schedule.slices.plan)
@@ -164,7 +174,7 @@ def _write_and_validate(
 
 
 def _validate(state: TrainState, validator: Validator, observer: Observer) -> None:
-    """Validate if it is due, and keep the weights if they are the best so far, on rank 0.
+    """Validate if it is due, on rank 0, add the epoch to the history, and keep the best weights.
 
     The other workers receive the metric, and whether an observer ends training.
     """
@@ -191,7 +201,7 @@ def _validate(state: TrainState, validator: Validator, observer: Observer) -> No
 
 
 def _test(state: TrainState, validator: Validator) -> TrainResult:
-    """Return the result of the run; rank 0 first loads the best weights and tests them."""
+    """Return the result; rank 0 first loads the best weights into the model, and tests them."""
     STATUS.begin("testing")
     with state.device.rank0_reads():
         if not state.group.is_rank0:

@@ -58,7 +58,7 @@ class EdgeSplit:
 
     @property
     def content(self) -> str:
-        """Hash of the split."""
+        """Hash of the split, stored as the content of its message graph."""
         assert self.graph.content is not None
         return self.graph.content
 
@@ -76,7 +76,7 @@ class _EdgeSplitHeader:
 def identify_split(
     graph: Graph, *, valid_fraction: float, test_fraction: float, seed: int, directed: bool = False
 ) -> SplitIdentity:
-    """Return the identity of a split of ``graph``; GraphError: the graph is in no store."""
+    """Return the identity of a split of ``graph``; GraphError: it is in memory only."""
     if graph.content is None:
         raise GraphError(f"{graph.name}: expected a stored graph for task=links, got one in memory")
     return SplitIdentity(
@@ -114,7 +114,7 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
 
 
 def _check_fits(path: Path, graph: Graph, identity: SplitIdentity) -> None:
-    """Refuse a stored split with another identity."""
+    """Raise an error if the split at ``path`` is of another graph or has other options."""
     stored = LINKS.record(_EdgeSplitHeader, LINKS.read_header(path), path).identity
     check_graph(LINKS, path, stored.graph, graph)
     LINKS.check_same(path, asdict(identity), asdict(stored))
@@ -129,7 +129,7 @@ def _entries(identity: SplitIdentity) -> dict[str, Any]:
 
 
 def _content(header: _EdgeSplitHeader) -> str:
-    """Return the hash of a split, which a split by ordered pairs shares with ``directed=true``."""
+    """Return a hash of the header without ``directed``, ``bipartite``: equal for equal arrays."""
     entries = asdict(header)
     del entries["identity"]["directed"], entries["bipartite"]
     return digest(entries)
@@ -177,7 +177,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
 ) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
-    """Write all arrays; return their entries and edge counts. ConfigError: a part is empty."""
+    """Write all arrays to ``folder``; return entries and edge counts; ConfigError: empty part."""
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     edge_bytes += 4 * (graph.edge_rows is not None)
@@ -221,7 +221,11 @@ def _fill(
     undirected: bool,
     action: str,
 ) -> structure.MutualCounts:
-    """Append message edges, and each predicted edge once to its part; return edge counts."""
+    """Write message edges to the graph's arrays, and each predicted edge once to its part's array.
+
+    ``undirected``: every edge has its reverse; ``action`` names the progress in the log. The result
+    counts edges.
+    """
     indptr = np.zeros(graph.num_vertices + 1, np.int64)
     bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
     last, counts = structure.NO_EDGE, structure.MutualCounts()

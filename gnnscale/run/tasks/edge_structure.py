@@ -18,17 +18,17 @@ NO_EDGE = (-1, -1)
 
 @dataclass(frozen=True, kw_only=True)
 class MutualCounts:
-    """Counts of the mutual and repeated edges of a graph without its loops."""
+    """Numbers of a graph's edges without loops: all, copies, and edges with a reverse."""
 
     edges: int = 0  #: edges, copies included
     copies: int = 0  #: edges with the source and the destination of an earlier edge
     mutual: int = 0  #: distinct edges whose reverse is an edge too
 
     def plus(self, proper: BoolArray, once: BoolArray, mutual: BoolArray) -> "MutualCounts":
-        """Return the counts after adding ``n`` edges.
+        """Return the counts with ``n`` more edges, flagged by ``[n]`` masks.
 
-        ``[n]`` flags tell whether an edge is no loop (``proper``), is no copy of the previous one
-        (``once``), and has its reverse (``mutual``).
+        An edge is ``proper`` if it is no loop, ``once`` if it is no copy of the previous edge, and
+        ``mutual`` if the graph has its reverse.
         """
         return MutualCounts(
             edges=self.edges + int(np.count_nonzero(proper)),
@@ -37,7 +37,7 @@ class MutualCounts:
         )
 
     def describe(self, graph: Graph, *, directed: bool) -> str:
-        """Return a line of the log about the division of mutual and repeated edges."""
+        """Return a log line: shares of copies and mutual edges, and the rule that splits them."""
         rule = "an edge, its reverse and its copies are in one part"
         if directed:
             rule = (
@@ -83,7 +83,10 @@ def is_bipartite(graph: Graph) -> bool:
 
 
 def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
-    """Whether at most 1 % of edges have an end that is source and destination, as ``both`` says."""
+    """Whether at most 1 % of edges, loops apart, have an end flagged in ``both``.
+
+    ``both`` ``[num_vertices]`` flags the vertices that are source and destination of edges.
+    """
     max_stray = _MAX_STRAY_SHARE * graph.num_edges
     # Each such vertex is an end of two edges or more, and an edge has two ends.
     if np.count_nonzero(both) > max_stray:
@@ -110,9 +113,9 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components.
+    """Return the number of weakly connected components of the graph of edges ``src`` to ``dst``.
 
-    ``mirrored`` adds edges from ``src + mirrored`` to ``dst - mirrored``, of a double cover.
+    For a double cover, edges from ``src + mirrored`` to ``dst - mirrored`` are added.
     """
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
@@ -126,7 +129,7 @@ def _num_components(
 
 
 def has_reverse(graph: Graph, src: Int64Array, dst: Int64Array) -> BoolArray:
-    """Return for ``[n]`` edges whether ``graph``, with sorted lists, has their reverse, ``[n]``."""
+    """Return a mask ``[n]`` of the edges whose reverse ``graph`` has; its lists must be sorted."""
     first = graph.indptr[src].astype(np.int64)
     end = graph.indptr[src + 1].astype(np.int64)
     last = end.copy()
@@ -144,12 +147,15 @@ def has_reverse(graph: Graph, src: Int64Array, dst: Int64Array) -> BoolArray:
 
 
 def _hashes(low: Int64Array, high: Int64Array) -> int:
-    """Return the sum of hashes of ``[n]`` pairs, modulo 2^64."""
+    """Return the sum of hashes of ``n`` pairs of vertices, modulo 2^64."""
     return int(ops.draw_of_pairs(low, high, seed=0).view(np.uint64).sum(dtype=np.uint64))
 
 
 def edge_slices(graph: Graph, task: str) -> Iterator[tuple[Int64Array, Int64Array, slice]]:
-    """Yield sources, destinations and slice in ``indices`` of about 4 million edges at a time."""
+    """Yield all edges, some 4 million at a time: sources, destinations, and slice of ``indices``.
+
+    The progress of ``task`` is logged.
+    """
     indptr = np.asarray(graph.indptr)
     first = 0
     with track(task, total=graph.num_edges, unit="edges") as advance:
@@ -165,7 +171,7 @@ def edge_slices(graph: Graph, task: str) -> Iterator[tuple[Int64Array, Int64Arra
 
 
 def is_no_copy(src: Int64Array, dst: Int64Array, last: tuple[int, int]) -> BoolArray:
-    """Return for ``[n]`` edges whether each differs from the previous edge, first from ``last``."""
+    """Return a mask ``[n]``: an edge differs from the previous one, and the first from ``last``."""
     once: BoolArray = np.empty(len(src), np.bool_)
     once[0] = (src[0], dst[0]) != last
     once[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])

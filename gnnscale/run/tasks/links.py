@@ -83,7 +83,7 @@ class LinkTask:
         return replace(self, split=replace(self.split, graph=graph))
 
     def log_split(self) -> None:
-        """Warn of a bipartite graph whose candidates are vertices of both sets."""
+        """Warn if the graph is bipartite but all vertices are candidates, so negatives are easy."""
         if self.split.bipartite and self.candidates is None:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
@@ -108,7 +108,10 @@ class LinkTask:
         return links.link_objective
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of edges and their negatives, around which ``vertices`` samples."""
+        """Return the options of a sampler of training edges with their negatives.
+
+        ``vertices`` samples around all their ends; ``order`` has the edges of each step.
+        """
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,
@@ -129,16 +132,17 @@ class LinkTask:
 
 
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
-    """Read the candidates in ``task.candidates``; ``column`` has their kinds, None: one kind."""
+    """Read candidates from ``file``; its ``column`` has their kinds (None: all are of one kind)."""
     kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
     return Candidates.from_kinds(kinds)
 
 
 def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
-    """Return ``split`` with candidates as destinations of its edges, or raise ConfigError.
+    """Return ``split`` with only candidates as destinations; ConfigError if other edges remain.
 
     Edges of an undirected graph are reversed if only their source is a candidate. In another graph,
-    a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted.
+    a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted. With
+    ``split.directed`` all edges stay as they are. Errors name ``file``.
     """
     edges_by_part = {
         part: _orient(np.asarray(getattr(split, part)), candidates, split.undirected)

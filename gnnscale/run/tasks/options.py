@@ -71,7 +71,7 @@ class VertexPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task, after a trial of the user's metrics; ConfigError: a metric fails."""
+        """Return the task, after a trial of user-defined metrics; ConfigError: a metric fails."""
         from gnnscale.run.tasks.base import VertexTask
 
         task = VertexTask(graph=graph, loss=loss, metrics=metrics)
@@ -110,7 +110,7 @@ class EdgePrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task, after a trial of the user's metrics; ConfigError: a metric fails."""
+        """Return the task, after a trial of user-defined metrics; ConfigError: a metric fails."""
         from gnnscale.run.tasks.base import EdgeTask
 
         self.labels(graph)
@@ -121,7 +121,7 @@ class EdgePrediction(TaskConfig):
     def build(
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Build a model with an MLP over the rows of both ends."""
+        """Build a model with an MLP over the output rows of both ends, and the edge's features."""
         from gnnscale.run.tasks.base import build_model
 
         return build_model(
@@ -206,7 +206,7 @@ class LinkPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task with the edge split in ``split_path`` and the candidates, if any."""
+        """Return the task over the split in ``split_path``, with the candidates of its file."""
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 

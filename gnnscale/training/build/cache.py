@@ -32,10 +32,10 @@ def shared_rows(
 ) -> Iterator[MapRows]:
     """Let workers of one machine map each other's rows within the ``with`` block.
 
-    All workers enter the block at the same time. Each has ``num_rows`` rows, initially zeros (None:
-    none), fills them within the block, and reads its peers' rows after it; the end of the block is
-    a barrier. The yielded function returns the rows of the worker of a rank. Mapped rows stay
-    mapped, and take memory until no process maps them.
+    All workers enter the block at the same time, each with a new array of ``num_rows`` zero rows
+    (None: no array), and fill it within the block; the block's end is a barrier, after which peers'
+    rows are complete. The yielded function maps and returns the rows of the worker of a rank.
+    Mapped rows take memory until no process maps them.
     """
     address, own_rows = None, np.empty((0, width), dtype)
     if num_rows is not None:
@@ -73,7 +73,7 @@ class OpenedCache:
     replay: LookAheadReplay | None = None  #: host replay of a dynamic cache; None: it is static
 
     def counters(self) -> Mapping[str, float]:
-        """Return the numbers of hits and misses since the last call; empty: none are counted."""
+        """Return hits and misses by name since the last call, which restarts them; may be empty."""
         store = self.store
         if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
             return store.take_counters()
@@ -81,12 +81,12 @@ class OpenedCache:
 
     @property
     def multilevel(self) -> MultiLevelStore | None:
-        """The store, if the cache is above a tiered store in host memory; None otherwise."""
+        """``store`` if it combines the cache with a tiered store in host memory; else None."""
         return self.store if isinstance(self.store, MultiLevelStore) else None
 
     @property
     def look_ahead(self) -> cached_features.LookAheadFeatures | None:
-        """The store, if it is a dynamic cache at the host; None otherwise."""
+        """``store`` if it is a dynamic cache in host memory above no tiered store; else None."""
         return self.store if isinstance(self.store, cached_features.LookAheadFeatures) else None
 
 
@@ -103,7 +103,7 @@ def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tu
 
 
 def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None:
-    """Return the number of devices that cache nothing although options request it, with the reason.
+    """Return how many devices cache nothing, with the reason; ``requested``: options want caches.
 
     None: every device that can caches something, or no cache is requested.
     """
@@ -116,7 +116,10 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:
-    """Return bytes and predicted miss fractions of each device's cache of raw rows and lists."""
+    """Return bytes and predicted miss fractions of each device's cache of raw rows and lists.
+
+    The effect of a device without such a cache is zero bytes, and misses only.
+    """
     effects = [CacheEffect() for _ in range(num_devices)]
     if plan is None:
         return effects
@@ -172,7 +175,7 @@ def open_caches(
 
 
 def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
-    """Return the names of the devices in a worker's clique, and the device's position in it."""
+    """Return the device names of a clique, and the position of worker ``rank``'s device in it."""
     clique = plan.clique_of(rank)
     return [plan.of(member).name for member in clique], clique.index(rank)
 
@@ -180,7 +183,7 @@ def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
 def _cache_on_device(
     plan: CachePlan, entry: DeviceCache, graph: Graph, group: Group
 ) -> OpenedCache:
-    """Return the cache of a device that fills its own cache."""
+    """Return a cache that the device itself fills later; its ``store`` reads host memory."""
     clique, replay = CliqueCache.of(plan, group.rank), None
     _check_machine(clique.positions, group)
     if entry.look_ahead is not None:
@@ -195,7 +198,11 @@ def _cache_on_device(
 
 
 def refill(cache: OpenedCache | None, plan: CachePlan, graph: Graph, group: Group) -> None:
-    """Fill a static cache again, by a new ``plan``, while it is read; every worker calls this."""
+    """Copy the rows of a new ``plan`` into this worker's static cache in host memory.
+
+    Every worker calls this; other threads may read the cache meanwhile. Dynamic caches and caches
+    that devices fill stay as they are.
+    """
     holds_rows = cache is not None and cache.clique is not None
     multilevel = None if cache is None else cache.multilevel
     source = CachedRowSource.from_tier(graph, None if multilevel is None else multilevel.tier)
@@ -219,7 +226,7 @@ class CachedRowSource:
 
     @classmethod
     def from_tier(cls, graph: Graph, tier: TieredReader | None) -> "CachedRowSource":
-        """Return a source of the rows of ``tier``; None: of the rows of ``graph`` in memory."""
+        """Return a source that reads ``tier``, or the feature rows of ``graph`` if it is None."""
         if tier is not None:
             return cls(width=tier.source.width, dtype=tier.source.dtype, read=tier.read)
 
@@ -234,7 +241,7 @@ class CachedRowSource:
 
 @dataclass(frozen=True, kw_only=True)
 class _StaticRows:
-    """Static rows of the devices of a clique."""
+    """Cached rows of the devices of a clique, in host memory."""
 
     rows: list[Array]  #: rows of each member
     vertices: list[Array]  #: vertex of each row, by member
@@ -243,7 +250,10 @@ class _StaticRows:
 def _static_rows(
     plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
-    """Copy this worker's rows; return its clique's rows by device. None: no static host rows."""
+    """Copy this worker's rows to cache to host memory; return those of its whole clique.
+
+    None: this worker has no cache, or its device ``holds_rows``. All workers must call this.
+    """
     entry = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     if not plan.has_peers:
         if entry is None:
@@ -276,7 +286,7 @@ def _device_rows(
     source: CachedRowSource,
     static_rows: _StaticRows | None,
 ) -> DeviceCacheRows:
-    """Return the device's rows above a tiered store; a dynamic cache has no rows yet."""
+    """Return rows and policy of a cache above a tiered store; a dynamic cache's rows are unset."""
     device_filter = DeviceCacheFilter.of(plan, graph, group.rank)
     assert device_filter is not None
     names, position = _members(plan, group.rank)

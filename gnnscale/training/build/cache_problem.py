@@ -33,9 +33,8 @@ def cache_budget(
     """Return the bytes that the cache of ``device`` may take; ConfigError if no memory is left.
 
     Without a budget or ratio in ``planner``, it is the memory that the device has left: total
-    memory, minus a reserve, minus the model, minus the peak memory of the mini-batches in flight,
-    by the ``first`` mini-batch. If these do not fit, fewer than ``in_flight`` mini-batches are in
-    flight.
+    memory, minus a reserve, the model, and the peak memory of ``in_flight`` mini-batches, or of as
+    many as fit, each of the size ``first`` (None: no seeds, hence no memory).
     """
     if planner.budget_bytes is not None:
         return planner.budget_bytes
@@ -77,7 +76,7 @@ def plan_caches(
 def check_cache_plan(
     devices: Sequence[Device], graph: Graph, partition: Partition | None, path: Path
 ) -> None:
-    """Raise if the plan at ``path`` does not fit the graph, its partition, or the devices."""
+    """Raise an error if the plan at ``path`` is of another graph, partition or kind of devices."""
     stored = cache.read_plan(path, graph)
     cache.check_partition(stored, None if partition is None else partition.content)
     positions = {i for i, device in enumerate(devices) if has_memory(device)}
@@ -93,7 +92,7 @@ def check_cache_plan(
 
 
 def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -> cache.CacheTask:
-    """Return the task of the cache planner for a run.
+    """Return the cache planner's input: graph, devices with budgets, cliques, sampled mini-batches.
 
     ConfigError if the NVLink machine has fewer devices than the plan, or devices of a clique cannot
     read each other's memory.
@@ -137,7 +136,7 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
 
 
 def _aggregated_row_bytes(model: TrainableModel) -> int | None:
-    """Return the bytes of a row that the host aggregates for the first layer; None: it cannot."""
+    """Return the bytes of a row aggregated by the host for the first layer; None: it cannot."""
     first = next(iter(model.layer_costs), None)
     if first is None or not first.aggregates_on_load:
         return None
@@ -208,7 +207,7 @@ def _cliques(
 
 
 def _check_peers(option: str, members: list[Any]) -> None:
-    """Raise ConfigError if a device of a clique has no bandwidth to read the memory of peers."""
+    """Raise ConfigError, naming ``option``, if a device of a clique has no ``peer_bandwidth``."""
     for device in members:
         if device.peer_bandwidth is None:
             names = ", ".join(member.label for member in members)

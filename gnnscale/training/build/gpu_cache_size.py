@@ -20,7 +20,7 @@ _NUM_BUDGETS = 128
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLeft:
-    """Memory of each device that profiled steps without a cache left unused."""
+    """Device memory that the steps of a profiling run without caches did not use."""
 
     unused_bytes: tuple[int | None, ...]  #: bytes by position; None: the device caches no rows
 
@@ -37,7 +37,7 @@ def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:
 
 
 def without_caches(plan: DevicePlanConfig) -> DevicePlanConfig:
-    """Return ``plan`` for the profiling run: GPUs that cache rows read features on the host."""
+    """Return ``plan`` for the profiling run: GPUs with a cache read features from host memory."""
     return DevicePlanConfig(devices=[_entry(device) for device in plan.parsed()], split=plan.split)
 
 
@@ -52,10 +52,10 @@ def _entry(device: Device) -> dict[str, Any]:
 def with_cache_budget(
     planner: CachePlannerConfig, devices: Sequence[Device], memory_left: MemoryLeft
 ) -> CachePlannerConfig:
-    """Return ``planner`` with the budget of a cache: ``memory_left`` minus the reserve.
+    """Return ``planner`` with ``budget_bytes`` of a cache: ``memory_left`` minus the reserve.
 
-    All GPUs get the same budget, determined by the GPU with the least unused memory.
-    ConfigError if it is 0 or less.
+    All GPUs get the same budget, determined by the GPU with the least unused memory. ConfigError if
+    it is 0 or less.
     """
     reserve = planner.reserve
     budgets = {
@@ -84,7 +84,7 @@ def _budget(device: Device) -> int:
 
 
 def describe(planner: CachePlannerConfig, memory_left: MemoryLeft) -> str:
-    """Return one line with the size of the caches."""
+    """Return a log line with the bytes of each GPU's cache, and the least unused memory."""
     least = min(unused for unused in memory_left.unused_bytes if unused is not None)
     return (
         f"cache_planner={planner.policy}: {size(planner.budget_bytes or 0)} for each GPU's cache; "

@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, float] | None:
-    """Return the measured and the predicted hit rate of the device that differs most.
+    """Return the measured and the predicted hit rate of the device where they differ most.
 
-    None: no static cache differs by more than 5 points, or the plan is exact. An exact plan
-    predicts the sum over the run's own batches, while single epochs differ.
+    None: no static cache differs by more than 5 percentage points, or the plan is exact. An exact
+    plan predicts the sum over the run's own batches, while single epochs differ.
     """
     if plan.exact:
         return None
@@ -50,7 +50,7 @@ def hit_rate_gap(plan: CachePlan, traffic: Sequence[Traffic]) -> tuple[float, fl
 
 
 class CacheReplanner:
-    """Replanning of the caches of a run after epochs; used by every worker in the same way."""
+    """Replanner of a run's caches between epochs; every worker has one, and all act alike."""
 
     def __init__(
         self,
@@ -65,7 +65,10 @@ class CacheReplanner:
         seed: int,
         num_threads: int,
     ) -> None:
-        """Start with the opened caches and their plan; ``num_threads`` of this machine sample."""
+        """Start with ``plan`` and this worker's ``cache`` (None: no cache).
+
+        The run has ``epochs``; workers of a machine share ``num_threads`` to sample mini-batches.
+        """
         self._graph = graph
         self._sampler = sampler
         self._num_epochs = epochs
@@ -77,7 +80,7 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan and fill the caches again if their hit rates differ from the prediction.
+        """Plan and fill the caches again if their hit rates differ, unless ``epoch`` was the last.
 
         Every worker calls this after the same epoch, with equal ``traffic``.
         """
@@ -119,9 +122,9 @@ class CacheReplanner:
         refill(self._cache, self.plan, self._graph, self._group)
 
     def _clique_hotness(self, uses: Int32Array | None) -> dict[int, Int32Array]:
-        """Exchange ``uses``; return each row's reads by each device of this worker's clique.
+        """Exchange ``uses``, the reads of each row by this worker's device; None: it has no cache.
 
-        ``uses`` None: this worker's device has no cache.
+        The result is these counts by rank, of every device in this worker's clique.
         """
         rank = self._group.rank
         if not self.plan.has_peers:
@@ -150,7 +153,7 @@ class CacheReplanner:
     def _choose_rows(
         self, clique: Sequence[int], hotness: dict[int, Int32Array]
     ) -> dict[int, Array]:
-        """Return the rows of each device of a clique: as many as before, by local hotness."""
+        """Return the rows that ``clique`` reads most, by the rank that is to cache each."""
         capacities = np.array([len(self.plan.of(member).features) for member in clique], np.int64)
         total = hotness[clique[0]].copy()
         for member in clique[1:]:
@@ -168,7 +171,10 @@ class CacheReplanner:
         return dict(zip(clique, rows, strict=True))
 
     def _count_reads(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
-        """Return this worker's number of reads from each device, and last from the host."""
+        """Return how many of this worker's reads each device's cache serves, by rank.
+
+        The last entry counts reads from the host; ``features`` are the cached rows by rank.
+        """
         reads = [0] * (self._group.size + 1)
         for member, vertices in features.items():
             reads[member] = int(uses[vertices].sum(dtype=np.int64))

@@ -62,7 +62,7 @@ class SharedFeatures(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, and the bytes read."""
+        """Return the rows of ``vertices``, ``[n, width]``, and their bytes in the stored type."""
         out = ops.empty((len(vertices), self.width), dtype)
         for part in row_slices(len(vertices), self.row_bytes, _READ_BYTES):
             stored = self._rows.read(vertices[part]), self._rows.dtype_name
@@ -193,7 +193,7 @@ def open_sharded_tier(
 
 
 def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEffect:
-    """Return the cost of rows outside memory; all processes measure the network together."""
+    """Return miss rate and seconds a row, after all processes together measure the network."""
     remote_s = rows.seconds_per_row() * (1 - values["own_share"])
     return SourceEffect(
         row_misses=values["row_misses"] * sample.asked, row_s=remote_s + values["own_s"]
@@ -203,7 +203,10 @@ def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEf
 def _plan_remote_rows(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> BufferPlan | None:
-    """Plan a buffer for remote rows, next to this machine's shard; None: no step fits beside it."""
+    """Plan a buffer for other machines' rows, with this machine's shard in memory as well.
+
+    None: the memory left beside the shard does not hold the rows of a step.
+    """
     free = memory_bytes - rows.num_own * rows.row_bytes
     try:
         sizes = _sizes(rows, sample, free, horizon)
@@ -247,7 +250,7 @@ def _plan_over_disk(
 
 
 def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
-    """Return the fraction of a mini-batch's rows outside memory, over an epoch."""
+    """Return the mean fraction of a mini-batch's rows that memory lacks, over an epoch."""
     needed = np.mean([len(vertices) for vertices in sample.vertices]) if sample.vertices else 1
     return min(sizes.misses.mean / max(float(needed), 1), 1)
 
@@ -255,7 +258,7 @@ def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
 def _sizes(
     rows: ShardedStore, sample: SampledBatches, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Return the split of memory between remote rows that stay and slots of arriving rows."""
+    """Return how many slots of memory hold remote rows that stay, and how many arriving rows."""
     remote_vertices = [vertices[rows.local_indices(vertices) < 0] for vertices in sample.vertices]
     remote = replace(sample, vertices=remote_vertices)
     # Rows of this machine are never missed, so their degrees must not count.
@@ -268,7 +271,7 @@ def _sizes(
 def _sizes_with_exchange(
     sample: SampledBatches, num_rows: int, row_bytes: int, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Return the split of memory, less exchange buffers, into rows that stay and arriving rows."""
+    """Return the slots for rows that stay and for arriving rows, beside buffers of exchanges."""
 
     def sizes_within(memory_bytes: int) -> TierSizes:
         return size_tier(
@@ -286,7 +289,7 @@ def _sizes_with_exchange(
 
 
 def _mapped_shard(rows: ShardedStore) -> MappedRows | None:
-    """Return the mapped file of this machine's rows; None: it has no rows."""
+    """Return this machine's rows, mapped from their file; None: it has no rows."""
     if not rows.num_own:
         return None
     assert isinstance(rows.own, np.memmap)  # mapped from its store

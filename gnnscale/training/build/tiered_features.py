@@ -46,7 +46,10 @@ _DETERMINISTIC_WINDOW = 8
 def chosen_tier(
     features: FeatureStoreConfig, graph: Graph, *, may_choose: bool
 ) -> DiskFeaturesConfig | None:
-    """Return options of rows on disk, as set or if rows exceed memory; None: rows in memory."""
+    """Return options of rows on disk, set by the user or chosen since rows exceed memory.
+
+    None: rows are in memory, or ``may_choose`` is false and nothing is set.
+    """
     if isinstance(features, DiskFeaturesConfig):
         return features
     may_choose = may_choose and type(features) is HostFeaturesConfig
@@ -82,7 +85,7 @@ class TierInputs:
         options: DiskFeaturesConfig | SharedFeaturesConfig,
         samples: Sequence[sizing.SampledBatches],
     ) -> tuple[sizing.SampledBatches, int, sizing.Horizon]:
-        """Return the samples of all workers of a machine, the bytes for rows, and the horizon."""
+        """Merge a machine's ``samples``; return these, the bytes for its rows, and the horizon."""
         graph, group, memory = self.graph, self.group, options.memory_bytes
         sample = merge_samples(samples)
         if memory is None:
@@ -99,7 +102,10 @@ class TierInputs:
         return sample, memory, self.horizon(options.window)
 
     def horizon(self, window: int | None) -> sizing.Horizon:
-        """Return look-ahead (``window`` steps; None: 8 if deterministic) and priorities of rows."""
+        """Return the store's look-ahead and its priorities of rows.
+
+        ``window`` counts steps of look-ahead; None: 8 if deterministic, else sized by memory.
+        """
         if window is None and self.deterministic:
             window = _DETERMINISTIC_WINDOW
         return sizing.Horizon(
@@ -110,7 +116,7 @@ class TierInputs:
         )
 
     def sample(self) -> sizing.SampledBatches:
-        """Return a sample of this worker's first mini-batches, without rows its device caches."""
+        """Return a sample of this worker's first mini-batches, without rows in its device cache."""
         rank = self.group.rank
         device_filter = policies.DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size
@@ -172,7 +178,7 @@ def _plan_buffer(
     memory_bytes: int,
     group: Group,
 ) -> BufferPlan:
-    """Plan the buffer of a machine's workers for ``sample``: its size, policy, rows and cost."""
+    """Plan and log the buffer of a machine's workers for ``sample``: size, policy, row cost."""
     file = features_file(graph)
     source = DiskRows.of(graph, max_gap_bytes=max_read_gap(file))
     row_bytes = source.width * source.dtype.itemsize
@@ -200,7 +206,7 @@ def tier_planner(
     *,
     num_fixed: int = 0,
 ) -> policies.TierPlanner:
-    """Return the planner of a buffer of these sizes, with ``num_fixed`` slots that never change."""
+    """Return the planner of a buffer; its ``num_fixed`` slots always hold the same rows."""
     return policies.TierPlanner(
         policy,
         num_kept=sizes.num_kept,
@@ -211,9 +217,10 @@ def tier_planner(
 
 
 def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32Array:
-    """Return the priority of each row among rows that workers read equally soon.
+    """Return each row's priority to stay in host memory when workers read rows equally soon.
 
-    Rows with most out-neighbors come first. Rows that the devices of all workers cache come last.
+    A row has its number of out-neighbors, or -1 if the devices of all of this machine's workers
+    cache it.
     """
     priority = out_degree(graph)
     first = group.rank - group.local_rank
@@ -229,9 +236,9 @@ def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32
 def _effect(
     misses: sizing.Misses, row_bytes: int, rates: DiskRates | None, group: Group
 ) -> SourceEffect:
-    """Return the cost of rows from disk, whose bandwidth a machine's workers share.
+    """Return miss rate and seconds a row for reads from disk, which a machine's workers share.
 
-    ``rates`` None: unknown, no cost.
+    ``rates`` None: the disk's speed is unknown, and rows cost nothing.
     """
     if rates is None:
         return SourceEffect()
@@ -252,7 +259,8 @@ def memory_left(
     """Return the bytes that rows may take, over all workers of this machine, or raise ConfigError.
 
     It is the available memory minus the topology that sampling reads in memory, mini-batches in
-    flight, a reserve, and ``cached_bytes`` of rows that are in memory already.
+    flight, a reserve, and ``cached_bytes`` of rows in emulated device caches. Errors mention the
+    option ``features=name``.
     """
     memory = read_memory()
     num_in_flight = sizing.MAX_WINDOW + sizing.MAX_IN_FLIGHT + prefetch_depth + sample.device_window

@@ -61,7 +61,7 @@ def open_topology(
 
 
 def exceeds_memory(graph: Graph) -> bool:
-    """Whether the topology is on disk and exceeds the available memory."""
+    """Whether the topology is mapped from disk, and exceeds available memory minus a reserve."""
     if not isinstance(graph.indices, np.memmap):
         return False
     memory = read_memory()
@@ -69,7 +69,7 @@ def exceeds_memory(graph: Graph) -> bool:
 
 
 def lists_memory(graph: Graph) -> int:
-    """Return the bytes that adjacency lists may take, over all workers of this machine."""
+    """Return half the free memory, in bytes: the part for this machine's adjacency lists."""
     memory = read_memory()
     free = memory.available - graph.indptr.nbytes - RESERVE * memory.total
     return max(int(_LISTS_FRACTION * free), 0)
@@ -84,7 +84,7 @@ def _resident_lists(
     *,
     num_threads: int,
 ) -> disk.ResidentAdjacency:
-    """Return the adjacency lists that stay in memory, by the expected reads around ``seeds``."""
+    """Choose adjacency lists to keep in memory: those read most, sampling from ``seeds``."""
     if not len(seeds):
         raise ConfigError(
             f"sampler.memory_bytes: {graph.path or graph.name} has no training vertices"

@@ -17,7 +17,7 @@ class BottleneckMove:
 
 
 def algorithm_1(tasks: Mapping[str, float]) -> BottleneckMove:
-    """Choose a move for the bottleneck, by Algorithm 1 of HyScale-GNN.
+    """Choose whether seeds or a thread should move to shorten the longest task (Algorithm 1).
 
     Tasks that a run does not have are left out of the sorts; a missing accelerator sampler would
     otherwise always be the fastest task. Line 1 is in ``TaskTimes.tasks``.

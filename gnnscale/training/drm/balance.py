@@ -36,10 +36,10 @@ def balance_work(
 ) -> tuple[int, ...]:
     """Return ``split`` with seeds moved so that all devices are expected to take equally long.
 
-    The model of a device's time is linear: a fixed part plus a time per seed. The paper balances
-    the CPU against identical accelerators; this function also balances the devices of either side
-    among each other, and plans with one side only. The speed of a device without seeds is unknown,
-    so it gets a small share to measure it.
+    A device with ``split[i]`` seeds took ``seconds[i]``. The model of a device's time is linear: a
+    fixed part plus a time per seed. The paper balances the CPU against identical accelerators; this
+    function also balances the devices of either side among each other, and plans with one side
+    only. The speed of a device without seeds is unknown, so it gets a small share to measure it.
 
     ``balance_work([60, 40], [2.0, 1.0])`` returns about ``(43, 57)``: 30 and 40 seeds a second. The
     sum of seeds is unchanged.
@@ -79,10 +79,10 @@ def expected_seconds(
 
 
 def propose_work(plan: DevicePlan, damping: Damping) -> task_times.Move:
-    """Return the move of seeds that ``damping`` allows.
+    """Return the move of seeds towards equal times, as far as ``damping`` goes.
 
-    It promises the fraction of a step that equal times would save, or the full step if a device's
-    speed is unknown, by mean times under the plan, whose noise averages out.
+    Its promise is the fraction of a step that equal times would save, by mean times under the plan.
+    It is 1 if a device gets its first seeds, or took less than 2/3 of the slowest device's time.
     """
     balance = partial(
         balance_work,
@@ -104,7 +104,7 @@ def propose_work(plan: DevicePlan, damping: Damping) -> task_times.Move:
 
 
 def _gain(gain: float, last_shift: Sequence[int], target_shift: Sequence[int]) -> float:
-    """Return half the gain if the move reverses the last move, else a larger gain up to 1."""
+    """Return half ``gain`` if the target reverses the last shift of seeds, else more, up to 1."""
     alignment = sum(a * b for a, b in zip(last_shift, target_shift, strict=False))
     return max(gain / 2, _MIN_GAIN) if alignment < 0 else min(gain * _GAIN_GROWTH, 1.0)
 
@@ -137,7 +137,10 @@ def _linear_times(
 
 
 def _equal_seconds(models: Mapping[int, tuple[float, float]], total: int) -> float:
-    """Return the time in which devices do ``total`` seeds; devices with more fixed time do none."""
+    """Return the time in which devices of these linear ``models`` together train ``total`` seeds.
+
+    A device whose fixed time is longer trains none.
+    """
     end = weights = done = 0.0
     for intercept, slope in sorted(models.values()):
         if weights and end <= intercept:
@@ -150,7 +153,7 @@ def _equal_seconds(models: Mapping[int, tuple[float, float]], total: int) -> flo
 
 @dataclass(frozen=True, kw_only=True)
 class BalanceInput:
-    """Stage times of a step, for resource management."""
+    """Stage times of each device in one observed step, for resource management."""
 
     step: Count  #: number of the step in the run
     stages: tuple[StageTimes, ...]  #: stage times of each device, in seconds
@@ -162,7 +165,7 @@ def shares_sampling(share: DeviceShare) -> bool:
 
 
 def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
-    """Return how many steps to observe: ``num_steps``, or a full cycle of the two samplers."""
+    """Return how many steps to observe: ``num_steps``, or 8 if host and device sample in turn."""
     in_turn = any(0 < share.host_samples < SAMPLED_IN_TURN for share in plan.shares)
     return SAMPLED_IN_TURN if in_turn else num_steps
 
@@ -170,7 +173,7 @@ def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
 def sample_times(
     plan: DevicePlan, steps: Sequence[BalanceInput]
 ) -> tuple[task_times.SampleTimes, ...]:
-    """Return the median seconds of a sample on each device, and of a sample on the host for it."""
+    """Return by device the median seconds of its samples in ``steps``, and of the host's for it."""
     return tuple(_sample_times(share, i, steps) for i, share in enumerate(plan.shares))
 
 
@@ -198,10 +201,11 @@ def balance_sampling(
     *,
     gain: float,
 ) -> task_times.Move | None:
-    """Choose how many mini-batches the host samples for the slowest device, if sampling limits it.
+    """Choose how many of 8 mini-batches the host samples for the slowest device.
 
-    Both samplers then finish at the same time. The host first samples one of eight mini-batches, to
-    measure its speed. The result is None if no move helps.
+    Host and device then take equally long. A sampler whose speed is unknown first gets one of the
+    8. The result is None if sampling does not limit the device, cannot be shared, or is being
+    measured.
 
     Args:
         tasks: seconds of each device's tasks, by the paper's names.
@@ -236,7 +240,7 @@ def balance_sampling(
 
 
 def _probe(share: DeviceShare, times: task_times.SampleTimes) -> int | None:
-    """Return how many mini-batches the host samples to measure the unknown time, or None."""
+    """Return how many of 8 mini-batches the host samples to measure a time; None: no change."""
     if times.on_host is None:
         return 1 if share.host_samples == 0 else None
     return SAMPLED_IN_TURN - 1 if share.host_samples == SAMPLED_IN_TURN else None
@@ -259,19 +263,19 @@ def balance_thread(
     bottleneck: str,
     tabu_trades: Collection[task_times.ThreadMove] = (),
 ) -> task_times.Move | None:
-    """Choose a thread of the fastest CPU task to give to the bottleneck.
+    """Choose a thread of the fastest CPU task to give to the task ``bottleneck``.
 
-    The receiver is the slowest device of the bottleneck task. The giver is the device with most
-    threads in the giving task; among equals, the device whose task takes least time. A task keeps
-    at least one thread. Time is modeled as inverse to threads. If the giver would become as slow as
-    the bottleneck was, the next task is tried.
+    The receiver is the slowest device of the bottleneck task. The giver is the device on the same
+    machine with most threads in the giving task; among equals, the one whose task takes least time.
+    A task keeps at least one thread. Time is modeled as inverse to threads. If the giver would
+    become as slow as the bottleneck was, the next task is tried.
 
     The result is None if no thread can move: without prefetching no two tasks run at the same time,
     a task with one thread per device gives none, and a device that computes itself takes none.
 
     Args:
         tasks: seconds of each device's tasks, by the paper's names.
-        givers: CPU tasks, fastest first.
+        givers: names of CPU tasks, fastest first.
         tabu_trades: moves that are not allowed now.
     """
     receivers = _host_tasks(plan, tasks, bottleneck)

@@ -44,7 +44,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Damping:
-    """Memory of resource management between decisions; ``Damping()`` at the start of a run."""
+    """State that resource management keeps between decisions; ``Damping()``: start of a run."""
 
     decisions: Count = 0  #: number of decisions so far
     plan: DevicePlan | None = None  #: plan of the last decision
@@ -63,13 +63,16 @@ class Damping:
     tabu_trades: tuple[tuple[ThreadMove, Count], ...] = ()
 
     def remember(self, sampled: Sequence[SampleTimes]) -> Damping:
-        """Return the memory with ``sampled``; a None in it keeps the older time."""
+        """Return the memory with new sampling times; None in ``sampled`` keeps the older time."""
         times = self.sampled or tuple(SampleTimes() for _ in sampled)
         pairs = zip(times, sampled, strict=True)
         return replace(self, sampled=tuple(old.updated(new) for old, new in pairs))
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
-        """Return the memory with each device's ``seconds``, averaged if the split is similar."""
+        """Return the memory with each device's ``seconds``, averaged if the split is similar.
+
+        One more decision is counted, and expired bans of thread moves are dropped.
+        """
         number = self.decisions + 1
         tabu_trades = tuple((trade, until) for trade, until in self.tabu_trades if until >= number)
         updated = replace(self, decisions=number, plan=plan, tabu_trades=tabu_trades)
@@ -84,7 +87,7 @@ class Damping:
         return replace(updated, seconds=mean, count=count, gain=gain)
 
     def _predict(self, plan: DevicePlan) -> tuple[float, ...] | None:
-        """Return the expected times under ``plan``; None: it differs too much from the last."""
+        """Return each device's expected seconds; None: ``plan`` is too unlike the last plan."""
         if self.plan is None or plan.with_split(self.plan.split) != self.plan:
             return None
         scaled = []
@@ -97,7 +100,10 @@ class Damping:
         return tuple(scaled)
 
     def _fixed(self, plan: DevicePlan, seconds: Sequence[float]) -> tuple[float, ...]:
-        """Return each device's fixed time: the intercept of a line through two shares' times."""
+        """Return each device's seconds at zero seeds, by a line through its times at two splits.
+
+        A device whose seeds changed little keeps its value.
+        """
         fixed = list(self.fixed or [0.0] * len(seconds))
         if self.plan is not None:
             for i, (n, m) in enumerate(zip(self.plan.split, plan.split, strict=True)):
@@ -112,7 +118,10 @@ class Damping:
         return DEAD_BAND + _DOUBT / math.sqrt(min(self.count, _MAX_DECISIONS))
 
     def failed_trade(self, tasks: Sequence[Mapping[str, float]]) -> ThreadMove | None:
-        """Return the move on trial if its receiver got no faster, or a step over 2 % slower."""
+        """Return the last thread move if it failed, by the ``tasks``' seconds since; else None.
+
+        It failed if the receiving task got no faster, or the step over 2 % slower.
+        """
         if self.trial is None:
             return None
         receiver = self.trial.trade.receiver
@@ -122,7 +131,7 @@ class Damping:
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Return the memory after ``move`` (None: no move), decided by seconds ``tasks``."""
+        """Return the memory after ``move`` (None: no move); ``tasks`` are the seconds before it."""
         ended = replace(self, trial=None)
         if move is None:
             return ended
@@ -145,6 +154,6 @@ class Damping:
         return replace(steered, shift=move.shift, excluded_devices=self.excluded_devices + idle)
 
     def _forbid(self, trade: ThreadMove) -> Damping:
-        """Return the memory with ``trade`` forbidden for some decisions."""
+        """Return the memory with ``trade`` forbidden for the next 24 decisions."""
         tabu = (trade, self.decisions + _TABU_DECISIONS)
         return replace(self, tabu_trades=(*self.tabu_trades, tabu))

@@ -15,7 +15,7 @@ from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Plan, memory and line of the move that ``rebalance`` decides."""
+    """Result of ``rebalance``: the next plan, the memory, and a log line about the move."""
 
     plan: DevicePlan  #: the next plan; the current plan if no move helps
     damping: Damping  #: memory for the next decision
@@ -80,7 +80,7 @@ def _proposals(
     *,
     movable: bool,
 ) -> list[Move]:
-    """Return the possible moves, or only the reversal of a thread move that failed."""
+    """Return moves to choose from, or only the reversal of the last thread move if it failed."""
     if (failed := damping.failed_trade(tasks)) is not None:
         back = failed.reverse  # it saved no time
         return [Move(plan=back.apply(plan), promise=1.0, trade=back, takes_back=True)]
@@ -97,7 +97,7 @@ def _proposals(
 
 
 def _describe(plan: DevicePlan, move: Move | None, bottleneck: str) -> str | None:
-    """Return one line with the bottleneck and the move; None: no move."""
+    """Return a log line with ``bottleneck``, a task and its time, and the move; None: no change."""
     if move is None or move.plan == plan:
         return None
     names = [share.device.label for share in plan.shares]
@@ -132,7 +132,7 @@ class RebalancerState:
     pending: tuple[tuple[int, DevicePlan], ...] = ()  #: later plans, each with its first step
 
     def to_values(self) -> dict[str, Any]:
-        """Return the state as plain values, without devices, which the run's options have."""
+        """Return the state as plain values, without devices, which are in the run's options."""
         plan = self.damping.plan
         values = asdict(replace(self, damping=replace(self.damping, plan=None), pending=()))
         values["damping"]["plan"] = None if plan is None else plan.to_values()
@@ -192,7 +192,7 @@ class _StateValues:
 
 
 def _drop_version_0_2_steps(values: Any) -> Any:
-    """Return ``values`` without steps in the form of version 0.2, which has no step numbers."""
+    """Return ``values`` without observed steps that version 0.2 saved without step numbers."""
     window = values.get("window") if isinstance(values, dict) else None
     if not isinstance(window, list):
         return values
@@ -217,7 +217,7 @@ def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
 
 
 def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
-    """Raise ValueError if a thread move could not be reversed under ``plan``."""
+    """Raise ValueError if ``plan`` lacks a task of ``trade``, which then could not be reversed."""
     for end in (trade.giver, trade.receiver):
         device, tasks = end.device, dict[str, float]()
         if 0 <= device < len(plan.shares) and end.task in task_times.CPU_TASKS:
@@ -250,8 +250,8 @@ class Rebalancer:
     """Controller that makes a decision every few steps, and commits the plans of later steps.
 
     Mini-batches of the next steps are already being prepared when a step ends. A decision after
-    step s therefore applies from step s + 1 + ``lead_steps`` on, and the next decision uses only
-    steps under the new plan. Every process observes equal times, and commits equal plans.
+    step s therefore applies from step s + ``lead_steps`` on, and the next decision uses only later
+    steps. Every process observes equal times, and commits equal plans.
     """
 
     def __init__(
@@ -265,7 +265,8 @@ class Rebalancer:
     ) -> None:
         """Start with the plans of ``schedule``, and with ``state`` before ``first_step``.
 
-        Times are of counted work if ``counted``, and then valid from the first step on.
+        ``counted``: times are of counted work, and observed from the first step on; measured times
+        are observed after a warm-up of 2 steps.
         """
         self._schedule = schedule
         self._lead_steps = lead_steps
@@ -276,7 +277,7 @@ class Rebalancer:
         self._damping = state.damping
 
     def state(self, step: int) -> RebalancerState:
-        """Return the state of resource management before ``step``, the next step to observe."""
+        """Return the state to save before ``step``, the next step to observe."""
         return RebalancerState(
             applies_from=self._applies_from,
             window=tuple(self._window),
@@ -285,7 +286,11 @@ class Rebalancer:
         )
 
     def observe(self, step: int, stages: Sequence[StageTimes], *, full: bool) -> str | None:
-        """Observe a step if ``full``, commit a later plan, and return a move's line or None."""
+        """Record the stage times of a ``full`` step, decide after enough steps, commit a plan.
+
+        The plan, changed or not, applies up to step ``step + lead_steps``. The result is the log
+        line of a move, or None.
+        """
         if full and step >= self._applies_from:
             self._window.append(balance.BalanceInput(step=step, stages=tuple(stages)))
         plan, move = self._schedule.plan, None

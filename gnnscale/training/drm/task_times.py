@@ -16,7 +16,7 @@ CPU_TASKS = (T_SC, T_LOAD, T_TC)
 
 @dataclass(frozen=True, kw_only=True)
 class SampleTimes:
-    """Seconds of a sample on the device, and on the host for the device; None: not measured."""
+    """Seconds in which a device, and the host for it, samples a mini-batch; None: not measured."""
 
     on_device: Seconds | None = None
     on_host: Seconds | None = None
@@ -30,7 +30,7 @@ class SampleTimes:
 
 
 def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
-    """Return the seconds of T_SA, and of T_SC if the host samples some mini-batches."""
+    """Return mean seconds a mini-batch of T_SA, and of T_SC if the host samples some."""
     host_part = share.host_samples / SAMPLED_IN_TURN
     times = {T_SA: (1 - host_part) * (sampled.on_device or 0.0)}
     if host_part:
@@ -84,9 +84,9 @@ class TaskTimes:
     def for_device(
         cls, share: DeviceShare, stages: StageTimes, sampled: SampleTimes = SampleTimes()
     ) -> TaskTimes:
-        """Return the task times of one device, by the plan's share and stage times in seconds.
+        """Return the task times of one device, by its share of the plan and its ``stages``.
 
-        ``sampled`` times are used if the host samples some of its mini-batches.
+        ``sampled`` times replace the sampling stage if the host samples some of its mini-batches.
         """
         device = share.device
         train = "train_cpu" if device.on_host else "train_accel"
@@ -107,7 +107,7 @@ class TaskTimes:
         return cls(load=stages.load, transfer=stages.transfer, **times)
 
     def tasks(self) -> dict[str, float]:
-        """Return the run's tasks' seconds by the paper's names; T_Accel is max(T_Tran, T_TA)."""
+        """Return the existing tasks' seconds by the paper's names; T_Accel is max(T_Tran, T_TA)."""
         times = {
             T_SC: self.sample_cpu,
             T_SA: self.sample_accel,
@@ -129,7 +129,7 @@ def _longest(times: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """Task that host threads run for one worker."""
+    """CPU task of one worker, which host threads run."""
 
     device: int  #: the worker's position in the plan
     task: str  #: one of ``CPU_TASKS``
@@ -172,7 +172,7 @@ class Move:
 
 
 def num_threads(share: DeviceShare, task: str) -> int:
-    """Return the host threads of a task; 0: the task has no threads that can move."""
+    """Return the host threads of a task; 0: resource management cannot move its threads."""
     threads = share.threads
     if share.prefetch in ("none", BY_DEVICE):
         return 0

@@ -29,7 +29,7 @@ _HEARTBEAT_S = 1.0
 
 @contextmanager
 def writing_heartbeats(file: Path, rank: int) -> Iterator[None]:
-    """Write this worker's heartbeats to a file, within a ``with`` block."""
+    """Write worker ``rank``'s heartbeat to ``file`` each second within the ``with`` block."""
     descriptor = os.open(file, os.O_WRONLY)
 
     def publish(heartbeat: Heartbeat) -> None:
@@ -43,12 +43,13 @@ def writing_heartbeats(file: Path, rank: int) -> Iterator[None]:
 
 
 class WorkerWatch:
-    """Thread that logs the worker that its peers wait for, and kills a stalled worker."""
+    """Thread that logs the worker that the others wait for, and kills a stalled worker."""
 
     def __init__(self, file: Path, names: Sequence[str], *, limit_s: float | None) -> None:
         """Prepare to watch the workers, by their ``names`` in the order of ranks.
 
-        Workers write heartbeats to ``file``. One without progress for ``limit_s`` is killed.
+        Workers write heartbeats to ``file``. One without progress for ``limit_s`` is killed (None:
+        never).
         """
         self.verdict: str | None = None  #: why the run ends; None: no worker has stalled
         self.file = file  #: heartbeats of all workers
@@ -89,7 +90,7 @@ class WorkerWatch:
         return [Heartbeat.unpacked(content[start : start + HEARTBEAT_BYTES]) for start in starts]
 
     def _judge(self, stall: Stall, heartbeats: Sequence[Heartbeat | None]) -> None:
-        """Log the worker that its peers wait for, and kill it once the limit is over."""
+        """Log the worker that all wait for; after the limit kill it and set ``verdict``."""
         if any(has_process_ended(heartbeats[rank]) for rank in stall.ranks):
             return  # its closed connection reports the end
         if self._watch.is_over(stall):
@@ -101,7 +102,7 @@ class WorkerWatch:
 
 
 def _kill_process(heartbeat: Heartbeat | None) -> None:
-    """Kill a process unless it has ended; a stopped one reacts to SIGKILL only."""
+    """Send SIGKILL, which ends stopped processes too, unless the process has ended."""
     if heartbeat is not None and not has_process_ended(heartbeat):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(heartbeat.pid, signal.SIGKILL)
@@ -119,7 +120,10 @@ def _lost_page_file(heartbeat_file: Path, rank: int) -> Path:
 
 
 def report_lost_page(heartbeat_file: Path, rank: int) -> None:
-    """Make a bus error write the shortened file's name next to the heartbeats, and end."""
+    """Let a bus error end this process, after writing the name of the shortened mapped file.
+
+    The name goes to a file next to ``heartbeat_file``, for ``lost_page`` to read.
+    """
     file = os.open(
         _lost_page_file(heartbeat_file, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600
     )
@@ -127,7 +131,7 @@ def report_lost_page(heartbeat_file: Path, rank: int) -> None:
 
 
 def lost_page(heartbeat_file: Path, rank: int) -> str | None:
-    """Return a line about the shortened file that a worker has named; None: there is none."""
+    """Return a line about the shortened file that worker ``rank`` has named; None: no name."""
     try:
         name = os.fsdecode(_lost_page_file(heartbeat_file, rank).read_bytes())
     except OSError:

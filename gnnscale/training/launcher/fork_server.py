@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """State that a worker copies from the requesting process, where it may have changed."""
+    """State of the launching process that a worker adopts: it may differ from the server's."""
 
     directory: Path  #: working directory
     search_path: list[str]  #: ``sys.path``
@@ -57,7 +57,7 @@ def begin(descriptor: int) -> None:
     """Run a worker's task; end as soon as the requesting process ends.
 
     That process sends over ``descriptor`` a pickled ``Environment`` and a ``WorkerTask`` pickled by
-    ``serialization.dump``.
+    ``serialization.dump``. Terminal signals are ignored.
     """
     # A terminal signals all its processes; the requesting process decides how to react.
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -84,7 +84,7 @@ def begin(descriptor: int) -> None:
 
 
 def _end_with_parent(connection: Connection, replies: SimpleQueue[bytes]) -> None:
-    """Queue messages until the connection closes, and end the process then."""
+    """Put received messages into ``replies``; end the process when the connection closes."""
     try:
         while True:
             replies.put(connection.recv_bytes())
@@ -166,7 +166,10 @@ def _import_all() -> None:
 def _fork(
     descriptors: list[int], status_pipes: dict[int, int], server_descriptors: list[int]
 ) -> None:
-    """Fork a worker, and write its process number into its status pipe."""
+    """Fork a worker; add its status pipe by process number, and write that number into the pipe.
+
+    ``descriptors`` are the worker's; ``server_descriptors`` are those it must close.
+    """
     connection, status, *streams = descriptors
     pid = os.fork()
     if pid == 0:
@@ -178,7 +181,7 @@ def _fork(
 
 
 def _become_worker(connection: int, streams: list[int], inherited: list[int]) -> NoReturn:
-    """Run a worker's task in the process just forked, and end the process."""
+    """Close ``inherited``, set standard streams, run a worker's task, and end this process."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -210,7 +213,7 @@ def _write(pipe: int, number: int) -> None:
 
 
 def _end_all(status_pipes: dict[int, int]) -> None:
-    """Wait for the workers, whose connections are closed, and kill workers that are late."""
+    """Wait 2 seconds for the workers, whose connections are closed, and kill the rest."""
     deadline = time.monotonic() + _GRACE_S
     while status_pipes and time.monotonic() < deadline:
         _reap(status_pipes)

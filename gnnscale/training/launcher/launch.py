@@ -95,7 +95,11 @@ def launch(
 
 
 def _with_sized_caches(config: RunConfig, options: dict[str, Any]) -> RunConfig:
-    """Return ``config`` with caches sized by a profiling run, unless deterministic or set."""
+    """Return ``config`` with the budget of GPU caches measured by a profiling run.
+
+    ``config`` is unchanged if deterministic, if cache sizes are set, or if not all caches are on
+    GPUs.
+    """
     devices = config.device_plan.parsed()
     # Measured memory decides nothing in a deterministic run.
     if config.runtime.deterministic or not gpu_cache_size.is_profiled(
@@ -125,7 +129,10 @@ def _launch(
     options: dict[str, Any],
     profiles_memory: bool = False,
 ) -> Outcome:
-    """Make artifacts, start workers, handle their messages, end them, and return the result."""
+    """Make artifacts, start workers, handle their messages, end all of them; return the result.
+
+    ``profiles_memory``: workers measure unused device memory instead of training.
+    """
     serialization.refuse_while_imported()
     # Raises for classes that workers cannot import, before anything is made.
     serialization.dump(config)
@@ -212,7 +219,11 @@ def _listen(
 def _handle_message(
     worker: _RunningWorker, message: tuple[str, Any], observer: Observer
 ) -> Outcome | None:
-    """Pass a worker's message on, and answer an epoch's end; return the result if it is done."""
+    """Pass a message to observer or log, or set the worker done or failed.
+
+    After an epoch the worker is told whether to stop, if an observer may. The result is that of
+    ``done``, None otherwise.
+    """
     event, content = message
     if event == "done":
         worker.done = True
@@ -236,7 +247,7 @@ def _handle_message(
 
 
 def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
-    """Return why a process ended without a result; ``lost_page``: line that it left, if any."""
+    """Return why a process ended without a result; ``lost_page``: line on a shortened file."""
     code = process.exit_code(timeout=1)
     if code == LOST_PAGE and lost_page is not None:
         message = f"process {process.pid} has lost a page of a mapped file: {lost_page}"
@@ -264,7 +275,7 @@ def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str 
 
 
 def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
-    """Return an exception with the causing failure in one line; write its traceback to a file."""
+    """Return an error about the first cause in ``failed``; write its traceback to a file."""
     name, failure = min(failed, key=lambda pair: _CAUSES.index(pair[1].kind))
     if failure.kind == "user":
         return ConfigError(failure.message)
@@ -281,7 +292,10 @@ def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exc
 
 
 def _end_workers(workers: Sequence[_RunningWorker], server: WorkerServer) -> None:
-    """End all processes; a worker that is done gets a second to exit."""
+    """Kill all workers; a worker that is done first gets a second to exit.
+
+    The server is stopped if it has yet to fork one of the workers.
+    """
     for worker in workers:
         if worker.done:
             worker.process.exit_code(timeout=1)

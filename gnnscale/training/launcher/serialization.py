@@ -26,7 +26,7 @@ _importing = False
 
 
 def program_data() -> dict[str, Any]:
-    """Return the data to import this process's program; empty in an interactive session."""
+    """Return the data to import this process's ``__main__`` elsewhere; empty if it is no file."""
     unset = multiprocessing.get_start_method(allow_none=True) is None
     data = spawn.get_preparation_data("worker")
     if unset:  # the call above has fixed the default, which the program could not change
@@ -39,7 +39,7 @@ def program_data() -> dict[str, Any]:
 
 
 def dump(options: Any) -> bytes:
-    """Pickle ``options``; ConfigError for a class or function that workers cannot import."""
+    """Pickle ``options``; ConfigError: workers cannot import a class or function in it by name."""
     content = io.BytesIO()
     try:
         _Pickler(content).dump(options)
@@ -50,7 +50,7 @@ def dump(options: Any) -> bytes:
 
 
 def load(content: bytes, program: Mapping[str, Any]) -> Any:
-    """Return the object in ``content`` of ``dump``; import the sender's ``program`` if needed."""
+    """Return the object that ``dump`` pickled; import the sender's ``program`` if needed."""
     unpickler = _Unpickler(io.BytesIO(content))
     unpickler.program = dict(program)
     # Settings of torch by the program's import must not affect the worker.
@@ -59,7 +59,7 @@ def load(content: bytes, program: Mapping[str, Any]) -> Any:
 
 
 def refuse_while_imported() -> None:
-    """Raise ConfigError if the program starts a run while a worker of another run imports it."""
+    """Raise ConfigError if this is a worker that imports the program, which starts a run."""
     if _importing:
         raise ConfigError(
             "the program starts a run when workers import it; start the run below "
@@ -69,7 +69,7 @@ def refuse_while_imported() -> None:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Check classes and functions; pickle a class that an option names as its name."""
+        """Check that workers can import a class or function; pickle a named option by name."""
         if isinstance(value, (type, FunctionType)):
             _check_importable(value)
             if (name := name_for_workers(value)) is not None:

@@ -81,7 +81,7 @@ def train_rank(
 
 
 def _exit_with_torchrun() -> None:
-    """Let the system send SIGTERM when torchrun's process ends, so that no machine continues."""
+    """Let the system send SIGTERM to this process when torchrun's process ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -94,11 +94,11 @@ def _releases() -> dict[str, str]:
 def monitoring_peers(
     group: Group, names: Sequence[str], *, limit_s: float | None, job: int
 ) -> Iterator[None]:
-    """Monitor the other processes of torchrun, and publish heartbeats, in a ``with`` block.
+    """Publish this process's heartbeats and monitor the others', in a ``with`` block.
 
-    When a process stalls, every other process closes its connections, so that its waiting calls
-    raise a ``PeerLostError`` with the reason, and torchrun ends all. When a process ends, the error
-    of its peers names it.
+    When a process stalls for ``limit_s``, every other process closes its connections, so that its
+    waiting calls raise a ``PeerLostError`` with the reason, and torchrun ends all. When a process
+    ends, the error of its peers names it.
     """
     STATUS.verdict = None
     if group.size == 1:
@@ -140,7 +140,7 @@ def _with_machines(group: Group, names: Sequence[str]) -> list[str]:
 
 
 def _end_process(verdict: str) -> None:
-    """Kill this process, which hangs in its own work or in a send that gloo lost (torch 2.13)."""
+    """Log ``verdict``, and kill this process, which still hangs without its connections."""
     log.error(verdict)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -180,7 +180,7 @@ class _HeartbeatBoard:
 
 
 class _PeerWatch:
-    """Check of the heartbeats of all processes: logs a wait, and ends the run after a stall."""
+    """Check of the heartbeats of all processes: logs who is waited for, and ends a stalled run."""
 
     def __init__(self, rank: int, names: Sequence[str], *, limit_s: float | None) -> None:
         self._rank = rank
@@ -190,7 +190,7 @@ class _PeerWatch:
         self._unanswered_s = 0.0
 
     def check_without_answer(self, seconds: float) -> None:
-        """Count the time without an answer of torchrun's store, and end the run after the limit."""
+        """Add ``seconds`` without an answer of torchrun's store; end the run after the limit."""
         self._unanswered_s += min(seconds, MAX_CHECK_S)
         if self._limit_s is not None and self._unanswered_s >= self._limit_s:
             STATUS.verdict = (
@@ -200,7 +200,7 @@ class _PeerWatch:
             hang_up()
 
     def check(self, heartbeats: Sequence[Heartbeat | None], seconds: float) -> None:
-        """Log the process that the live processes wait for, or end the run after a stall."""
+        """Log the process that live processes wait for; after the limit, end the run."""
         self._unanswered_s = 0.0
         stall = self._watch.look(heartbeats, seconds)
         if stall is None:
@@ -212,7 +212,7 @@ class _PeerWatch:
             log.warning(self._watch.waiting_line(stall, heartbeats))
 
     def _is_reporter(self, stall: Stall) -> bool:
-        """Whether this is the lowest rank that has not stalled, which logs for all processes."""
+        """Whether this process has the lowest rank that has not stalled, and hence logs."""
         live_ranks = (rank for rank in range(self._size) if rank not in stall.ranks)
         return next(live_ranks, 0) == self._rank
 
@@ -225,11 +225,12 @@ _NEVER = timedelta(days=7)
 
 
 class FailureConsensus:
-    """Consensus on the process that has ended, after some connections are closed.
+    """Agreement of all processes on the name of the process that has ended.
 
-    A process that loses a peer closes its own connections, so its neighbors lose a live process.
-    Therefore it calls all others: each answers from a separate thread, or has left the reason of
-    its end. The first process with a conclusion decides for all.
+    A process that loses a peer closes its connections, so its neighbors lose a live process. To
+    find the real cause, it calls all processes through torchrun's store: each answers from a
+    separate thread, or has stored the reason of its end. The first process with a conclusion
+    decides for all.
     """
 
     def __init__(self, group: Group, names: Sequence[str], *, job: int) -> None:
@@ -244,7 +245,11 @@ class FailureConsensus:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer calls within the ``with`` block; name the failed process in a PeerLostError."""
+        """Answer one call in the background, within the ``with`` block.
+
+        On an error hang up, if a peer was lost, and store the reason of this process's end, or
+        raise a PeerLostError that names the failed process.
+        """
         # Daemon thread without join, since it may wait forever.
         threading.Thread(target=self._answer_once, name="roll-call", daemon=True).start()
         try:
@@ -260,7 +265,7 @@ class FailureConsensus:
             raise
 
     def _report_end(self, reason: str) -> None:
-        """Store the reason why this process ends; if it holds the store, hang up and wait."""
+        """Store why this process ends; if the store is in this process, hang up and linger."""
         _in_time(lambda: self._calling.set(self._key(self._rank), reason))
         if self._keeps_store:
             hang_up()
@@ -272,7 +277,7 @@ class FailureConsensus:
             self._answer_alive(self._called)
 
     def _answer_alive(self, store: Store) -> None:
-        """Answer that this process is alive, unless its end is stored already."""
+        """Store that this process is alive, unless the reason of its end is stored."""
         store.compare_set(self._key(self._rank), "", _ALIVE)
 
     def _key(self, rank: int) -> str:
@@ -290,7 +295,7 @@ class FailureConsensus:
         return verdicts[0]
 
     def _decide(self, reason: str) -> str:
-        """Ask all processes if they live; return the first conclusion, equal in all processes."""
+        """Ask all processes whether they live; return the stored conclusion, equal for all."""
         key, store = f"{self._prefix}/decided", self._calling
         self._answer_alive(store)
         store.set(f"{self._prefix}/call", "")
@@ -334,7 +339,7 @@ def _lost(names: Sequence[str], reason: str) -> str:
 
 
 def _in_time(work: Callable[[], object]) -> bool:
-    """Run ``work`` on the store in a thread; False: it failed, or took too long."""
+    """Run ``work``, a request to the store, in a thread; False: it failed or took too long."""
     over, done = threading.Event(), threading.Event()
 
     def try_to() -> None:

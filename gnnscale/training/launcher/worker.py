@@ -39,7 +39,7 @@ _MESSAGE_INTERVAL_S = 0.1
 
 
 class Messages:
-    """Connection to the launching process that several threads can use."""
+    """Connection to the launching process on which several threads can send."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -54,7 +54,7 @@ class Messages:
 
 
 class _Forwarder(records.RunObserver):
-    """Observer that sends events to the launching process, which may reply to epochs."""
+    """Observer that sends events to the launching process, and awaits replies to epochs."""
 
     def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
         self._messages = messages
@@ -136,7 +136,7 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
 def _train(
     task: WorkerTask, messages: Messages, replies: SimpleQueue[bytes]
 ) -> records.TrainResult | records.DroppedProcessors | MemoryLeft | None:
-    """Train with the other workers, or profile memory; return the result on rank 0."""
+    """Train with the other workers, or profile memory; return the result on rank 0, else None."""
     with join(task.rank, task.size, task.rendezvous, backend=task.backend) as group:
         run = open_run(
             task.config,
@@ -159,7 +159,7 @@ def _train(
 
 
 def report_error(error: BaseException, messages: Messages) -> int:
-    """Send the reason why the worker ends, and return its exit status."""
+    """Send the reason of ``error``, if memory suffices; return the worker's exit status."""
     try:
         messages.send("failed", _failure(error))
     except MemoryError:
@@ -168,7 +168,10 @@ def report_error(error: BaseException, messages: Messages) -> int:
 
 
 def _end_without_memory() -> None:
-    """Start a thread that ends the process when another thread dies of a MemoryError."""
+    """Start a thread that ends the process if another thread ends with a MemoryError.
+
+    Other uncaught exceptions of threads are printed.
+    """
     thrown: SimpleQueue[Any] = SimpleQueue()
     sys.unraisablehook = threading.excepthook = thrown.put
 

@@ -47,11 +47,14 @@ class WorkerServer:
 
     @property
     def usable(self) -> bool:
-        """Whether this process started the server, and it runs."""
+        """Whether this process started the server, which still runs."""
         return self.is_ours and self._process.poll() is None
 
     def start_worker(self) -> WorkerProcess:
-        """Return a new worker, which waits for the import of torch; closed if the server ended."""
+        """Request a worker and return its handle; it starts once the server has imported torch.
+
+        If the server has ended, the worker's connection is closed.
+        """
         # Imported late, so that the server starts first.
         from multiprocessing.connection import Pipe
 
@@ -66,11 +69,11 @@ class WorkerServer:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process started the server, and not the process it was forked from."""
+        """Whether this process started the server, and is no fork of the process that did."""
         return os.getpid() == self._owner
 
     def stop(self) -> None:
-        """End the server; the owners of its workers end the workers."""
+        """Disconnect from the server, and kill it if this process started it; workers run on."""
         self._control.close()
         if self.is_ours:
             self._process.kill()
@@ -81,24 +84,24 @@ class WorkerProcess:
     """Handle of a worker process."""
 
     def __init__(self, connection: Connection, status: int) -> None:
-        """Wrap a worker, whose ``status`` pipe has the process number and the exit code."""
+        """Wrap a worker; pipe ``status`` delivers its process number and later its exit code."""
         self.connection = connection  #: connection to the worker, closed when the process ends
         self._status = status
         self._numbers: list[int] = []
 
     @property
     def pid(self) -> int | None:
-        """Process number; None: the worker has not started, or the server died before."""
+        """Process number; None: the worker has not started, or the server died before that."""
         self._read(1, timeout=0)
         return self._numbers[0] if self._numbers else None
 
     def exit_code(self, timeout: float | None = None) -> int | None:
-        """Wait for the exit code, negative for a signal; None: it runs, or the server is gone."""
+        """Wait for the exit code, negative for a signal; None: timeout, or the server is gone."""
         self._read(2, timeout=timeout)
         return self._numbers[1] if len(self._numbers) > 1 else None
 
     def end(self) -> None:
-        """End the process, and return when it has ended or does not react to SIGKILL."""
+        """Kill the process, wait for its end (at most 5 s), and close connection and pipe."""
         if self.exit_code(timeout=0) is None:
             if (pid := self.pid) is not None:
                 with suppress(ProcessLookupError):
@@ -109,7 +112,7 @@ class WorkerProcess:
         os.close(self._status)
 
     def _hang_up(self) -> None:
-        """Close the sending direction, which ends a worker of unknown pid, and await its end."""
+        """Stop sending, upon which the worker ends, and drain its messages until it has ended."""
         with socket.socket(fileno=os.dup(self.connection.fileno())) as line, suppress(OSError):
             line.shutdown(socket.SHUT_WR)
         with suppress(EOFError, OSError):
@@ -117,7 +120,7 @@ class WorkerProcess:
                 self.connection.recv_bytes()
 
     def _read(self, count: int, *, timeout: float | None) -> None:
-        """Read the pipe until ``count`` numbers have arrived, or it is closed."""
+        """Read numbers from the pipe until there are ``count``, time is up, or it is closed."""
         from multiprocessing.connection import wait
 
         while len(self._numbers) < count and wait([self._status], timeout):
@@ -160,7 +163,10 @@ _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def _blocking_terminal_signals() -> Iterator[None]:
-    """Block terminal signals in the ``with`` block, and for good in processes started there."""
+    """Block SIGINT and SIGHUP within the ``with`` block.
+
+    Processes started there keep the signals blocked.
+    """
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _TERMINAL_SIGNALS)
     try:
         yield

@@ -32,12 +32,12 @@ class PartialSumExchange(Protocol):
     ) -> torch.Tensor:
         """Return the sum over all devices of the products for this device's mini-batch.
 
-        ``parts`` are aggregated rows of each device's mini-batch over this device's columns, whose
-        products ``multiply`` returns, ``[num_dst, f^1]`` float32.
+        ``parts[r]`` has the rows of rank r's mini-batch, aggregated over this device's columns;
+        ``multiply`` returns its product with W¹, ``[num_dst, f^1]`` float32, which rank r receives.
         """
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Return the gradients of all devices' sums by rank r, ``[rows[r], f^1]`` each.
+        """Return the gradients of all devices' sums, by rank r: ``[rows[r], f^1]`` each.
 
         ``mine`` is the ``[num_dst, f^1]`` float32 gradient of this device's sum.
         """
@@ -47,7 +47,7 @@ class PartialSumExchange(Protocol):
 
 
 class HostPartialSumExchange:
-    """Exchange in host memory, by the training thread; sending overlaps with computing."""
+    """Exchange in host memory, by the training thread; sending overlaps with multiplying."""
 
     def __init__(self, group: Group) -> None:
         """Exchange over ``group``, whose connections are used for nothing else."""
@@ -66,7 +66,7 @@ class HostPartialSumExchange:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Send peers products of their parts; return all devices' summed products for own part."""
+        """Send each peer the product of its part; return the sum for this device's part."""
         group, rank = self.group, self.group.rank
         sent = []
         for peer in self._peers():
@@ -86,7 +86,7 @@ class HostPartialSumExchange:
         return total
 
     def all_gather_gradients(self, mine: torch.Tensor, rows: Sequence[int]) -> list[torch.Tensor]:
-        """Send ``mine``; return the gradients of all devices' sums: ``rows[r]`` rows of rank r."""
+        """Send ``mine``; return all devices' gradients by rank r, with ``rows[r]`` rows each."""
         group, rank = self.group, self.group.rank
         gradients = [
             mine if peer == rank else mine.new_empty(count, mine.shape[1])
@@ -156,11 +156,11 @@ class SplitLayer(LinearAggregationLayer):
         self.rule = layer.rule  # type: ignore[misc]
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the coefficients of the full layer, which do not depend on columns."""
+        """Return the aggregation coefficients of the full layer, which do not depend on columns."""
         return self._full_layer[0].aggregation(block, degrees)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the full layer's cost: some columns of all mini-batches cost as much."""
+        """Return the full layer's cost: a device has fewer columns, but of all mini-batches."""
         return self._full_layer[0].cost(width_in, width_out)
 
 
@@ -188,7 +188,7 @@ class SplitGNN(GNN):
         return weight
 
     def exchange_by(self, trade: PartialSumExchange) -> None:
-        """Exchange partial products through ``trade`` from now on, for data in device memory."""
+        """Replace the exchange of partial products by ``trade``, for data in device memory."""
         self._exchange = trade
 
     @property

@@ -33,14 +33,14 @@ _OPTIONAL = ("importance", "edge_weights", "weight_sums")
 
 @dataclass(frozen=True, kw_only=True)
 class InputBlock:
-    """First layer's block of another device's mini-batch, for aggregation of own columns."""
+    """First layer's block of a peer's mini-batch, for this device to aggregate its columns."""
 
     vertices: IntArray  #: ``[num_src]`` vertex of each source
     block: Block  #: the first layer's block
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
-    """Return the input block of ``batch`` as one int32 tensor, with in-degrees for offsets."""
+    """Return the input block of ``batch``, with its vertices, in one int32 tensor."""
     block = batch.blocks[0]
     optional = [getattr(block, name) for name in _OPTIONAL]
     sizes = [block.num_dst, block.num_src, block.num_edges]
@@ -56,7 +56,7 @@ def pack(batch: MiniBatch) -> torch.Tensor:
 
 
 def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
-    """Return the input block that ``pack`` packed into ``numbers``; ``dtype`` is of vertex ids."""
+    """Return the input block that ``pack`` made ``numbers`` of; vertex ids have type ``dtype``."""
     values: Int32Array = numbers.numpy()
     num_dst, num_src, num_edges, *flags = (int(value) for value in values[:_HEADER])
     lengths = (num_edges, num_edges, num_src)
@@ -84,7 +84,10 @@ class InputBlockExchange:
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Exchange blocks; return ``inputs`` with ``parts``: all devices' rows over own columns."""
+        """Exchange input blocks; return ``inputs`` with ``parts`` and the traffic added.
+
+        ``parts[r]`` has the rows of rank r's mini-batch, aggregated in this device's columns.
+        """
         size, rank = self._group.size, self._group.rank
         packed = self._group.trade([pack(batch)] * size)
         parts, received = [inputs.x] * size, 0
@@ -102,7 +105,7 @@ class InputBlockExchange:
         return replace(inputs, parts=tuple(parts), traffic=traffic)
 
     def _load(self, inputs: InputBlock) -> tuple[torch.Tensor, Traffic]:
-        """Return own columns aggregated for another device's mini-batch, and the bytes read."""
+        """Return this device's columns, aggregated for a peer's mini-batch, and the bytes read."""
         loader = self._loader
         return self._model.layer(0).load(
             loader.store,
@@ -122,7 +125,7 @@ class InputBlockExchange:
 
 
 class SplitWeights:
-    """Gathering of the full W¹ from the devices' columns for checkpoints, and its distribution."""
+    """Gatherer of the full W¹ from the devices' columns for checkpoints, and its distributor."""
 
     def __init__(
         self,
@@ -162,9 +165,9 @@ class SplitWeights:
 
     @torch.no_grad()
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
-        """Copy this device's columns of W¹ and, into its own optimizer, the state of ``optimizer``.
+        """Copy this device's columns of the full model's W¹ to the split model.
 
-        ``optimizer`` is of the full model.
+        Its optimizer gets the state of ``optimizer``, which is of the full model.
         """
         self._split.own_weight.copy_(self._own_columns(self._weight))
         state = optimizer_state(optimizer)
@@ -184,7 +187,7 @@ class SplitWeights:
         return column_slice(weight, self._columns[self._group.rank], self._full.widths[0])
 
     def _gathered(self, values: torch.Tensor) -> torch.Tensor:
-        """Return all devices' columns, as a sum in which other devices' columns are zeros."""
+        """Return all devices' columns ``[f^1, ...]`` by a sum of matrices with zeros elsewhere."""
         first, end = self._columns[self._group.rank]
         columns = torch.zeros_like(self._weight).reshape(len(values), -1, self._full.widths[0])
         columns[:, :, first:end] = values.detach().reshape(len(values), -1, end - first)
@@ -197,7 +200,7 @@ class SplitRun:
     """Split model, feature columns and exchange of a worker, in a run with P3."""
 
     def __init__(self, full: GNN, columns: Sequence[tuple[int, int]], group: Group) -> None:
-        """Split ``full`` by columns ``(first, last + 1)`` of each device; all workers call this."""
+        """Split ``full`` by each device's columns ``(first, last + 1)``; all workers call this."""
         self._full = full
         self._columns = columns
         self._group = group
@@ -210,9 +213,9 @@ class SplitRun:
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
     def exchange(self, loader: FeatureLoader) -> InputBlockExchange:
-        """Return the exchange of input blocks, over separate connections."""
+        """Return the exchange of input blocks, over new connections; all workers call this."""
         return InputBlockExchange(self._group.new_group(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:
-        """Return the gathering of the weights that ``optimizer`` updates on this device."""
+        """Return the gatherer of W¹, of which ``optimizer`` updates this device's columns."""
         return SplitWeights(self._full, self.model, optimizer, self._columns, self._group)

@@ -26,7 +26,7 @@ MAX_LATE = 4
 
 
 def max_late(plan: DevicePlan) -> int:
-    """Return by how many steps an outcome may be late under ``plan``."""
+    """Return how many steps late outcomes may be read: 4 if ``plan`` is device-driven, else 0."""
     return MAX_LATE if any(share.prefetch == BY_DEVICE for share in plan.shares) else 0
 
 
@@ -74,7 +74,7 @@ class DeviceDrivenStep:
         self.rows: Counter[int] = Counter()
 
     def propagate(self, batch: BatchSlice) -> None:
-        """Start the complete step, from sampling to the update."""
+        """Start the complete step on the device, from sampling to the update of weights."""
         with activity("propagate"):
             pending = self._backend.train(
                 batch.seeds,
@@ -86,7 +86,7 @@ class DeviceDrivenStep:
         self._pending.append((batch, pending))
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterator[Finished]:
-        """Yield steps whose outcomes are due; all, before a checkpoint or at an epoch's end."""
+        """Yield finished steps that are due; all steps before a checkpoint or at an epoch's end."""
         ends_epoch = (batch.step + 1) % self._steps_per_epoch == 0
         is_single = self._group.size == 1
         self._checkpoint_due |= checkpoint
@@ -100,7 +100,7 @@ class DeviceDrivenStep:
             yield finished, totals if same else replace(totals, checkpoint=saves)
 
     def _is_due(self, is_single: bool) -> bool:
-        """Whether to read the next outcome: it is late, or has arrived at a single worker."""
+        """Whether to read the oldest outcome: four steps late, or ready at the only worker."""
         return len(self._pending) > MAX_LATE or (is_single and self._pending[0][1].ready)
 
     def update_weights(self, batch: BatchSlice) -> None:
@@ -111,7 +111,10 @@ class DeviceDrivenStep:
         return last_of_updates(step, self._accumulate, self._steps_per_epoch)
 
     def combine_statistics(self) -> None:
-        """Copy the device's state to the host, and combine running statistics, also on devices."""
+        """Copy the device's state to the host, and combine running statistics of all devices.
+
+        Changed statistics are copied back to the device, and ``rows`` are cleared.
+        """
         self.copy_state()
         if combine_statistics(self._model, self.rows, self._group):
             self._backend.load_state()

@@ -39,7 +39,7 @@ class BatchSlice:
 
     @property
     def num_seeds(self) -> int:
-        """Seeds of the mini-batch, over all devices."""
+        """Number of seeds of the mini-batch, over all devices."""
         return sum(self.counts)
 
     @property
@@ -89,7 +89,7 @@ class Schedule:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of an epoch; the last may have fewer seeds."""
+        """Number of steps of an epoch; the last step may have fewer seeds."""
         return self._order.steps_per_epoch
 
     @property
@@ -123,13 +123,13 @@ class Schedule:
             self._changed.notify_all()
 
     def hold(self) -> int:
-        """Pause until ``end_at``, and return the number of the next step."""
+        """Stop yielding slices until ``end_at`` is called; return the next step's number."""
         with self._changed:
             self._paused = True
             return self._next_step
 
     def end_at(self, step: int) -> None:
-        """End ``slices`` after the steps below ``step``; ``hold`` no longer pauses it."""
+        """End ``slices`` before ``step``, which commits all steps below it, and undo ``hold``."""
         with self._changed:
             self._last = min(self._last, step)
             self._committed = max(self._committed, self._last)
@@ -137,7 +137,7 @@ class Schedule:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End, and wake threads that wait for a step to be committed."""
+        """End ``slices``, and wake threads that wait for a step to be committed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

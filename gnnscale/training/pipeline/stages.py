@@ -15,7 +15,7 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 
 class Stages:
-    """Stages of a slice before propagation; without seeds they are skipped, or only exchange."""
+    """Stages of a slice before propagation; no seeds: skipped unless devices exchange rows."""
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
         """Run on ``backend``, and exchange rows through ``exchange``."""
@@ -56,7 +56,7 @@ class Stages:
         return cast(HostSampledBackend, self._backend)
 
     def input_vertices(self, batch: BatchSlice) -> Array | None:
-        """Return the input vertices of a sampled slice; None: it has no seeds."""
+        """Return the global input vertices of a sampled slice; None: it is not sampled."""
         return None if batch.batch is None else self._backend.on_host(batch.batch).input_vertices
 
     def load(self, batch: BatchSlice) -> None:
@@ -75,11 +75,11 @@ class Stages:
                 batch.inputs = self._exchange.trade(sampled, batch.inputs)
 
     def end(self) -> None:
-        """Transfer nothing more to the device: later slices are not trained."""
+        """Make later ``transfer`` calls do nothing, because their slices are not trained."""
         self._ended = True
 
     def transfer(self, batch: BatchSlice) -> None:
-        """Copy topology and features to the device; DeviceMemoryError: the slice is unchanged."""
+        """Copy topology and features to the device; DeviceMemoryError: the slice is as before."""
         if self._ended or batch.batch is None or batch.inputs is None:
             return
         if self._backend.device.on_host:
@@ -99,7 +99,10 @@ class Stages:
 
 @contextmanager
 def measured(batch: BatchSlice, stage: str) -> Iterator[None]:
-    """Add the ``with`` block's time to ``stage`` of the slice and its spans; mark the activity."""
+    """Add the time of the ``with`` block to the slice's ``stage`` and spans.
+
+    The block is also this thread's current activity in heartbeats.
+    """
     thread = get_ident()
     CURRENT_ACTIVITIES[thread] = stage
     STATUS.signs += 1
@@ -119,7 +122,7 @@ def runs_ahead(plan: DevicePlan) -> bool:
 
 
 def _nothing(batch: BatchSlice) -> None:
-    """Do nothing: the stage exists for its thread, which draws from the source."""
+    """Do nothing: the stage makes a pipeline thread draw slices from its source ahead."""
 
 
 def build_pipeline(

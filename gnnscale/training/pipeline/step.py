@@ -23,12 +23,12 @@ Finished: TypeAlias = tuple[BatchSlice, StepTotals]
 
 
 class WorkerStep(Protocol):
-    """Interface of a training step after the stages that run ahead."""
+    """Protocol of the part of a training step that follows the stages prepared ahead."""
 
     rows: Counter[int]  #: rows counted in each layer's statistics since they were combined
 
     def propagate(self, batch: BatchSlice) -> None:
-        """Start to compute the gradients of the slice; the device may finish later."""
+        """Start to compute the gradients of the slice on the device, which may finish later."""
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterable[Finished]:
         """Sum the gradients of all workers, and return the steps that are done.
@@ -44,7 +44,7 @@ class WorkerStep(Protocol):
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
 
     def combine_statistics(self) -> None:
-        """Combine running statistics of all devices, weighted by ``rows``."""
+        """Combine running statistics of all devices, weighted by ``rows``, and clear ``rows``."""
 
     def copy_state(self) -> None:
         """Copy the state that the device has trained to the host's model."""
@@ -78,8 +78,8 @@ class GradientAccumulator:
     def complete(self, batch: BatchSlice) -> bool:
         """Add the gradients in ``parameter.grad``, which are means over the seeds of ``batch``.
 
-        If ``batch`` is the last of its update, return True: ``parameter.grad`` then has the
-        update's gradients, and the sum restarts.
+        Return True if ``batch`` is the last of its update: ``parameter.grad`` then has the update's
+        gradients, and the sum restarts.
         """
         if self._num_batches == 1:
             return True
@@ -133,7 +133,7 @@ class TrainStep:
         self.rows: Counter[int] = Counter()
 
     def propagate(self, batch: BatchSlice) -> None:
-        """Start to compute the gradients of the slice; the device may finish later."""
+        """Start to compute the gradients of the slice on the device, which may finish later."""
         if batch.device_batch is not None:
             with measured(batch, "propagate"):
                 self._backend.propagate(batch.device_batch, batch.weight)
@@ -163,7 +163,10 @@ class TrainStep:
         return self._accumulator.ends_with(step)
 
     def update_weights(self, batch: BatchSlice) -> None:
-        """Sum the gradients; after the last mini-batch of an update, apply them to the weights."""
+        """Add the gradients to the update's sum, and clear them.
+
+        After the last mini-batch of an update, clip the sum and update weights on host and device.
+        """
         with measured(batch, "sync"):
             complete = self._accumulator.complete(batch)
             if complete:
@@ -178,7 +181,7 @@ class TrainStep:
         self._last_sync_s = batch.stages.sync
 
     def combine_statistics(self) -> None:
-        """Combine running statistics of all devices, weighted by ``rows``."""
+        """Combine running statistics of all devices, weighted by ``rows``, and clear ``rows``."""
         self._synchronizer.combine_statistics(self.rows)
         self.rows.clear()
 
@@ -187,7 +190,7 @@ class TrainStep:
         self._backend.copy_buffers()
 
     def _finish(self, batch: BatchSlice) -> None:
-        """Wait for the device; times from the device's clock replace the host's."""
+        """Wait for the device; set outcome, ``rows`` and stage times by the device's clock."""
         if batch.device_batch is None:
             return
         start = time.perf_counter()

@@ -59,7 +59,7 @@ def this_machine() -> Platform:
 
 
 def _estimate() -> Platform:
-    """Return stored rough rates of this machine, or new rates, stored if the machine was idle."""
+    """Return stored or newly measured rough rates; store new ones if the machine was idle."""
     file = estimate_file()
     try:
         stored = read_platform(file)
@@ -84,13 +84,13 @@ def _estimate() -> Platform:
 
 
 def _other_busy_seconds() -> float:
-    """Return the seconds that this process's cores have worked for other processes."""
+    """Return the seconds for which other processes have used this process's cores so far."""
     return busy_seconds() - time.process_time()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """Options of a run that decide its device plan and the changes of it during training."""
+    """Options of a run that decide its device plan, and how the plan may change in training."""
 
     batch_size: int  #: seeds of a mini-batch, summed over the devices
     epochs: int
@@ -117,7 +117,7 @@ def counted_work(
     *,
     rank: int,
 ) -> WorkCounter | None:
-    """Return the counter of the work of device ``rank``; None: the run measures seconds instead."""
+    """Return the counter of device ``rank``'s work if deterministic; None: times are measured."""
     if not options.deterministic:
         return None
     effects = cache_effects(len(devices), caches)
@@ -134,7 +134,10 @@ def device_workloads(
     effects: Sequence[CacheEffect],
     graph: Graph,
 ) -> list[Workload]:
-    """Return the workload of each device, by the ``effects`` of its cache or resident ``graph``."""
+    """Return the workload of each device, with the effect of its cache.
+
+    A device without a cache has the effect of the arrays of ``graph`` that it holds entirely.
+    """
     workload = replace(
         workload,
         preaggregated=options.preaggregated,
@@ -152,7 +155,7 @@ def device_workloads(
 def _memory_effect(
     device: Device, effect: CacheEffect, workload: Workload, graph: Graph
 ) -> CacheEffect:
-    """Return the effect of the cache, or of a full copy of topology or features on the device."""
+    """Return the cache's ``effect``, or of topology or features held entirely by the device."""
     if effect.num_bytes:
         return effect
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
@@ -185,7 +188,7 @@ class PlanModel:
         effects: Sequence[CacheEffect],
         source: SourceEffect | None = None,
     ) -> None:
-        """Measure the workload of mini-batches; ConfigError if a device cannot hold its seeds.
+        """Measure the workload of mini-batches; ConfigError if a device cannot hold fixed seeds.
 
         Rates are from ``gnnscale doctor calibrate=true``, or else from a quick estimate; nominal
         with ``runtime.deterministic``.
@@ -240,18 +243,18 @@ class PlanModel:
         )
 
     def predict(self, plan: DevicePlan, correction: Correction | None = None) -> Prediction:
-        """Return the prediction of ``plan``, by the rates and an optional ``correction``."""
+        """Return the prediction of ``plan`` by the rates; ``correction`` None: not corrected."""
         return predict(plan, self._workloads, self._platform, correction=correction)
 
     def correction(
         self, plan: DevicePlan, profiles: Sequence[PlanProfile], step_s: float
     ) -> Correction:
-        """Return the correction of the rates by workers' profiles and ``step_s`` of ``plan``."""
+        """Return the correction of the rates by each worker's profile and the step time."""
         stages = [profile.stages for profile in profiles]
         return correct(plan, self._workloads, self._platform, stages, step_s)
 
     def within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return a saved plan with current seed limits and prefetch depths; else ConfigError."""
+        """Return ``plan`` with current seed limits and depths; ConfigError: memory is too small."""
         limits = planner.seed_limits(
             self.devices,
             self._workloads,
@@ -285,7 +288,7 @@ class PlanModel:
 
     @property
     def _in_flight(self) -> int:
-        """Number of mini-batches that a device holds at the same time."""
+        """Number of mini-batches that a device holds at the same time, by ``prefetch_depth``."""
         return 1 if self.options.prefetch == "none" else self.options.prefetch_depth + 1
 
 

@@ -16,7 +16,7 @@ class ProcessorsDropped(Exception):  # noqa: N818  no error: the run continues
     """Signal to continue without CPU workers, raised by every worker at the same time."""
 
     def __init__(self, dropped: DroppedProcessors) -> None:
-        """Signal that ``dropped`` leaves the run."""
+        """Signal that the CPU workers named in ``dropped`` leave the run."""
         super().__init__(dropped.line)
         self.dropped = dropped
 
@@ -30,7 +30,7 @@ def accelerator_position(devices: Sequence[Device]) -> int | None:
 
 
 def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
-    """Return the plan of a single accelerator with device-driven steps."""
+    """Return the plan of a single device with device-driven steps."""
     threads = Threads(sample=cores, load=cores, propagate=0)
     share = DeviceShare(device=device, num_seeds=batch_size, threads=threads, prefetch=BY_DEVICE)
     return DevicePlan(shares=(share,))
@@ -39,7 +39,7 @@ def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
 def compare(
     devices: Sequence[Device], position: int, *, step_with_s: float, step_without_s: float
 ) -> DroppedProcessors | None:
-    """Return the CPU workers to drop, by profiled step times; None: they shorten the step."""
+    """Return the workers except ``position`` to drop if steps without are no slower; else None."""
     if step_with_s < step_without_s:
         return None
     labels = [device.label for device in devices]
@@ -53,7 +53,7 @@ def compare(
 
 
 def without_cpu(dropped: DroppedProcessors, plan: DevicePlanConfig) -> list[dict[str, Any]]:
-    """Return the device options of ``plan`` without CPU workers: the accelerator, named."""
+    """Return the ``devices`` option of ``plan`` with the accelerator alone, under its name."""
     entry = plan.devices[dropped.position]
     fields = {"kind": entry} if isinstance(entry, str) else dict(entry)
     return [fields | {"name": dropped.name}]

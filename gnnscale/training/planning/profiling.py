@@ -50,7 +50,7 @@ class PlanProfile:
 
 
 def num_profiled_steps(plan: DevicePlan, step_s: float) -> int:
-    """Return how many steps of ``step_s`` seconds a profiling run of ``plan`` measures."""
+    """Return how many steps, of ``step_s`` seconds each, a profiling run of ``plan`` measures."""
     if any(share.device.simulated for share in plan.shares):
         return _SIMULATED_STEPS
     return min(max(math.ceil(_BUDGET_S / step_s), _MIN_STEPS), _MAX_STEPS)
@@ -69,8 +69,8 @@ def profile_plan(
     """Train after a warm-up for 0.7 s, but 3 to 32 steps; restore weights, and return the times.
 
     With simulated devices one step is measured. Every worker calls this at the same time, and stops
-    after an equal number of steps.
-    ``order`` has full mini-batches; the optimizer of ``step`` is discarded.
+    after an equal number of steps. Only full mini-batches of ``order`` are trained; the caller
+    discards the optimizer of ``step``.
     """
     share, measured = plan.shares[rank], _ProfiledSteps(plan)
     backend.set_threads(share.threads)
@@ -125,7 +125,7 @@ class _ProfiledSteps:
         self._ends: list[float] = []
 
     def add(self, own_stages: StageTimes, stages: Sequence[StageTimes]) -> None:
-        """Add a step: this worker's stage times, and the stage times of all workers."""
+        """Add a step: this worker's times, and those of all workers, which decide when to end."""
         self._stages.append(own_stages)
         # Equal in every worker, unlike a time by the worker's clock.
         parts = zip(stages, self._plan.shares, strict=True)
@@ -156,7 +156,7 @@ class _ProfiledSteps:
 
 @contextmanager
 def restoring(model: nn.Module) -> Iterator[None]:
-    """Restore the model and torch's random state after the ``with`` block, which trains."""
+    """Restore model and torch's random state after the ``with`` block, entered in training mode."""
     state = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.get_rng_state()
     training = model.training

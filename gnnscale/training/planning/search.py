@@ -46,17 +46,17 @@ class PlanSearch:
     The performance model proposes a plan. All workers profile it, the model is corrected by the
     measured times, and proposes again. The search ends when the model predicts no better plan, or
     after three profiles; the fastest plan is chosen. Nothing is profiled if the run is short,
-    deterministic or resumed with its plan, has a single possible plan, or has a tiered store,
-    whose memory fills during training.
+    deterministic or resumed with its plan, has a single possible plan or no full mini-batch, or has
+    a tiered store, whose memory fills during training.
 
-    ``plan`` is the current proposal, and finally the choice; ``predicted`` is the prediction of it
-    by the model, with all corrections so far.
+    ``plan`` is the current proposal, and finally the choice; ``predicted`` is the model's
+    prediction of it, corrected by the last profile, finally by the profile of the chosen plan.
     """
 
     def __init__(
         self, model: PlanModel, order: SeedOrder, saved_plan: Sequence[dict[str, Any]] | None
     ) -> None:
-        """Choose ``saved_plan``, or propose a plan, which a deterministic run chooses at once."""
+        """Choose ``saved_plan``, or propose a plan; it is final if nothing is to be profiled."""
         options = model.options
         self._model = model
         self._num_steps = options.epochs * order.steps_per_epoch
@@ -80,12 +80,12 @@ class PlanSearch:
 
     @property
     def profiled_s(self) -> float | None:
-        """Profiled seconds of a step of ``plan``; None: nothing was profiled."""
+        """Seconds of a step in the fastest profile so far; None: nothing was profiled."""
         return min((profiled.step_s for profiled in self._profiled), default=None)
 
     @property
     def predictions(self) -> equations.PlanPredictions:
-        """Predictions of ``plan``: by rates, and corrected by the profile of this plan."""
+        """Predictions of ``plan``: by rates alone, and corrected by its profile, if it has one."""
         by_rates = self._model.predict(self.plan)
         profiles = (profiled for profiled in self._profiled if profiled.plan == self.plan)
         fastest = min(profiles, key=lambda profiled: profiled.step_s, default=None)
@@ -99,7 +99,10 @@ class PlanSearch:
         )
 
     def learn(self, profiles: Sequence[PlanProfile]) -> None:
-        """Correct the model by all profiles of ``plan``; propose a plan, or choose the fastest."""
+        """Correct the model by the workers' ``profiles`` of ``plan``.
+
+        Then propose a plan that promises to be faster, or choose the fastest profiled plan and end.
+        """
         step_s = max(profile.step_s for profile in profiles)
         correction = self._model.correction(self.plan, profiles, step_s)
         steps = profiles[0].num_steps
@@ -124,7 +127,10 @@ class PlanSearch:
         return min(_MAX_PROFILES, int(_MAX_FRACTION * self._num_steps * step_s / profile_s))
 
     def _worthwhile_ratio(self, plan: DevicePlan) -> float:
-        """Return the fraction of the fastest step below which a prediction justifies profiling."""
+        """Return how long the predicted step of ``plan`` may be to justify profiling it.
+
+        The result is relative to the fastest profiled step, and above 1 for untried prefetching.
+        """
         if len(self._model.devices) > 1:
             return _WORTHWHILE
         prefetches = {profiled.plan.shares[0].prefetch for profiled in self._profiled}
@@ -137,7 +143,7 @@ def agree_on_plan(
     group: Group,
     profile: Callable[[DevicePlan], PlanProfile],
 ) -> DevicePlan:
-    """Return the plan of ``search`` (None: not rank 0) after all workers profile its proposals."""
+    """Return the plan that ``search`` (None: not rank 0) chooses after all workers ``profile``."""
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
         values, converged = group.broadcast_object(proposal)

@@ -64,7 +64,7 @@ class WorkerDevice:
 
     @property
     def prefetcher(self) -> MultiLevelStore | TieredReader | None:
-        """Reader of the rows that later steps need. None: all rows are in memory."""
+        """Store that reads rows ahead once told of later steps. None: all rows are in memory."""
         if self.tier is None:
             return None
         return (self.cache and self.cache.multilevel) or self.tier.store.rows
@@ -78,7 +78,7 @@ class WorkerDevice:
 
     @property
     def inference_backend(self) -> InferenceCapable | None:
-        """The backend, if it computes exact rows for evaluation; None otherwise."""
+        """``backend`` if it can compute exact output rows for evaluation; None otherwise."""
         # With some columns of the features, a device cannot compute rows of the full model.
         infers = self.backend.device.infers and not self.has_columns
         return cast(InferenceCapable, self.backend) if infers else None
@@ -86,14 +86,18 @@ class WorkerDevice:
     def rank0_reads(self) -> AbstractContextManager[None]:
         """Let rank 0 read ``store`` within the ``with`` block; every worker enters the block.
 
-        If rows are sharded over machines, the other workers first serve rank 0's reads.
+        If rows are sharded over machines, other workers serve rank 0's reads before their block
+        runs.
         """
         return nullcontext() if self.rows is None else self.rows.rank0_reads()
 
     def profiling_step(
         self, model: TrainableModel, optimizer: torch.optim.Optimizer, *, solo: bool = False
     ) -> WorkerStep:
-        """Return the step of a profiling run, of this device alone if ``solo``."""
+        """Return a step that trains ``model`` by ``optimizer`` in a profiling run.
+
+        With ``solo`` it is device-driven, without the other workers.
+        """
         if solo or owns_steps(self.devices):
             group = SINGLE_PROCESS if solo else self.group
             return DeviceDrivenStep(
@@ -128,8 +132,8 @@ def backend_inputs(
 ) -> BackendInputs:
     """Return the inputs of the backend of this worker.
 
-    ``loader`` loads features at the host; ``cache`` is of this device, if any; ``device_driven`` is
-    None for host-driven steps; ``batch_size`` is summed over the devices.
+    ``loader`` loads features at the host; ``cache`` is the device's (None: no cache);
+    ``device_driven`` is None for host-driven steps; ``batch_size`` is summed over the devices.
     """
     task = data.task
     step_inputs = None
@@ -185,7 +189,7 @@ def _device_step_inputs(
 
 
 def _counts(step: StepSeeds, device_driven: DeviceDriven) -> Sequence[int]:
-    """Return each device's number of seeds of a step."""
+    """Return how many of a step's seeds each device gets."""
     split = step.counts or device_driven.split or [1] * device_driven.group.size
     return apportion(split, len(step.seeds))
 
@@ -198,7 +202,7 @@ def _slice(step: StepSeeds, device_driven: DeviceDriven) -> Array:
 
 
 def _max_seeds(order: SeedOrder, batch_size: int, device_driven: DeviceDriven) -> int:
-    """Return the largest number of seeds of this device's slices."""
+    """Return the largest number of seeds that this device gets in a step."""
     rank = device_driven.group.rank
     if order.movable:
         split = device_driven.split or [1] * device_driven.group.size
@@ -214,7 +218,7 @@ CONCURRENT_STEPS = 8
 def sample_concurrently(
     slices: Iterator[BatchSlice], stages: Stages, *, count: int
 ) -> Iterator[BatchSlice]:
-    """Yield ``slices`` with their samples, ``count`` of which are drawn concurrently."""
+    """Yield ``slices`` in order after sampling, by ``count`` threads that work ahead."""
     waiting: deque[tuple[BatchSlice, Future[None]]] = deque()
     with ThreadPoolExecutor(count, "gnnscale-sample") as threads:
         for batch in slices:
@@ -238,7 +242,7 @@ def look_ahead(
     expect: Callable[[Array | None], None],
     end: Callable[[], None] | None = None,
 ) -> Iterator[BatchSlice]:
-    """Yield sampled ``slices``, each after the ``window`` slices that follow it are sampled.
+    """Sample ``slices`` in order; yield each when ``window`` later slices are sampled as well.
 
     ``expect`` receives the input vertices of each slice, in the order of steps, or None for a slice
     without seeds; ``end`` is called after the last slice is sampled.
@@ -254,7 +258,10 @@ def look_ahead(
 def draw_ahead(
     slices: Iterator[BatchSlice], sampler: Sampler, replay: LookAheadReplay
 ) -> Iterator[BatchSlice]:
-    """Yield ``slices`` of a sampling device, each sampled ahead at the host for its cache."""
+    """Yield ``slices`` for a device that samples, after ``replay`` knows their input vertices.
+
+    The host draws these samples ahead, for the replay of the device's dynamic cache.
+    """
 
     def sample(batch: BatchSlice) -> None:
         has_seeds = len(batch.seeds) > 0
@@ -269,7 +276,7 @@ def _delayed(
     window: int,
     end: Callable[[], None] | None = None,
 ) -> Iterator[BatchSlice]:
-    """Yield each slice after ``sample`` of the ``window`` slices that follow it."""
+    """Call ``sample`` for each slice, and yield it once that is done for ``window`` later ones."""
     waiting: deque[BatchSlice] = deque()
     for batch in slices:
         sample(batch)
@@ -284,7 +291,10 @@ def _delayed(
 def sampled_slices(
     slices: Schedule, device: WorkerDevice, data: TrainInputs
 ) -> Iterator[BatchSlice]:
-    """Return the worker's slices, sampled ahead for lists on disk, prefetchers, dynamic caches."""
+    """Return the worker's slices, sampled ahead where something needs it.
+
+    That is for adjacency lists on disk, prefetched rows, and dynamic caches.
+    """
     slices_ahead = slices.slices()
     if data.graph.lists is not None:
         slices_ahead = sample_concurrently(slices_ahead, device.stages, count=CONCURRENT_STEPS)
@@ -306,6 +316,6 @@ def sampled_slices(
 
 
 def max_window(plan: CachePlan | None) -> int:
-    """Return the largest look-ahead of all dynamic caches, in steps; equal in every process."""
+    """Return the largest look-ahead of all dynamic caches, in steps; 0: there are none."""
     policies = () if plan is None else (cache.look_ahead for cache in plan.devices)
     return max((policy.window for policy in policies if policy is not None), default=0)

@@ -39,7 +39,7 @@ class TrainInputs:
         return self.sampling.sampler(self.graph, seed=self.seed, num_threads=self.num_threads)
 
     def with_graph(self, graph: Graph) -> "TrainInputs":
-        """Return the inputs with ``graph``, which has equal content but is read differently."""
+        """Return the inputs over ``graph``, which has equal content but is read differently."""
         return replace(self, task=self.task.over(graph))
 
     @property
@@ -78,7 +78,7 @@ class ModelState:
         data: TrainInputs,
         group: Group,
     ) -> "ModelState":
-        """Build the model, by the run's seed and with learned ``features``, and its optimizer."""
+        """Build the model by the run's seed, this device's part of it (P3), and an optimizer."""
         if group.is_rank0 and isinstance(options, CustomModel):
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
             options.warn_unless_built_again(**sizes)
@@ -106,7 +106,7 @@ class ModelState:
         )
 
     def join(self) -> None:
-        """Gather the full model from the devices (P3); every worker calls this."""
+        """Gather this run's full model and optimizer state under P3; every worker calls this."""
         if self.weights is not None:
             self.weights.join()
 
@@ -120,10 +120,10 @@ class ModelState:
         return self.optimizer if self.weights is None else self.optimizer_options.build(self.model)
 
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
-        """Copy own columns of restored weights and state to ``trained`` and its optimizer (P3).
+        """After a restore, copy this device's columns to ``trained`` and its optimizer (P3).
 
-        ``model`` and ``optimizer``, from ``full_optimizer``, have all columns. Without P3 nothing
-        is copied, since ``trained`` is ``model``.
+        They come from ``model`` and ``optimizer``, from ``full_optimizer``, which have all columns.
+        Without P3 nothing is copied, since ``trained`` is ``model``.
         """
         if self.weights is not None:
             self.weights.restore(optimizer)

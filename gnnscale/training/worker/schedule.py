@@ -41,10 +41,10 @@ def plan_layout(
     device: WorkerDevice,
     saved_plan: list[dict[str, Any]] | None,
 ) -> RunLayout:
-    """Return the run's layout: a plan that all workers profile, or the plan of a checkpoint.
+    """Return the run's layout, with the plan that profiling chose or a checkpoint's.
 
-    ``saved_plan`` has plain values. ConfigError if a device cannot hold its part, ProcessorsDropped
-    if the CPU workers do not shorten the steps.
+    All workers call this to profile plans; ``saved_plan`` has plain values. ConfigError if a device
+    cannot hold its part, ProcessorsDropped if the CPU workers do not shorten the steps.
     """
     start, group = time.perf_counter(), device.group
     search = None
@@ -118,7 +118,7 @@ def _profile(
     rank: int,
     solo: bool = False,
 ) -> PlanProfile:
-    """Profile ``plan`` on this worker's device, with an optimizer that is then discarded."""
+    """Profile ``plan`` on this device, ``solo`` without others, by an optimizer used only here."""
     optimizer = learning.optimizer_options.build(learning.trained)
     return profile_plan(
         data.order,
@@ -141,7 +141,10 @@ def _nvlink(device: WorkerDevice) -> tuple[tuple[int, ...], ...] | None:
 def _drop_cpu(
     device: WorkerDevice, step_with_s: float | None, profile: Callable[[], PlanProfile]
 ) -> None:
-    """Profile the accelerator alone; ProcessorsDropped: that is no slower than with CPUs."""
+    """Profile the accelerator alone; raise ProcessorsDropped if its steps are no slower.
+
+    ``step_with_s``: profiled time of a step with CPU workers; None: unknown, nothing happens.
+    """
     position = device.solo_position
     if step_with_s is None or position is None:
         return
@@ -198,7 +201,7 @@ class BatchSchedule:
         first_step: int,
         management: RebalancerState,
     ) -> "BatchSchedule":
-        """Start the stages at ``first_step``, counted over all epochs from 0, under ``plan``."""
+        """Start to prepare slices from ``first_step``, counted over all epochs from 0, on."""
         rank, depth = device.group.rank, options.prefetch_depth
         share, lead_steps = plan.shares[rank], _lead_steps(options, data, device, plan)
         managed = manages(options, plan)
@@ -234,9 +237,9 @@ class BatchSchedule:
         return cls(device=device, slices=slices, pipeline=pipeline, rebalancer=rebalancer)
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals, *, full: bool) -> str | None:
-        """Rebalance after a step, and set new threads; return the line of a move, or None.
+        """Let resource management observe a step, and set threads of the next step's plan.
 
-        ``full``: the mini-batch was full.
+        ``full``: the mini-batch was full. The result is the log line of a move, or None.
         """
         if self.rebalancer is None:
             return None
@@ -248,21 +251,25 @@ class BatchSchedule:
         return decision
 
     def management(self, step: int) -> dict[str, Any] | None:
-        """Return the state of resource management after ``step`` steps; None: the plan is fixed."""
+        """Return resource management's state, to save after ``step`` steps; None: fixed plan."""
         return None if self.rebalancer is None else self.rebalancer.state(step).to_values()
 
     def paused(self) -> AbstractContextManager[None]:
         """Start no stage of later steps within the ``with`` block, which no epoch's time includes.
 
-        The stages continue if workers exchange rows or share a buffer of rows, whose other users a
-        paused stage would block.
+        The stages continue if workers exchange rows, or share a buffer of rows: a paused stage
+        would block the others.
         """
         shares_pool = self.device.tier is not None and self.device.group.local_size > 1
         exchanges = self.device.stages.exchanges or self.device.rows is not None
         return nullcontext() if exchanges or shares_pool else self.pipeline.paused()
 
     def drain(self) -> None:
-        """If workers exchange rows, run the stages up to the furthest worker's step; then end."""
+        """If workers exchange rows, run the stages up to the furthest step that a worker has begun.
+
+        Otherwise a worker would wait for rows of a worker that has ended. Other runs return at
+        once.
+        """
         if not self.device.stages.exchanges:
             return
         self.device.stages.end()
@@ -273,7 +280,7 @@ class BatchSchedule:
             pass
 
     def leave_rows(self) -> None:
-        """Serve the row exchanges that other machines have started, and close the sharded store."""
+        """End the stages and the sharded store, if any, after serving reads that peers started."""
         if self.device.rows is None:
             return
         self.slices.close()
@@ -283,7 +290,7 @@ class BatchSchedule:
 
 
 def manages(options: PlanOptions, plan: DevicePlan) -> bool:
-    """Return whether resource management has a decision to make under ``plan``."""
+    """Return whether resource management is enabled and has something to move under ``plan``."""
     if any(share.prefetch == BY_DEVICE for share in plan.shares):
         return False
     return options.manages and (len(plan.shares) > 1 or runs_ahead(plan))
@@ -292,7 +299,7 @@ def manages(options: PlanOptions, plan: DevicePlan) -> bool:
 def _lead_steps(
     options: PlanOptions, data: TrainInputs, device: WorkerDevice, plan: DevicePlan
 ) -> int:
-    """Return the number of steps that are prepared ahead, equal in every process."""
+    """Return how many steps are prepared ahead, and so have fixed plans; equal in all processes."""
     steps = (options.prefetch_depth + 1 if runs_ahead(plan) else 1) + max_late(plan)
     if device.prefetcher is not None:
         steps += max(device.group.largest([device.prefetcher.lead]))

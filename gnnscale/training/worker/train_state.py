@@ -72,7 +72,7 @@ class TrainState:
 
     @property
     def step(self) -> WorkerStep:
-        """Propagation, synchronization and update of a slice."""
+        """Object that propagates, synchronizes and updates for a slice."""
         return self.device.step
 
     @property
@@ -86,7 +86,7 @@ class TrainState:
         return self.progress.steps_left <= 0
 
     def wants_checkpoint(self, step: int) -> bool:
-        """Whether a checkpoint is due after ``step``; False on ranks other than 0, which decides.
+        """Whether rank 0 requests a checkpoint after ``step``; False on the other ranks.
 
         ``step`` must update the weights, because a checkpoint has no gradients. The last step of an
         epoch has a separate decision. OSError if the last checkpoint could not be written.
@@ -127,7 +127,7 @@ class TrainState:
         )
 
     def begin_epoch(self) -> Iterator[BatchSlice]:
-        """Yield the epoch's prepared slices, and set each step's learning rate."""
+        """Yield the prepared slices left in the epoch, and set each step's learning rate."""
         self.learning.trained.train()
         rate, num_steps = self.learning_rate, self.progress.steps_per_epoch
         optimizer = self.learning.optimizer_options
@@ -138,7 +138,7 @@ class TrainState:
             yield batch
 
     def rebalance(self, batch: BatchSlice, totals: StepTotals) -> str | None:
-        """Count a finished step, and rebalance after it; return a move's line, or None."""
+        """Count a finished step, and rebalance after it; return a move's log line, or None."""
         self.progress.steps_done = batch.step + 1
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
@@ -148,7 +148,7 @@ class TrainState:
         test_metrics: dict[str, float | None] | None = None,
         test_classes: ClassCounts | None = None,
     ) -> records.TrainResult:
-        """Return the result of the run so far."""
+        """Return the result of the run so far, with the test's metrics if there are any."""
         graph, progress = self.data.graph, self.progress
         return records.TrainResult(
             dataset=graph.name,
@@ -168,7 +168,7 @@ class TrainState:
 
 
 def _graph_stats(task: Task) -> records.GraphStats:
-    """Return the sizes of the graph and of the training, validation and test sets."""
+    """Return the sizes of the graph, its split and its classes."""
     graph, is_edge_task = task.graph, isinstance(task, EdgeTask)
     labels: SplitLabels = task.labels if isinstance(task, EdgeTask) else graph
     sets = (
