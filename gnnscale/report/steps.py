@@ -257,7 +257,7 @@ _MAX_TRACED_STEPS = 2000
 
 
 class Spans:
-    """Buffer of the spans of the first ``max_steps`` steps, of bounded size."""
+    """Buffer of spans (a stage's start and end) of the first ``max_steps`` steps."""
 
     def __init__(self, *, max_steps: int = _MAX_TRACED_STEPS) -> None:
         self._max_steps = max_steps
