@@ -215,7 +215,7 @@ class AllGpusConfig(DevicePlanConfig):
         super().__post_init__()
 
     def parsed(self) -> tuple[Device, ...]:
-        """Return the GPUs of this machine."""
+        """Return a device for each GPU that this process may use."""
         entries = [
             {"kind": "cuda", **(self.options or {}), "index": index}
             for index in range(find_all_gpus())

@@ -33,8 +33,8 @@ def write_outcome(
 
     ``status`` is ``completed``, ``interrupted`` or ``failed``, with the message ``error``.
     ``summary.json`` is written first, so that it exists if the disk fills up afterwards.
-    ``console`` prints tables of the run, with ``predictions`` also predicted stage times of a
-    single device, and unknown values. ConfigError if the run directory was moved or removed.
+    ``console`` prints tables of the run; ``predictions`` adds predicted stage times of a single
+    device, and unknown values. ConfigError if the run directory was moved or removed.
     """
     report.close()
     # A tuple: ``History`` reads its file again at each access, and the page has many.

@@ -243,7 +243,7 @@ def _parse_lines(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLin
 
 
 def _drop_lines_from(file: Path, step: int) -> None:
-    """Rewrite ``file`` without the lines of ``step`` and later steps."""
+    """Rewrite ``file`` without damaged lines and the lines of ``step`` and later steps."""
     if not file.is_file():  # a pipe would be waited for
         return
     remaining = (line for _, line, parsed in _parse_lines(file, 1) if parsed.global_step < step)

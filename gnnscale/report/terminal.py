@@ -133,7 +133,7 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
     """Print a table of a result of ``compare``: measured and predicted stage times in ms per step.
 
     Each device has a row of measured times, and for each prediction a row of times and a row of
-    errors. ``absent``: whether to state unknown values, and why they are unknown.
+    errors. Lines about steps follow; ``absent``: also about unknown values, and the reasons.
     """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)

@@ -177,7 +177,7 @@ def _check_edge_features(inputs: TaskInputs) -> None:
 
 
 def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
-    """Return a line of the log about edge features; None without them."""
+    """Return a log line on the use of edge features; None: there are none, or they are left out."""
     model, count = inputs.model, graph.num_edge_features
     if not count or model.edge_features is False:
         return None

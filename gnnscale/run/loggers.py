@@ -296,7 +296,7 @@ class WandbLogger(Observer):
         self._end(0)
 
     def close(self) -> None:
-        """End an unfinished run as failed."""
+        """End an unfinished run that this logger started as failed."""
         self._end(1)
 
     def _end(self, status: int) -> None:

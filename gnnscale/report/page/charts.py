@@ -261,7 +261,7 @@ def excerpt(
 
 
 def timeline(plan: DevicePlan, spans: StructArray) -> str:
-    """Return an SVG element with a row for each device and stage of ``spans``, not empty."""
+    """Return an SVG element with a row for each device and stage; ``spans`` are not empty."""
     start, end = float(spans["start"].min()), float(spans["end"].max())
     scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-9)
     parts: list[str] = []
