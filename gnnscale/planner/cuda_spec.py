@@ -88,7 +88,7 @@ class Cuda(Accelerator):
 
     @property
     def figures(self) -> str:  # type: ignore[override]
-        """``emulated`` if the host emulates the GPU, else ``measured``."""
+        """Origin of times: ``emulated`` if the host emulates the GPU, else ``measured``."""
         return "emulated" if self.host_driven else "measured"
 
     @property
@@ -103,12 +103,12 @@ class Cuda(Accelerator):
 
     @property
     def trades_columns(self) -> bool:  # type: ignore[override]
-        """Whether GPU memory may store the feature columns."""
+        """Whether GPUs may exchange feature columns (P3): not if host memory stores the rows."""
         return self.features != "host"
 
     @property
     def card_index(self) -> int:
-        """Index of the GPU among the visible GPUs."""
+        """Index of the GPU among the visible GPUs, even if the host emulates it."""
         return self.index
 
     @property
@@ -127,15 +127,15 @@ class Cuda(Accelerator):
         return self.topology != "device"
 
     def check(self) -> None:
-        """Raise ConfigError unless the GPU exists, accepts processes and has ``memory_bytes``."""
+        """Raise ConfigError if a real GPU is missing, taken, or has less than ``memory_bytes``."""
         if not self.host_driven:
             find_gpu(self.index, memory_bytes=self.memory_bytes)
 
     def keeps(self, *, topology: int, features: int, kept: int, budget: int) -> tuple[bool, bool]:
-        """Return whether GPU memory stores the full topology, and all feature rows.
+        """Return whether GPU memory is to store the full topology, and all feature rows.
 
-        The topology (in bytes) has priority: reads of adjacency lists are short, so that they use a
-        link badly. ``kept`` are bytes of other data, ``budget`` all bytes that a run may use.
+        Arguments are bytes, ``kept`` of other data, ``budget`` of all memory that a run may use.
+        ``auto`` keeps 40 % of ``budget`` free. Topology has priority: links read short lists badly.
         """
         free, stored = budget - kept, []
         for memory, num_bytes in ((self.topology, topology), (self.features, features)):
@@ -145,13 +145,13 @@ class Cuda(Accelerator):
         return stored[0], stored[1]
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return whether the GPU stores the full topology, and all rows, in ``budget_bytes``."""
+        """Return the result of ``keeps`` (full topology, all rows) for ``budget_bytes``."""
         budget = self.budget_bytes
         return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes that a run may use: ``memory_bytes``, or all free bytes of GPU (emulated: host)."""
+        """Bytes that a run may use: ``memory_bytes``, or all free bytes (emulated: the host's)."""
         if self.memory_bytes is not None:
             return self.memory_bytes
         return read_memory().available if self.host_driven else _free_bytes(self.index)
@@ -212,7 +212,7 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
 
 @cache
 def _free_bytes(index: int) -> int:
-    """Return a GPU's free bytes at the first call, or free host memory if NVML has no number."""
+    """Return a GPU's free bytes, read once; those of the host if NVML has no number."""
     try:
         gpus = nvml.find_gpus().devices
     except nvml.NvmlError:
@@ -248,7 +248,7 @@ class CardRates:
         return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
 
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
-        """Return ``device`` with these rates, for rows of ``row_bytes``, in place of defaults."""
+        """Return ``device`` with its default rates replaced by these, at ``row_bytes`` per row."""
         rates = {
             "macs_per_s": self.macs_per_s,
             "memory_bandwidth": self.memory_bandwidth,
@@ -266,10 +266,10 @@ class CardRates:
 
 
 def load_or_measure_rates(uuid: str, driver: str, measure: Callable[[], CardRates]) -> CardRates:
-    """Return the stored rates of a GPU, or measure and store them.
+    """Return the stored rates of a GPU, or call ``measure`` and store its result.
 
-    A file in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` holds the rates per GPU (``uuid``) and
-    version of the driver. A damaged file is replaced.
+    ``${GNNSCALE_HOME:-~/.cache/gnnscale}/cuda`` has a file per GPU (``uuid``) and version of the
+    driver. A damaged file is replaced.
     """
     rates = read_rates(uuid, driver)
     if rates is None:

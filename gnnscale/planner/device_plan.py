@@ -71,7 +71,7 @@ class DeviceShare:
 
     @property
     def host_threads(self) -> int:
-        """Number of host threads that compute at a time: stages that take turns share threads."""
+        """Host threads that compute at a time: stages in turn share them; device-driven: 1."""
         threads = self.threads
         if self.prefetch == BY_DEVICE:
             return 1  # launches the device's steps
@@ -84,7 +84,7 @@ class DeviceShare:
 
 @dataclass(frozen=True, kw_only=True)
 class _ShareValues(DeviceShare):
-    """Share of a device as stored values, without the device itself."""
+    """Share as decoded from ``DevicePlan.to_values``, without a device."""
 
     device: Any = None
 
@@ -122,11 +122,11 @@ class DevicePlan:
         return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
-        """Return the split nearest to ``split`` that fits into the devices' memory."""
+        """Return ``split`` changed by ``cap_split`` to fit into the devices' memory."""
         return cap_split(split, [share.max_seeds for share in self.shares])
 
     def with_split(self, split: Sequence[int]) -> "DevicePlan":
-        """Return this plan with another split, checked by ``check_split``."""
+        """Return this plan with ``split``; ConfigError unless it adds up to the batch size."""
         check_split("split", split, len(self.shares), self.batch_size)
         shares = zip(self.shares, split, strict=True)
         return DevicePlan(shares=tuple(replace(s, num_seeds=n) for s, n in shares))
@@ -215,7 +215,7 @@ class AllGpusConfig(DevicePlanConfig):
         super().__post_init__()
 
     def parsed(self) -> tuple[Device, ...]:
-        """Return the GPUs of this machine."""
+        """Return a device for each GPU that this process may use."""
         entries = [
             {"kind": "cuda", **(self.options or {}), "index": index}
             for index in range(find_all_gpus())
@@ -250,7 +250,7 @@ class CpuEachConfig(DevicePlanConfig):
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Return the split nearest to ``split``, of equal sum, with no part above its maximum.
+    """Cap each part of ``split`` at its maximum, and divide the excess among the remaining parts.
 
     Raises ConfigError if the sum of ``max_seeds`` is smaller than that of ``split``.
     """
@@ -272,7 +272,7 @@ def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[in
 
 
 def check_split(option: str, split: Sequence[int], num_devices: int, batch_size: int) -> None:
-    """Raise ConfigError unless ``split`` has ``num_devices`` parts from 0 on of ``batch_size``."""
+    """Raise ConfigError unless ``split`` has ``num_devices`` counts that sum to ``batch_size``."""
     option = f"{option}={list(split)}"
     if len(split) != num_devices:
         raise ConfigError(f"{option}: expected a number for each of {num_devices} devices")

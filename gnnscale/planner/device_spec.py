@@ -87,7 +87,7 @@ class Device:
             )
 
     def check(self) -> None:
-        """Raise ConfigError, naming an alternative, if this machine does not have the device."""
+        """Raise ConfigError, naming an alternative, if this machine lacks the device."""
 
     @property
     def card_index(self) -> int | None:
@@ -107,13 +107,14 @@ class Device:
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
         """Return whether the device's memory holds the full topology, and all feature rows.
 
-        Arguments are bytes; ``kept`` are those of other data, such as a cache; 0 if unknown.
+        Arguments are bytes (0: unknown), ``kept`` those of other data, such as a cache. The base
+        class returns False for both.
         """
         return False, False
 
     @property
     def takes_aggregated(self) -> bool:
-        """Whether the device receives rows aggregated by the host; rows that it loads are raw."""
+        """Whether the host aggregates the first layer for the device: not if the device loads."""
         return self.host_aggregates and not self.loads
 
     @property
@@ -245,17 +246,17 @@ class Emulated(Accelerator):
 
     @property
     def samples(self) -> bool:  # type: ignore[override]
-        """Whether ``sampled_edges_per_s`` is set."""
+        """Whether the device samples: ``sampled_edges_per_s`` is set."""
         return self.sampled_edges_per_s is not None
 
     @property
     def takes_samples(self) -> bool:  # type: ignore[override]
-        """Whether the device samples."""
+        """Whether the device also takes mini-batches that the host samples: true if it samples."""
         return self.samples
 
     @property
     def loads(self) -> bool:  # type: ignore[override]
-        """Whether ``reads_host_memory`` is set."""
+        """Whether the device reads feature rows in host memory itself."""
         return self.reads_host_memory
 
 
@@ -314,7 +315,7 @@ class Fpga(Accelerator):
 
     @property
     def figures(self) -> str:  # type: ignore[override]
-        """``csim`` without a bitstream, else ``measured``."""
+        """Origin of times: ``csim`` (C simulation) without a bitstream, else ``measured``."""
         return "csim" if self.bitstream is None else "measured"
 
     @property
@@ -337,7 +338,7 @@ class Fpga(Accelerator):
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` that all devices, on a card each, share. None: the host sums."""
+    """Return the ``collective`` common to devices on distinct cards. None: the host sums."""
     collectives = {device.collective for device in devices}
     cards = [device.card_index for device in devices if device.card_index is not None]
     if len(collectives) > 1 or len(set(cards)) < len(cards):
@@ -346,7 +347,7 @@ def shared_collective(devices: Sequence[Device]) -> str | None:
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:
-    """Whether all devices of a run, with a shared collective if several, drive their steps."""
+    """Whether every device runs its steps itself, and several devices share a collective."""
     independent = len(devices) == 1 or shared_collective(devices) is not None
     return independent and all(device.owns_step for device in devices)
 

@@ -34,7 +34,7 @@ class Degrees:
 
     @classmethod
     def from_arrays(cls, inward: IntArray, outward: IntArray) -> Degrees:
-        """Return the classes of vertices, given ``[num_vertices]`` in-degrees and out-degrees."""
+        """Group vertices by equal ``[num_vertices]`` in-degrees and out-degrees."""
         # Sorting packed numbers takes a tenth of the time of sorting pairs.
         base = int(outward.max(initial=0)) + 1
         pairs, counts = np.unique(inward.astype(np.int64) * base + outward, return_counts=True)
@@ -104,8 +104,8 @@ def expected_size(
     Every vertex samples min(degree, fan-out) neighbors; a fan-out of -1 samples all. A neighbor is
     any vertex, with probability ``c`` proportional to its out-degree: ``m`` draws contain the
     vertex with probability 1 - exp(-cm). The model ignores communities, where neighbors share
-    neighbors. They make three hops of a real graph smaller. The second result are ``[num_classes]``
-    probabilities that a vertex of the class is an input.
+    neighbors and three hops reach fewer vertices. The second result are ``[num_classes]``
+    probabilities that a vertex of the class is an input of the mini-batch.
     """
     counts = degrees.counts
     # At least 1: a graph without edges has no neighbors to draw.
@@ -126,7 +126,7 @@ def share_of_hottest(degrees: Degrees, met: Float64Array, part: float) -> float:
     """Return the hit rate of PaGraph's static cache: the share of a batch's inputs in the cache.
 
     ``met`` are ``[num_classes]`` probabilities that a vertex is an input, from ``expected_size``.
-    ``part`` of all vertices, from 0 to 1, is cached: the vertices of highest out-degree.
+    ``part``, a fraction of all vertices, is cached: the vertices of highest out-degree.
     """
     hottest = np.argsort(-degrees.outward, kind="stable")
     counts = degrees.counts[hottest]
@@ -154,7 +154,7 @@ class PublishedGraph:
 
     @cached_property
     def degrees(self) -> Degrees:
-        """Degree classes of the vertices that mini-batches contain."""
+        """Exact degree classes, or lognormal ones of the vertices that mini-batches contain."""
         if self.exact_degrees is not None:
             return self.exact_degrees
         mean = self.num_edges / self.num_vertices
@@ -169,7 +169,7 @@ class PublishedGraph:
 def _published(
     sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
 ) -> PublishedGraph:
-    """Return a graph of ``sizes``, its first five fields; ``num_reached`` makes it directed."""
+    """Return a graph with ``sizes`` as its first five fields, directed if given ``num_reached``."""
     num_vertices, num_edges, num_features, num_classes, num_train = sizes
     return PublishedGraph(
         num_vertices=num_vertices,

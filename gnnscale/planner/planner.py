@@ -24,7 +24,7 @@ _SPARE = 0.1
 
 
 def batch_memory_bytes(device: Accelerator, workload: Workload) -> int:
-    """Return the bytes of device memory for mini-batches; negative if the model does not fit."""
+    """Return the bytes that model and cache leave to mini-batches; negative if they do not fit."""
     resident = equations.BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
     return device.budget_bytes - resident
 
@@ -32,10 +32,10 @@ def batch_memory_bytes(device: Accelerator, workload: Workload) -> int:
 def max_seeds(
     device: Device, workload: Workload, in_flight: int, *, spare: float = _SPARE
 ) -> int | None:
-    """Return the maximum seeds of a slice of which ``in_flight`` mini-batches fit into a device.
+    """Return the most seeds with which ``in_flight`` mini-batches fit into device memory.
 
     ``spare`` is the fraction of the memory to leave free. None: no limit, since the device is no
-    accelerator, or the largest slice fits.
+    accelerator, or the largest slice of ``workload`` fits.
     """
     if not isinstance(device, Accelerator):
         return None
@@ -51,7 +51,7 @@ def max_seeds(
 
 
 def in_flight_at(device: Device, workload: Workload, num_seeds: int, limit: int) -> int:
-    """Return the number of mini-batches of ``num_seeds`` that a device can hold: 1 to ``limit``."""
+    """Return how many mini-batches of ``num_seeds`` fit into device memory, 1 to ``limit``."""
     if not isinstance(device, Accelerator) or not num_seeds:
         return limit
     num_bytes = work.batch_bytes(workload, workload.size(num_seeds))
@@ -106,7 +106,7 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Raise ConfigError with proposals if a device cannot hold its part of a mini-batch."""
+    """Raise ConfigError with proposals if a device cannot hold its seeds in ``parts``."""
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
@@ -136,7 +136,7 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
 def with_depths(
     plan: device_plan.DevicePlan, workloads: Sequence[Workload], in_flight: int
 ) -> device_plan.DevicePlan:
-    """Return ``plan`` with prefetch depths that fit into memory; a depth of None: ``in_flight``."""
+    """Return ``plan`` with prefetch depths that fit into memory; None means ``in_flight`` fit."""
 
     def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
         depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)
@@ -168,7 +168,7 @@ def plan_devices(
     per_machine: int | None = None,
     correction: Correction | None = None,
 ) -> list[tuple[device_plan.DevicePlan, equations.Prediction]]:
-    """Return a plan and its prediction for every way to prefetch, by predicted step time.
+    """Return the best plan and its prediction for each way to prefetch, fastest first.
 
     Every worker gets at least one host thread. With more workers than cores, workers have one
     thread each and take turns. Otherwise every thread that may compute has a core, unless
@@ -208,7 +208,7 @@ def plan_devices(
 
 
 def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> StageTimes:
-    """Return stage times of a slice on one host thread, the weights for dividing threads."""
+    """Return a slice's stage times on one host thread, as weights for dividing threads."""
     host = Host(processor=platform.processor, num_workers=1, emulates=False)
     size = workload.size(num_seeds)
     return StageTimes(
@@ -221,7 +221,7 @@ def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> Sta
 def _choices(
     devices: Sequence[Device], cores: int, prefetch: str, seconds: StageTimes
 ) -> Iterator[list[_Choice]]:
-    """Yield threads and prefetching of all devices; all accelerators get the same choice."""
+    """Yield lists of (threads, prefetching) by device; all accelerators get an equal pair."""
     if owns_steps(devices):
         share = max(cores // len(devices), 1)
         threads = device_plan.Threads(sample=share, load=share, propagate=0)
@@ -241,7 +241,7 @@ def _choices(
 
 
 def _computes(device: Device) -> bool:
-    """Whether the host's threads are the device, which is no accelerator."""
+    """Whether the device consists of host threads: it is no accelerator."""
     return not isinstance(device, Accelerator)
 
 
@@ -258,9 +258,9 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Return a worker's threads by stage for ``prefetch``; ``auto``: for modes with enough threads.
+    """Return threads per stage by mode: of ``prefetch``, or (``auto``) of all with enough threads.
 
-    ``computes``: the worker's threads also propagate.
+    ``computes``: the threads also propagate. ``seconds`` of the stages are weights.
     """
     num_computing = 1 if computes else 0
     threads_by_mode: dict[str, tuple[int, int, int]] = {}
@@ -290,7 +290,7 @@ def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
 
 
 def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Return the split in proportion to each device's seeds per second, ``split`` by ``times``."""
+    """Divide the sum of ``split`` in proportion to device speeds, ``split`` over ``times``."""
     pairs = zip(split, times, strict=True)
     speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
     return device_plan.apportion(speeds, sum(split))
@@ -325,7 +325,7 @@ def _evaluate(
     *,
     fixed: bool,
 ) -> tuple[device_plan.DevicePlan, equations.Prediction]:
-    """Return a plan and its prediction, with a balanced split unless the split is ``fixed``."""
+    """Balance the split unless ``fixed``; return the plan and its prediction by ``expect``."""
     best = plan, expect(plan)
     if fixed or len(plan.shares) == 1:
         return best

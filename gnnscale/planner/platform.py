@@ -110,7 +110,7 @@ class Platform(PlatformConfig):
         return (Cpu(name="cpu"), *self._accelerators(range(num_accelerators)))
 
     def _accelerators(self, numbers: Sequence[int]) -> tuple[Device, ...]:
-        """Return an accelerator for each of ``numbers``, which is part of its name."""
+        """Return an accelerator named after each of ``numbers``, such as ``accelerator:0``."""
         entries = [dict(self.accelerator or {}) for _ in numbers]
         for number, entry in zip(numbers, entries, strict=True):
             entry["name"] = f"{entry.get('name') or 'accelerator'}:{number}"
@@ -199,7 +199,7 @@ class ThisMachine(PlatformConfig):
     file: Path | None = None
 
     def open(self) -> Platform:
-        """Return the stored platform; ConfigError: none, or (unless ``file``) another machine's."""
+        """Return the stored platform; ConfigError: none or, without ``file``, another machine's."""
         file = self.file or platform_file()
         try:
             platform = read_platform(file)
@@ -230,7 +230,7 @@ class ThisGpu(PlatformConfig):
         check_range("platform.row_bytes", self.row_bytes, 1)
 
     def open(self) -> Platform:
-        """Return the platform of processor and GPU by stored rates; ConfigError: one is missing."""
+        """Return the platform of processor and GPU by stored rates; ConfigError: no such rates."""
         gpu, gpus = find_gpu(self.index)
         rates = read_rates(gpu.uuid, gpus.driver)
         if rates is None:

@@ -88,7 +88,7 @@ class Rates:
         return replace(self, **rates)
 
     def values(self, name: str) -> list[float] | None:
-        """Return the rates called ``name``; bfloat16 products default to the float32 rate."""
+        """Return rates ``name`` by number of threads, or None; bfloat16 defaults to float32."""
         rates: list[float] | None = getattr(self, name)
         if rates is None and name == "bfloat16_macs_per_s":
             return self.macs_per_s
@@ -126,7 +126,7 @@ class Sharing:
             check_amounts(f"processor.sharing.{name}", value)
 
     def contention(self, name: str) -> float:
-        """Return the slowdown for work with the rate ``name``."""
+        """Return the slowdown of rate ``name`` while all other cores are busy."""
         return self.memory_contention if name in _MEMORY_RATES else self.compute_contention
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
@@ -227,13 +227,13 @@ class Processor:
         return max(shared_rate(self.threads, rates, threads, active), unshared / slower)
 
     def layer_seconds(self, threads: int, active: float) -> float:
-        """Return the minimum seconds of a layer; ``active`` threads over ``cores`` take turns."""
+        """Return the minimum seconds of a layer, longer if ``active`` threads exceed the cores."""
         position = min(max(bisect_left(self.threads, threads), 0), len(self.threads) - 1)
         return self.layer_s[position] * max(1.0, active / self.cores)
 
 
 def check_amounts(option: str, amounts: float | Sequence[float] | None) -> None:
-    """Raise ConfigError unless seconds are 0 to 1e9, and rates and bytes at least 1e-9."""
+    """Raise ConfigError unless amounts are at least 1e-9, or seconds (by ``option``) 0 to 1e9."""
     name = option.rpartition(".")[2]
     seconds = name == "straggler_wait" or (name.endswith("_s") and not name.endswith("_per_s"))
     for value in (amounts,) if isinstance(amounts, (int, float)) else amounts or ():

@@ -74,7 +74,7 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
 
 
 def register_kinds(kinds: Sequence[DeviceKind]) -> None:
-    """Register the ``custom_kinds`` of another process."""
+    """Register ``kinds``, the ``custom_kinds`` of another process, in this process."""
     for kind in kinds:
         assert issubclass(kind.metadata, Accelerator)
         register_device(kind.metadata, kind.opener)
@@ -92,7 +92,7 @@ def device_kind(kind: str) -> DeviceKind:
 
 
 def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]:
-    """Return pairs of options and options class for the valid mappings in a list of devices."""
+    """Return pairs of options and options class for mappings of known kinds; skip other entries."""
     devices = entries if isinstance(entries, list) else []
     mappings = [options for options in devices if isinstance(options, dict)]
     kinds = [_KINDS.get(str(options.get("kind"))) for options in mappings]

@@ -73,7 +73,7 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
 
 
 def _sources(device: int, traffic: CacheTraffic) -> tuple[int, int, int]:
-    """Return how many rows the device reads from its own cache, from peers and from the host."""
+    """Return how many rows ``device`` is predicted to read from own cache, peers and host."""
     own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
     return own_rows, sum(traffic.rows) - own_rows - host_rows, host_rows
 
@@ -128,7 +128,10 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
-    """Return SVG text: each device's rows by source, and any planned curve of transactions by α."""
+    """Return SVG text: predicted rows of each device by source, and any curve of the plan.
+
+    The curve shows link transactions over α, the memory share of adjacency lists.
+    """
     plan = stored.plan
     title = _title(plan, graph)
     parts, top = [text(16, 26, title, css="head")], 48.0

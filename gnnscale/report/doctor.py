@@ -50,8 +50,8 @@ def examine() -> dict[str, Any]:
 
     ``nvidia_error`` says why NVML finds no GPU. ``fpga`` has ``xrt``, the version of XRT,
     ``boards``, names of cards, ``csim_library``, the compiled default design, and
-    ``csim_compiler``, that of other designs. ``features`` have ``needs``, the missing requirement.
-    None: missing.
+    ``csim_compiler``, that of other designs; None: missing. ``features`` have ``needs``, the
+    missing requirement; None: ready.
     """
     import torch
 
@@ -90,7 +90,7 @@ def _format_gpu(gpu: dict[str, Any]) -> str:
 
 
 def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | None:
-    """Return the missing requirement of training on a GPU, torch's CUDA aside; None: ready."""
+    """Return the GPU or package that training on a GPU lacks, torch's CUDA aside; None: ready."""
     if not cuda["cuda"]:
         return cuda["nvidia_error"] or "no GPU found"
     return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
@@ -123,7 +123,7 @@ def _xrt_version() -> str:
 
 
 def _csim() -> dict[str, str | None]:
-    """Return the default design's compiled library, and the compiler of other designs, or None."""
+    """Return the default design's library file, and the compiler of others; None: missing."""
     try:
         compiler = build.compiler()
     except ConfigError:
@@ -139,7 +139,7 @@ def _features(
     cuda: dict[str, Any],
     fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return each feature with its missing requirement; None: the feature is ready."""
+    """Return each ``feature``, whether it is ``ready``, and ``needs``, a missing requirement."""
 
     def unless(ready: object, requirement: str) -> str | None:
         return None if ready else requirement
@@ -219,7 +219,7 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check each byte of a graph store; return ``what`` each check covers and its ``problem``."""
+    """Check each byte of a graph store; ``checks`` have ``what`` they cover and a ``problem``."""
     return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
 
 

@@ -18,7 +18,7 @@ PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
 
 
 def count(value: float | None) -> str:
-    """Return a number with at least three digits unless whole, and separated thousands."""
+    """Return a number with about three digits if fractional and below 100; None: ``ABSENT``."""
     if value is None:
         return ABSENT
     if value == int(value) or abs(value) >= 100:
@@ -43,7 +43,7 @@ def short(number: int) -> str:
 
 
 def gib(num_bytes: float | None) -> str:
-    """Return a number of bytes in GiB; below 0.1 GiB in MiB, below 0.1 MiB in KiB."""
+    """Return bytes in GiB, below 0.1 GiB in MiB, below 0.1 MiB in KiB; None: ``ABSENT``."""
     if num_bytes is None:
         return ABSENT
     if 0 < num_bytes < 0.1 * 2**20:
@@ -81,7 +81,7 @@ def fixed(value: float | None, decimals: int) -> str:
 
 
 def fine_percent(error: float | None) -> str:
-    """Return a small relative error in percent, with its sign and one decimal."""
+    """Return a relative error in percent with sign and one decimal; None: ``ABSENT``."""
     return ABSENT if error is None else f"{error * 100:+.1f} %"
 
 
@@ -92,7 +92,7 @@ def mean_present(values: Iterable[float | None]) -> float | None:
 
 
 def signed_percent(error: float | None) -> str:
-    """Return a relative error in percent, with its sign."""
+    """Return a relative error in whole percent with sign; None: ``ABSENT``."""
     return ABSENT if error is None else f"{error * 100:+.0f} %"
 
 
@@ -104,7 +104,7 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind farthest from real hardware, an unknown kind first; empty: ``MEASURED``."""
+    """Return the kind farthest from hardware (unknown kinds are farthest); empty: ``MEASURED``."""
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES
@@ -114,7 +114,7 @@ def least_real(kinds: Iterable[str]) -> str:
 
 
 def kind_label(kind: str, figures: str) -> str:
-    """Return ``fpga csim``: a device's kind, then its figures' kind unless measured or equal."""
+    """Return a device's kind and, unless measured or equal, its times' kind: ``fpga csim``."""
     return kind if figures in (MEASURED, kind) else f"{kind} {figures}"
 
 
@@ -142,7 +142,7 @@ def energy_sentence(summary: Mapping[str, Any]) -> str | None:
 
 
 def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
-    """Return a sentence for each emulated device that was late because the host was slower."""
+    """Return a sentence per device that the host emulated too slowly in some of ``num_steps``."""
     sentences = []
     for device in devices:
         seconds = device["counters"].get("late_s", 0.0)
@@ -157,7 +157,7 @@ def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> l
 
 
 def network_figures(run: "TrainResult") -> dict[str, Any] | None:
-    """Return the network traffic of sharded rows in a step, summed over devices: mean of all steps.
+    """Return the network traffic of sharded rows: sums over devices, means per step.
 
     ``expected`` is the bytes of the missed rows and their ids; ``bytes`` is the bytes of the
     messages sent for them, both ways. None: rows are not sharded among machines, or no epoch ended.
@@ -180,7 +180,7 @@ def network_figures(run: "TrainResult") -> dict[str, Any] | None:
 
 
 def network_line(run: "TrainResult") -> str | None:
-    """Return a line with measured and expected MB a step for other machines' rows; None: none."""
+    """Return ``network_figures`` as a line with measured and expected MB a step, or None."""
     network = network_figures(run)
     if network is None:
         return None

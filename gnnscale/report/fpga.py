@@ -32,7 +32,7 @@ def is_simulated(device: Device) -> bool:
 def csim_figures(
     counters: Mapping[str, float], *, num_steps: int, clock_hz: float
 ) -> dict[str, Any] | None:
-    """Return a device's counts in ``num_steps`` simulated steps; None: nothing was simulated.
+    """Return results of C simulation from ``counters`` summed over ``num_steps``; None: no cycles.
 
     ``clock_hz`` is the card's. Means per step: ``cycles`` of the slowest compute unit; ``busy``, by
     engine, the share of these cycles in which it had work; ``bottleneck``, the busiest engine, or
@@ -69,7 +69,7 @@ def _pop_with_suffix(counters: dict[str, float], ending: str, divisor: float) ->
 
 
 def simulating(figures: Mapping[str, Any]) -> str:
-    """Return a sentence with the seconds of the simulation and of the simulated card."""
+    """Return a sentence with ``simulating_s`` and ``card_s`` of ``csim_figures``."""
     took, card = duration(figures["simulating_s"]), duration(figures["card_s"])
     return f"simulating took {took} for {card} of the card"
 

@@ -216,7 +216,7 @@ _HEADS = ("", "estimated", "Vitis HLS", "routed", "routed / estimated")
 
 
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Return design, report files and figures as plain values for JSON; None: not reported."""
+    """Return design, report files, and estimated and reported values; None: not reported."""
     return {
         "design": comparison.design.plain(),
         "files": [str(file) for file in comparison.files],

@@ -74,7 +74,7 @@ def _seconds(seconds: float) -> str:
 
 
 def draw(partition: Partition, *, graph: str) -> str:
-    """Return an SVG file with the sizes of the first ``MAX_ROWS`` parts, and the edges between."""
+    """Return an SVG file of the first ``MAX_ROWS`` parts: sizes, and edges between parts."""
     figures = partition.figures
     grid = grid_for(figures.num_parts)
     x_start, top = 52.0, 116.0
@@ -177,7 +177,7 @@ _DENSE = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Sizes in pixels of the rows that bars and map share."""
+    """Pixel sizes of a part's row, equal in bar charts and edge map."""
 
     row: float  #: height of a part
     cell: float  #: width of a cell of the map
@@ -223,7 +223,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """Elements of a picture, with their size in pixels."""
+    """SVG elements, with their size in pixels."""
 
     elements: Sequence[str]
     width: float

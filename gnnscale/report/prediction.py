@@ -23,7 +23,7 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
-    """Return the mean errors of a window's median step time as a forecast of the next window's.
+    """Return the mean errors of forecasting median step times by the preceding window's.
 
     ``step_s`` are ``[n]`` seconds of consecutive steps. Windows of ``window_steps`` steps do not
     overlap; an error is ``window / next window - 1``. None: fewer than two windows.
@@ -125,13 +125,13 @@ def _compared(
 
 
 def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
-    """Return a device's seconds per step without ``sync``, a wait for others; None: no stage."""
+    """Return a device's seconds per step without waiting (``sync``), stages overlapped, or None."""
     present = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
     return pipeline_seconds(StageTimes(**present), share.prefetch) if present else None
 
 
 def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
-    """Return the mean errors by kind of device and prediction; None: there is one kind."""
+    """Return the mean errors of step times by kind of device and prediction; None: one kind."""
     kinds = list(dict.fromkeys(device["kind"] for device in devices))
     if len(kinds) == 1:
         return None
@@ -234,7 +234,7 @@ def _floor(noise: dict[str, Any] | None) -> str:
 
 
 def step_kind(predicted: dict[str, Any]) -> str:
-    """Return the kind of a step's seconds, with a note if they include simulating an FPGA."""
+    """Return a step's kind of times, such as ``emulated``, noting if they include simulation."""
     devices = predicted["devices"]
     simulates = any((device["kind"], device["figures"]) == ("fpga", "csim") for device in devices)
     kind: str = predicted["figures"]

@@ -33,8 +33,8 @@ def write_outcome(
 
     ``status`` is ``completed``, ``interrupted`` or ``failed``, with the message ``error``.
     ``summary.json`` is written first, so that it exists if the disk fills up afterwards.
-    ``console`` prints tables of the run, with ``predictions`` also predicted stage times of a
-    single device, and unknown values. ConfigError if the run directory was moved or removed.
+    ``console`` prints tables of the run; ``predictions`` adds predicted stage times of a single
+    device, and unknown values. ConfigError if the run directory was moved or removed.
     """
     report.close()
     # A tuple: ``History`` reads its file again at each access, and the page has many.
@@ -67,7 +67,7 @@ def write_outcome(
 def _print_tables(
     summary: dict[str, Any], console: Console, *, num_steps: int, predictions: bool
 ) -> None:
-    """Print predicted stage times, energy, late emulated devices, and counts of C simulation."""
+    """Print stage times (one device: if ``predictions``), energy, delays and csim counts."""
     predicted, devices = summary["predicted"], summary["devices"]
     measured = predicted is not None and predicted["measured_step_s"] is not None
     if predicted is not None and (predictions or (measured and len(devices) > 1)):
@@ -158,7 +158,7 @@ def _end_failed_run(
 ) -> None:
     """Write the files of a run that ``cause`` ended, and close the observers.
 
-    A new run that was refused leaves no ``config.yaml``. Further failures are printed.
+    A new run refused before its start leaves no ``config.yaml``. Further failures are printed.
     """
     _write_stopped(report, cause)
     # A new run that was refused before it started leaves no options.
@@ -178,7 +178,7 @@ def _print_failure(failure: Exception, cause: BaseException) -> None:
 
 
 def _write_stopped(report: terminal.RunReport, error: BaseException) -> None:
-    """Write the files of a run that ``error`` ended after it had started."""
+    """Write the files of a run that ``error`` ended; nothing if it had not started."""
     if report.run is None:
         return
     interrupted = isinstance(error, KeyboardInterrupt)

@@ -243,7 +243,7 @@ def _parse_lines(file: Path, stride: int) -> Iterator[tuple[int, bytes, _StepLin
 
 
 def _drop_lines_from(file: Path, step: int) -> None:
-    """Rewrite ``file`` without the lines of ``step`` and later steps."""
+    """Rewrite ``file`` without damaged lines and the lines of ``step`` and later steps."""
     if not file.is_file():  # a pipe would be waited for
         return
     remaining = (line for _, line, parsed in _parse_lines(file, 1) if parsed.global_step < step)
@@ -257,7 +257,7 @@ _MAX_TRACED_STEPS = 2000
 
 
 class Spans:
-    """Buffer of the spans of the first ``max_steps`` steps, of bounded size."""
+    """Buffer of spans (a stage's start and end) of the first ``max_steps`` steps."""
 
     def __init__(self, *, max_steps: int = _MAX_TRACED_STEPS) -> None:
         self._max_steps = max_steps

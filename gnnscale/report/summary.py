@@ -90,7 +90,7 @@ def summarize(
 
 
 def _learning(run: TrainResult) -> dict[str, Any]:
-    """Return the last loss, the best epoch's metrics, test results by class, and epoch numbers."""
+    """Return epoch counts, the last loss, the best epoch's metrics, and test results by class."""
     counts = run.test_classes
     return {
         "epochs": len(run.history),
@@ -108,7 +108,7 @@ def _learning(run: TrainResult) -> dict[str, Any]:
 
 
 def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
-    """Return time per epoch, and traversed edges and vertices per second over all epochs."""
+    """Return mean and median epoch time, and edges and vertices per second over all epochs."""
     times = [epoch.epoch_time_s for epoch in epochs]
     num_edges = sum(epoch.num_edges for epoch in epochs)
     return {
@@ -143,7 +143,7 @@ def _classes(run: TrainResult) -> list[dict[str, Any]] | None:
 
 
 def _graph(graph: GraphStats | None) -> dict[str, Any] | None:
-    """Return the sizes of the graph and of its split."""
+    """Return the sizes of the graph and of its split; None: unknown."""
     if graph is None:
         return None
     sizes = dict(zip(("train", "valid", "test"), graph.split, strict=True))
@@ -171,7 +171,7 @@ def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
 
 
 def _partition(stats: PartitionStats | None) -> dict[str, Any] | None:
-    """Return the totals of the partition, without values of single parts."""
+    """Return totals of the partition, without single parts; None: no partition."""
     if stats is None:
         return None
     omitted = ("parts", "cut", "predicted", "peak_rss_bytes")
@@ -181,7 +181,7 @@ def _partition(stats: PartitionStats | None) -> dict[str, Any] | None:
 
 
 def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
-    """Return the bytes that a step moves, summed over devices: mean of all steps, and expected."""
+    """Return measured and expected bytes per step, summed over devices; None: no epoch."""
     if not run.history or not run.steps_per_epoch:
         return None
     total = sum((device.traffic for epoch in run.history for device in epoch.devices), Traffic())
@@ -199,7 +199,7 @@ def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
 def _cache(run: TrainResult) -> dict[str, Any] | None:
     """Return predicted and measured hit rates and transactions of the caches, means per epoch.
 
-    ``measured`` covers the epochs that ``predicted`` is about, ``whole_run`` all epochs.
+    ``measured`` covers the epochs of ``predicted``, ``whole_run`` all epochs. None: no caches.
     """
     plan = run.layout.cache
     if plan is None:
@@ -225,7 +225,7 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
 
 
 def _uncached(run: TrainResult) -> dict[str, Any] | None:
-    """Return the number of devices that cache nothing, and the reason; None: all cache."""
+    """Return the number of devices without a requested cache, and the reason; None: no device."""
     uncached = run.layout.uncached
     if uncached is None:
         return None
@@ -284,7 +284,7 @@ def _device(
 
 
 def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int | None] | None:
-    """Return the sums of the device's GPU counters over ``seconds`` of training, with its power."""
+    """Return sums of GPU counters, and mean watts over ``seconds`` of training; None: no GPU."""
     usages = [epoch.gpu for epoch in epochs if epoch.gpu is not None]
     if not usages:
         return None
@@ -296,7 +296,7 @@ def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int
 def _csim(
     device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int
 ) -> dict[str, Any] | None:
-    """Return an FPGA's counts of C simulation, from its simulated epochs only; None: none."""
+    """Return ``csim_figures`` of a device's simulated epochs; None: none was simulated."""
     if not isinstance(device, Fpga):
         return None
     simulated = [
@@ -308,7 +308,7 @@ def _csim(
 
 
 def _mean_traffic(epochs: Sequence[DeviceEpoch]) -> dict[str, dict[str, int]] | None:
-    """Return counts of row and list reads, means per epoch; None without epochs."""
+    """Return counts of traffic by data, such as ``rows``, means per epoch; None: no epoch."""
     if not epochs:
         return None
     return {

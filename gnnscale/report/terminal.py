@@ -124,7 +124,7 @@ def _stage_times(steps: list[records.DeviceStep], stages: tuple[str, ...]) -> li
 
 
 def _combined(stages: tuple[str, ...]) -> str:
-    """Return the heading of a column that holds all stage times."""
+    """Return the heading of one column of all stage times, such as ``ms sample/load``."""
     names = stages if len(stages) < 4 else (*stages[:2], "…", stages[-1])
     return f"ms {'/'.join(names)}"
 
@@ -133,7 +133,7 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
     """Print a table of a result of ``compare``: measured and predicted stage times in ms per step.
 
     Each device has a row of measured times, and for each prediction a row of times and a row of
-    errors. ``absent``: whether to state unknown values, and why they are unknown.
+    errors. Lines about steps follow; ``absent``: also about unknown values, and the reasons.
     """
     table = Table(title="Predicted and measured stage times, ms per step")
     table.add_column("device", no_wrap=True)
@@ -223,7 +223,7 @@ class RunReport(records.Observer):
         untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
-        """Write options and the epochs before a resumed run; a new run removes earlier steps."""
+        """Write options and epochs before a resumption; a new run removes old steps and trace."""
         self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()
@@ -328,7 +328,7 @@ class RunReport(records.Observer):
 
 
 def epoch_line(record: records.EpochRecord, *, epochs: int, metric: str, kind: str) -> str:
-    """Return a line with an epoch's loss, metrics and speed, and the ``kind`` of its times."""
+    """Return a line with an epoch's loss, metrics, speed, ``kind`` of times, and memory."""
     measured = record.valid_metrics or {metric: record.valid_metric}
     valid = "".join(
         f"  valid {name} {value:.4f}" for name, value in measured.items() if value is not None
@@ -348,7 +348,7 @@ def _rate(num_edges: int, seconds: float, kind: str) -> str:
 
 
 def _kind(plan: DevicePlan) -> str:
-    """Return the least real kind of the devices' figures, such as ``emulated``."""
+    """Return the devices' kind of times farthest from hardware, such as ``emulated``."""
     return formatting.least_real(share.device.figures for share in plan.shares)
 
 

@@ -39,7 +39,7 @@ class RunArtifact:
 
 
 def make_links(inputs: TaskInputs, graph: Graph) -> RunArtifact | None:
-    """Return the edge split of ``graph``, written if missing; None: the task splits no edges."""
+    """Return the task's split of the edges, after writing it if missing; None: no such split."""
     path = inputs.task.make(graph)
     if path is None:
         return None
@@ -56,7 +56,7 @@ def open_partition(artifacts: Sequence[RunArtifact], graph: Graph) -> Partition 
 def open_task(
     inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> "Task":
-    """Open the task of a run over ``graph``, as stored, with the feature rows that the model reads.
+    """Open the task of a run over the stored ``graph``, with the feature rows that the model reads.
 
     Structural features are computed from the task's graph, which lacks the edges that
     ``task=links`` holds out: the model sees no edge on which it is tested. Learned rows are 0
@@ -78,7 +78,7 @@ def open_task(
 
 
 def _mark_training_edges(graph: Graph) -> Graph:
-    """Return ``graph`` with another hash than if features were made of held-out edges too."""
+    """Return ``graph`` with a hash that marks features as made without held-out edges."""
     content = digest({"graph": graph.content, "rows": "made of training edges"})
     return replace(graph, origin=replace(graph.origin, content=content))
 
@@ -128,7 +128,7 @@ def reopen_artifact(
     open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open artifact ``name`` (None: not among ``artifacts``); GraphError: its hash has changed."""
+    """Open artifact ``name`` by ``open_path``; None: absent; GraphError: ``content`` changed."""
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:
         return None

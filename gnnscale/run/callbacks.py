@@ -48,7 +48,10 @@ def open_observers(
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Return loggers and observers by label in errors; ConfigError: one fails or lacks a method."""
+    """Create the ``requested`` loggers and observers; return all by label in errors.
+
+    ``observers`` are added as they are. ConfigError: one fails, or lacks a method.
+    """
     by_label: dict[str, Observer] = {}
     for name, enabled in requested.loggers.items():
         if enabled:
@@ -72,7 +75,7 @@ def open_observers(
 
 
 def _forwarder(event: str) -> Callable[..., None]:
-    """Return the method that notifies all observers of ``event``."""
+    """Return a method that passes ``event`` on to each observer."""
 
     def notify(self: "Observers", *content: Any) -> None:
         self._notify(event, *content)

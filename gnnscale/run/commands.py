@@ -131,7 +131,7 @@ class SavedRunOptions:
 
     @property
     def given(self) -> dict[str, Any]:
-        """Options of the run that the command line names again, by dotted names."""
+        """Values of the run's options that the command line gives again, by dotted names."""
         arguments = self.model.arguments.items()
         options = {
             "model.module": self.model.module,
@@ -165,5 +165,5 @@ class EvaluateConfig(SavedRunOptions):
 
     @property
     def given(self) -> dict[str, Any]:
-        """Options of the run that the command line names again, by dotted names."""
+        """Values of the run's options that the command line gives again, by dotted names."""
         return super().given | ({} if self.metrics is None else {"metrics": self.metrics})

@@ -33,7 +33,7 @@ _LOGGER_ADDRESSES = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb:/
 
 
 def _logger_addresses(logger: Any) -> tuple[list[str], list[str]]:
-    """Return the addresses of loggers outside of the run directory, and all enabled loggers."""
+    """Return addresses, outside of the run directory, of enabled loggers, and all enabled names."""
     enabled = [name for name, on in logger.items() if on] if isinstance(logger, dict) else []
     return [_LOGGER_ADDRESSES[name] for name in _LOGGER_ADDRESSES if name in enabled], enabled
 
@@ -134,7 +134,7 @@ class RunConfig(BatchConfig):
 
     @property
     def needs_more_than_graph(self) -> bool:
-        """Whether the run needs an artifact besides the graph: partition, caches or rows."""
+        """Whether the run needs a partition, edge split, caches or preaggregated rows."""
         divides = self.partitioner.divides != "nothing" or self.task.divides_edges
         return divides or self.has_caches or self.features.preaggregates
 
@@ -308,7 +308,7 @@ def _check_features(config: RunConfig) -> None:
 
 
 def _check_preaggregates(config: RunConfig) -> None:
-    """Refuse options that need raw rows or a sampled first layer: neither is preaggregated."""
+    """Refuse options that preaggregated rows rule out: raw rows, or a sampled first layer."""
     option = "features=preaggregated"
     if without_last_hop(config.sampler) is None:
         fanouts = getattr(config.sampler, "fanouts", None)

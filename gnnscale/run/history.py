@@ -69,7 +69,7 @@ class History(Sequence[EpochRecord]):
         self._length = len(self._spool)
 
     def appended(self, record: EpochRecord) -> "History":
-        """Return a history with ``record`` added, in this file unless it has a newer record."""
+        """Return a history with ``record`` added, in a new file if this one has newer records."""
         if self._length != len(self._spool):
             return History((*self, record))
         self._spool.append(_encoder.encode(record))
@@ -118,7 +118,7 @@ class History(Sequence[EpochRecord]):
 
 
 def _from_packed(records: list[bytes]) -> History:
-    """Return the history of records that another process has packed."""
+    """Return a history of encoded ``records`` from another process."""
     history = History()
     for packed in records:
         history._spool.append(packed)

@@ -127,7 +127,7 @@ def _rows(
 
 
 def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: int = 1) -> None:
-    """Refuse float32 tables that do not fit into the available memory."""
+    """Refuse ``tables`` float32 arrays ``[num_vertices, width]`` per process that do not fit."""
     needed = num_processes * tables * 4 * num_vertices * width
     available = read_memory().available
     if needed > available:
@@ -140,7 +140,7 @@ def _check_memory(width: int, num_vertices: int, *, tables: int, num_processes: 
 
 
 def graph_read(inputs: TaskInputs, graph: Graph) -> Graph:
-    """Return ``graph`` with edge features only if the model of the run reads them.
+    """Return ``graph`` with edge features only if layers or the decoder of the run read them.
 
     ConfigError if the model needs edge features and the graph has none, or a device or option does
     not support them.
@@ -177,7 +177,7 @@ def _check_edge_features(inputs: TaskInputs) -> None:
 
 
 def describe_use(inputs: TaskInputs, graph: Graph) -> str | None:
-    """Return a line of the log about edge features; None without them."""
+    """Return a log line on the use of edge features; None: there are none, or they are left out."""
     model, count = inputs.model, graph.num_edge_features
     if not count or model.edge_features is False:
         return None

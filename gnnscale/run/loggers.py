@@ -15,7 +15,7 @@ from gnnscale.run.records import EpochRecord, Observer, TrainResult
 
 
 def epoch_values(record: EpochRecord) -> dict[str, float]:
-    """Return the metrics and times of an epoch that are not None, by name."""
+    """Return an epoch's loss, metrics, times and memory by name, without None."""
     values: dict[str, float | None] = {
         "train_loss": record.train_loss,
         **{f"valid_{name}": value for name, value in record.valid_metrics.items()},
@@ -149,7 +149,7 @@ class MlflowLogger(Observer):
         self._end("FAILED")
 
     def _start(self) -> None:
-        """Make a new run the active one of the process."""
+        """Start the process's active run, in ``mlruns`` if no tracking address is set."""
         self._sets_address = not os.environ.get(_MLFLOW_ADDRESS)
         if self._sets_address:
             self._mlflow.set_tracking_uri((self._directory.parent / MLFLOW_DIR).as_uri())
@@ -296,7 +296,7 @@ class WandbLogger(Observer):
         self._end(0)
 
     def close(self) -> None:
-        """End an unfinished run as failed."""
+        """End an unfinished run that this logger started as failed."""
         self._end(1)
 
     def _end(self, status: int) -> None:

@@ -16,7 +16,7 @@ from gnnscale.planner.cost_model import equations, stage_work
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceTotals:
-    """Sums over one device's slices of an epoch so far."""
+    """Sums over one device's parts of an epoch's mini-batches so far."""
 
     num_seeds: Count = 0
     stages: StageTimes = field(default_factory=StageTimes)  #: seconds in each stage
@@ -216,12 +216,12 @@ class TrainResult:
 
     @property
     def best_epoch(self) -> int | None:
-        """The epoch with the best validation metric, from 1; None before the first."""
+        """First epoch, from 1, with the best validation metric, else the last; None: no epoch."""
         return best_epoch(self.history, self.metric)
 
     @property
     def valid_metric(self) -> float | None:
-        """Validation metric of the best epoch."""
+        """Validation metric of the best epoch; None: not validated, or not defined."""
         best = self.best_epoch
         return None if best is None else self.history[best - 1].valid_metric
 
@@ -232,7 +232,7 @@ class TrainResult:
         return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
-        """Return the records of the plan's device at ``rank`` by epoch, where it was there."""
+        """Return the epochs that the plan's device at ``rank`` trained, each with its record."""
         device = self.plan.shares[rank].device
         records = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
         return {
@@ -248,7 +248,7 @@ def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
 
 
 def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return the result of ``best_epoch`` for one validation metric per epoch, None if missing."""
+    """Return the ``best_epoch`` of ``metrics``, one validation metric (or None) per epoch."""
     best = _best(metrics, metric)
     if best is not None:
         return best + 1
@@ -256,13 +256,13 @@ def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
 
 
 def num_validations_since_best(metrics: Sequence[float | None], metric: str) -> int:
-    """Return the number of validations since the best of ``metrics``, None for other epochs."""
+    """Return the number of validations after the best of ``metrics``; None is no validation."""
     best = _best(metrics, metric)
     return 0 if best is None else sum(value is not None for value in metrics[best + 1 :])
 
 
 def _best(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return the index of the first best metric; None without a metric."""
+    """Return the index of the first best value by ``metric``'s direction; None: no value."""
     best: tuple[int, float] | None = None
     for index, value in enumerate(metrics):
         if value is not None and (best is None or better(metric, value, best[1])):
@@ -271,7 +271,7 @@ def _best(metrics: Sequence[float | None], metric: str) -> int | None:
 
 
 class StopTraining(Exception):  # noqa: N818
-    """Ends training after the epoch in progress when an observer raises it.
+    """Exception by which an observer ends training after the epoch in progress.
 
     That epoch is validated and saved, the best weights are tested, and all observers get
     ``finished``. Raised in ``finished_epoch``, it ends training after the recorded epoch.

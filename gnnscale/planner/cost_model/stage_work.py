@@ -19,7 +19,7 @@ _LINE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LoadWork:
-    """Amounts that loading a mini-batch requires of the host."""
+    """Work of the host to load a mini-batch: rows, bytes, conversions and lookups."""
 
     rows: float  #: feature rows read, including repeated reads
     missed_rows: float  #: feature rows read from memory instead of the cache
@@ -31,10 +31,10 @@ class LoadWork:
 
 
 def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
-    """Return the amounts of loading a mini-batch.
+    """Return the host's work to load a mini-batch; ``cache`` is its last-level cache in bytes.
 
-    A vertex read by several edges comes from memory once, then from the cache. A fraction of all
-    rows comes from the cache if the feature matrix nearly fits into it.
+    If the host aggregates, it reads a row per edge: from memory once, then from the cache. An
+    eighth of the cache also holds some rows of the feature matrix from earlier mini-batches.
     """
     row_bytes = workload.row_bytes
     if row_bytes % _LINE:
@@ -59,10 +59,10 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
 
 
 def transfer_bytes(workload: Workload, size: BatchSize) -> tuple[float, float]:
-    """Return the bytes of rows and of topology that cross the link, the numerator of eq. 8.
+    """Return the bytes of rows (with edge features) and of topology over the link, eq. 8.
 
     If the host aggregates the first layer, |V^1| rows of the first product's width replace
-    |V^0|·f^0, and its block is not sent. With a device cache, missing rows cross the link in their
+    |V^0|·f^0, and its block is not sent. With a device cache, only missed rows cross, in their
     stored type.
     """
     if workload.aggregates_on_load:
@@ -101,7 +101,7 @@ def batch_bytes(workload: Workload, size: BatchSize) -> float:
 
 
 def list_reads(size: BatchSize) -> float:
-    """Return the number of reads of a sampling device: each neighbor, and each list's offsets."""
+    """Return how often a sampling device reads lists: once per sampled edge and destination."""
     return sum(size.edges) + sum(size.vertices[1:])
 
 
@@ -118,7 +118,7 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
 def propagation_work(
     workload: Workload, size: BatchSize
 ) -> tuple[tuple[LayerWork, LayerWork], ...]:
-    """Return each layer's work, forward and backward; ``workload.counted`` is a single entry."""
+    """Return each layer's forward and backward work; ``workload.counted``: one pair for all."""
     if workload.counted is not None:
         return ((workload.counted.work(size.vertices, size.edges), LayerWork()),)
     work = []
@@ -144,7 +144,7 @@ _INDEX_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class StepBytes:
-    """Bytes that a step moves over all devices in either way, counted at the receiver."""
+    """Bytes that all devices receive in a step, by data parallelism and by P3."""
 
     features: float  #: input rows to the devices, data-parallel
     first_gradients: float  #: gradients of W¹ in a ring all-reduce, data-parallel
@@ -153,17 +153,17 @@ class StepBytes:
 
     @property
     def data_parallel(self) -> float:
-        """Bytes if every device has the full first layer."""
+        """Bytes of data parallelism, where every device has the full first layer."""
         return self.features + self.first_gradients
 
     @property
     def p3(self) -> float:
-        """Bytes if every device has some columns of the first layer and of the features."""
+        """Bytes of P3, where a device has some columns of the features, and their part of W¹."""
         return self.blocks + self.partials
 
     @property
     def cheaper(self) -> str:
-        """The way that moves fewer bytes: ``p3`` or ``data_parallel``."""
+        """The scheme that moves fewer bytes: ``p3`` or ``data_parallel``."""
         return "p3" if self.p3 < self.data_parallel else "data_parallel"
 
 
@@ -175,7 +175,7 @@ def step_bytes(
     num_first_weights: int,
     id_bytes: int = 4,
 ) -> StepBytes:
-    """Return the bytes of a step whose devices have mini-batches of ``sizes``.
+    """Return the bytes of a step, in which device i has a mini-batch of ``sizes[i]``.
 
     ``widths`` are f^0 to f^L, ``feature_bytes`` and ``id_bytes`` the bytes of a feature and of a
     vertex id, and ``num_first_weights`` the elements of W¹.

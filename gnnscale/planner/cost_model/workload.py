@@ -50,7 +50,7 @@ class CacheEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownSlices:
-    """Slices with known mini-batch sizes, either sampled or derived from a graph's sizes."""
+    """Mini-batch sizes for some numbers of seeds, sampled or derived from a graph's sizes."""
 
     num_seeds: tuple[int, ...] = ()  #: ascending seeds of the slices
     sizes: tuple[BatchSize, ...] = ()  #: size of each slice's mini-batch
@@ -58,7 +58,7 @@ class KnownSlices:
     sample_s: tuple[tuple[float, ...], ...] = ()  #: ``[threads][slices]`` seconds of sampling
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return a slice's mini-batch sizes, interpolated between known slices in logarithms."""
+        """Return the sizes for ``num_seeds``, interpolated between known slices in logarithms."""
 
         def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)
@@ -87,7 +87,7 @@ class SourceEffect:
     row_s: float = 0.0  #: seconds of the backing store per row, with all its concurrent users
 
     def seconds(self, num_rows: float) -> float:
-        """Return the seconds of the backing store for a mini-batch of ``num_rows``."""
+        """Return the seconds to read the rows outside of host memory among ``num_rows``."""
         return num_rows * self.row_misses * self.row_s
 
 
@@ -119,7 +119,7 @@ class Workload:
     counted: cost.CostModel | None = None
 
     def on(self, device: Device) -> Workload:
-        """Return the workload of ``device``, which decides whether the host aggregates."""
+        """Return this workload with ``host_aggregates`` as in ``device.takes_aggregated``."""
         return replace(self, host_aggregates=device.takes_aggregated)
 
     @property
@@ -256,7 +256,7 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Sample slices of all ``num_seeds``; fill ``sizes``, and return lower quartiles of seconds."""
+    """Time sampling of each of ``num_seeds``: return lower quartiles in s, and fill ``sizes``."""
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     evicting = other_data()
     begin = time.perf_counter()

@@ -71,15 +71,15 @@ class SimulatedStep:
 
     @property
     def bottleneck(self) -> str:
-        """Task that limits the step for the longest time."""
+        """Task in ``limits`` with the most seconds."""
         return max(self.limits, key=lambda name: self.limits[name])
 
 
 def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[hitgnn.LayerWorkload, ...]:
-    """Return the amounts that the kernels process for a mini-batch, input layer first.
+    """Return the kernels' work on a mini-batch: an entry per product, input layer first.
 
     Every row has an edge to itself. GraphSAGE multiplies a row's own features next to the
-    aggregated features. A second product of a layer (GIN) has no edges. Raises ConfigError if the
+    aggregated features. A layer's second product (GIN) has no edges. Raises ConfigError if the
     model needs attention or weighted messages, which the kernels lack.
     """
     if not layers:
@@ -120,8 +120,8 @@ def local_share(
     """Return β of eq. 7: the fraction of a mini-batch's inputs in its card's memory.
 
     DistDGL stores the rows of the card's partition. PaGraph stores as many rows, of the vertices
-    with the highest out-degree, estimated without exact ``degrees`` (None). P3 stores some columns
-    of all rows.
+    with the highest out-degree; without exact ``degrees`` (None), a fitted curve gives β. P3
+    stores some columns of all rows, so that β is 1.
     """
     if algorithm == "p3" or num_cards == 1:
         return 1.0
@@ -176,7 +176,7 @@ def _broadcast_seconds(num_cards: int, first: hitgnn.LayerWorkload, link: float)
 
 
 def part_batches(num_batches: int, num_cards: int, imbalance: float = IMBALANCE) -> tuple[int, ...]:
-    """Return each partition's number of mini-batches, 1 - to 1 + ``imbalance`` times the mean."""
+    """Return each partition's number of mini-batches, spread to ± ``imbalance`` of their mean."""
     spread = [2 * card / (num_cards - 1) - 1 for card in range(num_cards)] if num_cards > 1 else [0]
     exact = [num_batches / num_cards * (1 + imbalance * offset) for offset in spread]
     counts = [math.floor(count) for count in exact]

@@ -112,7 +112,7 @@ def simulate_step(
 
 
 def _bandwidth(platform: Platform, num_accelerators: int) -> float:
-    """Return the bytes per second of the memories of the host and the accelerators."""
+    """Return the summed bytes per second of the memories of host and accelerators."""
     accelerators = platform.devices(num_accelerators)[1:]
     rates = (card.memory_bandwidth for card in accelerators if isinstance(card, Accelerator))
     return platform.listed_bandwidth + sum(rates)

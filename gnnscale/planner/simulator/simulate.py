@@ -99,7 +99,7 @@ def measured_task(
 ) -> SimulatedTask:
     """Return the task of training on a graph store, whose mini-batches are sampled.
 
-    The times of the sampler are kept only if the simulated machine is the ``same_machine``. Raises
+    ``same_machine``: the simulated machine is this one; only then are sampling times kept. Raises
     GraphError if the graph store is not usable.
     """
     graph = model.graph_read(source.open())
@@ -216,13 +216,13 @@ class SimulateConfig:
         return self.system == "hyscale"
 
     def epoch_vertices(self, task: SimulatedTask) -> int:
-        """Return the number of seeds of an epoch."""
+        """Return the number of seeds of an epoch: training vertices or all, by ``epoch``."""
         trains = self.of_hyscale if self.epoch == "auto" else self.epoch == "training"
         return task.num_train if trains else task.num_vertices
 
 
 def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> ScalingCurve:
-    """Return the predicted run on ``config.platform`` for each number of accelerators.
+    """Return predicted runs on ``config.platform``, one per number of accelerators, and ``beside``.
 
     ``graph`` replaces the published graph. Raises ConfigError if the platform has no accelerators
     or rates, the sampler's mini-batches do not follow from graph sizes, or the kernels do not

@@ -27,20 +27,20 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class VerticalMark:
-    """Vertical line at ``x``, with a label under the pointer."""
+    """Vertical line at ``x``, with ``label`` as its tooltip."""
 
     x: float
     label: str
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """Return the legend of a plot; an entry is the CSS class of a color, and a label."""
+    """Return a legend as HTML; an entry is the CSS class of a color, and a label."""
     items = (f'<li><i class="{css}"></i>{escape(label)}</li>' for css, label in entries)
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
 def upper(values: Float64Array) -> float:
-    """Return an axis's upper end for ``values``, without outliers over 1.6 x the 95 % quantile."""
+    """Return an axis's end: above ``values``, or 1.6 x their 95 % quantile if some exceed it."""
     finite = values[np.isfinite(values)]
     maximum = float(finite.max(initial=0.0))
     typical = 1.6 * float(np.quantile(finite, 0.95)) if len(finite) else 0.0
@@ -117,7 +117,7 @@ def _curve(plot: Plot, curve: Curve) -> list[str]:
 
 
 def _figures(values: Float64Array, parts: Sequence[slice]) -> Float64Array:
-    """Return min, median and max of each part, ``[3, len(parts)]``; NaN: no finite value."""
+    """Return min, median and max of each slice, ``[3, len(parts)]``; NaN: no finite value."""
     summary = np.full((3, len(parts)), np.nan)
     for i, part in enumerate(parts):
         finite = values[part][np.isfinite(values[part])]
@@ -127,7 +127,7 @@ def _figures(values: Float64Array, parts: Sequence[slice]) -> Float64Array:
 
 
 def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> str:
-    """Return the path of the area between two lines, interrupted at missing values."""
+    """Return SVG path commands of the area between two lines in pixels, with gaps at NaN."""
     pieces: list[list[int]] = [[]]
     for i, (_, value) in enumerate(low):
         if np.isfinite(value):
@@ -237,8 +237,8 @@ def excerpt(
 ) -> StructArray:
     """Return the spans in the time of ``num_steps`` steps from the middle of ``spans``.
 
-    Overlapping steps are included, and all are cut off at both ends. The steps belong to one of
-    ``epochs`` (by step), because validation runs between epochs.
+    Overlapping steps are included, and all are cut off at both ends. ``epochs`` maps steps to
+    epochs: the steps are of one epoch, because validation runs between epochs.
     """
     steps = np.unique(spans["step"])
     if len(steps) == 0:
@@ -261,7 +261,7 @@ def excerpt(
 
 
 def timeline(plan: DevicePlan, spans: StructArray) -> str:
-    """Return an SVG element with a row for each device and stage of ``spans``, not empty."""
+    """Return an SVG element with a row for each device and stage; ``spans`` are not empty."""
     start, end = float(spans["start"].min()), float(spans["end"].max())
     scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-9)
     parts: list[str] = []
@@ -293,7 +293,7 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
 def _span(
     name: str, step: int, x_start: float, width: float, top: float, seconds: float
 ) -> Sequence[str]:
-    """Return a bar, whose shade alternates by step, with the step's number if it fits."""
+    """Return SVG elements: a bar, shaded by the step's parity, and the step's number if it fits."""
     odd = " odd" if step % 2 else ""
     box = f'x="{number(x_start)}" y="{top + 1:g}" height="{_ROW - 2:g}" rx="1.5"'
     title = f"<title>step {step}: {name} {seconds * 1e3:.2f} ms</title>"

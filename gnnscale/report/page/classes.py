@@ -62,7 +62,7 @@ def _line(text: str) -> str:
 
 
 def _extremes(scores: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Return the classes of lowest and of highest F1, by number, among classes of test vertices."""
+    """Return the numbers of classes of lowest and of highest F1, out of those in the test set."""
     present = [number for number, score in enumerate(scores) if score["num_vertices"]]
     order = sorted(present, key=lambda number: scores[number]["f1"])
     half = min(MAX_SCORES, len(order)) // 2
@@ -83,7 +83,7 @@ def _score_table(
 
 
 def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """Return an HTML table of counts, shaded by shares of the row: true by predicted class."""
+    """Return an HTML table of counts (row: true class, column: predicted), shaded by row share."""
     short_names = [escape(_cut(name)) for name in names]
     head = "".join(f'<th scope="col"><span>{name}</span></th>' for name in short_names)
     body = ""

@@ -29,7 +29,7 @@ _TURNS = {
 
 
 def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Return plots of batch shares and threads over steps, and the resource manager's decisions."""
+    """Return plots of batch shares and threads over steps, and decisions; a line if constant."""
     if not len(steps):
         return document.nothing("No step was finished.")
     if len(plan.shares) == 1 and not np.ptp(steps.threads, axis=0).any():
@@ -124,7 +124,7 @@ def decision_marks(steps: Steps) -> list[VerticalMark]:
 
 
 def devices(summary: Mapping[str, Any]) -> str:
-    """Return the table of devices, without columns that no device has, and device counters."""
+    """Return HTML tables: devices (without empty columns), C simulation, counters, NVLinks."""
     entries = summary["devices"]
     labels = {
         "device": [_name(rank, entry) for rank, entry in enumerate(entries)],
@@ -154,7 +154,7 @@ def devices(summary: Mapping[str, Any]) -> str:
 
 
 def _gpu(device: Mapping[str, Any], name: str) -> Any:
-    """Return a counter of NVML over the run; None: no GPU, or its driver lacks the counter."""
+    """Return NVML's counter ``name`` over the run; None: no GPU, or its driver lacks it."""
     return None if device["gpu"] is None else device["gpu"][name]
 
 
@@ -258,7 +258,7 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
 
 
 def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
-    """Return the matrix of rows that each device read from devices and host (Legion, figure 10)."""
+    """Return rows by reader and source as a matrix (Legion, figure 10); None: no counters."""
     entries = summary["devices"]
     sources = [*(device["name"] for device in entries), HOST]
     if not any(name.startswith(ROWS_FROM) for device in entries for name in device["counters"]):
@@ -328,7 +328,7 @@ _COUNTERS = {
 
 
 def _counters(entries: list[dict[str, Any]]) -> str:
-    """Return the table of counters that only some kinds of device have."""
+    """Return the table of counters of a kind of device, over the run; empty: no counters."""
     rows = [
         (_name(rank, entry), escape(_COUNTERS.get(name, name)), count(value))
         for rank, entry in enumerate(entries)
@@ -347,7 +347,7 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """Return the kind with the mark of its figures; one word if both have the same name."""
+    """Return a device's kind with a badge unless times are measured; equal names: the badge."""
     kind, figures = device["kind"], device["figures"]
     return (
         document.badge(figures) if kind == figures else f"{escape(kind)}{document.badge(figures)}"
@@ -355,6 +355,6 @@ def _kind(device: dict[str, Any]) -> str:
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:
-    """Return bytes or requests over the link in an epoch; None: nothing crossed the link."""
+    """Return ``link_bytes`` or ``link_requests`` (``name``) of an epoch; None: no traffic."""
     parts = device["traffic"]
     return None if parts is None else sum(parts[reads][name] for reads in ("rows", "lists")) or None

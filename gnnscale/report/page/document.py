@@ -52,7 +52,7 @@ _NUM_COLORS = 8
 
 
 def badge(figures: str) -> str:
-    """Return the mark of figures that are not measured: their kind; empty: measured."""
+    """Return an HTML mark with ``figures``, the kind of times; empty if measured."""
     return "" if figures == MEASURED else f' <span class="badge">{escape(figures)}</span>'
 
 
@@ -62,7 +62,7 @@ def device_css(rank: int) -> str:
 
 
 def device_title(plan: DevicePlan, rank: int) -> str:
-    """Return a device's name with the mark of its figures."""
+    """Return a device's name with its ``badge`` as HTML."""
     device = plan.shares[rank].device
     return f"{escape(device.label)}{badge(device.figures)}"
 
@@ -73,7 +73,7 @@ def card(title: str, content: str) -> str:
 
 
 def column_table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[str]]) -> str:
-    """Return a table of the columns ``labels``, and of ``figures`` that are not all ``ABSENT``."""
+    """Return a table of columns by heading: ``labels``, and ``figures`` unless all ``ABSENT``."""
     present = {name: cells for name, cells in figures.items() if set(cells) - {ABSENT}}
     head = [f'<th class="left">{name}</th>' for name in labels]
     head += [f"<th>{name}</th>" for name in present]

@@ -283,7 +283,7 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Return a note that tells times of a simulated card from this machine's; empty: none is."""
+    """Return a note separating simulated cards' times from this machine's; empty: no such card."""
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (

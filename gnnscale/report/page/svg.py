@@ -31,7 +31,7 @@ _MARGIN = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """Linear axis of a plot; without a range, it reaches 0.5 to both sides of ``low``."""
+    """Linear axis of a plot; unless ``high`` > ``low``, it reaches 0.5 to both sides of ``low``."""
 
     title: str  #: quantity and unit
     low: float  #: value at the beginning
@@ -110,7 +110,7 @@ class Plot:
         )
 
     def _axes(self) -> list[str]:
-        """Return the grid, ticks and titles."""
+        """Return SVG elements of the grid, ticks and titles."""
         right, floor = self.width - self.right, self.height - self.bottom
         parts = []
         for value, label in ticks(self.y.low, self.y.high, 6, integer=self.y.integer):
@@ -169,7 +169,7 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Return slices of points that share an x: single points, or bins if over ``max_points``."""
+    """Divide points into slices of one or, above ``max_points``, into ``max_points`` / 3 bins."""
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
     edges: Int64Array = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)
@@ -219,7 +219,7 @@ class Quantity:
     seconds: bool = False  #: whether values are times, with an axis from 0 and a unit
 
     def axis(self, rows: Sequence[DotRow]) -> Axis:
-        """Return an axis with all values of ``rows``, within the possible range."""
+        """Return an axis over values and deviations of ``rows``, within the possible range."""
         values = [value for row in rows for value in row.values]
         ends = [*values, *(end for row in rows for end in _ends(row))]
         low, high = min(ends), max(ends)
@@ -245,7 +245,7 @@ class Quantity:
         return f"{mean} ± {deviation:,.{decimals}f} {unit}"
 
     def ticks(self, axis: Axis) -> list[tuple[float, str]]:
-        """Return values on the axis with their labels."""
+        """Return round values on the axis with labels; times have a unit, ms or s."""
         if not self.seconds:
             return ticks(axis.low, axis.high, 5)
         unit, factor = ("ms", 1e3) if axis.high < 1 else ("s", 1.0)
@@ -302,7 +302,7 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return a dot for each job; of several jobs, also marks of the mean and ± the deviation."""
+    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation."""
     y = number(middle)
     elements = []
     if row.deviation is not None:

@@ -99,7 +99,7 @@ def _metric_name(jobs: Jobs) -> str | None:
 
 
 def _rows(jobs: Jobs, figure: str, names: Sequence[str]) -> list[DotRow]:
-    """Return a row for each choice of values of the options ``names``: its jobs' ``figure``."""
+    """Return a row per combination of values of options ``names``: its jobs' result ``figure``."""
     values_by_choice: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
         if job[figure] is not None:
@@ -121,7 +121,7 @@ def _order(value: Any) -> tuple[int, float]:
 
 
 def _tiles(jobs: Jobs) -> str:
-    """Return the best choice by validation, with both metrics; empty: no common metric."""
+    """Return the options of best mean validation, and both metrics; empty: no common metric."""
     metric = _metric_name(jobs)
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, "valid_metric", names)
@@ -196,7 +196,7 @@ def _kinds(jobs: Jobs) -> str:
 def _option_cards(
     jobs: Jobs, figure: str, heading: str, quantity: Quantity, *, lower: bool
 ) -> list[str]:
-    """Return plots of a result by all options and by each option, and a heat map of two options.
+    """Return plots of a result by all options and by each one; for two, also a heat map.
 
     ``figure`` is the key of the result in a job; ``lower``: lower results are better.
     """
@@ -305,7 +305,7 @@ def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
 
 
 def uncached_jobs(jobs: Jobs) -> dict[str, str]:
-    """Return the numbers, as text, of jobs with devices that cache nothing, by the reason."""
+    """Return numbers of jobs (``1, 4``) with devices that cache nothing, by the reason."""
     numbers: dict[str, list[str]] = {}
     for job in jobs:
         reason = job.get("uncached")

@@ -121,7 +121,7 @@ _FILE_WIDTH = 160
 def choose_columns(
     jobs: Sequence[dict[str, Any]], *, sequential: bool
 ) -> tuple[list[str], list[str]]:
-    """Return the table's columns, with times only if ``sequential``, and results all jobs share."""
+    """Return names of columns (times only if ``sequential``), and of results equal in all jobs."""
     names = [name for name in COLUMNS if sequential or name not in _TIMES]
     for decided_by, group in _OPTIONAL.items():
         if all(job[decided_by] is None for job in jobs):

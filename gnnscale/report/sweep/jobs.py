@@ -80,7 +80,7 @@ def collect(directory: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _JobOptions:
-    """Options of a job as text, divided by their effect."""
+    """Options of a job as JSON, divided into its work and its execution."""
 
     computed: str  #: options that change the result
     execution: str  #: options of the execution; options of caches only if the job caches
@@ -131,7 +131,7 @@ def _partition_figures(summary: dict[str, Any]) -> dict[str, float | None]:
 
 
 def _cache_figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return hit rates, MB over links per step, caching devices, and why others cache nothing."""
+    """Return hit rates, link MB per step, number of caching devices, and why others do not."""
     cache, moved = summary.get("cache") or {}, summary.get("step_bytes") or {}
     measured, uncached = cache.get("whole_run") or {}, summary.get("uncached") or {}
     caching = sum(map(len, cache["cliques"])) if "cliques" in cache else None

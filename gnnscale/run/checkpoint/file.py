@@ -182,7 +182,7 @@ _MAX_VALUES_BYTES = 1 << 30
 
 
 def save_checkpoint(file: Path, content: Mapping[str, Any]) -> None:
-    """Write ``content`` (tensors and plain values) to ``file`` atomically."""
+    """Write ``content`` with format version and CRC-32 to ``file``, atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     parts = packed({"format_version": FORMAT_VERSION, **content}, checksum=True)
     files.write_atomically(file, parts, durable=True)
@@ -300,8 +300,8 @@ def check_optimizer_state(
 ) -> None:
     """Raise ValueError for an optimizer state of other names, shapes or dtypes.
 
-    ``state`` is by parameter index, ``names`` are a parameter's state tensors. Learned rows
-    (``embedding``) have a state of their own.
+    ``state`` is by parameter index, ``names`` name a parameter's state tensors. Learned rows
+    (``embedding``) have other state tensors.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, tensors in state.items():

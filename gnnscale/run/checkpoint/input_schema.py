@@ -72,7 +72,7 @@ class InputSchema:
 
     @classmethod
     def of(cls, graph: Graph, labels: SplitLabels | None = None) -> "InputSchema":
-        """Return the schema of a model trained on ``graph``, by default for its vertex labels."""
+        """Return the schema of a model trained on ``graph`` for ``labels`` (None: of vertices)."""
         labels = labels or graph
         return cls(
             graph=graph.name,
@@ -101,9 +101,9 @@ class InputSchema:
     def fitted(self, graph: Graph) -> Graph:
         """Return ``graph`` with its features arranged and scaled as in training.
 
-        One-hot features of a category move to its position in training. ConfigError if columns of
-        vertices or edges differ in number, names or order, a category is unknown, or the scaling
-        differs.
+        One-hot features of a category move to its position in training; unread edge features are
+        dropped. ConfigError if columns of vertices or edges differ in number, names or order, a
+        category is unknown, or the scaling differs.
         """
         if self.num_edge_features:
             graph = self._fit(graph, of="edges")
@@ -185,7 +185,7 @@ def _warn_without_names(
     *,
     of: str = "",
 ) -> None:
-    """Warn if only one of two graphs names its features, whose order is then unchecked."""
+    """Warn if only ``graph`` or only the training graph names its features: order is unchecked."""
     if (columns is None) == (trained is None):
         return
     if columns is None:
@@ -274,7 +274,7 @@ def _check_crc(content: bytes) -> bytes:
 
 
 def read_input_schema(directory: Path) -> InputSchema | None:
-    """Return the schema in an untrusted run directory, or None; ConfigError if it is damaged."""
+    """Return the schema in an untrusted run directory; None: no file; ConfigError: damaged."""
     file = directory / INPUT_SCHEMA
     try:
         content = _check_crc(read_regular(file, limit=_MAX_BYTES))

@@ -46,7 +46,7 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
 
 
 def find_progress(directory: Path, *, in_records: bool) -> str | None:
-    """Return text for an error on a file that shows a finished epoch; None: no file does.
+    """Return words for an error about a file that shows a finished epoch; None: no file does.
 
     A directory with such a file has lost its checkpoint: best weights are written after it, and so
     are records of epochs (also searched if ``in_records``), unless the first write takes over 1 s.
@@ -87,7 +87,7 @@ def _last_epoch_of_steps(file: Path) -> int:
 
 
 def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
-    """Return how many epochs of ``history`` are on the disk in ``metrics.jsonl``.
+    """Sync ``metrics.jsonl`` to the disk; return how many epochs of ``history`` it has.
 
     The file may end before ``history``, as its writer may be late, or with epochs of another run or
     from before a resumption. It may also end after it, when called in the background. ConfigError
@@ -233,7 +233,7 @@ class SavedRun:
     management: dict[str, Any] | None = None  #: state of resource management, if stored
 
     def __post_init__(self) -> None:
-        """Check everything that depends neither on the model nor on the run."""
+        """Raise ValueError for content that no run can have written."""
         inside = self.sums is not None
         if bool(self.workers) != inside:
             raise ValueError("no parts of its workers")
@@ -282,7 +282,7 @@ class SavedRun:
             raise not_of_this_run(file, str(error)) from None
 
     def plan_for(self, options: Mapping[str, Any]) -> list[Any] | None:
-        """Return the saved device plan; None if ``options`` determine another plan."""
+        """Return the saved device plan; None: not saved, or ``options`` determine another plan."""
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
 
     def management_for(self, options: Mapping[str, Any]) -> dict[str, Any] | None:

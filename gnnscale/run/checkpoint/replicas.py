@@ -43,7 +43,7 @@ class CheckpointInfo:
 
 
 def newest(machines: Sequence[CheckpointInfo | None]) -> int | None:
-    """Return the index of the first checkpoint with the most steps; None: no machine has one."""
+    """Return the index of the first entry with the most steps; None: no intact checkpoint."""
     steps = {i: info.step for i, info in enumerate(machines) if info is not None}
     return max(steps, key=lambda i: (steps[i], -i), default=None)
 
@@ -108,7 +108,7 @@ def _broadcast_from(group: Group, rank: int, content: bytes) -> bytes:
 
 
 def _store(directory: Path, content: bytes) -> None:
-    """Write a checkpoint to this machine's disk; on failure the previous one remains."""
+    """Write a checkpoint to this machine's disk; on failure, warn and keep the previous one."""
     file = directory / LAST
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def _store(directory: Path, content: bytes) -> None:
 
 @dataclass(kw_only=True)
 class CheckpointReplicas:
-    """Replication of checkpoints, which rank 0 sends, to machines without access to its disk."""
+    """Replication of checkpoints from rank 0 to machines that do not see its run directory."""
 
     directory: Path  #: the run directory
     links: Group  #: process group with connections for replication only
@@ -132,10 +132,10 @@ class CheckpointReplicas:
     def open(
         cls, directory: Path, group: Group, options: Mapping[str, Any]
     ) -> "CheckpointReplicas | None":
-        """Return the replication of a run, in every process; None if no machine needs replicas.
+        """Start the replication of a run, in every process; None if no machine needs replicas.
 
-        ConfigError if another command writes into the run directory of a machine, OSError if that
-        of rank 0 is not writable.
+        Receiving machines lock their run directory, and a thread receives checkpoints. ConfigError
+        if another command writes into it, OSError if that of rank 0 is not writable.
         """
         if not group.restarts or group.local_size == group.size:
             return None

@@ -52,7 +52,7 @@ class RunIdentity:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Identity of the graph, its partition, and the candidates of its edges."""
+        """Identity of the graph, with hashes of partition and link-prediction candidates."""
         candidates = {} if self.candidates is None else {"candidates": self.candidates}
         return {**graph_identity(self.graph), "partition": self.partition, **candidates}
 

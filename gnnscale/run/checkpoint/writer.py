@@ -36,7 +36,7 @@ Job = Callable[[], None]
 
 
 class BackgroundWriter:
-    """Thread that runs one write job at a time; one newer job waits and replaces an older one."""
+    """Thread that runs one write job at a time; only the newest further job waits for it."""
 
     def __init__(self) -> None:
         self._pool = futures.ThreadPoolExecutor(1, "checkpoint")
@@ -127,7 +127,7 @@ class RunCheckpoint:
 
     @property
     def is_due(self) -> bool:
-        """Whether a checkpoint, if enabled, is due after an epoch: the last is written and old."""
+        """Whether checkpoints are enabled, the last is written, and the interval has passed."""
         passed_s = time.perf_counter() - self.saved_at
         every_s = self.runtime.checkpoint_every_s
         if every_s is not None:
@@ -233,12 +233,15 @@ class RunCheckpoint:
         self.took_s = time.perf_counter() - self.saved_at
 
     def restore_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """Write the best weights, never changed in place, again if a file is missing."""
+        """Call ``save_best`` if the file of best weights or of the input schema is missing."""
         if not all((self.directory / file).exists() for file in (BEST, INPUT_SCHEMA)):
             self.save_best(epoch, weights)
 
     def save_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """Write the best weights, never changed in place, if new, after the running write."""
+        """Write ``weights`` of the best ``epoch``, if new, after the running write.
+
+        The first call also writes the input schema. ``weights`` never change in place.
+        """
         self._writer.follow(partial(self._write_best, epoch, weights))
 
     def _write_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:

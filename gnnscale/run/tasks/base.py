@@ -30,7 +30,7 @@ class Task(Protocol):
         """Graph whose edges carry messages in training."""
 
     def over(self, graph: Graph) -> "Task":
-        """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
+        """Return this task over ``graph``, equal to its graph except for storage and rows."""
 
     @property
     def seeds(self) -> Array:
@@ -48,14 +48,14 @@ class Task(Protocol):
         """Function from outputs and their mini-batch to the mean loss."""
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of mini-batches of seeds, around which ``vertices`` samples."""
+        """Return a sampler of mini-batches of seeds, with neighbors sampled by ``vertices``."""
 
     def build(self, model: ModelConfig) -> TrainableModel:
         """Build the model to train."""
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
-    """Return the names of a run's metrics in reports, custom functions without module or file.
+    """Check metrics; return their names in reports, custom functions without module or file.
 
     ``names`` are in ``gnnscale.core.metrics.QUALITY``, or name custom functions; empty selects the
     graph's own metric. ConfigError if a metric is not defined for the labels, or cannot be
@@ -82,7 +82,7 @@ def _fits(name: str, kind: str, num_classes: int) -> bool:
 
 
 def ceiling(graph: Graph, metric: str) -> float | None:
-    """Return the best test ``metric`` that the graph's generator allows; None if unknown."""
+    """Return the generator's best test accuracy; None: unknown, or ``metric`` is another."""
     return graph.attainable_accuracy if metric == "accuracy" else None
 
 
@@ -100,7 +100,7 @@ class LabelTask:
     labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
 
     def over(self: T, graph: Graph) -> T:
-        """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
+        """Return this task over ``graph``, equal to its graph except for storage and rows."""
         return replace(self, graph=graph)
 
     @property
@@ -170,7 +170,7 @@ class VertexTask(LabelTask):
         return vertices
 
     def build(self, model: ModelConfig) -> TrainableModel:
-        """Build a model with an output for each class."""
+        """Build a model with an output for each class or regression target."""
         graph = self.graph
         return model.build(
             num_features=graph.num_features,
@@ -180,7 +180,7 @@ class VertexTask(LabelTask):
 
 
 def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
-    """Return the user's metric ``name`` of ``outputs``; ConfigError: the function gives none."""
+    """Return the user's metric ``name`` of ``outputs``; ConfigError: no number is returned."""
     option = f"metrics={name}"
     function = load_named(name, option="metrics")
     try:
@@ -215,7 +215,7 @@ def build_model(
 
 
 def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray]) -> list[int]:
-    """Return how many edges of each of ``parts`` join the ends of a training edge.
+    """Return how many edges of each of ``parts`` join the ends of a training edge, either way.
 
     Memory is bounded: pairs are compared in groups of about 16 million training edges. ``ends`` are
     ``[num_edges, 2]`` sources and destinations; ``train`` and each part are indices of edges.
@@ -237,7 +237,7 @@ def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray
 
 
 def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
-    """Return the unordered pairs ``[k, 2]`` of a group, among the ends of edges ``rows``."""
+    """Return sorted ends ``[k, 2]`` of edges ``rows`` with sum % ``num_groups`` == ``group``."""
     pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
     in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group
     return pairs[in_group]
@@ -280,13 +280,13 @@ class EdgeTask(LabelTask):
         return trainable.edge_objective(self.labels, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the sampler of labeled edges, around which ``vertices`` samples."""
+        """Return a sampler of labeled edges, with neighbors of ends sampled by ``vertices``."""
         ends = self.graph.edges.ends
         assert ends is not None  # edges with labels have ends
         return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)
 
     def build(self, model: ModelConfig) -> GNN:
-        """Build a model with an MLP over the rows of both ends."""
+        """Build a model with an MLP over the rows of both ends and the edge's features."""
         return build_model(
             model,
             num_features=self.graph.num_features,
