@@ -48,7 +48,7 @@ class Activation:
 
 
 class Rule(Enum):
-    """Coefficient of an edge in a linear aggregation, for devices that compute it themselves."""
+    """Coefficients of a linear aggregation, for devices that compute coefficients themselves."""
 
     #: ``1 / sqrt(D(v) D(u))``, and the vertex's own row is added (``GCNLayer``)
     SYMMETRIC = "symmetric"
@@ -85,7 +85,7 @@ class DeviceBlock(Block, ABC):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the activation of the destinations' rows, or with ``sources`` of the sources'."""
+        """Return ReLU and dropout ``p`` of destinations' rows or, with ``sources``, source rows."""
 
     @abstractmethod
     def aggregate(
