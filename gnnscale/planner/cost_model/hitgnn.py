@@ -50,7 +50,7 @@ class FpgaCard:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWorkload:
-    """Amounts of one layer of a mini-batch."""
+    """Numbers of vertices, edges and features of one layer of a mini-batch."""
 
     sources: float  #: |V^{l-1}|
     rows: float  #: |V^l|
