@@ -83,7 +83,7 @@ class Predictor:
         return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: IntArray | None) -> None:
-        """Log the cost of predicting ``vertices`` if it is high; None: all vertices.
+        """Log the cost of exact inference of ``vertices`` if it is high; None: all vertices.
 
         Raises:
             ConfigError: exact inference needs more disk than is free.
@@ -187,8 +187,8 @@ class PairScorer:
         """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
         A vertex is scored with every candidate but itself; ``candidates`` ascend, None: all
-        vertices. A chunk has partners ``[s, k]``, best first, and their scores. The order of equal
-        scores is undefined.
+        vertices. A chunk has partners ``[s, k]``, best first, and their scores; -inf: there is no
+        such partner. The order of equal scores is undefined.
         """
         targets = np.arange(self._graph.num_vertices) if candidates is None else candidates
         needed = None if candidates is None else np.union1d(vertices, candidates)

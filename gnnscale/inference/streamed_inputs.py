@@ -86,7 +86,7 @@ def make_rows(
     """Read rows of ascending ``vertices`` by range, apply ``make``, and ``write`` its results.
 
     ``write`` gets the position of a range's first vertex and the range's rows, on any of
-    ``workers``; ``advance`` gets each range's number of rows.
+    ``workers``; ``advance`` gets each range's number of rows. ``width``: features of a row read.
     """
 
     def ranges() -> Iterator[tuple[int, Reading]]:
@@ -133,7 +133,7 @@ class TransformedRows(TransformedStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether sums read rows in the order of the edges: always."""
+        """Whether sums read one row per edge, rather than one per source: always."""
         return True
 
     def prefetch(self, vertices: Array) -> "TransformedRows":

@@ -262,7 +262,7 @@ class GNN(TrainableModel):
 
 
 def _encode(model: GNN, batch: MiniBatch, x: Tensor) -> Tensor:
-    """Return the rows that the first layer reads, from input rows ``x``."""
+    """Return the rows that the first layer reads: ``x``, with dropout in training, then encoded."""
     if model.training and model.input_dropout > 0:
         x = functional.input_dropout(x, model.input_dropout, batch)
     if model.encoder is None:

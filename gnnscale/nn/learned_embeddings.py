@@ -86,7 +86,7 @@ class LearnedFeatureStore(FeatureStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether rows are read in the order of the edges: always."""
+        """Whether ``aggregate`` reads one row per edge, rather than one per source: always."""
         return True
 
     def gather(

@@ -273,7 +273,7 @@ def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> User
 
 
 def _has_inference(model: UserModel) -> bool:
-    """Whether ``inference_per_layer`` suits: no jumping knowledge, and it takes edge features."""
+    """Whether ``inference_per_layer`` suits: no jumping knowledge; takes edge features, if any."""
     infer = getattr(model.module, "inference_per_layer", None)
     if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
         return False

@@ -107,7 +107,7 @@ def time_products(
 def time_operands(
     num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
 ) -> float:
-    """Return the median seconds of the product for weights' gradients, bound by reads of rows."""
+    """Return the median seconds of a weight gradient, bound by reads if ``num_outputs`` are few."""
     rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
     with torch_threads(threads):
         return median_seconds(lambda _: weight_gradient(rows, grad), repeats)
@@ -200,7 +200,7 @@ ESTIMATE_PROBES = (
 
 
 def probe_graph(num_vertices: int, num_edges: int) -> Graph:
-    """Return a random graph of ``num_edges`` undirected edges, a few vertices of high degree."""
+    """Return a random graph of ``num_edges`` undirected edges, with hubs and one feature."""
     src, dst = ops.rmat_edges(num_vertices, num_edges, 0.5, 0.2, 0.2, _SEED, 1)
     return from_arrays(
         (np.concatenate([src, dst]), np.concatenate([dst, src])),

@@ -107,12 +107,15 @@ def phases(card: FpgaCard, layers: Sequence[LayerWorkload]) -> tuple[Phase, ...]
 
 
 def seconds_of(passes: Sequence[Phase], n: Any, m: Any) -> Any:
-    """Return t_GNN (eq. 5) with n PEs and m multiply-accumulate units; n and m may be arrays."""
+    """Return t_GNN (eq. 5), the seconds of ``passes`` with n PEs and m multiply-accumulate units.
+
+    ``n`` and ``m`` may be arrays.
+    """
     return sum(phase.seconds(n, m) for phase in passes)
 
 
 def gnn_seconds(passes: Sequence[Phase], design: ComputeDesign) -> float:
-    """Return t_GNN (eq. 5) of a design."""
+    """Return t_GNN (eq. 5), the seconds of ``passes`` on ``design``."""
     return float(seconds_of(passes, design.n, design.m))
 
 

@@ -199,7 +199,7 @@ def device_times(
 
 
 def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
-    """Extend loading if a backing store takes longer, ``source_s``, than the stages beside it."""
+    """Extend loading to a backing store's ``source_s`` less stages that take turns with loading."""
     overlapped_s = equations.pipeline_seconds(replace(times, load=0.0), prefetch)
     if prefetch == "two_stage":
         overlapped_s = 0.0
