@@ -28,7 +28,7 @@ class Activation:
     vertices: IntArray  #: ``[n]`` int32 or int64, the vertex of each row
 
     def apply_(self, x: Tensor) -> float:
-        """Activate ``x`` ``[n, f]`` in place; return 1 / (1 - p), which scales remaining values."""
+        """Overwrite ``x`` ``[n, f]`` by ReLU and dropout; return the applied factor 1 / (1 - p)."""
         return ops.relu_dropout(
             x,
             self.vertices,

@@ -44,7 +44,7 @@ class PairNetwork(nn.Module):
 
     @property
     def hidden_width(self) -> int:
-        """Temporary floats per pair while it is scored, without the score."""
+        """Temporary floats per pair while it is scored, in addition to the score."""
         return 3 * self.hidden.in_features
 
     def score_all_pairs(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:

@@ -20,7 +20,7 @@ from gnnscale.sampling import Block
 
 
 class _BlockSoftmax(torch.autograd.Function):
-    """Softmax of scores over the edges of each destination, with importance as weights."""
+    """Softmax of edge scores per destination and head; importance multiplies exponentials."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, block: Block) -> Tensor:

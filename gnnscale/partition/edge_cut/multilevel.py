@@ -181,7 +181,7 @@ def edge_budget(num_edges: int) -> int:
 
 
 def num_cycles(num_entries: int) -> int:
-    """Return the number of refinement cycles of a graph with ``num_entries`` list entries."""
+    """Return the number of refinement cycles of a graph with ``num_entries`` neighbors in lists."""
     return max(1, min(_MAX_CYCLES, _ENTRIES // max(1, num_entries)))
 
 

@@ -80,7 +80,7 @@ def rows_seconds(
 
 
 def mapped(num_values: int) -> Float32Array:
-    """Return ``num_values`` float32 ones in small pages, like the pages of a mapped file."""
+    """Return ``num_values`` float32 ones in new memory of small pages, like a mapped file's."""
     pages = mmap.mmap(-1, 4 * num_values)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
@@ -225,7 +225,7 @@ def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
 
 
 def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
-    """Return memory that all ``probes`` use for their feature rows; ``graph`` is the sparse one."""
+    """Return memory for the feature rows of any of ``probes``; ``graph`` is the sparse graph."""
     return mapped(-(-table_bytes(graph.num_vertices, probes) // 4))
 
 

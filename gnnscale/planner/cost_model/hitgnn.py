@@ -120,7 +120,7 @@ def gnn_seconds(passes: Sequence[Phase], design: ComputeDesign) -> float:
 
 
 def limits(passes: Sequence[Phase], design: ComputeDesign) -> dict[str, float]:
-    """Return by task the summed seconds of the passes whose slowest task it is."""
+    """Return for each task the summed seconds of the passes in which it is the slowest."""
     seconds: dict[str, float] = {}
     for phase in passes:
         name = phase.limit(design)
