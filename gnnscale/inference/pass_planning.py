@@ -52,11 +52,12 @@ def with_passes(
     *,
     num_threads: int,
 ) -> InferenceWork:
-    """Return ``work`` with passes over the features for its first layer if they are faster.
+    """Return ``work`` with a faster plan to read and transform the features, if there is one.
 
-    Features larger than memory are read in passes if the disk needs less time for them. Features in
-    memory are transformed first if all rows are required, they fit, and each chunk would transform
-    them again.
+    Features on the disk are read in sequential passes if the disk needs less time for them than for
+    gathering the rows of each chunk. Features in memory are transformed before all chunks if all
+    vertices are needed, the rows fit into memory, and chunks would transform a row repeatedly. An
+    encoder's rows are computed once if all vertices are needed.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work
@@ -98,7 +99,7 @@ def with_passes(
 
 
 def _with_inputs(work: InferenceWork, inputs: InputPlan) -> InferenceWork:
-    """Return ``work`` with the passes ``inputs`` for its first layer, and their disk space."""
+    """Return ``work`` with passes ``inputs`` for its first layer, and disk space for their sums."""
     plan, temporary = work.plan, inputs.temporary_bytes
     if temporary and work.widths and plan.in_file[0]:
         width, num_parts = work.widths[0]
@@ -114,7 +115,7 @@ def _with_encoding(
     store: HostFeatures,
     limits: MemoryLimits,
 ) -> InferenceWork:
-    """Return ``work`` that encodes all rows once, or ``work`` itself if only some are read."""
+    """Return ``work`` that encodes all rows once, in memory or a file, if it reads all rows."""
     if not isinstance(work.needed[0], range):
         return work
     num_rows, width = graph.num_vertices, model.widths[1]
@@ -139,7 +140,10 @@ def _memory_for_rows(
 def _plan_passes(
     layer: TransformFirstLayer, vertices: loading.Vertices, memory: int, first: loading.Vertices
 ) -> InputPlan:
-    """Return the fewest passes over ``vertices`` that fit into ``memory``; ``first``: outputs."""
+    """Return the plan of the fewest passes that fit into ``memory`` bytes.
+
+    A pass transforms some columns of the rows of ``vertices``; ``first``: vertices of the outputs.
+    """
     steps = -(-layer.width // layer.step)
     steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
     num_blocks = -(-steps // steps_per_pass)
@@ -159,7 +163,10 @@ def _plan_passes(
 def _passes_s(
     inputs: InputPlan, first: loading.Vertices, graph: Graph, store: HostFeatures, rates: DiskRates
 ) -> float:
-    """Return the disk seconds of all passes, with writes and reads of the sums."""
+    """Return the disk seconds of all passes, and of writing and reading their sums.
+
+    ``first``: vertices of the outputs, whose features some passes read for the self term.
+    """
     pass_s = _sequential_s(inputs.vertices, graph, store, rates)
     self_s = _sequential_s(first, graph, store, rates)
     num_self = inputs.num_passes - len(inputs.blocks)
@@ -189,9 +196,9 @@ def _chunks_s(
     rates: DiskRates,
     num_threads: int,
 ) -> float:
-    """Return the disk seconds of gathering the rows of each chunk, from a count of some chunks.
+    """Return the disk seconds of gathering the rows of all chunks, estimated from a few chunks.
 
-    Pages that fit into memory next to topology and hidden layers are read once only.
+    Pages that fit into memory next to topology and hidden layers are not counted.
     """
     chunks = list(loading.cut(graph, work.needed[0], limits.chunk_edges, limits.chunk_vertices))
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
@@ -219,11 +226,10 @@ def estimated_s(
     store: FeatureStore,
     features: FeatureStore | None = None,
 ) -> float:
-    """Return the estimated seconds of exact inference.
+    """Return the estimated seconds of exact inference, from a trial of each layer on some vertices.
 
-    Each layer is computed for some of its vertices. Hidden layers read zeros in a smaller store of
-    the planned kind, memory or file. ``store`` has the first layer's inputs, ``features`` the rows
-    that an encoder reads.
+    In a trial, hidden layers read zeros from a small store, in memory or a file as planned.
+    ``store`` has the first layer's inputs, ``features`` the rows that an encoder reads.
     """
     rate = disk_rate() if work.plan.temporary_bytes else math.inf
     seconds = 0.0
@@ -251,7 +257,7 @@ def estimated_s(
 
 
 def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: FeatureStore) -> float:
-    """Return the seconds of a transform-first layer with its passes, estimated from a trial."""
+    """Return the seconds of the first layer, computed in passes, estimated from a trial."""
     trial = _trial_vertices(work.needed[0], graph, None)
     out = passes.output(0, len(trial))
     try:
@@ -265,7 +271,10 @@ def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: Featur
 def _encoding_s(
     passes: LayerPass, work: InferenceWork, graph: Graph, features: FeatureStore
 ) -> tuple[float, SubsetStore]:
-    """Return the seconds of encoding all rows, from a trial, and a store of its rows for any id."""
+    """Return the seconds of encoding all rows, estimated by a trial, and a store of its rows.
+
+    The store has one of the trial's rows for any vertex.
+    """
     count = max(min(graph.num_vertices, _TRIAL_BYTES // features.row_bytes), 1)
     close(passes.encode(features, lambda _: None, count // _NUM_RANGES))
     begin = time.perf_counter()
@@ -275,7 +284,7 @@ def _encoding_s(
 
 
 def _trial_vertices(vertices: Vertices, graph: Graph, rows: FeatureStore | None) -> Array:
-    """Return evenly spaced ranges of ``vertices``, fewer if ``rows`` are read from the disk."""
+    """Return some of ``vertices`` in evenly spaced ranges, fewer if ``rows`` are on the disk."""
     count = _TRIAL_VERTICES
     if isinstance(rows, HostFeatures) and rows.from_disk:
         neighbors = 1 + graph.num_edges // max(graph.num_vertices, 1)
@@ -288,7 +297,7 @@ def _trial_vertices(vertices: Vertices, graph: Graph, rows: FeatureStore | None)
 
 
 def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) -> float:
-    """Return the measured seconds of layer ``index`` per edge or vertex, for ``vertices``."""
+    """Compute layer ``index`` for ``vertices``; return seconds / (destinations + edges)."""
     out = passes.output(index, len(vertices))
     try:
         seconds, count = 0.0, 1
@@ -306,7 +315,7 @@ def _edge_s(passes: LayerPass, index: int, rows: FeatureStore, vertices: Array) 
 
 
 def _zeros(work: InferenceWork, hidden: int, num_vertices: int) -> SubsetStore:
-    """Return a small store of zeros that stands in for the rows of a hidden layer."""
+    """Return a small store of zeros in place of the rows of hidden layer number ``hidden``."""
     num_rows, (width, num_parts) = len(work.needed[hidden]), work.widths[hidden]
     count = max(min(num_rows, _TRIAL_BYTES // file_bytes(1, width)), 1)
     rows: MemoryRows | FileRows
@@ -323,7 +332,7 @@ def _zeros(work: InferenceWork, hidden: int, num_vertices: int) -> SubsetStore:
 
 
 def _written_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes of layer ``index``'s rows in a file; 0: the rows stay in memory."""
+    """Return the bytes that layer ``index`` writes to a file; 0: its rows stay in memory."""
     if index == len(work.widths) or not work.plan.in_file[index]:
         return 0.0
     width, num_parts = work.widths[index]
@@ -331,7 +340,10 @@ def _written_bytes(work: InferenceWork, index: int) -> float:
 
 
 def _read_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes that layer ``index`` reads from the disk, once for each group of sums."""
+    """Return the bytes that layer ``index`` reads from a file of hidden rows; 0: it reads memory.
+
+    It reads the file once for each group of destinations whose sums fit into memory.
+    """
     plan, layer = work.plan, work.sizes[index]
     if index == 0 or not plan.in_file[index - 1] or plan.cached:
         return 0.0

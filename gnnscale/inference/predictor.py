@@ -33,8 +33,9 @@ EVALUATION_STEP = 1 << 40
 class Predictor:
     """Predictor of the vertices of a graph by a model, whose weights may change between calls.
 
-    ``runtime.inference`` selects all neighbors or sampled neighbors. Repeated calls with equal
-    weights give equal results.
+    ``runtime.inference`` selects all neighbors or sampled neighbors; a model that cannot be
+    inferred layer by layer always gets sampled neighbors. Calls with equal weights give equal
+    results.
     """
 
     def __init__(
@@ -47,11 +48,9 @@ class Predictor:
         num_layers: int | None = None,
         device: InferenceCapable | None = None,
     ) -> None:
-        """Predict with ``model``.
+        """Predict vertices of ``graph`` with ``model``.
 
         Args:
-            model: the model.
-            graph: the graph.
             options: options of inference.
             store: store of the features; None: the graph's features in host memory.
             num_layers: number of layers of exact inference, from the first; None: all layers.
@@ -84,7 +83,7 @@ class Predictor:
         return "sampled" if self._exact is None else "exact"
 
     def prepare(self, vertices: IntArray | None) -> None:
-        """Log the cost of predicting ``vertices`` if it is high; None: all vertices.
+        """Log the cost of exact inference of ``vertices`` if it is high; None: all vertices.
 
         Raises:
             ConfigError: exact inference needs more disk than is free.
@@ -159,7 +158,7 @@ _SLICE_BYTES = 64 << 20
 
 
 class PairScorer:
-    """Scores of pairs of vertices by the decoder of a link model."""
+    """Scorer of pairs of vertices, by the decoder of a link model."""
 
     def __init__(self, model: LinkGNN, predictor: Predictor, graph: Graph) -> None:
         """Score with the decoder of ``model``, whose output rows ``predictor`` computes."""
@@ -188,8 +187,8 @@ class PairScorer:
         """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
         A vertex is scored with every candidate but itself; ``candidates`` ascend, None: all
-        vertices. A chunk has partners ``[s, k]``, best first, and their scores. The order of equal
-        scores is undefined.
+        vertices. A chunk has partners ``[s, k]``, best first, and their scores; -inf: there is no
+        such partner. The order of equal scores is undefined.
         """
         targets = np.arange(self._graph.num_vertices) if candidates is None else candidates
         needed = None if candidates is None else np.union1d(vertices, candidates)
@@ -214,7 +213,7 @@ class PairScorer:
                 yield best.partners.numpy(), best.scores.numpy()
 
     def _slice_sizes(self, num_sources: int, num_targets: int, k: int) -> tuple[int, int]:
-        """Return the numbers of sources and targets that are compared together."""
+        """Return the numbers of sources and targets to compare at a time, ``k`` targets or more."""
         row_bytes = 4 * self._width
         targets = min(num_targets, max(k, _SLICE_BYTES // (4 * row_bytes)))
         pair_bytes = 4 * (self._decoder.hidden_width + 1)
@@ -227,7 +226,7 @@ def _output_rows(
 ) -> Iterator[Float32Array]:
     """Compute rows of ``vertices`` (None: all), and yield them as one ``[count, width]`` array.
 
-    Rows beyond the memory limit are in a temporary file, which the end of the block removes.
+    An array of more than ``_MEMORY_BYTES`` is a temporary file until the ``with`` block ends.
     """
     shape, num_bytes = (count, width), 4 * count * width
     with tempfile.TemporaryDirectory() as folder:
@@ -245,7 +244,7 @@ def _output_rows(
 
 
 class EdgePredictor:
-    """Outputs of labeled edges by an edge model."""
+    """Predictor of the outputs of labeled edges, by an edge model."""
 
     def __init__(self, model: EdgeGNN, predictor: Predictor) -> None:
         """Predict with the edge network of ``model``, whose vertex rows ``predictor`` computes."""
@@ -263,7 +262,8 @@ class EdgePredictor:
     ) -> Iterator[Float32Array]:
         """Yield the outputs of edges with ``ends`` ``[n, 2]`` in chunks, in order.
 
-        ``rows`` are ``[n]`` rows of ``features``, ``[num_rows, num_edge_features]`` or None.
+        ``rows`` ``[n]`` are the edges' row numbers in ``features`` ``[num_rows,
+        num_edge_features]``; None: edges have no features.
         """
         self._model.network.eval()
         vertices = np.unique(ends)
@@ -287,7 +287,10 @@ class _TopPartners:
         self.scores = torch.full((len(vertices), k), -torch.inf)
 
     def add(self, candidates: Array, scores: torch.Tensor) -> None:
-        """Add ascending candidates ``[m]``, scored ``[s, m]``; a vertex with itself scores -inf."""
+        """Add ascending candidates ``[m]`` with their ``scores`` ``[s, m]``.
+
+        The score of a vertex with itself is overwritten by -inf.
+        """
         ids = torch.from_numpy(np.array(candidates, np.int64))
         columns = np.searchsorted(candidates, self._vertices)
         is_self = candidates[np.minimum(columns, len(candidates) - 1)] == self._vertices
@@ -305,9 +308,9 @@ _GROUP = 64
 
 
 def _top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the ``k`` highest scores of each row of ``[s, m]``, and their columns.
+    """Return the ``k`` highest of ``scores`` ``[s, m]`` in each row, and their columns.
 
-    They are in the ``k`` groups with the highest maxima: only these groups are sorted.
+    With many columns, only those in the ``k`` groups with the highest maxima are sorted.
     """
     num_rows, num_columns = scores.shape
     num_groups = num_columns // _GROUP
@@ -331,5 +334,5 @@ def _select(rows: Float32Array, positions: IntArray) -> Float32Array:
 
 
 def _positions(needed: IntArray | None, vertices: IntArray) -> IntArray:
-    """Return the positions of ``vertices`` in ascending ``needed``; None: all vertices."""
+    """Return the positions of ``vertices`` in ascending ``needed``; None: ids are positions."""
     return vertices if needed is None else np.searchsorted(needed, vertices)

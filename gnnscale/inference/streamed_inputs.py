@@ -28,7 +28,7 @@ Reading = Callable[[], torch.Tensor]
 
 
 class FeatureReader:
-    """Reader of feature rows for many vertices, asynchronous if they are on the disk.
+    """Reader of feature rows as float32 for many vertices, asynchronous if they are on the disk.
 
     Files are read without the page cache if the file system supports it. OSError: the feature file
     cannot be opened.
@@ -43,7 +43,7 @@ class FeatureReader:
             self._file = DiskRows.of(graph, max_gap_bytes=max_read_gap(features_file(graph)))
 
     def start(self, vertices: Array) -> Reading:
-        """Start to read the rows of ``vertices``; the result returns ``[n, width]`` float32."""
+        """Start to read rows of ``vertices``; return a function that gives them, ``[n, width]``."""
         if self._file is None:
             return partial(self._gather, vertices)
         shape, file = (len(vertices), self._file.width), self._file
@@ -83,9 +83,10 @@ def make_rows(
     workers: Workers,
     advance: Callable[[int], None],
 ) -> None:
-    """Read rows of ascending ``vertices`` by range, apply ``make``, and ``write`` them.
+    """Read rows of ascending ``vertices`` by range, apply ``make``, and ``write`` its results.
 
-    ``write`` gets a range's first row number and its rows; ``advance`` each range's number of rows.
+    ``write`` gets the position of a range's first vertex and the range's rows, on any of
+    ``workers``; ``advance`` gets each range's number of rows. ``width``: features of a row read.
     """
 
     def ranges() -> Iterator[tuple[int, Reading]]:
@@ -117,7 +118,7 @@ class TransformedRows(TransformedStore):
         *,
         num_threads: int,
     ) -> None:
-        """Read the row of a vertex in ``rows`` at its position; None: vertex ids are rows."""
+        """Read a vertex's row in ``rows`` at its position (None: id), features by ``reader``."""
         self.inner = rows
         self._positions = positions
         self._reader = reader
@@ -132,11 +133,11 @@ class TransformedRows(TransformedStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether sums read rows in the order of the edges: always."""
+        """Whether sums read one row per edge, rather than one per source: always."""
         return True
 
     def prefetch(self, vertices: Array) -> "TransformedRows":
-        """Start to read the features of ``vertices``; return a store whose ``own`` has them."""
+        """Start to read the features of ``vertices``; return a copy whose ``own`` returns them."""
         store = copy(self)
         store._reading = self._reader.start(vertices)
         return store
@@ -149,13 +150,13 @@ class TransformedRows(TransformedStore):
         return self.inner.gather(rows, dtype=dtype, num_threads=num_threads)
 
     def own(self, vertices: Array) -> torch.Tensor:
-        """Return the features ``[n, num_features]`` of ``vertices``, prefetched if possible."""
+        """Return features ``[n, num_features]``, prefetched ones or else those of ``vertices``."""
         return self._reading() if self._reading is not None else self._reader.start(vertices)()
 
     def sums(
         self, vertices: Array, block: Block, degrees: Degrees, layer: LinearAggregationLayer
     ) -> torch.Tensor:
-        """Return the neighbors' rows, aggregated as in ``layer``, ``[num_dst, width]``."""
+        """Return ``[num_dst, width]`` rows aggregated as in ``layer``, with a self term it adds."""
         aggregation = layer.aggregation(block, degrees)
         if self._positions is not None and block.edge_vertices is not None:
             block = replace(block, edge_vertices=self._positions(block.edge_vertices))

@@ -35,7 +35,7 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> "li
     A block has the vertices' ids in ``srcdata[dgl.NID]`` and ``dstdata[dgl.NID]``. If the batch has
     them, ``edata["importance"]`` has the importance of edges (layer-wise sampling),
     ``edata["weight"]`` their weights, and ``edata["feat"]`` their features. ImportError: there is
-    no DGL.
+    no DGL. ConfigError: DGL has no graphs on the batch's device.
     """
     dgl = import_dgl()
     vertices = _converted(batch.input_vertices, idtype)
@@ -88,10 +88,9 @@ def _converted(ids: Any, dtype: torch.dtype) -> Tensor:
 def to_edge_indices(batch: MiniBatch) -> list[Tensor]:
     """Return an ``edge_index`` per layer, input layer first, ``[2, num_edges]`` int64 each.
 
-    Local ids number the layer's source vertices, destinations first, in ascending order of
-    destinations. If a module computes a layer for all source vertices, the rows of the destinations
-    come first and are right. ValueError: ``edge_index`` lacks the importance of layer-wise
-    sampling.
+    Edges ascend by destination. Local ids number the layer's source vertices, destinations first. A
+    module that computes a layer for all source vertices returns right rows for the destinations
+    only. ValueError: ``edge_index`` cannot hold the importance of layer-wise sampling.
     """
     return [block_to_edge_index(block) for block in batch.blocks]
 
@@ -111,9 +110,9 @@ def block_to_edge_index(block: Block) -> Tensor:
 
 
 def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
-    """Return ``(edge_index, e_id, size)`` per layer, input layer first.
+    """Return ``(edge_index, None, (num_src, num_dst))`` per layer, input layer first.
 
-    Modules of ``torch_geometric.loader.NeighborSampler`` call a layer as ``conv((x, x[:size[1]]),
+    Modules for ``torch_geometric.loader.NeighborSampler`` call a layer as ``conv((x, x[:size[1]]),
     edge_index)``.
     """
     return [
@@ -123,11 +122,11 @@ def to_adjacencies(batch: MiniBatch) -> list[Adjacency]:
 
 
 def to_sampled_subgraph(batch: MiniBatch) -> tuple[Tensor, list[int], list[int]]:
-    """Return the edges, and vertices and edges per hop, in the form of PyG's ``NeighborLoader``.
+    """Return edges, and numbers of vertices and edges per hop, as PyG's ``NeighborLoader`` does.
 
     PyG samples the neighbors of a vertex once, in the hop after the vertex is first reached, and
     all layers use them. A hop of ``MiniBatch`` samples the neighbors of earlier vertices again; the
-    result leaves those edges out. With all neighbors, the result equals that of the full graph.
+    result leaves those edges out. With all neighbors, outputs equal those over the full graph.
 
     Returns:
         The edges ``[2, num_edges]`` int64, hop by hop from the seeds outwards; the number of
@@ -173,7 +172,7 @@ class DGLModel(_WrappedModel):
 
 
 class PyGModel(_WrappedModel):
-    """Model of an unchanged PyG module.
+    """Model of an unchanged PyG module; it warns that edge weights are ignored.
 
     It calls ``forward(x, edge_indices)`` with an ``edge_index`` per layer. With ``bipartite``, it
     calls ``forward(x, adjs)`` as with ``torch_geometric.loader.NeighborSampler``, and layers
@@ -204,7 +203,7 @@ def whole_batch(
     *,
     num_layers: int,
 ) -> tuple[MiniBatch, Inputs]:
-    """Return a mini-batch whose seeds are all vertices, with all in-neighbors in every layer.
+    """Return a mini-batch whose seeds are all vertices, with all in-neighbors, and its inputs.
 
     ``x`` is ``[n, num_features]``, ``edge_index`` ``[2, num_edges]`` sources and targets as in
     PyTorch Geometric, ``edge_weight`` ``[num_edges]`` or None, and ``edge_attr`` ``[num_edges,

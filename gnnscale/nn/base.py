@@ -45,7 +45,7 @@ class Inputs:
         return sum(rows.nbytes for rows in self.edge_attr)
 
     def with_edges(self, batch: MiniBatch) -> MiniBatch:
-        """Return ``batch`` with ``edge_attr`` in its blocks."""
+        """Return ``batch`` with ``edge_attr`` in its blocks; ``batch`` itself if there is none."""
         if not self.edge_attr:
             return batch
         pairs = zip(batch.blocks, self.edge_attr, strict=True)
@@ -61,8 +61,8 @@ class TrainableModel(nn.Module):
                             num_threads=8)
         logits = model(batch, inputs)
 
-    A model of ``GraphLayer`` (``GNN``) states the cost of each layer. The cost of a user's module
-    is measured, in ``counted``. Evaluation goes layer by layer if the model ``infers_by_layer``.
+    A ``GNN``, built of ``GraphLayer``, states the cost of each layer; ``counted`` has the cost of a
+    user's module, counted in trial runs. Exact inference needs a model that ``infers_by_layer``.
     """
 
     #: Whether ``Inputs.degrees`` is needed for batches of a neighbor sampler.
@@ -89,7 +89,7 @@ class TrainableModel(nn.Module):
 
     @property
     def infers_by_layer(self) -> bool:
-        """Whether exact inference is possible: each layer for all vertices before the next one."""
+        """Whether each layer can be computed for all vertices before the next one; here False."""
         return False
 
     @property
@@ -111,10 +111,10 @@ class TrainableModel(nn.Module):
         return layer
 
     def reads(self, index: int) -> tuple[int, ...]:
-        """Return the numbers of the rows that layer ``index`` reads in addition to its input.
+        """Return the numbers of the rows that layer ``index`` reads besides its input; here none.
 
-        Only the rows of the layer's destinations are read: 0 stands for the rows that the first
-        layer reads, n for the output of layer n - 1.
+        Number 0 stands for the rows that the first layer reads, n for the output of layer n - 1.
+        Only the rows of the layer's destinations are read.
         """
         return ()
 
@@ -131,7 +131,7 @@ class TrainableModel(nn.Module):
         Args:
             x: the result of the layer's ``load``.
             block: the edges to the layer's destinations, with all neighbors.
-            layer: equivalent of layer ``index`` that loaded ``x``; None: layer ``index``.
+            layer: layer that loaded ``x`` in place of layer ``index``; None: layer ``index`` did.
             dst_rows: ``[num_dst, f]`` each, the destinations' rows that the layer ``reads``.
         """
         return (layer or self.layer(index)).update(x, block)
@@ -158,7 +158,7 @@ class TrainableModel(nn.Module):
         return Inputs(x=x, aggregated=False, degrees=degrees, traffic=traffic)
 
     def pop_waited_s(self) -> float:
-        """Return and reset the seconds that propagation has waited for other devices."""
+        """Return and reset the seconds that propagation has waited for other devices; here 0."""
         return 0.0
 
 
@@ -182,7 +182,7 @@ class VertexObjective:
         return self._loss(outputs, _targets(self._graph, batch.seeds))
 
     def on(self, device: torch.device) -> Objective:
-        """Copy all labels to ``device``; return the loss of mini-batches with seeds there."""
+        """Copy all labels to ``device``; return this loss for mini-batches with seeds there."""
         labels = torch.tensor(np.asarray(self._graph.labels), device=device)
 
         def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
@@ -235,12 +235,12 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
 
 
 def _targets(graph: SplitLabels, seeds: IntArray) -> Tensor:
-    """Return the labels of ``seeds`` in the form that a loss takes."""
+    """Return the labels of vertices (or edges) ``seeds`` as a ``losses.Loss`` takes them."""
     return _as_targets(torch.from_numpy(graph.labels[seeds]))
 
 
 def _as_targets(labels: Tensor) -> Tensor:
-    """Return labels ``[n]`` or ``[n, k]`` in the form that a loss takes; see ``losses.Loss``."""
+    """Return classes ``[n]`` as int64, other labels as float32 ``[n, k]``; see ``losses.Loss``."""
     if labels.is_floating_point():
         return labels.to(torch.float32).reshape(len(labels), -1)
     return labels.to(torch.float32 if labels.ndim == 2 else torch.int64)

@@ -20,7 +20,7 @@ _PAIR_PASSES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWork:
-    """Amounts of work of one layer on one mini-batch, forward, backward or both."""
+    """Bytes, multiply-accumulates and operations of a layer's forward or backward propagation."""
 
     read_bytes: float = 0.0  #: bytes of the rows that edges read, the numerator of eq. 11
     macs: float = 0.0  #: multiply-accumulates, the numerator of eq. 12
@@ -87,7 +87,7 @@ class LayerCost:
 
     @property
     def loaded_width(self) -> int:
-        """Features of a row that was aggregated on load."""
+        """Features of a row aggregated on load, a concatenated self term included."""
         return self.products[0][0]
 
     def forward(
@@ -120,7 +120,7 @@ class LayerCost:
     def _work(
         self, edges: float, targets: float, sources: float, *, reads: int, passes: Sequence[int]
     ) -> LayerWork:
-        """Return the work of ``reads`` passes over the edges and ``passes`` over each product."""
+        """Return the work of ``reads`` passes over edges, and of each product, ``passes`` times."""
         rows = sources if self.attention else targets
         width = self.products[-1][1] if self.attention else self.message_width or self.width_in
         products = list(zip(passes, self.products, strict=True))
@@ -140,14 +140,17 @@ class LayerCost:
         )
 
     def _edge_rows(self, num_values: float) -> LayerWork:
-        """Return the work of writing and reading ``num_values`` floats in rows of edges."""
+        """Return the work of writing and reading ``num_values`` floats in rows of edges.
+
+        They are ``stream_bytes`` if the host stores rows of edges, otherwise ``edge_row_bytes``.
+        """
         num_bytes = num_values * BYTES_PER_FEATURE
         if self.host_makes_edge_rows:
             return LayerWork(stream_bytes=num_bytes)
         return LayerWork(edge_row_bytes=num_bytes)
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
-        """Return the work of computing messages, and of writing and reading one for each edge."""
+        """Return the work of each message product, ``passes`` times, and of a message per edge."""
         if not self.message_width:
             return LayerWork()
         rows = edges if self.messages_per_edge else sources
@@ -187,7 +190,7 @@ class CostModel:
     host_factor: float = 1.0
 
     def work(self, vertices: Sequence[float], edges: Sequence[float]) -> LayerWork:
-        """Return the work of a step with these numbers of vertices and edges per depth."""
+        """Return the work of a step with ``vertices`` in V^0 .. V^L and ``edges`` in E^1 .. E^L."""
         return LayerWork(
             macs=_product(self.macs, vertices, edges),
             stream_bytes=_product(self.stream_bytes, vertices, edges),

@@ -28,7 +28,7 @@ class Activation:
     vertices: IntArray  #: ``[n]`` int32 or int64, the vertex of each row
 
     def apply_(self, x: Tensor) -> float:
-        """Activate ``x`` ``[n, f]`` in place; return 1 / (1 - p), which scales remaining values."""
+        """Overwrite ``x`` ``[n, f]`` by ReLU and dropout; return the applied factor 1 / (1 - p)."""
         return ops.relu_dropout(
             x,
             self.vertices,
@@ -48,7 +48,7 @@ class Activation:
 
 
 class Rule(Enum):
-    """Coefficient of an edge in a linear aggregation, for devices that compute it themselves."""
+    """Coefficients of a linear aggregation, for devices that compute coefficients themselves."""
 
     #: ``1 / sqrt(D(v) D(u))``, and the vertex's own row is added (``GCNLayer``)
     SYMMETRIC = "symmetric"
@@ -85,7 +85,7 @@ class DeviceBlock(Block, ABC):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return the activation of the destinations' rows, or with ``sources`` of the sources'."""
+        """Return ReLU and dropout ``p`` of destinations' rows or, with ``sources``, source rows."""
 
     @abstractmethod
     def aggregate(

@@ -29,7 +29,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return ReLU and dropout ``p`` of ``layer``'s output, for the step of ``batch``."""
+    """Return ReLU and dropout of probability ``p`` for ``layer``'s output, in the batch's step."""
     block = batch.blocks[layer]
     if isinstance(block, DeviceBlock):
         return block.activation(p, seed=batch.seed, step=batch.step, layer=layer)
@@ -49,12 +49,12 @@ _INPUT_ROWS = _ENCODER + 1
 
 
 def input_activation(p: float, batch: MiniBatch) -> Activation:
-    """Return ReLU and dropout ``p`` of an encoder's hidden rows, one for each input vertex."""
+    """Return ReLU and dropout ``p`` for an encoder's hidden rows, one row for each input vertex."""
     return _source_activation(p, batch, _ENCODER)
 
 
 def _source_activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return ReLU and dropout ``p`` of the source rows of the first block.
+    """Return ReLU and dropout of probability ``p`` for the source rows of the first block.
 
     ``layer`` selects the random numbers of dropout, like the layer number of ``Activation``.
     """
@@ -79,7 +79,7 @@ def input_dropout(x: Tensor, p: float, batch: MiniBatch) -> Tensor:
 
 
 def relu_dropout(x: Tensor, activation: Activation) -> Tensor:
-    """Apply ReLU and then dropout, overwriting ``x`` ``[n, f]``, contiguous."""
+    """Overwrite ``x`` ``[n, f]``, contiguous, by ReLU and dropout, and return it, with gradient."""
     return _ReluDropout.apply(x, activation)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -97,7 +97,7 @@ def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
 
 
 def sampling_totals(block: Block, degrees: Float32Array) -> Float32Array:
-    """Return the ``degrees`` argument of ``sum_scale`` when messages are summed with edge weights.
+    """Return the ``degrees`` argument of ``sum_scale``: ``degrees`` or sums of in-edge weights.
 
     Neighbors sampled by weight count equally, and stand for the sum of all in-edge weights.
     Neighbors sampled uniformly stand for the in-degree.
@@ -135,7 +135,7 @@ def gradient_of_rows(
     """Return the gradient, not summed yet, of rows ``[num_src, f]`` aggregated over a block.
 
     ``grad`` is the gradient of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a
-    concatenated self term, to be multiplied by ``scale``; None: 1.
+    concatenated self term; ``scale`` multiplies it, None: 1.
     """
     grad = grad.contiguous()
     width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)

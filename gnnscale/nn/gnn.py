@@ -38,14 +38,11 @@ class Connections:
 
     @property
     def reads_again(self) -> bool:
-        """Whether rows are read by more than the next layer."""
+        """Whether some rows are read by later layers too, not only by the next layer."""
         return self.residual or self.jumping != "none" or self.teleport > 0
 
     def reads(self, index: int, last: int) -> tuple[int, ...]:
-        """Return numbers of the layers whose input rows layer ``index`` of 0 .. ``last`` reads too.
-
-        The layer adds or joins them to its output.
-        """
+        """Return the numbers of the rows that layer ``index`` of 0 .. ``last`` adds or joins."""
         if self.teleport:
             return (0,)
         if index == last and self.jumping != "none":
@@ -86,7 +83,7 @@ class Perceptron(nn.Module):
 
 
 class GNN(TrainableModel):
-    """Layers with ReLU, dropout and optional normalization in between.
+    """Layers, with norm, ReLU and dropout in between unless ``connections`` leave those out.
 
     With an ``encoder``, the first layer reads ``encoder(input rows)``. With jumping knowledge,
     ``output`` multiplies the combined outputs of all layers.
@@ -110,7 +107,7 @@ class GNN(TrainableModel):
             dropout: probability of dropping a hidden feature.
             widths: f^0 .. f^L: features of the inputs, of each hidden layer, and of the logits.
             encoder: module applied to input rows; None: the first layer reads input rows.
-            output: last product, with jumping knowledge.
+            output: last product, with jumping knowledge; None: the last layer returns the logits.
             input_dropout: probability of dropping an input feature.
         """
         super().__init__()
@@ -128,7 +125,7 @@ class GNN(TrainableModel):
 
     @property
     def shared_parts(self) -> dict[str, Any]:
-        """Keyword arguments of ``GNN``: its connections, encoder, output and input dropout."""
+        """Keyword-only arguments of this model's construction, to construct another ``GNN``."""
         return {
             "connections": self.connections,
             "encoder": self.encoder,
@@ -230,7 +227,7 @@ class GNN(TrainableModel):
         return self.connections.reads(index, len(self.layers) - 1)
 
     def first(self, block: Block, inputs: Inputs) -> Tensor:
-        """Return the first layer's output rows ``[num_dst, f^1]``."""
+        """Return the first layer's output rows ``[num_dst, f^1]``; aggregate inputs if needed."""
         layer, x = self.layer(0), inputs.x
         if not inputs.aggregated:
             x = layer.prepare(x, block, inputs.degrees, None)
@@ -265,7 +262,7 @@ class GNN(TrainableModel):
 
 
 def _encode(model: GNN, batch: MiniBatch, x: Tensor) -> Tensor:
-    """Return the rows that the first layer reads, from input rows ``x``."""
+    """Return the rows that the first layer reads: ``x``, with dropout in training, then encoded."""
     if model.training and model.input_dropout > 0:
         x = functional.input_dropout(x, model.input_dropout, batch)
     if model.encoder is None:
@@ -288,7 +285,7 @@ def _full_graph_batch(
 
 
 def _layer_costs(model: GNN) -> tuple[LayerCost, ...]:
-    """Return the cost of each layer, with encoder, input dropout and last product."""
+    """Return each layer's cost, with encoder and input dropout in the first, output in the last."""
     pairs = zip(model.widths, model.widths[1:], strict=False)
     costs = [model.layer(index).cost(*widths) for index, widths in enumerate(pairs)]
     if model.encoder is not None:
@@ -319,7 +316,7 @@ def _check_edges(edge_attr: Tensor | None, width: int) -> None:
 
 
 def _normalize(norm: nn.Module, h: Tensor) -> Tensor:
-    """Apply ``norm`` to rows ``h`` ``[n, f]``.
+    """Return rows ``h`` ``[n, f]`` normalized by ``norm``, in the type of ``h``.
 
     Batch normalization computes mean and variance over the rows of a slice. A single row has no
     variance: it is normalized with the running statistics, which it does not update

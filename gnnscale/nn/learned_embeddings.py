@@ -39,11 +39,11 @@ class LearnedEmbedding(nn.Module):
 
     @property
     def state_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Names and shapes of the optimizer's float32 state of the table."""
+        """Shapes of the optimizer's float32 state of the table, by name."""
         return self._optimizer.state_shapes(self.weight)
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the rows of the last step by their gradient, if there is one."""
+        """Update the last step's rows by ``gradient``, if any, and reset it to None."""
         if self.gradient is None:
             return
         (vertices, gradients), self.gradient = self.gradient, None
@@ -86,7 +86,7 @@ class LearnedFeatureStore(FeatureStore):
 
     @property
     def reads_per_edge(self) -> bool:
-        """Whether rows are read in the order of the edges: always."""
+        """Whether ``aggregate`` reads one row per edge, rather than one per source: always."""
         return True
 
     def gather(
@@ -105,7 +105,7 @@ class LearnedFeatureStore(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return rows of distinct ``vertices``, aggregated while read, and the bytes read."""
+        """Return an aggregated row per destination, from distinct ``vertices``, and bytes read."""
         rows: Tensor = _EmbeddingAggregate.apply(  # type: ignore[no-untyped-call]
             self._handle, self._rows, vertices, block, aggregation, dtype
         )

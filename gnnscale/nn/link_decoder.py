@@ -44,7 +44,7 @@ class PairNetwork(nn.Module):
 
     @property
     def hidden_width(self) -> int:
-        """Temporary floats per pair while it is scored, without the score."""
+        """Temporary floats per pair while it is scored, in addition to the score."""
         return 3 * self.hidden.in_features
 
     def score_all_pairs(self, sources: Tensor, destinations: Tensor, out: Tensor) -> None:
@@ -86,7 +86,7 @@ class PairGNN(GNN):
     """
 
     def __init__(self, gnn: GNN) -> None:
-        """Take the layers, norms, encoder and last product of ``gnn``."""
+        """Take the layers, norms, dropout, connections, encoder and last product of ``gnn``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
         super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
@@ -104,7 +104,7 @@ class PairGNN(GNN):
         return rows if links is None else self.outputs(rows, links)
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
-        """Return outputs of the edges ``links`` between the vertices of ``rows``."""
+        """Return outputs of the edges ``links``, whose ends are row numbers in ``rows``."""
         raise NotImplementedError
 
 

@@ -135,7 +135,7 @@ class CrossEntropy(LossConfig):
         return weighted
 
     def _weights(self, graph: SplitLabels) -> Float32Array:
-        """Return ``[num_classes]`` weights whose mean over the training vertices is 1."""
+        """Return ``[num_classes]`` weights of mean 1 over training vertices, else ConfigError."""
         labels = graph.labels[graph.split.train_idx]
         counts = np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)
         if self.class_weights == "balanced":
@@ -195,7 +195,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
-    """Refuse ``weights`` unless they are a list of finite numbers of at least 0."""
+    """Raise ConfigError, which adds ``or_else``, unless ``weights`` list finite numbers >= 0."""
     if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
         raise ConfigError(f"{option}={brief(weights)}: expected a list of numbers, {or_else}")
     for weight in weights:

@@ -78,7 +78,7 @@ class ModelConfig(ABC):
         return self.takes_edge_features
 
     def edge_width(self, num_edge_features: int) -> int:
-        """Return the number of an edge's ``num_edge_features`` that layers read, 0 if none."""
+        """Return ``num_edge_features`` if layers read edge features; otherwise 0."""
         if self.edge_features is False or not num_edge_features:
             return 0
         return num_edge_features if self.edge_features or self.takes_edge_features else 0
@@ -90,7 +90,7 @@ class ModelConfig(ABC):
 
     @property
     def row_width(self) -> int | None:
-        """Features of output rows from which edges are predicted; None: no edges can be."""
+        """Features of output rows from which edges are predicted; None: it predicts no edges."""
         return None
 
     @property

@@ -37,7 +37,7 @@ class CallConvention:
 
 
 def likely_forms(module: nn.Module) -> list[str]:
-    """Return all forms, the forms that match the argument names of ``forward`` first."""
+    """Return all keys of ``CALLS``, first those that match the argument names of ``forward``."""
     names = [*inspect.signature(module.forward).parameters, "", ""]
     first, second = names[0].lower(), names[1].lower()
     by_name = {
@@ -143,8 +143,8 @@ def tiny_batch(
     """Return a mini-batch in which a vertex has the same neighbors in every hop.
 
     All forms, and inference layer by layer, then give the same logits. One vertex of each hop has
-    no neighbor. ``vertices`` and ``edges`` are numbers to add at each depth, seeds first; edges
-    have ``edge_width`` features, 0: none.
+    no neighbor. ``vertices`` and ``edges`` are additional numbers of vertices and edges at each
+    depth, seeds first; edges have ``edge_width`` features, 0: none.
     """
     added_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
     added_edges = [*edges, *[0] * (num_layers - len(edges))]

@@ -306,7 +306,7 @@ class CustomModel(ModelConfig):
     def warn_unless_built_again(
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> None:
-        """Warn if ``module`` is built already, and its class's name cannot rebuild it later."""
+        """Warn if ``module`` is a built module that its class's name cannot build again."""
         from torch import nn
 
         from gnnscale.nn.user_constructor import warn_unless_built_again
@@ -318,7 +318,7 @@ class CustomModel(ModelConfig):
     def _run_settings(
         self, num_features: int, num_classes: int, num_edge_features: int
     ) -> dict[str, Any]:
-        """Return values that a constructor may ask for, by meaning."""
+        """Return the values of the run that a constructor may take, by meaning; None: not set."""
         return {
             "num_features": num_features,
             "num_classes": num_classes,

@@ -66,7 +66,7 @@ class CustomLayer(GraphLayer):
         self.uses_degrees = functions.gather not in ("mean", "max")
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Scatter, gather and update; ConfigError: a user's function returns a wrong shape."""
+        """Return the output rows; ConfigError: a user's function returns a wrong shape."""
         if block.edge_weights is not None:
             warn_unweighted(type(self.functions).__name__)
         rows = x.float()
@@ -111,7 +111,7 @@ class CustomLayer(GraphLayer):
     def _gather(
         self, rows: Tensor, messages: Tensor | None, block: Block, first: int, degrees: Degrees
     ) -> Tensor:
-        """Return the gathered rows of the destinations of ``block``, numbered from ``first``.
+        """Return gathered rows of ``block``'s destinations, which are ``rows`` from ``first`` on.
 
         ``messages`` has one for each source; None: they are computed here, for each edge.
         """
@@ -180,12 +180,12 @@ class Custom(options.LayeredModel):
 
 
 def _sources(block: Block) -> Int32Array:
-    """Return the source of each edge."""
+    """Return the source of each edge, ``[num_edges]`` int32."""
     return block.sources() if isinstance(block, DeviceBlock) else block.indices  # type: ignore[return-value]
 
 
 def _destinations(block: Block, first: int) -> Int32Array:
-    """Return the destination of each edge, numbered from ``first`` on."""
+    """Return each edge's destination ``[num_edges]``, counted from ``first`` (device: from 0)."""
     if isinstance(block, DeviceBlock):
         return block.destinations()  # type: ignore[return-value]
     dst = np.arange(first, first + block.num_dst, dtype=np.int32)

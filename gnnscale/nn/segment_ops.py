@@ -225,7 +225,7 @@ def _unweighted(block: Block) -> Block:
 
 
 def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
-    """Yield parts of ``block`` with about ``num_edges`` edges, each after its first destination."""
+    """Yield ``(first, part)``: parts of about ``num_edges`` edges, and their first destinations."""
     if block.num_edges <= num_edges:
         yield 0, block
         return

@@ -114,7 +114,7 @@ class TransformFirstLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return aggregated rows (with ``reads_own`` also destinations' rows) and empty traffic."""
+        """Return aggregated rows, joined with destinations' rows if ``reads_own``; no traffic."""
         assert isinstance(store, TransformedStore)
         sums = self.sums(store, vertices, block, degrees, num_threads)
         if self.reads_own:
@@ -140,7 +140,7 @@ class LinearTransformFirst(TransformFirstLayer):
         self.reads_own = product.in_features == 2 * width_in
 
     def make(self, h: Tensor) -> Tensor:
-        """Return ``columns`` of ``h``, if ``projects`` of its product with the weights."""
+        """Return ``columns`` of ``h`` or, if ``projects``, of its product with the weights."""
         first, end = self.columns
         if not self.projects:
             return h[:, first:end]
@@ -155,7 +155,7 @@ class LinearTransformFirst(TransformFirstLayer):
         return store.sums(vertices, block, degrees, self._layers[0])
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Return the layer's output for sums ``x``, followed by destinations' rows if read.
+        """Return the output rows for ``x``: sums, joined with destinations' rows if ``reads_own``.
 
         Sums that ``make`` has not projected are multiplied here.
         """
@@ -178,7 +178,7 @@ class AttentionTransformFirst(TransformFirstLayer):
     repeats = True
 
     def __init__(self, layer: AttentionLayer) -> None:
-        """Split ``layer`` at its projection; a block of columns holds full heads."""
+        """Split ``layer`` at its projection; a block of columns holds whole heads."""
         super().__init__(layer, layer.num_heads * layer.width)
         self.step = layer.width
 
@@ -246,7 +246,7 @@ class PoolingTransformFirst(TransformFirstLayer):
 
 
 def _multiply_columns(product: nn.Linear, h: Tensor, columns: tuple[int, int]) -> Tensor:
-    """Return columns ``(first, last + 1)`` of the product of rows ``h``."""
+    """Return ``columns`` ``(first, last + 1)`` of the output of ``product`` for rows ``h``."""
     first, end = columns
     bias = None if product.bias is None else product.bias[first:end]
     return multiply(h, product.weight[first:end], bias)
@@ -328,7 +328,7 @@ def _padded_width(width: int) -> int:
 
 
 def _split(product: nn.Linear, width_in: int) -> tuple[Tensor, ...]:
-    """Return the weights of aggregated rows; with a concatenated self term, also of own rows."""
+    """Return the weights for aggregated rows; with a concatenated self term, then for own rows."""
     return tuple(reversed(torch.split(product.weight, width_in, dim=1)))
 
 

@@ -120,7 +120,7 @@ def _arguments_from_run(
 
 
 def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str, module_name: str) -> None:
-    """Refuse arguments that the constructor does not take, and missing required arguments."""
+    """Raise ConfigError for arguments that ``code`` does not take, or required ones not given."""
     parameters = _parameters(code)
     if parameters is None:
         return

@@ -69,8 +69,8 @@ class UserModel(TrainableModel):
         """Wrap ``module``, called in ``form``, a key of ``CALLS``.
 
         ``widths`` are features of an input row and number of classes; ``option`` is
-        ``model.module=NAME``, the beginning of messages; edges have ``edge_width`` features that it
-        reads.
+        ``model.module=NAME``, the beginning of messages; ``edge_width``: features of an edge that
+        the module reads.
         """
         super().__init__()
         self.uses_edge_features = edge_width > 0
@@ -141,7 +141,7 @@ class UserModel(TrainableModel):
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")
 
     def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> Tensor:
-        """Return ``out`` as float32; ConfigError, which names ``call``: its shape is wrong."""
+        """Return ``out`` as float32; ConfigError, naming ``call``: not ``[num_rows, width]``."""
         expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, Tensor):
             raise ConfigError(
@@ -164,7 +164,7 @@ def build_user_model(
     form: str,
     module_name: str,
 ) -> UserModel:
-    """Import and build a user's module, and call it on a tiny mini-batch.
+    """Import and build a user's module; find its form and count its cost on tiny mini-batches.
 
     ``code`` is a class, a function or a module, or the name of one; ``settings`` are as in
     ``construct_module``.
@@ -209,7 +209,7 @@ def _warn_once(message: str) -> None:
 def _find_form(
     module: nn.Module, form: str, batch: MiniBatch, x: Tensor, widths: tuple[int, int], option: str
 ) -> UserModel:
-    """Return the module in ``form``, ``auto`` in the first that works; ConfigError: it fails."""
+    """Return the module in ``form``, for ``auto`` the first that works; ConfigError: none works."""
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{option}: expected a forward that takes a graph")
     failures = []
@@ -252,7 +252,7 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: Tensor) -> None:
 
 
 def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> UserModel:
-    """Return ``model``; if logits ignore edge features, warn, and load none unless that fails."""
+    """Warn if logits ignore edge features, and then load none if possible; return ``model``."""
     negated = tuple(
         replace(block, edge_attr=None if block.edge_attr is None else -block.edge_attr)
         for block in batch.blocks
@@ -273,7 +273,7 @@ def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> User
 
 
 def _has_inference(model: UserModel) -> bool:
-    """Whether ``inference_per_layer`` suits: no jumping knowledge, and it takes edge features."""
+    """Whether ``inference_per_layer`` suits: no jumping knowledge; takes edge features, if any."""
     infer = getattr(model.module, "inference_per_layer", None)
     if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
         return False
@@ -282,7 +282,7 @@ def _has_inference(model: UserModel) -> bool:
 
 
 def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: Tensor) -> None:
-    """Give ``model`` its layers for inference; ConfigError: logits differ from ``forward``."""
+    """Give ``model`` layers for inference; ConfigError: they fail, or give other logits."""
     layers = [UserLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]
     with torch.no_grad():

@@ -46,7 +46,7 @@ _PREFETCH_THREADS = 8
 
 
 def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int) -> torch.Tensor:
-    """Copy rows ``ids`` of ``x``, a mapped file that is mostly not in memory, to ``out``.
+    """Copy rows ``ids`` of ``x``, a mapped file mostly not in memory, to ``out``, and return it.
 
     The result equals that of ``gather``. Rows are prefetched in blocks ahead of the copy; otherwise
     a copying thread would wait for each row, with one request in flight.

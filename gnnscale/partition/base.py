@@ -46,7 +46,7 @@ class Parts:
     notes: tuple[str, ...] = ()  #: lines of a report about the making of the parts
 
     def train_vertices(self, train_idx: IntArray) -> list[Array]:
-        """Return each part's vertices of ``train_idx`` ``[n]``, in order; ValueError: no owners."""
+        """Return each part's vertices of ``train_idx``, in its order; ValueError: no owners."""
         if self.owner is None:
             raise ValueError("owner: expected an array, got None; parts own no training vertices")
         owners = self.owner[train_idx]
@@ -116,10 +116,9 @@ class PartitionerConfig(ABC):
 
     @abstractmethod
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts`` parts; reads the topology only.
+        """Divide ``graph`` into ``num_parts`` parts; read the topology only.
 
         Args:
-            graph: graph to divide.
             num_parts: K.
             num_hops: L, the layers of the model.
             num_threads: threads to use; the result does not depend on it.

@@ -45,11 +45,11 @@ def halo_sizes(
     *,
     max_bytes: int = MAX_SEEN_BYTES,
 ) -> tuple[Int64Array, int]:
-    """Return the number of in-neighbors of each part outside of the part: its one-hop halo.
+    """Return the sizes ``[K]`` of one-hop halos, and the number of vertices in any part or halo.
 
-    Returns ``[K]`` sizes of the halos, and the number of vertices in any part, halos included.
-    Edges are read once per ``max_bytes`` of ``K * num_vertices``. ``owner`` and ``advance`` are
-    those of ``cut_matrix``.
+    A part's halo has the in-neighbors of the part's vertices that the part does not own. ``owner``
+    and ``advance`` are those of ``cut_matrix``. A pass over the edges serves as many parts, of
+    ``num_vertices`` bytes each, as ``max_bytes`` allow.
     """
     sizes = np.zeros(num_parts, np.int64)
     in_any_part = owner >= 0
@@ -231,7 +231,7 @@ def _sizes(
 def _sizes_with_halo(
     graph: Graph, hops: UInt8Array, num_hops: int
 ) -> tuple[list[int], list[int], int]:
-    """Return ``_sizes`` for parts with ``hops``."""
+    """Return the results of ``_sizes`` for parts that ``hops`` define."""
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
     in_any_part = 0
     for rows in row_slices(graph.num_vertices, 1, _SLICE_VERTICES):

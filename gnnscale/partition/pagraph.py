@@ -122,7 +122,7 @@ def _training_vertices(graph: Graph) -> IntArray:
 
 
 def _nearest_parts(hops: UInt8Array) -> Int16Array:
-    """Return the part with the fewest hops to each vertex, ``NO_PART`` for none."""
+    """Return the part with the fewest hops to each vertex, ties by hash; ``NO_PART`` for none."""
     num_parts, num_vertices = hops.shape
     owner = np.empty(num_vertices, np.int16)
     for rows in row_slices(num_vertices, num_parts, _SLICE_ENTRIES):

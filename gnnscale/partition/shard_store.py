@@ -79,7 +79,7 @@ def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
 
 
 def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
-    """Return the split arrays of a part: its training vertices, and the other splits in full."""
+    """Return a part's training vertices and the other splits in full; GraphError: one is empty."""
     splits = {
         "train_idx": _train_vertices(graph, parts, index),
         "valid_idx": labeled_vertices(graph, "valid"),
@@ -94,7 +94,7 @@ def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
 def _write_arrays(
     folder: Path, graph: Graph, listed: BoolArray, present: BoolArray
 ) -> dict[str, npy.ArrayEntry]:
-    """Write the arrays of a part: rows of ``present`` vertices, lists of ``listed`` vertices."""
+    """Write a part's arrays: rows of vertices in mask ``present``, neighbor lists of ``listed``."""
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
     row_bytes = graph.features[:1].nbytes
@@ -135,7 +135,7 @@ def _write_edge_features(
     listed: BoolArray,
     name: str,
 ) -> dict[str, npy.ArrayEntry]:
-    """Write the edge rows of the part's lists, and features at unchanged row numbers."""
+    """Write the row numbers of the part's edges, and these feature rows without renumbering."""
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
@@ -173,7 +173,7 @@ def _degrees(graph: Graph) -> UInt32Array:
 def _listed_values(
     graph: Graph, values: Array, listed: BoolArray, activity: str
 ) -> Iterator[Array]:
-    """Yield the entries of ``values`` ``[num_edges]`` in the lists of the listed vertices."""
+    """Yield in slices the ``values`` ``[num_edges]`` of edges to vertices in mask ``listed``."""
     with track(activity, graph.num_edges, "edges") as advance:
         first = 0
         while first < graph.num_vertices:
@@ -189,7 +189,7 @@ def _listed_values(
 def _write_features(
     path: Path, rows: Array, present: BoolArray, activity: str, unit: str
 ) -> npy.ArrayEntry:
-    """Write the present rows, and leave holes for all other rows, which read as zeros."""
+    """Write ``rows`` to ``path``, with holes, which read as zeros, outside mask ``present``."""
     row_bytes, crc32 = rows[:1].nbytes, 0
     page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows
     with path.open("wb") as file, track(activity, len(rows), unit) as advance:

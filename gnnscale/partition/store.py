@@ -124,7 +124,7 @@ class Partition:
 def write_partition(
     folder: Path, identity: PartitionIdentity, parts: Parts, figures: PartitionStats
 ) -> None:
-    """Write the partition's arrays and header into the existing directory ``folder``."""
+    """Write arrays of ``parts``, ``identity`` and statistics into the existing ``folder``."""
     arrays = {"owner": parts.owner, "hops": parts.hops}
     entries = {
         "algorithm": figures.algorithm,
@@ -202,7 +202,7 @@ def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Gr
 
 
 def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdentity) -> None:
-    """Raise GraphError, naming ``file``, if a part lacks figures, or a figure exceeds its limit."""
+    """Raise GraphError, naming ``file``, if statistics of a part are missing or exceed a limit."""
     num_parts, cut = identity.num_parts, figures.cut or ()
     sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
     if set(sizes) != {num_parts}:
@@ -214,7 +214,7 @@ def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdenti
 def _limits(
     figures: PartitionStats, graph: GraphIdentity
 ) -> Iterable[tuple[str, float | None, float]]:
-    """Yield name, value and largest possible value of each figure."""
+    """Yield name, value and largest possible value of each statistic of a partition."""
     for part in figures.parts:
         for name in ("num_vertices", "num_inner", "num_train", "num_edges"):
             total = "num_vertices" if name == "num_inner" else name

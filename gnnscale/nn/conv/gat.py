@@ -20,7 +20,7 @@ from gnnscale.sampling import Block
 
 
 class _BlockSoftmax(torch.autograd.Function):
-    """Softmax of scores over the edges of each destination, with importance as weights."""
+    """Softmax of edge scores per destination and head; importance multiplies exponentials."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, block: Block) -> Tensor:
@@ -156,7 +156,7 @@ def attend(scores: Tensor, z: Tensor, block: Block) -> Tensor:
 
 
 def with_self_edges(block: Block) -> Block:
-    """Return ``block`` without edge weights and features, with a self-edge first in each list."""
+    """Return ``block`` with a self-edge first in each list, without edge weights or features."""
     if isinstance(block, DeviceBlock):
         return block.with_self_edges()
     num_dst = block.num_dst
@@ -256,7 +256,7 @@ class AttentionLayer(GraphLayer):
         return self.merge(out).to(x.dtype)
 
     def merge(self, out: Tensor) -> Tensor:
-        """Join or average heads ``out`` ``[num_dst, num_heads, width]``, and add the bias."""
+        """Return heads ``out`` ``[num_dst, num_heads, width]`` joined or averaged, plus bias."""
         return (out.mean(1) if self.average else out.flatten(1)) + self.bias
 
 

@@ -57,7 +57,7 @@ class GINELayer(GraphLayer):
         return linear(self.second, linear(self.first, h).relu())
 
     def _sum(self, x: Tensor, block: Block, totals: Degrees) -> Tensor:
-        """Return the sum of the messages of each destination, ``[num_dst, num_in]``."""
+        """Return sums of messages ``[num_dst, num_in]``, rescaled by ``totals`` of all in-edges."""
         edge_rows = linear(self.edge_linear, edge_attr_of(block).to(x.dtype))
         messages = (take(x, block.indices) + edge_rows).relu_()
         if block.edge_weights is not None:

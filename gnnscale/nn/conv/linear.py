@@ -27,8 +27,8 @@ class GraphLayer(nn.Module):
     """One layer: ``prepare`` aggregates a block's rows, ``update`` computes output rows from them.
 
     The first layer may use ``load`` instead of ``prepare``: it reads rows from a feature store and
-    aggregates them in one pass. A layer whose aggregation has weights, such as attention, leaves
-    ``prepare`` with the activation and aggregates in ``update``::
+    aggregates them in one pass. A layer whose aggregation has weights, such as attention, only
+    activates rows in ``prepare``, and aggregates in ``update``::
 
         x = layer.prepare(h, block, degrees, act)  # [num_dst, f] if it aggregates
         h = layer.update(x, block, degrees)  # [num_dst, f_out]
@@ -67,7 +67,7 @@ class GraphLayer(nn.Module):
         return LayerCost(width_in=width_in, width_out=width_out, products=products)
 
     def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
-        """Activate ``h`` ``[num_src, f]``, and return the ``x`` of ``update``, with gradient."""
+        """Overwrite ``h`` ``[num_src, f]`` by ``act``, if any; return the ``x`` of ``update``."""
         return h if act is None else relu_dropout(h, act)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
@@ -95,11 +95,11 @@ class LinearAggregationLayer(GraphLayer):
         return None
 
     def finish(self, h: Tensor) -> Tensor:
-        """Return the output rows, given the result ``h`` of ``product``."""
+        """Return the output rows from the result ``h`` of ``product``; here ``h`` itself."""
         return h
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the coefficients of the edges and own rows of ``block``."""
+        """Return the coefficients of the edges of ``block`` and of the destinations' own rows."""
         raise NotImplementedError
 
     def load(
@@ -112,7 +112,7 @@ class LinearAggregationLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return rows of ``vertices``, aggregated over ``block`` while read, and the bytes read."""
+        """Return a row per destination, aggregated from rows of ``vertices``, and bytes read."""
         aggregation = self.aggregation(block, degrees)
         return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
@@ -136,7 +136,7 @@ def warn_unweighted(model: str) -> None:
 
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Return the product of rows ``x`` with ``layer``, computed in the type of ``x``."""
+    """Return the product of rows ``x`` with ``layer``, plus its bias, in the type of ``x``."""
     if x.dtype == torch.float32:
         return product(layer, x)
     # oneDNN's bfloat16 product is a fifth faster on a transposed copy of the (small) weights.
@@ -262,7 +262,7 @@ class SAGELayer(LinearAggregationLayer):
 
     @staticmethod
     def _divisors(block: Block, degrees: Degrees) -> Float32Array:
-        """Return the divisor of each destination's sum, ``[num_dst]``, above 0."""
+        """Return the divisors ``[num_dst]`` of sums: number or weight of the terms, above 0."""
         if block.edge_weights is not None:
             if block.importance is None:
                 total = list_sums(block.indptr, block.edge_weights)
@@ -280,7 +280,7 @@ class SAGELayer(LinearAggregationLayer):
         return positive
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Multiply the concatenation of own and aggregated rows with the weights."""
+        """Return the product of ``x``, own and aggregated rows side by side, with the weights."""
         return linear(self.linear, x)
 
 

@@ -63,7 +63,7 @@ class OptimizerConfig(ABC):
     @property
     @abstractmethod
     def state_names(self) -> frozenset[str]:
-        """Names of the optimizer's tensors of a parameter: ``step``, and tensors of its shape."""
+        """Names of a parameter's state tensors; all but ``step`` have the parameter's shape."""
 
     @abstractmethod
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -98,7 +98,10 @@ class OptimizerConfig(ABC):
         return 1.0 if step >= steps else (step + 1) / steps
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Return the parameter group with weight decay, then the group without, if there is one."""
+        """Return the group of parameters with weight decay: all, or only the first layer's.
+
+        With ``decay_first_layer_only``, a second group has the other parameters, without decay.
+        """
         parameters = list(model.parameters())
         if not self.decay_first_layer_only:
             return [{"params": parameters, "weight_decay": self.weight_decay}]

@@ -55,12 +55,12 @@ class RowSums:
 
     @property
     def edges(self) -> tuple[Tensor, Array, Array]:
-        """Positional arguments of native sums: rows, offsets and indices."""
+        """Positional arguments of native sums: ``rows``, ``indptr`` and ``indices``."""
         return self.rows, self.indptr, self.indices
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of native sums: weights and terms of the rows themselves."""
+        """Keyword arguments of native sums: ``weights``, and the terms of ``self_rows``."""
         names = ("weights", "self_rows", "self_scale", "num_self")
         return {name: getattr(self, name) for name in names}
 
@@ -74,7 +74,7 @@ class RowOptimizer(ABC):
 
     @abstractmethod
     def state_shapes(self, rows: Tensor) -> Mapping[str, tuple[int, ...]]:
-        """Return names and shapes of the float32 state of table ``rows``; ``step`` is scalar."""
+        """Return shapes, by name, of the float32 state of table ``rows``; ``step`` is a scalar."""
 
     @abstractmethod
     def apply(
@@ -87,7 +87,7 @@ class RowOptimizer(ABC):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the table and ``state``, whose ``step`` counts this update; see ``update``."""
+        """Update rows ``vertices`` of the table, and ``state``; its ``step`` counts this update."""
 
     def update(
         self,
@@ -101,8 +101,8 @@ class RowOptimizer(ABC):
     ) -> None:
         """Update the rows of ``vertices``, ``[n]`` distinct, and compute ``gradients`` meanwhile.
 
-        ``optimizer`` has all weights, ``rows`` ``[num_vertices, dim]`` among them, without
-        ``grad``.
+        ``optimizer`` has the table ``rows`` ``[num_vertices, dim]`` among its weights, without
+        ``grad``, and keeps the state of the rule, which the first call creates.
         """
         state = optimizer.state[rows]
         if not state:
@@ -192,7 +192,7 @@ ROW_OPTIMIZERS: Mapping[str, RowOptimizer] = {"adam": LazyAdam(), "adagrad": Row
 
 
 class _Plain(Optimizer):
-    """Base of optimizers whose methods lack torch's wrappers."""
+    """Base of optimizers whose methods lack torch's decorators."""
 
     add_param_group = unwrap(Optimizer.add_param_group)
     zero_grad = unwrap(Optimizer.zero_grad)
@@ -201,25 +201,25 @@ class _Plain(Optimizer):
 
 
 class PlainAdam(_Plain, optim.Adam):
-    """``torch.optim.Adam`` without torch's wrappers of its methods."""
+    """``torch.optim.Adam`` without torch's decorators of its methods."""
 
     step = torch.no_grad()(unwrap(optim.Adam.step))
 
 
 class PlainAdamW(_Plain, optim.AdamW):
-    """``torch.optim.AdamW`` without torch's wrappers of its methods."""
+    """``torch.optim.AdamW`` without torch's decorators of its methods."""
 
     step = torch.no_grad()(unwrap(optim.AdamW.step))
 
 
 class PlainSgd(_Plain, optim.SGD):
-    """``torch.optim.SGD`` without torch's wrappers of its methods."""
+    """``torch.optim.SGD`` without torch's decorators of its methods."""
 
     step = torch.no_grad()(unwrap(optim.SGD.step))
 
 
 def optimizer_state(optimizer: Optimizer) -> dict[int, dict[str, Tensor]]:
-    """Return the optimizer's tensors of each parameter, by the parameter's number."""
+    """Return the optimizer's state tensors of each parameter, by the parameter's number."""
     state: dict[int, dict[str, Tensor]] = optimizer.state_dict()["state"]
     return {
         number: {name: values for name, values in tensors.items() if values is not None}

@@ -40,7 +40,7 @@ class Undirected:
 
 
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
-    """Return the undirected simple graph of ``graph``; unchanged arrays are reused."""
+    """Return ``graph`` as an undirected simple graph, reusing equal arrays; notes name ``tool``."""
     try:
         lists = ops.make_undirected(graph.indptr, graph.indices, num_threads)
     except ValueError as error:
@@ -68,7 +68,7 @@ LIMITS = (1.05, 1.05, 1.05)
 
 @dataclass(frozen=True, kw_only=True)
 class RefinedParts:
-    """Owners of vertices after refinement, with cut and balance."""
+    """Part of each vertex after refinement, cut edges, and whether parts keep their limits."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
     cut: int  #: number of undirected edges between parts
@@ -78,9 +78,10 @@ class RefinedParts:
 def max_weights(
     weights: Int64Array, shares: Float64Array, limits: tuple[float, ...] = LIMITS
 ) -> Int64Array:
-    """Return the largest weights of each part, ``[num_parts, num_weights]``.
+    """Return the largest allowed weights of each part, ``[num_parts, num_weights]``.
 
-    A part gets its share of the weights, rounded up, or ``limits`` times the share if larger.
+    A part may have its share of a weight's total, rounded up, or if larger, ``limits`` times the
+    share.
     """
     fair = shares[:, None] / shares.sum() * weights.sum(axis=0)
     # Rounding removes the error of a product that should be an integer.
@@ -90,7 +91,7 @@ def max_weights(
 
 
 def balances(weights: Int64Array, owner: IntArray, num_parts: int) -> tuple[float, ...]:
-    """Return the maximum over the mean of the parts for each weight; 1 for a total of 0."""
+    """Return for each weight the heaviest part over the mean of the parts; 1 for a total of 0."""
     by_weight = []
     for column in weights.T:
         parts = np.bincount(owner, column, num_parts)
@@ -106,7 +107,7 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Return a copy of ``owner`` balanced to ``limit_weights``, refined in ``num_rounds``."""
+    """Balance a copy of ``owner`` to ``limit_weights``, and refine its cut in ``num_rounds``."""
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,
@@ -151,7 +152,7 @@ Cut = Callable[["Level", Int64Array], Int32Array]
 
 
 class Level(NamedTuple):
-    """Graph of a level; ``labels`` have a vertex of the graph for each vertex of the finer level.
+    """Graph of a level; ``labels`` map each vertex of the finer level to a vertex of this graph.
 
     ``sampled``: some of the light edges of a finer level were left out.
     """
@@ -175,19 +176,19 @@ class Level(NamedTuple):
 
 
 def edge_budget(num_edges: int) -> int:
-    """Return the largest number of undirected edges of a coarse graph."""
+    """Return the maximum undirected edges of a coarse graph; the full graph has ``num_edges``."""
     return max(SMALL_EDGES, num_edges // 5)
 
 
 def num_cycles(num_entries: int) -> int:
-    """Return the number of refinement cycles of a graph with ``num_entries`` list entries."""
+    """Return the number of refinement cycles of a graph with ``num_entries`` neighbors in lists."""
     return max(1, min(_MAX_CYCLES, _ENTRIES // max(1, num_entries)))
 
 
 def cut_multilevel(
     graph: Undirected, max_weights: Int64Array, cut: Cut, *, num_threads: int
 ) -> RefinedParts:
-    """Cut a graph so that part p weighs at most ``max_weights[p]``, of ``[num_parts, 3]``.
+    """Cut ``graph`` so that parts weigh at most ``max_weights`` ``[num_parts, 3]``, if possible.
 
     A small graph is cut as it is, a large graph after coarsening. Then follow cycles: clustering
     within parts, and refinement of the parts from the coarsest graph to the full graph. Parts of
@@ -222,7 +223,7 @@ def cut_multilevel(
 def _coarsen(
     full: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
 ) -> list[Level]:
-    """Return the graph and its coarser levels, whose clusters are within parts."""
+    """Return the graph and its coarser levels; clusters are within parts of ``owner``, if given."""
     levels = [full]
     part = max_weights.min(axis=0)
     budget = edge_budget(full.num_edges)
@@ -271,7 +272,7 @@ def _cluster_owners(owner: Int32Array, labels: Int32Array, num_clusters: int) ->
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> RefinedParts:
-    """Return the full graph's parts, refined on each level, coarsest first; empties ``levels``."""
+    """Return the full graph's parts from the coarsest's ``owner``; refine and drop each level."""
     full = levels[0]
     # The fair share of each part, without the factors of its limits.
     fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * full.vertex_weights.sum(axis=0)
@@ -315,7 +316,7 @@ def _refine(
     labels: Int32Array | None = None,
     num_threads: int,
 ) -> ops.Refined:
-    """Refine ``owner`` in place; the vertices of a cluster in ``labels`` move together."""
+    """Refine ``owner`` in place; vertices with equal ``labels`` (a cluster) move together."""
     return ops.refine(
         level.indptr,
         level.indices,

@@ -75,7 +75,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class PartitionResult(NamedTuple):
-    """Owners by a third-party partitioner, and its subprocess's memory."""
+    """Part of each vertex by a third-party partitioner, and its subprocess's peak memory."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
     peak_bytes: int  #: peak bytes of memory of the subprocess
@@ -94,7 +94,7 @@ def require(tool: str, option: str) -> None:
 
 
 def combined(weights: Int64Array) -> Int64Array:
-    """Return a positive integer for each vertex: the sum of its shares of all weights' totals.
+    """Return an integer of at least 1 per vertex: the sum of its shares of the weights' totals.
 
     ``weights`` are ``[num_vertices, num_weights]``; the mean of the integers is about 100.
     """
@@ -150,7 +150,7 @@ def run_tool(
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Raise the block's OSError as ConfigError that names the parent of ``folder``: TMPDIR."""
+    """Turn the ``with`` block's OSError into a ConfigError that names TMPDIR, above ``folder``."""
     try:
         yield
     except OSError as error:
@@ -197,7 +197,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return owners by METIS as DistDGL calls it, with a constraint for each weight."""
+    """Return owners of the vertices in ``folder`` by DGL's METIS, with a constraint per weight."""
     from gnnscale.core.lazy import import_dgl
 
     with warnings.catch_warnings():
@@ -218,7 +218,7 @@ def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return owners by METIS with one weight for each vertex."""
+    """Return owners of the vertices in ``folder`` by METIS, with one weight for each vertex."""
     import pymetis
 
     indptr, indices, weights = (
@@ -231,7 +231,7 @@ def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return owners by Mt-KaHyPar's deterministic preset, independent of the threads."""
+    """Return owners of the vertices in ``folder`` by Mt-KaHyPar, independent of the threads."""
     import mtkahypar
 
     library = mtkahypar.initialize(num_threads, False)
@@ -262,7 +262,7 @@ def main(arguments: list[str]) -> None:
 
 
 def begin(arguments: list[str]) -> None:
-    """Run ``main`` in a subprocess that the kernel kills when its parent ends.
+    """Run ``main`` in this subprocess, and let the kernel kill it when its parent ends.
 
     Tools compute for hours without returning to Python, so Python cannot end them.
     """

@@ -106,7 +106,7 @@ _PAIR_ESTIMATE = {
 
 
 def calibrate() -> Platform:
-    """Return a platform with this processor's rates, measured in tens of seconds; warn if busy."""
+    """Return a platform with rates measured here in tens of seconds; warn if other programs run."""
     check_space("calibrate=true", Path("/"), memory=_needed_bytes(_FULL))
     load = os.getloadavg()[0]
     if load > _BUSY * usable_cores():
@@ -118,7 +118,7 @@ def calibrate() -> Platform:
 
 
 def _needed_bytes(effort: _Effort) -> int:
-    """Return the bytes that calibration needs here and, from two cores on, in two processes."""
+    """Return the bytes of memory of calibration, including its processes from two cores on."""
     table = probes.table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
@@ -222,7 +222,7 @@ def _time_round(
 
 
 def _operand_seconds(threads: int) -> float:
-    """Return the seconds per row of the operand-bound product, in an eighth of the free memory."""
+    """Time the product bound by operand reads, in <= 1/8 of free memory; return seconds per row."""
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
@@ -232,7 +232,7 @@ def _operand_seconds(threads: int) -> float:
 
 
 def _median(rounds: Sequence[_Times]) -> _Times:
-    """Return the median over the rounds of each measured time."""
+    """Return the median over the rounds of each time; of a step, the step with median total."""
     middle = len(rounds) // 2
     steps = zip(*(times.steps for times in rounds), strict=True)
     bfloat16 = [times.bfloat16_s for times in rounds if times.bfloat16_s is not None]
@@ -272,7 +272,7 @@ def _load_rates(
 
 
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Time reads of tables inside and outside of the cache; return amounts of work and seconds."""
+    """Time reads of tables in and out of cache; return work as in ``_load_rates``, and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
     buffer = probes.mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
@@ -296,7 +296,7 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Return the rates of propagation: seconds = products + amounts / rates + layers · constant."""
+    """Return rates by name; seconds = product seconds + amounts / rates + layers · ``layer_s``."""
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     width, outputs = _OPERANDS
     reading_s = times.operand_s - width * outputs / macs_per_s
@@ -326,7 +326,7 @@ def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
-    """Return the rates of ``Sharing`` by name; estimates and single cores have assumed rates."""
+    """Return the rates of ``Sharing`` by name, measured by two processes, otherwise assumed."""
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])
@@ -353,7 +353,7 @@ def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
 
 
 def _seconds_per_byte(seconds: Sequence[float]) -> float:
-    """Return the seconds per byte of an all-reduce, from the seconds of both ``_WEIGHTS``."""
+    """Return the seconds per byte of an all-reduce, from its seconds for both ``_WEIGHTS``."""
     small, large = seconds
     return max(large - small, 1e-9) / (4 * (_WEIGHTS[1] - _WEIGHTS[0]))
 

@@ -51,7 +51,7 @@ class PairTask:
 
 
 def time_pair(task: PairTask) -> PairTimes:
-    """Run two training processes at a time, as workers run, and return their times."""
+    """Measure ``task`` in two processes that run at a time, as workers do; return the times."""
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     with _started() as first, _started() as second:
         try:
@@ -84,7 +84,7 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Measure in a process of ``time_pair``; socket ``line`` receives the task, sends results."""
+    """Measure in a subprocess of ``time_pair``: get the task from socket ``line``, send results."""
     with Connection(line) as connection:
         task, rank, port = connection.recv()
         _work_in_pair(task, rank, port, connection)
@@ -122,7 +122,7 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
 
 
 def _mean_sync(step: probes.StepTimes) -> probes.StepTimes:
-    """Return ``step`` with the mean synchronization time of both processes."""
+    """Return ``step`` with the mean synchronization time of both processes, by an all-reduce."""
     seconds = torch.tensor([step.sync_s])
     dist.all_reduce(seconds)
     return replace(step, sync_s=float(seconds) / 2)

@@ -15,10 +15,10 @@ def fit_rates(
     *,
     fixed_s: Sequence[float] | None = None,
 ) -> dict[str, float]:
-    """Return the rates that minimize the squared relative errors of predicted times.
+    """Return the rates, by name, with the least squared relative errors of predicted times.
 
-    ``work`` are ``[measurements][rates]`` amounts; ``fixed_s`` are seconds that the rates do not
-    explain. A rate is infinite for work that takes no time.
+    ``work`` has amounts ``[measurements][rates]``; a predicted time is ``fixed_s`` plus all amounts
+    over their rates. A rate is infinite for work that takes no time.
     """
     measured = np.asarray(seconds)
     fixed = np.zeros_like(measured) if fixed_s is None else np.asarray(fixed_s)
@@ -55,14 +55,14 @@ def least_squares(a: Float64Array, b: Float64Array) -> Float64Array:
 
 
 def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Array:
-    """Return the unbounded solution in which only ``passive`` entries differ from 0."""
+    """Return the least-squares solution, of any sign, with 0 outside the ``passive`` entries."""
     solution = np.zeros(a.shape[1])
     solution[passive] = np.linalg.lstsq(a[:, passive], b, rcond=None)[0]
     return solution
 
 
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Return latency and wait of synchronization, fitted to ``steps``.
+    """Return ``sync_latency_s`` and ``straggler_wait``, fitted to ``steps``.
 
     Seconds = latency + bytes · ``s_per_byte`` + wait · seconds of loading and propagation.
     """

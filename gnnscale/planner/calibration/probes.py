@@ -80,7 +80,7 @@ def rows_seconds(
 
 
 def mapped(num_values: int) -> Float32Array:
-    """Return ``num_values`` float32 ones in small pages, like the pages of a mapped file."""
+    """Return ``num_values`` float32 ones in new memory of small pages, like a mapped file's."""
     pages = mmap.mmap(-1, 4 * num_values)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         pages.madvise(mmap.MADV_NOHUGEPAGE)
@@ -107,7 +107,7 @@ def time_products(
 def time_operands(
     num_rows: int, width: int, num_outputs: int, *, threads: int, repeats: int
 ) -> float:
-    """Return the median seconds of the product for gradients, bound by reads if outputs are few."""
+    """Return the median seconds of a weight gradient, bound by reads if ``num_outputs`` are few."""
     rows, grad = (torch.ones(num_rows, count) for count in (width, num_outputs))
     with torch_threads(threads):
         return median_seconds(lambda _: weight_gradient(rows, grad), repeats)
@@ -200,7 +200,7 @@ ESTIMATE_PROBES = (
 
 
 def probe_graph(num_vertices: int, num_edges: int) -> Graph:
-    """Return a random graph with a few vertices of high degree and rows of one feature."""
+    """Return a random graph of ``num_edges`` undirected edges, with hubs and one feature."""
     src, dst = ops.rmat_edges(num_vertices, num_edges, 0.5, 0.2, 0.2, _SEED, 1)
     return from_arrays(
         (np.concatenate([src, dst]), np.concatenate([dst, src])),
@@ -219,13 +219,13 @@ def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
 
 
 def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
-    """Return the bytes of the largest feature matrix that one of ``probes`` needs."""
+    """Return the bytes of the largest feature matrix of ``probes``, by the sparse graph's size."""
     dense = max(num_vertices // _DENSITY, 1)
     return max((dense if probe.dense else num_vertices) * probe.row_bytes for probe in probes)
 
 
 def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
-    """Return memory that all ``probes`` use for their feature rows; ``graph`` is the sparse one."""
+    """Return memory for the feature rows of any of ``probes``; ``graph`` is the sparse graph."""
     return mapped(-(-table_bytes(graph.num_vertices, probes) // 4))
 
 
@@ -358,7 +358,10 @@ class _Trainer:
 
 
 def _stage_seconds(times: Float64Array, *, synchronizes: bool) -> Float64Array:
-    """Return stage times ``[stages]`` whose sum is the median of ``times`` ``[steps, stages]``."""
+    """Return median stage times ``[stages]`` that add up to the median step of ``times``.
+
+    ``times`` are ``[steps, stages]``; if it ``synchronizes``, synchronization takes the difference.
+    """
     stages: Float64Array = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))
     stages[_SYNC] = 0.0
@@ -370,7 +373,7 @@ def _stage_seconds(times: Float64Array, *, synchronizes: bool) -> Float64Array:
 
 
 def _gather_gradients(model: GNN, bucket: torch.Tensor) -> None:
-    """Copy all gradients into one buffer and let parameters point into it, as workers do."""
+    """Copy all gradients into ``bucket``, and replace each by its view there, as workers do."""
     parameters = list(model.parameters())
     parts = torch.split(bucket, [parameter.numel() for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):

@@ -126,7 +126,7 @@ def _scaled(
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """Return a device's factors by host stage: ``previous`` times measured over host seconds.
+    """Return factors by host stage: ``previous``, multiplied by measured over ``on_host`` seconds.
 
     The factor of a stage that its device's own time hides is not increased.
     """

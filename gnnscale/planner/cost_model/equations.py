@@ -58,7 +58,7 @@ class BatchSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Predicted time of a full training step."""
+    """Predicted stage times of each device, and seconds, of a full training step."""
 
     devices: tuple[StageTimes, ...]  #: stage times of each device, in the plan's order
     step_s: float  #: seconds of a step, eq. 6
@@ -132,8 +132,9 @@ def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> f
 def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     """Return the seconds of a step on one device: the longest of overlapping stages, eq. 6 and 9.
 
-    ``prefetch`` of ``none``: all stages take turns. ``one_stage``: propagation overlaps with all
-    earlier stages together. ``two_stage`` or ``BY_DEVICE``: all stages overlap.
+    ``prefetch`` of ``none``: all stages take turns. ``one_stage``: propagation, with
+    synchronization, overlaps with all earlier stages together. ``two_stage`` or ``BY_DEVICE``: all
+    stages overlap.
     """
     propagate = stages.propagate + stages.sync
     prepare = (stages.sample, stages.load, stages.exchange, stages.transfer)
@@ -157,10 +158,10 @@ class PlanPredictions:
 
     @property
     def basis(self) -> str:
-        """Name of the best prediction: ``rehearsed`` after a profiling run, else ``by_rates``."""
+        """Field of the best prediction: ``rehearsed`` after a profiling run, else ``by_rates``."""
         return "by_rates" if self.rehearsed is None else "rehearsed"
 
     @property
     def best(self) -> Prediction:
-        """Prediction called ``basis``."""
+        """Prediction in the field ``basis``."""
         return self.rehearsed or self.by_rates

@@ -50,7 +50,7 @@ class FpgaCard:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWorkload:
-    """Amounts of one layer of a mini-batch."""
+    """Numbers of vertices, edges and features of one layer of a mini-batch."""
 
     sources: float  #: |V^{l-1}|
     rows: float  #: |V^l|
@@ -107,17 +107,20 @@ def phases(card: FpgaCard, layers: Sequence[LayerWorkload]) -> tuple[Phase, ...]
 
 
 def seconds_of(passes: Sequence[Phase], n: Any, m: Any) -> Any:
-    """Return t_GNN (eq. 5) with n PEs and m multiply-accumulate units; n and m may be arrays."""
+    """Return t_GNN (eq. 5), the seconds of ``passes`` with n PEs and m multiply-accumulate units.
+
+    ``n`` and ``m`` may be arrays.
+    """
     return sum(phase.seconds(n, m) for phase in passes)
 
 
 def gnn_seconds(passes: Sequence[Phase], design: ComputeDesign) -> float:
-    """Return t_GNN (eq. 5) of a design."""
+    """Return t_GNN (eq. 5), the seconds of ``passes`` on ``design``."""
     return float(seconds_of(passes, design.n, design.m))
 
 
 def limits(passes: Sequence[Phase], design: ComputeDesign) -> dict[str, float]:
-    """Return by task the summed seconds of the passes whose slowest task it is."""
+    """Return for each task the summed seconds of the passes in which it is the slowest."""
     seconds: dict[str, float] = {}
     for phase in passes:
         name = phase.limit(design)

@@ -102,7 +102,7 @@ class Host:
         return factor * minimum + factor * seconds
 
     def exchange(self, workload: Workload, size: equations.BatchSize) -> float:
-        """Return the seconds in which a device receives the data of a split first layer (P3)."""
+        """Return the seconds in which a device receives its peers' data in P3; 0 without P3."""
         num_peers = workload.num_sharing - 1
         if not num_peers:
             return 0.0
@@ -199,7 +199,7 @@ def device_times(
 
 
 def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
-    """Extend loading by the wait for a backing store that takes ``source_s`` in parallel."""
+    """Extend loading to a backing store's ``source_s`` less stages that take turns with loading."""
     overlapped_s = equations.pipeline_seconds(replace(times, load=0.0), prefetch)
     if prefetch == "two_stage":
         overlapped_s = 0.0
@@ -357,7 +357,10 @@ def _lanes(plan: DevicePlan) -> list[tuple[int, str]]:
 def _active(
     share: DeviceShare, position: int, load: Mapping[tuple[int, str], float], total: float
 ) -> dict[str, float]:
-    """Return the number of threads that work during each stage, all other lanes' included."""
+    """Return the threads that work during each host stage: its own, and those of other lanes.
+
+    ``load`` has the mean busy threads of each lane, ``total`` their sum.
+    """
     threads = share.threads
     counts = {
         "sample": threads.sample,
@@ -376,7 +379,7 @@ def _host_load(
     step: float,
     previous: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
-    """Return the mean busy threads of each lane, averaged with the ``previous`` round."""
+    """Return each lane's mean busy threads in ``step`` seconds, averaged with ``previous``."""
     load = dict.fromkeys(previous, 0.0)
     for position, (share, device) in enumerate(zip(plan.shares, times, strict=True)):
         for stage, (threads, seconds) in device.busy.items():
