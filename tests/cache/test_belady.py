@@ -1,5 +1,6 @@
 from collections.abc import Iterable
-from itertools import islice
+from functools import cache
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale.cache.belady import Belady, HitCounts, belady_bytes
+from gnnscale.cache.belady import Belady, HitCounts, belady_bytes, count_hits
 
 Batches = list[list[int]]
 
@@ -33,6 +34,35 @@ def kept(
         return (len(known) + 1 if vertex in shared else nearest, -priority[vertex], vertex)
 
     return set(sorted(content | set(batches[step]), key=order)[: rule["capacity"]])
+
+
+def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
+    """Return the most rows that any replacement finds on the device, by trying all of them."""
+
+    @cache
+    def best(step: int, content: frozenset[int]) -> int:
+        if step == len(batches):
+            return 0
+        batch = set(batches[step])
+        here = content | set(batches[step - 1]) if match and step else content
+        candidates = sorted(content | batch)
+        size = min(capacity, len(candidates))
+        # To keep fewer never helps: what is kept does not have to be read.
+        choices = combinations(candidates, size)
+        return len(batch & here) + max(best(step + 1, frozenset(choice)) for choice in choices)
+
+    return best(0, frozenset())
+
+
+@settings(max_examples=100)
+@given(batch_lists(6, 5), st.integers(0, 3), st.booleans(), st.data())
+def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
+    priority = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
+    options: dict[str, Any] = {"window": len(batches), "priority": np.array(priority, np.int32)}
+    options |= {"num_vertices": 6, "capacity": capacity, "match": match, "num_threads": 1}
+    counts = count_hits(arrays(batches), **options)
+    assert counts.num_hits + counts.num_previous == most_found(batches, capacity, match=match)
+    assert counts.num_previous == 0 or match
 
 
 @pytest.mark.long

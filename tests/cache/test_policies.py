@@ -54,7 +54,7 @@ def replayed(task: CacheTask, plan: CachePlan) -> list[list[int]]:
     return list(found.values())
 
 
-def test_policies_by_hand(graph_of, make_task, reading, random_graph) -> None:
+def test_pagraph_keeps_rows_of_its_part_by_out_degree(graph_of: Make, make_task: Make) -> None:
     no = UNREACHED
     hops = np.array([[0, 1, no, no, 1], [1, 0, 1, 0, no]], np.uint8)
     parts = Parts(num_parts=2, owner=np.array([0, 1, 1, 1, 0], np.int16), hops=hops, num_hops=1)
@@ -63,6 +63,9 @@ def test_policies_by_hand(graph_of, make_task, reading, random_graph) -> None:
     whole = policy("pagraph").plan(make_task(graph_of(LISTS), [7, 15, 24]))
     assert kept(whole) == [[], [4], [4, 2, 1]]
     assert [each.feature_bytes for each in whole.devices] == [0, 8, 24]
+
+
+def test_gnnlab_keeps_the_same_rows_everywhere(graph_of, make_task, reading) -> None:
     reads = ([9, 0, 1, 2, 3], [0] * 5), ([0, 9, 3, 1, 2], [0] * 5)
     task = reading(make_task(graph_of(LISTS), [24, 24], cliques=[(0, 1)]), *reads)
     plan = policy("gnnlab").plan(task)
@@ -71,6 +74,9 @@ def test_policies_by_hand(graph_of, make_task, reading, random_graph) -> None:
     assert not policy("gnnlab").shares
     # PaGraph-plus goes by what each reads itself.
     assert kept(policy("pagraph_plus").plan(task)) == [[0, 4, 3], [1, 2, 4]]
+
+
+def test_quiver_deals_rows_within_a_clique(random_graph: Make, make_task: Make) -> None:
     graph = random_graph()
     budgets = [80 * each for each in (20, 20, 33, 10, 5)]
     task = make_task(graph, budgets, cliques=[(0, 1, 2), (3, 4)])
@@ -313,16 +319,21 @@ def parted(random_graph: Make, make_task: Make) -> CacheTask:
     return make_task(graph, [0, 0], parts=parts, fanouts=(3, 2), batch_size=9)
 
 
-def test_measures_of_devices(parted: CacheTask) -> None:
+def test_structure_alone(parted: CacheTask) -> None:
     for devices in ([0], [0, 1]):
         assert np.array_equal(measure("out_degree", parted, devices), out_degree(parted.graph))
         assert np.array_equal(measure("degree_ratio", parted, devices), degree_ratio(parted.graph))
         assert np.array_equal(measure("random", parted, devices), uniform(300, parted.seed))
+
+
+def test_walks_start_where_devices_train(parted: CacheTask) -> None:
     graph = parted.graph
     for devices, seeds in (([0], FIRST), ([1], LAST), ([0, 1], graph.train_idx)):
         expected = pagerank(graph, seeds, num_threads=1)
         assert np.array_equal(measure("pagerank", parted, devices), expected)
 
+
+def test_inclusion_is_of_each_devices_batches(parted: CacheTask) -> None:
     def of(seeds: Any) -> Any:
         return inclusion(parted.graph, seeds, (3, 2), batch_size=5, num_threads=1).probability
 
@@ -332,6 +343,9 @@ def test_measures_of_devices(parted: CacheTask) -> None:
     assert measure("inclusion", replace(parted, batch_size=1000), [0])[FIRST].min() == 1
     with pytest.raises(ConfigError, match=r"hotness=inclusion: .*neighbor or full"):
         measure("inclusion", replace(parted, fanouts=None), [0])
+
+
+def test_reads_are_added_up(parted: CacheTask) -> None:
     first = presample(parted.draws, [0], devices=[0, 1])
     run = presample(parted.draws, [0, 1], devices=[0, 1])
     for devices in ([0], [1], [0, 1]):

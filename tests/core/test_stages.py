@@ -1,9 +1,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale.core.stages import Access, StageTimes, Traffic
+from gnnscale.core.stages import STAGES, Access, StageTimes, Traffic
 
 COUNTS = st.lists(st.integers(0, 2**40), min_size=40, max_size=40)
+
+
+def test_stages_are_in_the_order_of_the_pipeline() -> None:
+    assert STAGES[0] == "sample"
+    assert STAGES[-2:] == ("propagate", "sync")
 
 
 def test_times_and_rates_by_hand() -> None:

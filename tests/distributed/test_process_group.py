@@ -29,14 +29,19 @@ def test_one_process_is_a_group() -> None:
 
 @pytest.mark.integration
 @pytest.mark.timeout(120)
+def test_several_processes_exchange_and_synchronise(together: Any) -> None:
+    together("check_group", 3)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("program", "size", "at_a_port"),
-    [
-        *[("check_group", 3, False), ("check_gone", 3, False)],
-        *[("check_left", 2, True), ("check_torchrun", 2, True)],
-    ],
+    [("check_gone", 3, False), ("check_left", 2, True), ("check_torchrun", 2, True)],
 )
-def test_several_processes(together: Any, program: str, size: int, at_a_port: bool) -> None:
+def test_processes_that_go_and_that_torchrun_starts(
+    together: Any, program: str, size: int, at_a_port: bool
+) -> None:
     together(program, size, *([free_port()] if at_a_port else []))
 
 

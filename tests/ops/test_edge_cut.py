@@ -94,8 +94,7 @@ def metis_text(tmp_path: Path, *lists: Any, **weights: Any) -> list[str]:
     return (tmp_path / "graph").read_text().splitlines()
 
 
-@pytest.mark.long
-def test_text_is_that_of_the_manual_and_in_order(tmp_path: Path) -> None:
+def test_text_is_that_of_the_manual(tmp_path: Path) -> None:
     lists = both_ways([(0, 1), (1, 2)], 4)
     assert metis_text(tmp_path, *lists) == ["4 2 00", "2", "1 3", "2", ""]
     weights = {"vertex_weights": np.array([5, 6, 7, 8])}
@@ -103,13 +102,20 @@ def test_text_is_that_of_the_manual_and_in_order(tmp_path: Path) -> None:
     weights["edge_weights"] = np.int32([9, 9, 3, 3])
     text = ["4 2 11", "5 2 9", "6 1 9 3 3", "7 2 3", "8"]
     assert metis_text(tmp_path, *lists, **weights) == text
+
+
+def test_a_file_that_cannot_be_written_is_an_os_error() -> None:
+    with open("/dev/full", "wb") as file, pytest.raises(OSError, match="space"):
+        ops.write_metis(file.fileno(), *both_ways(BRIDGE, 6), num_threads=1)
+
+
+@pytest.mark.long
+def test_long_text_is_in_the_order_of_vertices(tmp_path: Path) -> None:
     n = 100_000
     lists = both_ways(((v, v + 1) for v in range(n - 1)), n, np.int64)
     lines = metis_text(tmp_path, *lists)
     assert lines[1] == "2"
     assert lines[2:n] == [f"{v - 1} {v + 1}" for v in range(2, n)]
-    with open("/dev/full", "wb") as file, pytest.raises(OSError, match="space"):
-        ops.write_metis(file.fileno(), *both_ways(BRIDGE, 6), num_threads=1)
 
 
 def refine(lists: Any, **given: Any) -> ops.Refined:

@@ -134,6 +134,14 @@ def stream(graph: Any, vertices: Any, **changes: Any) -> tuple[list[int], list[l
     return parts.tolist(), hops.tolist(), num_estimated
 
 
+def test_a_full_part_takes_no_more() -> None:
+    # Everybody reaches 0. Of five vertices, one part gets three.
+    lists = [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    # 1 has 0 in common with part 0: 1 * 1.5 / 1 against 0. 2 has 0 and 1: part 0 again, though
+    # it has but half a place left. 3 and 4 find it full.
+    assert stream(topology_of(lists), range(5))[0] == [0, 0, 0, 1, 1]
+
+
 @pytest.mark.long
 @settings(max_examples=60)
 @given(topologies(), st.data())

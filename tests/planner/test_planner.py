@@ -137,16 +137,19 @@ def test_threads_and_shares_of_planned_devices() -> None:
     assert [each.prefetch for each in plan.shares] == ["none", "none", "one_stage"]
     assert [each.host_threads for each in plan.shares] == [1, 1, 1]
     assert planned(cpus(2), platform(2))[0].split == (500, 500)
-    slow, fast = (accelerator(macs_per_s=rate, link_bandwidth=1e12) for rate in (1e6, 3e6))
-    plan, found = planned([slow, fast], platform(8, sampled_edges_per_s=[1e9, 8e9]))
-    assert plan.split == pytest.approx((250, 750), abs=5)
-    times = [stages.propagate for stages in found.devices]
-    assert times[0] == pytest.approx(times[1], rel=0.02)
     for prefetch in ("none", "one_stage", "two_stage"):
         plan, _ = planned([Cpu(), accelerator()], platform(2), prefetch=prefetch)
         assert {each.prefetch for each in plan.shares} == {prefetch}
         assert min(vars(plan.shares[0].threads).values()) == 1
     assert planned(cpus(2), platform(2), split=[900, 100])[0].split == (900, 100)
+
+
+def test_trainers_finish_together() -> None:
+    slow, fast = (accelerator(macs_per_s=rate, link_bandwidth=1e12) for rate in (1e6, 3e6))
+    plan, found = planned([slow, fast], platform(8, sampled_edges_per_s=[1e9, 8e9]))
+    assert plan.split == pytest.approx((250, 750), abs=5)
+    times = [stages.propagate for stages in found.devices]
+    assert times[0] == pytest.approx(times[1], rel=0.02)
 
 
 def test_splits_that_are_asked_for() -> None:

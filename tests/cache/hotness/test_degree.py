@@ -23,10 +23,13 @@ def test_a_damaged_graph_is_named(graph_of: Make, bad: int) -> None:
         pagerank(graph, np.array([0, 1]), num_threads=1)
 
 
-def test_degrees_and_ranks_by_hand(graph_of, monkeypatch) -> None:
+def test_readers_over_what_is_read(graph_of: Make) -> None:
     # In three lists with two neighbors, in two with three, in two with none, in none with two.
     found = degree_ratio(graph_of([[1, 2], [0, 0, 1], [], [0, 2]]))
     assert (found.dtype, found.tolist()) == (np.float32, [3 / 2, np.float32(2 / 3), 2, 0])
+
+
+def test_iterations_by_hand(graph_of: Make) -> None:
     # 0 reads 1 and 2, 1 reads 3 twice, 2 and 3 read none.
     graph, train = graph_of([[1, 2], [3, 3], [], []]), np.array([0, 2])
     once, twice = (
@@ -36,6 +39,9 @@ def test_degrees_and_ranks_by_hand(graph_of, monkeypatch) -> None:
     # Of 0, a quarter of 1/2 each way; 2 has nowhere to go, so that its half starts again.
     assert once.tolist() == [0.375, 0.125, 0.5, 0]
     assert twice.tolist() == [0.375, 0.09375, 0.46875, 0.0625]
+
+
+def test_lists_that_a_vertex_is_in_are_counted(graph_of, monkeypatch) -> None:
     graph = graph_of([[1, 2, 2], [1, 3], [3, 1], []])
     for num_entries in (1, 3, 100):
         monkeypatch.setattr(module, "_SLICE_ENTRIES", num_entries)

@@ -33,7 +33,35 @@ BY_HAND = CliqueCost(
 )
 
 
-def test_prices_points_and_sums_by_hand() -> None:
+@pytest.mark.parametrize(
+    ("num_bytes", "num_lists", "num_rows"),
+    [(0, 0, 0), (15, 0, 0), (16, 1, 0), (27, 1, 1), (28, 2, 1), (59, 3, 2), (100, 3, 3)],
+)
+def test_lists_and_rows_that_fit(num_bytes: int, num_lists: int, num_rows: int) -> None:
+    assert BY_HAND.num_lists(num_bytes) == num_lists  # equation 3
+    assert BY_HAND.num_rows(num_bytes) == num_rows  # equation 6
+
+
+@pytest.mark.parametrize(
+    ("alpha", "n_t", "n_f"),
+    [
+        (0, 50, 2 * 2),  # 3 of 5 rows that would fit
+        (0.16, 30, 2 * 2),  # 1 list, 84 bytes for rows
+        (0.3, 18, 2 * 2),  # 2 lists, 70 bytes
+        (0.45, 18, 2 * 2),  # 2 lists, which leave 72 bytes to rows
+        (0.48, 10, 2 * 4),  # all lists, which leave 52
+        (0.61, 10, 2 * 4),
+        (1, 10, 2 * 4),
+    ],
+)
+def test_points_of_the_curve_by_hand(alpha: float, n_t: float, n_f: float) -> None:
+    found = BY_HAND.point(alpha)  # equations 2, 4, 5, 7 and 8
+    assert found == CurvePoint(
+        alpha=alpha, n_t=pytest.approx(n_t), n_f=n_f, n_total=pytest.approx(n_t + n_f)
+    )
+
+
+def test_prices_and_sums_by_hand() -> None:
     assert BY_HAND.price(16, 9) == pytest.approx(64 * 18 + 128 * 9)
     none, zero = PrefixSums.of([], stride=2), PrefixSums.of([0], stride=2)
     idle = replace(BY_HAND, list_bytes=none, list_hotness=none, total_list_hotness=0, n_tsum=0)
@@ -45,19 +73,6 @@ def test_prices_points_and_sums_by_hand() -> None:
     assert sums.at_most(np.arange(6)).tolist() == [0, 8, 8, 10, 10, 14]
     none = PrefixSums.of([], stride=3)
     assert (none.at(0), none.num_within(7), none.between(0, 0).tolist()) == (0, 0, [0])
-    for alpha, n_t, n_f in (
-        (0, 50, 2 * 2),  # 3 of 5 rows that would fit
-        (0.16, 30, 2 * 2),  # 1 list, 84 bytes for rows
-        (0.3, 18, 2 * 2),  # 2 lists, 70 bytes
-        (0.45, 18, 2 * 2),  # 2 lists, which leave 72 bytes to rows
-        (0.48, 10, 2 * 4),  # all lists, which leave 52
-        (0.61, 10, 2 * 4),
-        (1, 10, 2 * 4),
-    ):
-        found = BY_HAND.point(alpha)  # equations 2, 4, 5, 7 and 8
-        assert found == CurvePoint(
-            alpha=alpha, n_t=pytest.approx(n_t), n_f=n_f, n_total=pytest.approx(n_t + n_f)
-        )
 
 
 @pytest.mark.parametrize("budget", [2**53 + 1, 2**60 - 1])
@@ -69,11 +84,15 @@ def test_all_of_a_memory_that_floats_round_up(budget: int) -> None:
 
 
 @st.composite
-def costs(draw: st.DrawFn) -> CliqueCost:
+def costs(draw: st.DrawFn, *, equal: bool = False) -> CliqueCost:
+    """Draw a model of lists and rows in descending order of hotness.
+
+    With ``equal`` a byte costs the same wherever it is read, as in the paper.
+    """
     hotness = st.lists(st.integers(0, 50), max_size=25)
     lists, rows = (sorted(draw(hotness), reverse=True) for _ in range(2))
     sizes = [8 + 4 * draw(st.integers(0, 20)) for _ in lists]
-    every = draw(st.integers(1, 4))
+    transactions, every = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     return CliqueCost(
         budget_bytes=draw(st.integers(0, 1000)),
         list_bytes=PrefixSums.of(sizes, stride=every),
@@ -83,9 +102,9 @@ def costs(draw: st.DrawFn) -> CliqueCost:
         row_hotness=PrefixSums.of(rows, stride=draw(st.integers(1, 4))),
         total_row_hotness=sum(rows) + draw(st.integers(0, 30)),
         n_tsum=draw(st.integers(0, 1000)),
-        row_transactions=draw(st.integers(1, 4)),
-        list_price=draw(st.integers(1, 100)),
-        row_price=draw(st.integers(1, 300)),
+        row_transactions=transactions,
+        list_price=64 if equal else draw(st.integers(1, 100)),
+        row_price=64 * transactions if equal else draw(st.integers(1, 300)),
     )
 
 
@@ -120,6 +139,16 @@ def test_no_number_of_lists_is_cheaper(cost: CliqueCost) -> None:
     assert found in allowed
     best = min(price_with(cost, number) for number in allowed)
     assert float(price_with(cost, found)) == pytest.approx(float(best), abs=1e-9)
+
+
+@pytest.mark.long
+@settings(max_examples=40)
+@given(costs(equal=True))
+def test_where_bytes_cost_the_same_it_has_the_fewest_transactions(cost: CliqueCost) -> None:
+    transactions = float(price_with(cost, best_num_lists(cost))) / 64
+    grid = min(point.n_total for point in curve(cost))
+    assert transactions <= grid * (1 + 1e-12) + 1e-9
+    assert cost.point(grid_alpha(cost)).n_total == grid
 
 
 SOME = CliqueCost(

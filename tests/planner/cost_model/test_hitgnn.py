@@ -28,17 +28,23 @@ def forward(card: FpgaCard, **sizes: int) -> Phase:
     return phases(card, [layer(**sizes)])[0]
 
 
-def test_phases_by_hand() -> None:
-    for sizes, seconds, limit in (
+@pytest.mark.parametrize(
+    ("sizes", "seconds", "limit"),
+    [
         ({"sources": 100}, 100, "memory"),  # eq. 7
         ({"edges": 100}, 50, "aggregate"),  # eq. 8
         ({"rows": 100}, 50, "update"),  # eq. 9: 100 * 16 * 16 / 512
         ({"rows": 100, "slots": 2}, 100, "update"),
         ({"sources": 100, "edges": 210, "rows": 100}, 105, "aggregate"),  # the slowest of the three
-    ):
-        phase = forward(CARD, **sizes)
-        assert phase.seconds(N, M) == pytest.approx(seconds)
-        assert phase.limit(DESIGN) == limit
+    ],
+)
+def test_a_layer_takes_as_long_as_the_slowest_of_its_tasks(sizes, seconds, limit) -> None:
+    phase = forward(CARD, **sizes)
+    assert phase.seconds(N, M) == pytest.approx(seconds)
+    assert phase.limit(DESIGN) == limit
+
+
+def test_rows_that_are_missing_come_over_the_link_afterwards() -> None:
     card = FpgaCard(clock_hz=1, bandwidth=64, link_bandwidth=16, local_share=0.25)
     # Equation 7: 100 rows of a word, 25 of them a cycle each, 75 of them four cycles each.
     assert forward(card, sources=100).seconds(N, M) == pytest.approx(25 + 300)
@@ -47,6 +53,9 @@ def test_phases_by_hand() -> None:
     wide = layer(sources=100)
     second = phases(card, [wide, wide])[1]
     assert second.seconds(N, M) == pytest.approx(100)
+
+
+def test_phases_by_hand() -> None:
     found = layer(width_in=100, width_out=47).in_words()
     assert (found.width_in, found.width_out) == (112, 48)
     wide = layer(rows=100, edges=10)

@@ -52,8 +52,7 @@ def test_layers_are_those_of_the_model() -> None:
         layer_sizes(SIZE, ())
 
 
-def test_machines_and_their_shares() -> None:
-    assert {local_share(each, None, (25, 10), 1024, 1) for each in ALGORITHMS} == {1.0}
+def test_shares_of_four_cards() -> None:
     assert local_share("p3", None, (25, 10), 1024, 4) == 1
     assert local_share("distdgl", None, (25, 10), 1024, 4) == pytest.approx(0.4, abs=0.01)
     # PaGraph's half of the inputs with a fifth of the vertices.
@@ -63,6 +62,10 @@ def test_machines_and_their_shares() -> None:
     even = local_share("pagraph", Degrees.lognormal(1e5, 20, 0), (25, 10), 1024, 4)
     assert even == pytest.approx(0.25)
     assert 0.25 < known < 1
+    assert {local_share(each, None, (25, 10), 1024, 1) for each in ALGORITHMS} == {1.0}
+
+
+def test_bandwidths_and_parts_of_cards() -> None:
     assert machine(12).link_bandwidth == 15.75e9
     assert machine(16).link_bandwidth == pytest.approx(205e9 / 16)
     assert machine(4).bandwidth == 205e9 + 4 * 77e9
@@ -81,10 +84,6 @@ def test_what_limits_a_step() -> None:
     half = 0.5e6 * 64 * 4
     assert other.seconds - direct.seconds == pytest.approx(half / 15.75e9)
     assert direct.bottleneck == "link"
-    half = Efficiency(processor=1, memory=1, accelerator=0.5, link=1)
-    whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
-    slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
-    assert slow.seconds == pytest.approx(2 * whole.seconds)
     alone = step(machine(1), [layer()], algorithm="p3", local=1)
     four = step(machine(4), [layer()], algorithm="p3", local=1)
     # A card sends three quarters of the aggregated rows, and gets as much.
@@ -93,6 +92,13 @@ def test_what_limits_a_step() -> None:
     together = four.limits["exchange"] + four.limits["sync"]
     assert four.seconds - alone.seconds == pytest.approx(together)
     assert "sync" not in alone.limits
+
+
+def test_rates_are_a_stated_part_of_the_boards() -> None:
+    half = Efficiency(processor=1, memory=1, accelerator=0.5, link=1)
+    whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
+    slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
+    assert slow.seconds == pytest.approx(2 * whole.seconds)
 
 
 def test_two_stage_scheduling_by_hand() -> None:
