@@ -267,7 +267,10 @@ class EmulatedBackend(CpuBackend):
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Run the propagation on the host, and wait for the device's time (eq. 10 to 12)."""
+        """Run the propagation on the host; wait for the rest of the device's time (eq. 10 to 12).
+
+        A host slower than the device waits for nothing. ``weight`` multiplies the loss.
+        """
         assert isinstance(batch, _Resident)
         device = self._accelerator
         seconds = sum(

@@ -76,7 +76,9 @@ class Belady:
     ) -> None:
         """Start with an empty cache of ``capacity`` rows, which looks ``window`` steps ahead.
 
-        ``priority`` ``[num_vertices]`` int32, e.g. out-degrees, is not copied.
+        ``priority`` ``[num_vertices]`` int32, e.g. out-degrees, decides among rows with the same
+        next read, or none in the window; it is not copied. With ``match`` the rows of the previous
+        batch stay on the device for one more batch.
         """
         check_range("window", window, 0)
         if len(priority) != num_vertices:

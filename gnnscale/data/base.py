@@ -198,7 +198,8 @@ class Dataset(StoreOptions, GraphSource):
     def _outdated(self, path: Path, force: bool) -> str:
         """Return the reason to write the store at ``path`` again, or "" if it is up to date.
 
-        GraphError: options differ, or the user's ``store`` is outdated or no graph store.
+        GraphError: the user's ``store`` is no graph store. Without ``force`` also: options differ,
+        or that store is outdated.
         """
         if force:
             if self.store is not None:

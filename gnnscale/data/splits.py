@@ -17,7 +17,10 @@ _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit:
-    """Random split of labels; ConfigError unless fractions are above 0 with a sum below 1."""
+    """Random split of labeled vertices and labeled edges into training, validation and test.
+
+    ConfigError unless both fractions are above 0, with a sum below 1.
+    """
 
     #: shares of training and validation in (0, 1); test has the remainder
     fractions: tuple[float, float]

@@ -13,7 +13,7 @@ from gnnscale.sampling import Block
 
 
 class HostFeatures(FeatureStore):
-    """The full feature matrix in host memory or in a mapped file.
+    """Feature matrix of all vertices, or some of its columns, in host memory or a mapped file.
 
     ``aggregate`` reads and aggregates in one pass (fused load-aggregate), so the matrix of the
     |V^0| gathered rows never exists; input features need no gradient. If the matrix exceeds memory,

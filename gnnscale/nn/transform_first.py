@@ -296,7 +296,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return replace(self._layers[0].aggregation(block, degrees), self_term="add")
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Return aggregated projected rows ``x`` without padding, plus the bias."""
+        """Return ``x``, projected and then aggregated rows, without padding columns, plus bias."""
         _, linear = self._layers
         return x[:, : linear.out_features] + linear.bias
 

@@ -347,7 +347,10 @@ def shared_collective(devices: Sequence[Device]) -> str | None:
 
 
 def owns_steps(devices: Sequence[Device]) -> bool:
-    """Whether every device runs its steps itself, and several devices share a collective."""
+    """Whether every device runs whole steps itself, weight update included (``owns_step``).
+
+    Several devices also need a ``shared_collective``, which sums their gradients.
+    """
     independent = len(devices) == 1 or shared_collective(devices) is not None
     return independent and all(device.owns_step for device in devices)
 

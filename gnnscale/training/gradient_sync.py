@@ -240,7 +240,12 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> None:
-        """Fill loss, flag and this device's row; 0 elsewhere, so that the all-reduce is exact."""
+        """Write loss, flag ``checkpoint`` and this device's row; zeros into all other rows.
+
+        The row has the counts of ``outcome`` (None: no seeds), the measured stage times ``stages``
+        and ``counted``, the stage times by counted work. Since only one device writes each row, the
+        all-reduce leaves rows exact.
+        """
         control: Float32Array = self.values.numpy()
         control[:] = 0
         control[:_SHARED] = outcome.loss if outcome else 0.0, checkpoint

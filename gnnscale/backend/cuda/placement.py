@@ -82,7 +82,11 @@ class ResidentGraph:
     def degrees_of(
         self, kernels: Kernels, vertices: torch.Tensor, count: torch.Tensor
     ) -> torch.Tensor:
-        """Return the in-degrees of ``vertices`` in the full graph; see ``aggregation``."""
+        """Return the in-degrees of ``vertices`` in the full graph, ``[n]`` float32.
+
+        ``count`` is the number of valid ``vertices``, ``[1]`` int64 on the device; later entries
+        are 0.
+        """
         topology, degrees = self.topology, self.degrees
         return aggregation.degrees_of(kernels, topology, vertices, count, full_degrees=degrees)
 

@@ -122,9 +122,9 @@ class Scratch:
         self._slots = make(_SLOTS * edges if many else 1, torch.int32)
 
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
-        """Return the plan's integers for the scratch buffers and two outputs of a sample.
+        """Return the plan's integers: number of stamps, addresses of buffers and of two outputs.
 
-        These outputs are ``vertices`` and ``picked`` of ``Outputs``.
+        These outputs of a sample are ``vertices`` and ``picked`` of ``Outputs``.
         """
         first = (vertices, self._stamps, *self._lists, picked, self._slots, self._candidates)
         arrays = (self._last_base, *first, *self._buffers)

@@ -205,7 +205,9 @@ class StepKernels:
     ) -> None:
         """Launch the kernel that writes the step's report: halt flag, loss, times, state and reads.
 
-        ``lists`` and ``rows`` are int64 numbers of reads by location. None: without a cache.
+        ``state`` has the sample's sizes and first error; see ``State``. ``lists`` and ``rows`` are
+        int64 numbers of adjacency lists and of rows read, from each cache and then from the host.
+        None: not cached.
         """
         counts = (np.int64(0 if reads is None else len(reads)) for reads in (lists, rows))
         self.kernels.launch(

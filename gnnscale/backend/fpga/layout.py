@@ -282,7 +282,10 @@ def _each_by_itself(num_rows: int, tile: int, back: int | None) -> ArrangedBlock
 
 
 def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
-    """Return the reason why output rows of a group exceed the chip's memory. None: they fit."""
+    """Return why the output rows of a group of seeds exceed the chip's memory. None: they fit.
+
+    ``stages`` compute the group, one stage for each product of the model.
+    """
     needed = sum(_output_words(stage, limits) for stage in stages) * limits.banks
     if needed > limits.row_words:
         return f"output rows take {needed} words of {_WORD} bytes, of {limits.row_words}"

@@ -242,7 +242,7 @@ class WeightLayout:
         return self._num_floats * self._packed.itemsize
 
     def first_word(self, number: int) -> int:
-        """Return the offset of the weights of product ``number``, from 0, in 512-bit words."""
+        """Return the offset of the weights of the product at index ``number``, in 512-bit words."""
         return self._entries[number].first // LANES
 
     @torch.no_grad()

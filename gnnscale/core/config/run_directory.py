@@ -64,9 +64,10 @@ def create_run_directory(
     """Create and lock a run directory with ``.hydra`` and a log file; yield its absolute path.
 
     If the block raises before it writes other files, the new files and folders are removed.
-    ConfigError if another command still writes to the directory after ``wait_s`` seconds, if the
-    directory contains a run and ``fresh`` is true, or a link, which could lead elsewhere, or if it
-    cannot be created. Errors name ``option``. ``hydra`` are settings as ``compose`` returns them.
+    ConfigError: another command still writes to the directory after ``wait_s`` seconds; the
+    directory cannot be created; with ``fresh``, it contains files of a run; or without ``fresh``,
+    it contains a link, which could lead elsewhere. ``option`` names the directory in errors.
+    ``hydra`` are settings as ``compose`` returns them.
     """
     directory = Path(os.path.abspath(folder))
     if not fresh:

@@ -177,7 +177,11 @@ class Tables(base.Dataset):
         return super(Tables, tables).to_predict(columns, edge_columns, splits=splits)
 
     def prepare(self, force: bool = False) -> Path:
-        """Prepare the store, return its folder; warn of stored features that are now left out."""
+        """Convert the tables to a graph store, unless it is up to date, and return its directory.
+
+        With ``force`` the store is written again. A warning names features in the store of an
+        earlier release that this release leaves out by default.
+        """
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
@@ -315,7 +319,7 @@ def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex
 
 
 def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
-    """Log the memory that preparing takes; NoSpaceError if it is not available."""
+    """Log the estimated memory of preparing; NoSpaceError: too little is free for the vertices."""
     id_bytes, data_bytes = _ID_BYTES * num_vertices, _VERTEX_BYTES * num_vertices
     what = f"{table.path}: about {num_vertices} vertices"
     files.check_space(what, folder, memory=data_bytes + id_bytes)

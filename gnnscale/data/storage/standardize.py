@@ -42,7 +42,10 @@ class ColumnScaling:
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
     ) -> "ColumnScaling":
-        """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``."""
+        """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``.
+
+        GraphError, naming ``what``: there are no such rows.
+        """
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:
             raise GraphError(f"dataset.standardize=true: expected {what}, got none")

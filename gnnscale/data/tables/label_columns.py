@@ -35,7 +35,7 @@ def are_parts(texts: Sequence[str]) -> bool:
 
 
 class RowOrder(Protocol):
-    """Locations of the rows of a table."""
+    """Order of a table's rows, which names the file and number of a row in error messages."""
 
     def locate(self, index: int, /) -> str:
         """Return ``FILE: row N`` for row ``index``, for errors."""

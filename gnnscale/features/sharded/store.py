@@ -107,7 +107,7 @@ class ShardedStore:
         """Return ``[n, width]`` rows for a profiling run before the first step.
 
         Local rows stand in for remote rows, so that processes need not run in lockstep.
-        RuntimeError: steps have started, whose rows must be expected.
+        RuntimeError: steps have started, which read only rows announced by ``WorkerBuffer.expect``.
         """
         if self._transport.num_started:
             raise RuntimeError("features=shared: a step reads rows that were not expected")

@@ -88,7 +88,11 @@ def make_goal(
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Design of a card and its modeled throughput, with equal n and m on all dies that it uses."""
+    """Candidate design of a card, with its modeled throughput.
+
+    Each die that the design uses has ``n`` scatter-gather processing elements and ``m``
+    multiply-accumulate units.
+    """
 
     n: int  #: scatter-gather PEs of a die
     m: int  #: multiply-accumulate units of a die

@@ -77,11 +77,14 @@ class ExportedWeights:
 
 
 def export(config: ExportConfig) -> ExportedWeights:
-    """Write the weights of a run's best epoch; return the file and a program that loads them.
+    """Write the weights of a run's best epoch, with the names of gnnscale, PyG or DGL.
+
+    The result has the file, a program that loads the weights, and a note on missing parts.
 
     Raises:
-        ConfigError: the directory has no run, the model has no counterpart in the library, or the
-            file exists or has another suffix.
+        ConfigError: the directory has no run or best checkpoint; the model has no counterpart in
+            PyG or DGL; or the file exists without ``force``, has another suffix than
+            ``.safetensors``, or lacks its folder.
         GraphError: the run's graph store is missing or damaged.
         OSError: the file cannot be written.
     """

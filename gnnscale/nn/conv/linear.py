@@ -67,7 +67,11 @@ class GraphLayer(nn.Module):
         return LayerCost(width_in=width_in, width_out=width_out, products=products)
 
     def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
-        """Overwrite ``h`` ``[num_src, f]`` by ``act``, if any; return the ``x`` of ``update``."""
+        """Apply ``act``, if any, to ``h`` ``[num_src, f]`` in place; return ``x`` for ``update``.
+
+        By default ``x`` is ``h``. Layers with linear aggregation return ``h`` aggregated over
+        ``block``.
+        """
         return h if act is None else relu_dropout(h, act)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:

@@ -199,7 +199,11 @@ def device_times(
 
 
 def _wait_for_rows(times: StageTimes, prefetch: str, source_s: float) -> None:
-    """Extend loading to a backing store's ``source_s`` less stages that take turns with loading."""
+    """Extend ``times.load`` to at least the seconds that a step waits for a backing store's rows.
+
+    The store reads for ``source_s`` seconds, also during stages that take turns with loading under
+    ``prefetch``. Their seconds are subtracted from ``source_s``; with ``two_stage`` there are none.
+    """
     overlapped_s = equations.pipeline_seconds(replace(times, load=0.0), prefetch)
     if prefetch == "two_stage":
         overlapped_s = 0.0

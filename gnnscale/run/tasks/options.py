@@ -71,7 +71,10 @@ class VertexPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task, after a trial of user-defined metrics; ConfigError: a metric fails."""
+        """Return the task by the graph's own split, after a trial of user-defined metrics.
+
+        ``split_path`` is not read. ConfigError: a metric fails.
+        """
         from gnnscale.run.tasks.base import VertexTask
 
         task = VertexTask(graph=graph, loss=loss, metrics=metrics)
@@ -110,7 +113,10 @@ class EdgePrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task, after a trial of user-defined metrics; ConfigError: a metric fails."""
+        """Return the task by the graph's own split, after a trial of user-defined metrics.
+
+        ``split_path`` is not read. ConfigError: edges have no labels, or a metric fails.
+        """
         from gnnscale.run.tasks.base import EdgeTask
 
         self.labels(graph)

@@ -91,7 +91,11 @@ class OpenedCache:
 
 
 def devices_with_caches(devices: Sequence[Device], plan: CachePlan | None) -> tuple[Device, ...]:
-    """Return the devices, each with the kind of rows (raw or aggregated) that the plan caches."""
+    """Return the devices, with ``host_aggregates`` as the cache plan has chosen for each.
+
+    True: the host aggregates the first layer, and the device's cache is empty. A device without a
+    cache in the plan is unchanged.
+    """
     if plan is None:
         return tuple(devices)
     return tuple(

@@ -205,7 +205,8 @@ def _plan_remote_rows(
 ) -> BufferPlan | None:
     """Plan a buffer for other machines' rows, with this machine's shard in memory as well.
 
-    None: the memory left beside the shard does not hold the rows of a step.
+    None: the memory left beside the shard does not hold the rows of a step. ConfigError: memory
+    does not hold them even though the shard is empty.
     """
     free = memory_bytes - rows.num_own * rows.row_bytes
     try:

@@ -229,7 +229,11 @@ def _check_trade(trade: ThreadMove, plan: DevicePlan) -> None:
 
 
 def _plan(plan: DevicePlan, values: Any) -> DevicePlan:
-    """Return the plan in ``values`` with devices and seed limits of ``plan``; else ValueError."""
+    """Return the plan in ``values``, with the devices, seed limits and depths of ``plan``.
+
+    Its split is changed to fit these limits. ValueError: ``values`` are no plan for the devices, or
+    differ from ``plan`` in batch size, prefetching or machines.
+    """
     stored = DevicePlan.from_values([share.device for share in plan.shares], values)
     if stored.batch_size != plan.batch_size:
         raise ValueError(f"drm: expected plans of {plan.batch_size} seeds, got {stored.batch_size}")

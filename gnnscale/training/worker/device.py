@@ -276,7 +276,10 @@ def _delayed(
     window: int,
     end: Callable[[], None] | None = None,
 ) -> Iterator[BatchSlice]:
-    """Call ``sample`` for each slice, and yield it once that is done for ``window`` later ones."""
+    """Yield slices in order, each after calls of ``sample`` for it and ``window`` later slices.
+
+    After the last call of ``sample``, ``end`` is called and the remaining slices follow.
+    """
     waiting: deque[BatchSlice] = deque()
     for batch in slices:
         sample(batch)
