@@ -16,6 +16,7 @@ import numpy as np
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array, one_line, track
 from gnnscale.core.artifact.files import file_sha256, header_text, parse_json, read_file
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
+from gnnscale.core.locks import lock, release
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
 from gnnscale.graph import MAX_QUANTIZED, Graph, ShardedFeatures, finite, scales_of, store_format
 
@@ -93,18 +94,30 @@ class _Recorded:
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Replace the records of the raw files in ``meta.json``, if possible."""
+    """Replace the records of the raw files in ``meta.json``, if possible and nobody else does."""
     with suppress(OSError):  # the record only saves time
-        folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
+        folder, locked = os.open(store, os.O_RDONLY | os.O_DIRECTORY), False
         try:
-            with _open_in(folder, "meta.json", os.O_RDONLY) as stream:
-                entries = json.load(stream)
-            entries["raw"] = [asdict(record) for record in records.values()]
-            with _open_in(folder, _UNFINISHED_META, os.O_RDWR | os.O_CREAT | os.O_EXCL) as stream:
-                stream.write(header_text(entries))
-            os.replace(_UNFINISHED_META, "meta.json", src_dir_fd=folder, dst_dir_fd=folder)
+            if locked := lock(folder, store, wait=False):
+                _write_records(folder, records)
         finally:
-            os.close(folder)
+            (release if locked else os.close)(folder)
+
+
+def _write_records(folder: int, records: Mapping[str, RawFile]) -> None:
+    with _open_in(folder, "meta.json", os.O_RDONLY) as stream:
+        entries = json.load(stream)
+    entries["raw"] = [asdict(record) for record in records.values()]
+    with suppress(FileNotFoundError):  # left by a process that was killed
+        os.unlink(_UNFINISHED_META, dir_fd=folder)
+    try:
+        with _open_in(folder, _UNFINISHED_META, os.O_RDWR | os.O_CREAT | os.O_EXCL) as stream:
+            stream.write(header_text(entries))
+        os.replace(_UNFINISHED_META, "meta.json", src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(_UNFINISHED_META, dir_fd=folder)
+        raise
 
 
 def _open_in(folder: int, name: str, flags: int) -> IO[str]:
