@@ -112,7 +112,7 @@ class ColumnExchange(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStepInputs:
-    """Optimizer, first seeds and collectives of device-driven steps.
+    """Optimizer and collectives of device-driven steps, and first seeds to estimate batch sizes.
 
     In such a step the device updates its copy of the weights, in place of the host.
     """
@@ -133,7 +133,7 @@ class DeviceStepInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheInputs:
-    """Cache of a device, as planned by the host."""
+    """Plan by the host of a device's cache: its bytes, contents, counters and dynamic updates."""
 
     num_bytes: int = 0  #: device memory of cached rows and adjacency lists
     #: adjacency lists cached on a device that samples. None: it reads all from the host
@@ -205,7 +205,7 @@ class BatchOutcome:
 
     @property
     def num_vertices(self) -> int:
-        """Number of vertices over all layers."""
+        """Sum of the numbers of vertices of all layers, input vertices included."""
         return int(self.size.num_vertices)
 
 
@@ -283,7 +283,7 @@ class Backend(Protocol):
         """Copy the buffers, such as running statistics, from the device's to the host's model."""
 
     def set_threads(self, threads: Threads) -> None:
-        """Set the number of host threads of each stage."""
+        """Set the numbers of host threads that sample, load and propagate."""
 
     def close(self) -> None:
         """Release the device's memory, and wake all threads that wait for the device."""
@@ -293,7 +293,7 @@ class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the result of ``sample``, sampled on the host.
+        """Return the mini-batch of ``seeds`` at ``step`` as in ``sample``, sampled in host memory.
 
         Another thread may run ``sample`` at the same time.
         """
@@ -307,7 +307,7 @@ class PendingOutcome(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether ``read`` returns without waiting."""
+        """Whether the step is done; ``read`` then waits only if the step has to be repeated."""
 
     def read(self) -> BatchOutcome:
         """Wait for the step, and return its outcome with the seconds of all stages.

@@ -40,7 +40,7 @@ WITHOUT_EFFECT = (
 
 @dataclass(kw_only=True)
 class _Task:
-    """Batch to be loaded: positions of its seeds, its step, and the loaded batch."""
+    """Batch to load: its seeds' positions among all seeds, its number since epoch 0, and the result."""
 
     positions: arrays.Array
     step: int
