@@ -29,4 +29,4 @@ class ExchangeConfig(ABC):
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
-        """Return a worker's exchange; ``group`` is a process group of all workers for it alone."""
+        """Return a worker's exchange; ``group`` is a process group of all workers for exchanges."""

@@ -115,7 +115,7 @@ def class_path(cls: type[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` with NumPy scalars, string enumerations and tuples as plain Python values."""
+    """Return ``value`` as plain Python values: NumPy scalars, enumerations, tuples are converted."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str):
@@ -160,7 +160,7 @@ class Computation:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerFunction:
-    """User's function that assigns vertices to devices, as ``graph_partition`` returns it uncalled."""
+    """User's function that assigns vertices to devices, and that ``start_training`` calls."""
 
     function: Callable[[Graph, int], Any]
 

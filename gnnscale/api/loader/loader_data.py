@@ -257,7 +257,7 @@ class _BatchReader:
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Return vertices and hops sampled from ``seeds``; the loader's seed and ``step`` fix neighbors.
+        """Return vertices and hops sampled from ``seeds``; the loader's seed and ``step`` fix them.
 
         With ``only_new`` a hop expands only vertices new in the last hop, otherwise all vertices so
         far.
@@ -278,7 +278,7 @@ class _BatchReader:
         )
 
     def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return an uninitialized int64 tensor, in page-locked memory if the loader's batches are."""
+        """Return an uninitialized int64 tensor, page-locked if the loader allocates batches so."""
         return allocate(shape, torch.int64, pinned=self._sampling.pinned)
 
     def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:

@@ -40,7 +40,7 @@ WITHOUT_EFFECT = (
 
 @dataclass(kw_only=True)
 class _Task:
-    """Batch to load: its seeds' positions among all seeds, its number since epoch 0, and the result."""
+    """Batch to load: its number over all epochs, its seeds' positions among all, and its result."""
 
     positions: arrays.Array
     step: int

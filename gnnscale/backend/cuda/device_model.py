@@ -145,9 +145,10 @@ class DeviceModel:
         return [gradient / total for gradient in self._accumulated]
 
     def _update(self, gradients: list[torch.Tensor], rate: float) -> None:
-        """Set ``gradients``, clipped if the run clips, and let the optimizer update the weights.
+        """Let the optimizer update the weights by ``gradients``, clipped if the run clips.
 
-        The gradients are reset afterwards.
+        ``rate`` is the learning rate of an optimizer that is not fused; a fused one reads it from
+        the step's record.
         """
         step_inputs, optimizer = self._owned()
         parameters = self._parameters + self._unshared
@@ -179,7 +180,7 @@ class DeviceModel:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def load_state(self) -> None:
-        """Copy the host's weights, buffers and optimizer state (device-driven) to the device."""
+        """Copy the host's weights and buffers, in device-driven steps also the optimizer's state."""
         self._model.load_state_dict(self._host.model.state_dict())
         if self._optimizer is not None:
             step_inputs, optimizer = self._owned()

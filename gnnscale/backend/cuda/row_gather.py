@@ -49,7 +49,7 @@ class DynamicCache:
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
         """Return the cache as gathers read it.
 
-        With ``match`` it includes ``outs``, the output rows of all slots.
+        With ``match`` it includes ``outs``, the output buffers of all gathers.
         """
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
@@ -112,7 +112,8 @@ _ALL_VALID = -1
 class Gathering:
     """Output of a launched gather: rows, index of a wrong id, and numbers of rows by location.
 
-    The next gather of its slot overwrites ``out``, ``wrong`` and ``read_counts``.
+    Locations are the caches, then the table. The next gather into the same buffer overwrites
+    ``out``, ``wrong`` and ``read_counts``.
     """
 
     ids: torch.Tensor  #: requested ids
@@ -200,17 +201,17 @@ class RowGather:
         self._kernel = f"{kernel}_{word_bytes(table, self._slots[0].out)}"
 
     def out(self, slot: int) -> torch.Tensor:
-        """Return the output rows of a slot."""
+        """Return output buffer number ``slot``, ``[max_ids, width]`` rows."""
         return self._slots[slot].out
 
     def read_counts(self, slot: int) -> torch.Tensor:
-        """Return the ``Gathering.read_counts`` of a slot, on the device."""
+        """Return numbers of rows read into buffer ``slot`` from each cache, then from the table."""
         return self._slots[slot].read_counts
 
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
-        """Launch the gather of the rows of the first ``count`` of ``ids``, and return its output.
+        """Launch the gather of the rows of the first ``count`` of ``ids`` into buffer ``slot``.
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
         (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, and counts as n if larger.
@@ -239,7 +240,7 @@ class RowGather:
         )
 
     def _slot(self, out: torch.Tensor, shifts: bool) -> "_GatherSlot":
-        """Allocate the device memory of gathers to ``out``, with the integers of ``GatherTask``.
+        """Return memory of gathers to ``out``: error flag, read counts, integers of ``GatherTask``.
 
         ``shifts``: whether requests start at lines of 128 bytes.
         """
@@ -269,9 +270,9 @@ class _GatherSlot:
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
-    """Return the bytes that a thread reads from ``table`` at a time.
+    """Return the bytes that a thread reads from ``table`` at a time: up to 16, at least an element.
 
-    They divide its address and row size, and without conversion those of ``out``.
+    They divide the table's address and row size, and without conversion those of ``out``.
     """
     sizes = [table.data_ptr(), _row_bytes(table)]
     if table.dtype == out.dtype:
@@ -287,7 +288,8 @@ def _row_bytes(table: torch.Tensor) -> int:
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
     """Return the number of 128-byte requests in which the kernel reads a row at ``address``.
 
-    A group's threads read consecutive words of ``word`` bytes; with ``shifts`` they start at lines.
+    The 8, 16 or 32 threads of a row read consecutive words of ``word`` bytes; with ``shifts`` they
+    start at lines of 128 bytes.
     """
     line, num_words = 128, num_bytes // word
     size = 8 if num_words <= 8 else 16 if num_words <= 16 else 32

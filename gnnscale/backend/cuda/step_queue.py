@@ -144,7 +144,7 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for the oldest unread step; return its report, sample sizes and read counts.
+        """Wait for ``step``, the oldest unread one; return report, sample sizes and read counts.
 
         If it exceeded its capacity, it is first repeated with all later steps. An invalid sample
         raises its error.
@@ -265,7 +265,7 @@ class StepQueue:
 
     @cached_property
     def _slots_again(self) -> tuple[StepSlot, ...]:
-        """Slots of maximum capacity for repeated steps, which do not update a cache."""
+        """Two sets of buffers of maximum capacity for repeated steps, which update no cache."""
         return self._new_slots(bounded=False, again=True)
 
     def _new_slots(self, *, bounded: bool, again: bool = False) -> tuple[StepSlot, ...]:
