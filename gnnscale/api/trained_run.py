@@ -42,7 +42,7 @@ class TrainedRun:
 
     @property
     def graph(self) -> Graph:
-        """The graph that the run samples.
+        """The graph that the run samples, with any learned feature rows written into its features.
 
         Raises:
             ConfigError: the run has no checkpoint, or its graph store is missing or has changed.

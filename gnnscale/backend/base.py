@@ -36,7 +36,7 @@ class DeviceError(ConfigError):
 
 
 class DeviceMemoryError(DeviceError):
-    """A device's memory is too small. The message is one line."""
+    """Failure of a device whose memory is too small. The message is one line."""
 
 
 class DeviceMemory:
@@ -60,7 +60,10 @@ class DeviceMemory:
         return self._device.budget_bytes - self._permanent
 
     def keep(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` for the whole run, so that ``room`` shrinks; see ``reserve``."""
+        """Count ``num_bytes`` of ``what`` as in use for the whole run, so that ``room`` shrinks.
+
+        DeviceMemoryError: fewer bytes of the budget are free.
+        """
         self.reserve(num_bytes, what)
         self._permanent += num_bytes
 
@@ -133,7 +136,7 @@ class DeviceStepInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheInputs:
-    """Plan by the host of a device's cache: its bytes, contents, counters and dynamic updates."""
+    """Plan, made by the host, of a device's cache: bytes, contents, counters and updates."""
 
     num_bytes: int = 0  #: device memory of cached rows and adjacency lists
     #: adjacency lists cached on a device that samples. None: it reads all from the host
@@ -293,7 +296,7 @@ class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of ``seeds`` at ``step`` as in ``sample``, sampled in host memory.
+        """Return the mini-batch that ``sample`` would return, sampled by the host in host memory.
 
         Another thread may run ``sample`` at the same time.
         """

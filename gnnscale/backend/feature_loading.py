@@ -59,9 +59,9 @@ class ChunkLoader:
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
     ) -> Iterator[LoadedChunk]:
-        """Yield the block of the full neighborhood, and ``layer.load`` over it, for chunks of vertices.
+        """Yield the block of the full neighborhood, and ``layer.load`` over it, for each chunk.
 
-        Chunks of ``vertices`` are in order, of about ``chunk_edges`` in-edges, or about
+        Chunks of ``vertices`` are in order, of about ``chunk_edges`` in-edges, or of about
         ``chunk_vertices`` vertices if these have fewer.
         """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):

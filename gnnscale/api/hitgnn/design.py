@@ -51,7 +51,7 @@ def check_option_group(argument: str, value: object, group: str) -> None:
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
-    """Load the file ``name`` of a group, set ``options``, and return both validated as ``base``.
+    """Load the file ``name`` of a group, set ``options``, and return the result as a ``base``.
 
     ``options`` are values by dotted name. For group ``partitioner``, ``name`` may also be an
     algorithm: the partitioner that it uses is loaded. ConfigError if there is no such file or
@@ -74,8 +74,8 @@ def compose_run(
 ) -> tuple[DictConfig, DictConfig]:
     """Return a run's options, and Hydra's settings with the path of a new run directory.
 
-    ``groups`` have all their options; the caller adds a feature store or a user's layer among them.
-    ``options`` are further options, named as on the command line, and are listed as overrides in
+    The run's options are those of ``groups``, except a feature store and a user's layer, which the
+    caller adds, and further ``options``, named as on the command line and listed as overrides in
     Hydra's settings. ConfigError for an unknown choice, or an option of one of ``groups``.
     """
     for option in options:
@@ -115,7 +115,7 @@ def class_path(cls: type[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` as plain Python values: NumPy scalars, enumerations, tuples are converted."""
+    """Return ``value`` with NumPy scalars, enumerations and tuples as plain Python values."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str):

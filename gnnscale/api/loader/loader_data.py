@@ -257,7 +257,7 @@ class _BatchReader:
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Return vertices and hops sampled from ``seeds``; the loader's seed and ``step`` fix them.
+        """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
 
         With ``only_new`` a hop expands only vertices new in the last hop, otherwise all vertices so
         far.

@@ -40,7 +40,7 @@ WITHOUT_EFFECT = (
 
 @dataclass(kw_only=True)
 class _Task:
-    """Batch to load: its number over all epochs, its seeds' positions among all, and its result."""
+    """Batch to load: number over all epochs, seeds as positions among all seeds, and result."""
 
     positions: arrays.Array
     step: int

@@ -84,7 +84,7 @@ class BlockArrays(Block):
 
     @property
     def lists(self) -> RowSegments:
-        """Local ids of the sources of each destination, as the segment of the destination."""
+        """The block in CSR form: local ids of the sources of each destination."""
         return RowSegments(indptr=self.indptr, indices=self.indices, num_rows=self.num_vertices)
 
     def aggregate(
@@ -107,10 +107,9 @@ _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCoefficients:
-    """Factors of a block's aggregation: of each edge, each destination's sum, and each own row.
+    """Factors of a block's aggregation, for edges, destinations' sums and destinations' own rows.
 
-    Own rows are the destinations' own input rows. Entries past the valid edges and destinations are
-    undefined.
+    Entries past the valid edges and destinations are undefined.
     """
 
     concatenates: bool  #: whether a destination's row is concatenated to its sum, or added

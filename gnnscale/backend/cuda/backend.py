@@ -36,7 +36,10 @@ _STEP = "in step %d, of %d seeds"
 
 
 def open_cuda(device: Device, host: base.BackendInputs) -> "CudaBackend":
-    """Open a GPU, or its emulation on the host; ConfigError: a driver or library is missing."""
+    """Return the backend of a GPU, or of its emulation on the host for host-driven steps.
+
+    ConfigError: a driver or library is missing.
+    """
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
     return CudaBackend(device, host, engine)
@@ -99,9 +102,10 @@ class CudaBackend:
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the caches of the peers; then copy the model, and place the graph.
+        """Open the peers' caches at ``addresses``; then copy the model, and place the graph.
 
-        Without peers it does nothing, as the constructor has copied and placed both.
+        ``addresses`` has one of each clique member. Without peers it does nothing, as the
+        constructor has copied and placed both.
         """
         assert self._cache is not None
         if not self._cache.has_no_peers:
@@ -219,9 +223,10 @@ class CudaBackend:
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield the last layer's output rows of ``needed[-1]`` over all neighbors, in host chunks.
+        """Yield the last layer's output rows of ``needed[-1]`` over all neighbors, in host memory.
 
-        ``needed`` has the vertices whose rows each layer computes, the first layer first.
+        ``needed`` has the vertices whose rows each layer computes, the first layer first. Rows are
+        in order, in chunks.
         """
         self._wait()
         with self._naming("in evaluation"):
@@ -252,7 +257,7 @@ class CudaBackend:
     def _traffic(
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
-        """Return the traffic of a mini-batch of ``size``; in P3 only that of the device exchange.
+        """Return the traffic of a mini-batch of ``size``; in P3 only that of its device exchange.
 
         ``counts`` are numbers of reads from each clique member and the host. ``sent_bytes`` of a
         sample came from the host; None: the device has sampled.

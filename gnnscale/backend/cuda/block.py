@@ -256,7 +256,10 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean ``[num_dst, ...]`` of each destination's messages; 0 without messages."""
+        """Return the mean ``[num_dst, ...]`` of each destination's messages; 0 without messages.
+
+        In layer-wise samples it is the estimate of the mean over all neighbors.
+        """
         block = self._block
         if self._degrees is None:
             block = replace(block, importance=None)

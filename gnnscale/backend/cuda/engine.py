@@ -24,7 +24,7 @@ class IpcMemory:
     """GPU memory shared between processes by CUDA IPC, on one GPU or between peers."""
 
     def __init__(self, pointer: int, num_bytes: int, device: torch.device, *, address: str) -> None:
-        """Wrap memory at ``pointer``; ``address`` is its IPC handle in hex, empty if opened."""
+        """Wrap memory at ``pointer``; ``address`` is its IPC handle, empty for memory of others."""
         self.address = address
         self._pointer = pointer
         self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8

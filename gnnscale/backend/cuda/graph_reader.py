@@ -128,10 +128,10 @@ class GraphPipeline:
         )
 
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """In P3, all-gather the first-layer block of ``batch``; return ``inputs`` for all devices.
+        """Return ``inputs``, in P3 with this device's columns aggregated for every device's batch.
 
-        The result has this device's columns aggregated over every device's block. A collective
-        call. Without P3 it returns ``inputs``.
+        P3 all-gathers the first-layer blocks for this, that of ``batch`` from here; a collective
+        call.
         """
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
 
@@ -153,7 +153,7 @@ class GraphPipeline:
         return self._sampler.sample(seeds, step, without=without, slot=slot)
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
-        """Return the maximum sizes of a sample of ``num_seeds`` seeds, as far as buffers allow."""
+        """Return the maximum sizes of a sample of ``num_seeds`` seeds that the buffers can take."""
         if num_seeds not in self._largest:
             bound = BatchCapacity.of(
                 self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
@@ -190,10 +190,11 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Copy rows in output buffer ``slot`` to the dynamic cache, as ``replaced`` tells.
+        """Copy rows in output buffer ``slot`` to the dynamic cache, in place of earlier rows.
 
-        ``record_index`` is the ``[1]`` int64 index of the step's record, ``sample`` that of the
-        rows, and ``previous`` the sample whose rows can no longer be reused.
+        ``replaced`` has the rows and cache slots of each step, and ``record_index``, ``[1]`` int64,
+        selects the step. ``sample`` is the rows' sample, ``previous`` the one before, whose rows
+        can no longer be reused. None: no such sample.
         """
         following = self.placed.following
         assert following is not None

@@ -161,7 +161,7 @@ class CudaColumnExchange:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Exchange between P3's devices of products of their columns, and of the sums' gradients."""
+    """Exchange between P3's devices of partial products of their columns, and of gradients."""
 
     _engine: Engine
     _trade: ColumnExchange

@@ -169,9 +169,9 @@ def place_graph(
     """Return the graph as kernels read it: arrays in device memory, or in host memory.
 
     ``device`` states where, or leaves it to the memory that is free. With a ``cache``, features are
-    in host memory, except cached rows, and ``auto`` leaves the topology there. ``kept_bytes`` of
-    device memory are for other data. Raises DeviceMemoryError if arrays that must be in device
-    memory do not fit.
+    in host memory, except cached rows, and so is the topology, unless ``device`` states otherwise.
+    ``kept_bytes`` of device memory are for other data. Raises DeviceMemoryError if arrays that must
+    be in device memory do not fit.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)

@@ -28,11 +28,11 @@ class CacheUpdates:
 class DynamicCache:
     """Cache of rows in device memory that every step updates.
 
-    The host selects the rows of a mini-batch to copy into the cache, and the slots for them; the
-    device finds the vertices that they evict. With ``match``, uncached rows of the previous
-    mini-batch, still in its output, have slots past the cache's and are read there (FastGL's
-    Match). A row without a slot, as batches may differ from the host's plan, is read from host
-    memory.
+    The host selects the rows of a mini-batch to copy into the cache, and the slots (row indices)
+    for them; the device finds the vertices that they evict. With ``match``, uncached rows of the
+    previous mini-batch, still in its output, have slots past the cache's and are read there
+    (FastGL's Match). A row without a slot, as batches may differ from the host's plan, is read from
+    host memory.
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
@@ -211,10 +211,11 @@ class RowGather:
     def gather(
         self, ids: torch.Tensor, count: torch.Tensor, *, slot: int = 0, stream: object | None = None
     ) -> Gathering:
-        """Launch the gather of the rows of the first ``count`` of ``ids`` into buffer ``slot``.
+        """Launch the gather of the rows of the first ``count`` of ``ids``, and return its output.
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
         (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, and counts as n if larger.
+        ``slot`` is the number of the output buffer.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)

@@ -150,7 +150,7 @@ class CudaSampler:
     ) -> None:
         """Sort the edges to leave out by destination and source, and pass them to the kernels.
 
-        ``without`` are their sources and destinations. None: no edges.
+        ``without`` are their sources and destinations. None: no edges. ``slot`` keeps them alive.
         """
         slot.excluded = _no_edges(self._device)
         if without is not None:

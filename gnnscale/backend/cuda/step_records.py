@@ -165,9 +165,9 @@ class StepKernels:
         return self.words[_NUM_STEP_WORDS - 1 :]
 
     def take(self, num_seeds: int) -> None:
-        """Launch the kernel that copies the next record, of ``num_seeds`` seeds, to this object.
+        """Launch the kernel that copies the next step's record to ``seeds`` and ``words``.
 
-        It also stores the start time.
+        ``num_seeds`` are the record's seeds. The kernel also stores the start time.
         """
         sizes = (np.int64(self.records.shape[1]), np.int64(NUM_RECORDS))
         outputs = (np.int64(num_seeds), self.words, self.seeds, self.times)
