@@ -131,7 +131,7 @@ class CudaColumnExchange:
                 part.view(self._block_buffer)[: len(array)].copy_(array)
 
     def _block(self, block: CudaBlock, peer: int) -> CudaBlock:
-        """Return the block received from device ``peer``.
+        """Return the block received from device ``peer``, as a view of the receive buffer.
 
         It has the optional arrays that ``block``, this device's, has.
         """

@@ -27,7 +27,7 @@ NUM_SLOTS = 2
 
 
 def _is_bounded(host: BackendInputs) -> bool:
-    """Return whether fan-outs or layer sizes bound a mini-batch, so that it may have padding.
+    """Return whether fan-outs or layer sizes bound mini-batches, so that they fit padded buffers.
 
     Otherwise the host waits for the sizes of each sample.
     """
@@ -45,7 +45,7 @@ class _Recorder:
         self.captures = captures
 
     def do(self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
-        """Queue ``work`` on ``stream``, recorded or replayed by ``slot.do``.
+        """Queue ``work`` on ``stream``; ``slot.do`` runs, records or replays work of equal ``key``.
 
         Once a recording has failed, except for lack of memory, this and all later work is queued
         operation by operation; a warning is logged, and gradients of the failed recording are
