@@ -65,7 +65,7 @@ class Result(TrainedRun):
         )
 
     def __repr__(self) -> str:
-        """Return one line: model, test metric and directory."""
+        """Return one line: model, number of epochs, test metric and directory."""
         return (
             f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, test "
             f"{self.metric} {_text(self.test_metric)}, directory={str(self.directory)!r}>"

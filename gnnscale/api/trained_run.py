@@ -42,7 +42,7 @@ class TrainedRun:
 
     @property
     def graph(self) -> Graph:
-        """The graph that the run samples.
+        """The graph that the run samples, with any learned feature rows written into its features.
 
         Raises:
             ConfigError: the run has no checkpoint, or its graph store is missing or has changed.
@@ -264,13 +264,13 @@ class _LoadedRun:
         return outputs.VALUES if schema.regression else what or "classes"
 
     def open(self, graph: Any) -> Graph:
-        """Return ``graph`` opened and checked to fit the model, or the run's own graph."""
+        """Return ``graph``, opened and checked to fit the model. None: the run's own graph."""
         return (
             self.graph if graph is None else open_other(self.config, self.trained, as_graph(graph))
         )
 
     def scorer(self, method: str, graph: Any) -> tuple[Graph, PairScorer]:
-        """Return ``graph``, opened, and the scorer of its vertex pairs.
+        """Return ``graph``, opened (None: the run's own graph), and the scorer of its vertex pairs.
 
         ConfigError, naming ``method`` of ``TrainedRun``: the run does not predict links.
         """
@@ -285,7 +285,8 @@ class _LoadedRun:
     def rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
         """Return the outputs of layer ``layer`` for ``vertices``, converted to the kind ``what``.
 
-        ``layer`` counts from the end: -1 is the last layer.
+        ``layer`` counts from the end: -1 is the last layer. ``graph`` of None: the run's own graph.
+        ``inference``: ``exact``, over all neighbors, or ``sampled``.
         """
         check_choice("inference", inference, INFERENCE)
         model, multilabel = self.trained.model, self.trained.signature.multilabel

@@ -36,7 +36,7 @@ class DeviceError(ConfigError):
 
 
 class DeviceMemoryError(DeviceError):
-    """A device's memory is too small. The message is one line."""
+    """Failure of a device whose memory is too small. The message is one line."""
 
 
 class DeviceMemory:
@@ -60,7 +60,10 @@ class DeviceMemory:
         return self._device.budget_bytes - self._permanent
 
     def keep(self, num_bytes: int, what: str) -> None:
-        """Reserve ``num_bytes`` for the whole run, so that ``room`` shrinks; see ``reserve``."""
+        """Count ``num_bytes`` of ``what`` as in use for the whole run, so that ``room`` shrinks.
+
+        DeviceMemoryError: fewer bytes of the budget are free.
+        """
         self.reserve(num_bytes, what)
         self._permanent += num_bytes
 
@@ -112,7 +115,7 @@ class ColumnExchange(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStepInputs:
-    """Optimizer, first seeds and collectives of device-driven steps.
+    """Optimizer and collectives of device-driven steps, and first seeds to estimate batch sizes.
 
     In such a step the device updates its copy of the weights, in place of the host.
     """
@@ -133,7 +136,7 @@ class DeviceStepInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheInputs:
-    """Cache of a device, as planned by the host."""
+    """Plan, made by the host, of a device's cache: bytes, contents, counters and updates."""
 
     num_bytes: int = 0  #: device memory of cached rows and adjacency lists
     #: adjacency lists cached on a device that samples. None: it reads all from the host
@@ -205,7 +208,7 @@ class BatchOutcome:
 
     @property
     def num_vertices(self) -> int:
-        """Number of vertices over all layers."""
+        """Sum of the numbers of vertices of all layers, input vertices included."""
         return int(self.size.num_vertices)
 
 
@@ -283,7 +286,7 @@ class Backend(Protocol):
         """Copy the buffers, such as running statistics, from the device's to the host's model."""
 
     def set_threads(self, threads: Threads) -> None:
-        """Set the number of host threads of each stage."""
+        """Set the numbers of host threads that sample, load and propagate."""
 
     def close(self) -> None:
         """Release the device's memory, and wake all threads that wait for the device."""
@@ -293,7 +296,7 @@ class HostSampledBackend(Backend, Protocol):
     """Backend that also trains mini-batches sampled by the host (``Device.takes_samples``)."""
 
     def sample_on_host(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the result of ``sample``, sampled on the host.
+        """Return the mini-batch that ``sample`` would return, sampled by the host in host memory.
 
         Another thread may run ``sample`` at the same time.
         """
@@ -307,7 +310,7 @@ class PendingOutcome(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether ``read`` returns without waiting."""
+        """Whether the step is done; ``read`` then waits only if the step has to be repeated."""
 
     def read(self) -> BatchOutcome:
         """Wait for the step, and return its outcome with the seconds of all stages.

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """Exchange of feature rows between the devices of a run, in a separate thread."""
+    """Exchange between a run's devices that completes first-layer inputs, in a separate thread."""
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Send rows to the other devices; return ``inputs`` with the rows and traffic received.
+        """Exchange rows or blocks with other devices; return ``inputs`` completed, with traffic.
 
         Every device calls this once a step, in step order; without seeds, with an empty mini-batch.
         """
@@ -29,4 +29,4 @@ class ExchangeConfig(ABC):
 
     @abstractmethod
     def open(self, group: Group, graph: Graph) -> Exchange:
-        """Return a worker's exchange; ``group`` is a process group of all workers for it alone."""
+        """Return a worker's exchange; ``group`` is a process group of all workers for exchanges."""

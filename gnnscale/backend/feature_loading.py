@@ -59,15 +59,19 @@ class ChunkLoader:
         chunk_edges: int = CHUNK_EDGES,
         chunk_vertices: int = CHUNK_VERTICES,
     ) -> Iterator[LoadedChunk]:
-        """Yield the full neighborhood and the layer's ``load`` result of chunks of ``vertices``.
+        """Yield the block of the full neighborhood, and ``layer.load`` over it, for each chunk.
 
-        Chunks are in order, of about ``chunk_edges`` in-edges or ``chunk_vertices``; see ``cut``.
+        Chunks of ``vertices`` are in order, of about ``chunk_edges`` in-edges, or of about
+        ``chunk_vertices`` vertices if these have fewer.
         """
         for chunk in cut(self._graph, vertices, chunk_edges, chunk_vertices):
             yield self.load_chunk(layer, store, chunk)
 
     def load_chunk(self, layer: GraphLayer, store: FeatureStore, vertices: Array) -> LoadedChunk:
-        """Return the full neighborhood of ``vertices``, and ``layer.load`` over it; thread-safe."""
+        """Return the block of the full neighborhood of ``vertices``, and ``layer.load`` over it.
+
+        Thread-safe.
+        """
         distinct = not (layer.aggregates_on_load and store.reads_per_edge)
         sources, block, degrees = self.neighbours(vertices, distinct=distinct)
         x, _ = layer.load(
@@ -195,7 +199,8 @@ class FeatureLoader:
             store: source of feature rows. None: the graph's features.
             aggregates: whether the first layer may aggregate while reading, if it supports that;
                 values are equal.
-            compute_dtype: requested type of the rows; see ``dtype``.
+            compute_dtype: requested type of the rows. A processor without bfloat16 products gets
+                float32.
         """
         self.store = HostFeatures.of(graph) if store is None else store
         check_store(self.store, graph)
@@ -224,7 +229,10 @@ class FeatureLoader:
         return replace(inputs, traffic=inputs.traffic + read)
 
     def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
-        """Return the model's input for ``batch``; ``degrees`` are the result of ``degrees_of``."""
+        """Return the model's input for ``batch``, with traffic but for lists read from disk.
+
+        ``degrees`` are the in-degrees of the input vertices. None: they are not needed.
+        """
         inputs = self._model.load(
             self.store,
             batch,

@@ -51,7 +51,7 @@ def check_option_group(argument: str, value: object, group: str) -> None:
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
-    """Load the file ``name`` of a group, set ``options``, and return both validated as ``base``.
+    """Load the file ``name`` of a group, set ``options``, and return the result as a ``base``.
 
     ``options`` are values by dotted name. For group ``partitioner``, ``name`` may also be an
     algorithm: the partitioner that it uses is loaded. ConfigError if there is no such file or
@@ -72,11 +72,11 @@ def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -
 def compose_run(
     groups: Sequence[OptionGroup[Any]], options: Mapping[str, Any]
 ) -> tuple[DictConfig, DictConfig]:
-    """Return the options of a run, and Hydra's settings with the path of a new run directory.
+    """Return a run's options, and Hydra's settings with the path of a new run directory.
 
-    The run has complete ``groups`` (``run`` adds a feature store among them) and further
-    ``options``, named as on the command line and listed as overrides in Hydra's settings.
-    ConfigError for an unknown choice, or an option of one of ``groups``.
+    The run's options are those of ``groups``, except a feature store and a user's layer, which the
+    caller adds, and further ``options``, named as on the command line and listed as overrides in
+    Hydra's settings. ConfigError for an unknown choice, or an option of one of ``groups``.
     """
     for option in options:
         group = option.partition(".")[0]
@@ -115,7 +115,7 @@ def class_path(cls: type[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` with NumPy scalars, string enumerations and tuples in it made plain."""
+    """Return ``value`` with NumPy scalars, enumerations and tuples as plain Python values."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str):
@@ -160,7 +160,7 @@ class Computation:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerFunction:
-    """Result of ``graph_partition`` for a user's function, which ``start_training`` calls."""
+    """User's function that assigns vertices to devices, and that ``start_training`` calls."""
 
     function: Callable[[Graph, int], Any]
 
@@ -284,7 +284,10 @@ def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGr
 def device_metadata(
     devices: str | Sequence[str | Mapping[str, Any]], **options: Any
 ) -> OptionGroup[DevicePlanConfig]:
-    """Choose the devices that train; arguments are as for ``platform_metadata``."""
+    """Choose the devices that train: a shipped device plan, or a kind or options for each device.
+
+    ``options`` are further options of the plan, such as ``split``. ConfigError: one is invalid.
+    """
     if isinstance(devices, str):
         return choose("device_plan", devices, DevicePlanConfig, options)
     if not isinstance(devices, Sequence) or not all(

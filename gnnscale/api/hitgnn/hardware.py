@@ -38,7 +38,7 @@ class FpgaPlatform:
 
     @property
     def link_share(self) -> float:
-        """Fraction of a link's bandwidth that the host's memory can supply to all links at once."""
+        """Fraction of each card's link bandwidth that host memory sustains on all links at once."""
         return min(1.0, self.host_bandwidth / (len(self.boards) * self.boards[0].link_bandwidth))
 
 

@@ -102,7 +102,7 @@ def _array_names(*graphs: Graph) -> list[str]:
 
 
 def _save(graph: Graph) -> Path:
-    """Write ``graph`` to a store named after its content, unless it exists; return the path."""
+    """Write ``graph`` to a store named after its content, unless there is one; return its path."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())

@@ -254,10 +254,10 @@ def save_model(training: Training, path: str | Path) -> None:
 def _save_owners(
     owners: OwnerFunction, dataset: GraphSource, num_parts: int
 ) -> OptionGroup[PartitionerConfig]:
-    """Call ``owners`` on the opened graph, and store each vertex's owner (device) in a file.
+    """Call the user's function on the graph and ``num_parts``, and store its result in a file.
 
-    Returns options of the partitioner that reads this file. The file's name is a hash of its
-    content.
+    The function returns the device, of ``num_parts``, of each vertex. The file's name is a hash of
+    its content. Returns options of the partitioner that reads this file.
     """
     graph = dataset.open()
     owner_ids = owners.function(graph, num_parts)

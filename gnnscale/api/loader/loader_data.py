@@ -71,9 +71,9 @@ class AlignedRows:
         return cls(array=bits.numpy(), storage=storage, dtype=values.dtype)
 
     def take(self, ids: Int64Array, *, num_threads: int, pinned: bool) -> torch.Tensor:
-        """Return a copy of rows ``ids``, ``[len(ids), ...]`` of type ``dtype``.
+        """Return a copy of rows ``ids``, ``[len(ids), ...]``, converted to the field ``dtype``.
 
-        It is in page-locked memory if ``pinned``.
+        The copy is in page-locked memory if ``pinned``.
         """
         shape = self.array.shape[1:] if self.width is None else (self.width,)
         out = allocate((len(ids), *shape), self.dtype, pinned=pinned)
@@ -118,8 +118,8 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """Read a Graph, a homogeneous PyG ``Data`` or a homogeneous DGL graph.
 
     Rows keep their type, except that a Graph's float16, uint8, int8 and int4 features become
-    float32. GraphError if the type is not supported, an attribute cannot be batched, or the weights
-    are missing.
+    float32. GraphError if the type is not supported, an attribute cannot be batched, or the edges
+    lack the sampling weights that ``use`` names.
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
@@ -257,7 +257,7 @@ class _BatchReader:
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
 
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Sample all hops from ``seeds``; ``step`` and the run's seed determine the neighbors.
+        """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
 
         With ``only_new`` a hop expands only vertices new in the last hop, otherwise all vertices so
         far.
@@ -278,7 +278,7 @@ class _BatchReader:
         )
 
     def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return an uninitialized int64 tensor."""
+        """Return an uninitialized int64 tensor, page-locked if the loader allocates batches so."""
         return allocate(shape, torch.int64, pinned=self._sampling.pinned)
 
     def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
@@ -329,7 +329,7 @@ class PyGFormat:
         self._reader = _BatchReader(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch sampled from ``seeds`` at ``step``.
+        """Return the batch sampled from ``seeds``; ``step``, its number, fixes the random choices.
 
         ``input_ids`` are stored as its ``input_id``.
         """
@@ -371,7 +371,10 @@ class DGLFormat:
         self._reader = _BatchReader(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch sampled from ``seeds`` at ``step``; ``input_ids`` are unused."""
+        """Return the batch sampled from ``seeds``; ``step``, its number, fixes the random choices.
+
+        ``input_ids`` are unused.
+        """
         reader, idtype = self._reader, self._reader.data.id_dtype
         sampled = reader.sample(seeds, step, only_new=False)
         batch = to_minibatch(len(seeds), sampled, seed=0, step=step)

@@ -40,7 +40,7 @@ WITHOUT_EFFECT = (
 
 @dataclass(kw_only=True)
 class _Task:
-    """Batch to be loaded: positions of its seeds, its step, and the loaded batch."""
+    """Batch to load: number over all epochs, seeds as positions among all seeds, and result."""
 
     positions: arrays.Array
     step: int

@@ -84,17 +84,17 @@ class BlockArrays(Block):
 
     @property
     def lists(self) -> RowSegments:
-        """Sources of each destination, as segments of local ids."""
+        """The block in CSR form: local ids of the sources of each destination."""
         return RowSegments(indptr=self.indptr, indices=self.indices, num_rows=self.num_vertices)
 
     def aggregate(
         self, h: torch.Tensor, rule: Rule, degrees: torch.Tensor | None, act: Activation | None
     ) -> torch.Tensor:
-        """Return ``h`` aggregated by ``rule`` over each destination, with gradient.
+        """Return each destination's sources' rows of ``h`` combined by ``rule``, with gradient.
 
-        ``h`` has a row per source, the result a row per destination. ``act``, if given, first
-        activates ``h`` in place. ``degrees`` are ``[num_src]`` float32 in the full graph, if
-        ``rule`` uses them.
+        ``h`` has a row per source, the result a row per destination, whose own row is added, or for
+        ``MEAN`` placed before the mean. ``act``, if given, first activates ``h`` in place.
+        ``degrees`` are ``[num_src]`` float32 in-degrees in the full graph, if ``rule`` uses them.
         """
         factors = coefficients(self, rule, degrees)
         out: torch.Tensor = _DeviceAggregate.apply(h, self, factors, act)  # type: ignore[no-untyped-call]
@@ -107,7 +107,7 @@ _RULES = {Rule.SYMMETRIC: 0, Rule.MEAN: 1, Rule.SUM: 2}
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCoefficients:
-    """Factors of a block's aggregation: per edge, per destination's sum, and per destination's row.
+    """Factors of a block's aggregation, for edges, destinations' sums and destinations' own rows.
 
     Entries past the valid edges and destinations are undefined.
     """
@@ -118,7 +118,7 @@ class DeviceCoefficients:
     self_scale: torch.Tensor | None = None  #: ``[num_dst]`` float32. None: ones
 
     def scaled(self, factor: float) -> "DeviceCoefficients":
-        """Return the coefficients of the aggregation's result multiplied by ``factor``."""
+        """Return coefficients for ``factor`` times as large sums and own rows of destinations."""
         if factor == 1.0:
             return self
         size = self.dst_scale

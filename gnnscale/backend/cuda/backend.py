@@ -36,7 +36,10 @@ _STEP = "in step %d, of %d seeds"
 
 
 def open_cuda(device: Device, host: base.BackendInputs) -> "CudaBackend":
-    """Open a GPU, or its emulation on the host; ConfigError: a driver or library is missing."""
+    """Return the backend of a GPU, or of its emulation on the host for host-driven steps.
+
+    ConfigError: a driver or library is missing.
+    """
     assert isinstance(device, Cuda)
     engine: Engine = HostEngine(device) if device.host_driven else CudaEngine(device)
     return CudaBackend(device, host, engine)
@@ -52,10 +55,10 @@ class CudaBackend:
     """
 
     def __init__(self, device: Cuda, host: base.BackendInputs, engine: Engine) -> None:
-        """Allocate and fill the cache, if any; then copy the model, and place the graph.
+        """Allocate and fill the cache, if any; then copy the model, and place the graph's arrays.
 
-        If the cache has peers, ``open_peers`` does the latter two. ConfigError: the features are
-        int8 or int4.
+        With peers that read the cache, ``open_peers`` copies and places. ConfigError: the features
+        are int8 or int4.
         """
         dtype = host.graph.feature_dtype
         if dtype in MAX_QUANTIZED:  # torch's int8 is another type
@@ -99,9 +102,10 @@ class CudaBackend:
         return max(self._engine.memory_bytes - self._engine.peak_bytes(), 0)
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the caches of the peers; then copy the model, and place the graph.
+        """Open the peers' caches at ``addresses``; then copy the model, and place the graph.
 
-        Without peers it does nothing, as the constructor has copied and placed both.
+        ``addresses`` has one of each clique member. Without peers it does nothing, as the
+        constructor has copied and placed both.
         """
         assert self._cache is not None
         if not self._cache.has_no_peers:
@@ -117,14 +121,18 @@ class CudaBackend:
     def train(
         self, seeds: Array, step: int, *, num_seeds: int, rate: float, updates: bool
     ) -> DeviceStepHandle:
-        """Start the step of ``seeds``; see ``DeviceDrivenBackend.train``."""
+        """Start sampling from ``seeds``, loading, propagation and update; return the step's handle.
+
+        ``num_seeds`` are the seeds over all devices, ``rate`` is the learning rate, ``updates``
+        tells whether to update the weights or only to accumulate gradients.
+        """
         with self._naming(_STEP, step, len(seeds)):
             return self._own_steps.start(
                 seeds, step, num_seeds=num_seeds, rate=rate, updates=updates, outcomes=self
             )
 
     def outcome(self, step: DeviceStepHandle) -> base.BatchOutcome:
-        """Wait for a device-driven step, and return its outcome."""
+        """Wait for a device-driven step, the oldest one not yet read, and return its outcome."""
         with self._naming(_STEP + ", or just before it", step.number, step.seeds.count):
             reported, sizes, counts = self._own_steps.reported(step)
         size = BatchSize(vertices=sizes.num_vertices[::-1], edges=sizes.num_edges[::-1])
@@ -140,7 +148,7 @@ class CudaBackend:
         return self._queue
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
-        """Sample ``seeds`` at ``step`` on the device, and wait for the mini-batch."""
+        """Return the mini-batch of ``seeds`` at ``step``, after sampling it on the device."""
         with self._naming(_STEP, step, len(seeds)):
             return self._host_driven.sample(seeds, step)
 
@@ -168,11 +176,11 @@ class CudaBackend:
         return base.DeviceBatch(batch=batch, inputs=inputs, traffic=inputs.traffic)
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Start forward and backward propagation; see ``Backend.propagate``."""
+        """Start forward and backward propagation of the mini-batch's mean loss times ``weight``."""
         self._host_driven.propagate(batch.batch, batch.inputs, weight)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Wait for the last propagated mini-batch, and return its outcome."""
+        """Wait for ``batch``, the last one propagated, and return its outcome."""
         with self._naming(_STEP, batch.batch.step, batch.batch.num_seeds):
             loss, seconds, rows = self._host_driven.finish(batch.batch)
         size, counters = BatchSize.of(batch.batch), self._counters(rows)
@@ -215,7 +223,11 @@ class CudaBackend:
     def inferred_rows(
         self, model: TrainableModel, needed: Sequence[Vertices]
     ) -> Iterator[torch.Tensor]:
-        """Yield rows of exact inference; see ``InferenceCapable.inferred_rows``."""
+        """Yield the last layer's output rows of ``needed[-1]`` over all neighbors, in host memory.
+
+        ``needed`` has the vertices whose rows each layer computes, the first layer first. Rows are
+        in order, in chunks.
+        """
         self._wait()
         with self._naming("in evaluation"):
             if self._inference is None:
@@ -223,13 +235,13 @@ class CudaBackend:
             yield from self._inference.rows(model, needed)
 
     def rates(self) -> CardRates:
-        """Return the card's rates; see ``DeviceRates.rates``."""
+        """Return the card's rates from disk; the first call for a card measures and stores them."""
         (gpu, gpus), measure = find_gpu(self.device.index), partial(measure_card, self.device)
         with self._naming("while it was measured"):
             return load_or_measure_rates(gpu.uuid, gpus.driver, measure)
 
     def set_threads(self, threads: Threads) -> None:
-        """Set the number of host threads of each stage."""
+        """Set the numbers of host threads that sample, load and propagate."""
         self._host.set_threads(threads)
 
     def close(self) -> None:
@@ -245,10 +257,10 @@ class CudaBackend:
     def _traffic(
         self, size: BatchSize, counts: ReadCounts, sent_bytes: int | None = None
     ) -> Traffic:
-        """Return the traffic of a mini-batch of ``size``, in P3 that of its exchange with peers.
+        """Return the traffic of a mini-batch of ``size``; in P3 only that of its device exchange.
 
-        ``counts`` are its reads by location. ``sent_bytes`` of a sample came from the host; None:
-        the device has sampled.
+        ``counts`` are numbers of reads from each clique member and the host. ``sent_bytes`` of a
+        sample came from the host; None: the device has sampled.
         """
         exchanged = None if self._queue is None else self._queue.exchange_traffic
         request = self.device.link_request_bytes
@@ -258,7 +270,7 @@ class CudaBackend:
         return {} if not rows or self._cache is None else self._cache.counters(rows)
 
     def _naming(self, when: str, *numbers: int) -> "CudaErrorContext":
-        """Return a context that raises CUDA errors as ``DeviceError``, with device and ``when``.
+        """Return a context that raises CUDA errors as ``DeviceError`` with the device and ``when``.
 
         ``when`` is a text such as ``in step %d``, with a ``%d`` for each of ``numbers``.
         """

@@ -16,7 +16,7 @@ from gnnscale.sampling import MiniBatch
 
 @dataclass(frozen=True, kw_only=True)
 class CudaBatch(MiniBatch):
-    """Mini-batch whose arrays, ``seeds`` included, are tensors of a device."""
+    """Mini-batch whose arrays are tensors of a device, next to host arrays of its seeds."""
 
     host_seeds: Array  #: ``[num_seeds]`` seed vertices, on the host
     slice_seeds: Array  #: seeds of the slice on the host: vertices, or numbers of edges

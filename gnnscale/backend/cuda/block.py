@@ -61,9 +61,9 @@ class CudaBlock(BlockArrays, DeviceBlock):
     """Block of a device with the operations that layers compute over it."""
 
     def copy(self, vertices: torch.Tensor) -> CudaBlock:
-        """Return a copy that later samples do not overwrite.
+        """Return a copy of the block that later samples do not overwrite.
 
-        ``vertices`` are a copy of the batch's vertices, for the copied block.
+        Its vertices by local id are the first of ``vertices``, a copy of the mini-batch's vertices.
         """
         arrays = ("indptr", "indices", "importance", "edge_weights", "weight_sums")
         copied = {
@@ -84,7 +84,8 @@ class CudaBlock(BlockArrays, DeviceBlock):
     ) -> Activation:
         """Return ReLU and dropout of probability ``p`` for rows of the destinations.
 
-        With ``sources``, for rows of all sources. The other arguments are as in ``Activation``.
+        With ``sources``, for rows of all sources. ``seed`` of the run, ``step`` and number of the
+        ``layer`` determine the dropped entries.
         """
         return DeviceActivation(
             p=p,
@@ -119,7 +120,7 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return result
 
     def edge_scores(self, src: torch.Tensor, dst: torch.Tensor) -> torch.Tensor:
-        """Return ``src[u] + dst[v]`` of each edge, ``[num_edges, heads]``, with gradient.
+        """Return ``src[u] + dst[v]`` of each edge u to v, ``[num_edges, heads]``, with gradient.
 
         ``src`` is ``[num_src, heads]``, ``dst`` is ``[num_dst, heads]``.
         """
@@ -127,10 +128,11 @@ class CudaBlock(BlockArrays, DeviceBlock):
         return out
 
     def attend(self, scores: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """Return sums of rows ``z`` over each destination, weighted by the softmax of ``scores``.
+        """Return for each destination the sum of its sources' rows ``z``, weighted by attention.
 
-        ``scores`` are ``[num_edges, heads]``, ``z`` is ``[num_src, heads, f]``, the result
-        ``[num_dst, heads, f]``, with gradient; see ``gat.attend``.
+        Weights are the softmax of ``scores``, ``[num_edges, heads]``, over each destination's
+        in-edges. ``z`` is ``[num_src, heads, f]``, the result ``[num_dst, heads, f]``, with
+        gradient.
         """
         alpha = _DeviceEdgeSoftmax.apply(scores, self)  # type: ignore[no-untyped-call]
         out: torch.Tensor = _DeviceHeadSum.apply(alpha, z.contiguous(), self)  # type: ignore[no-untyped-call]
@@ -191,7 +193,7 @@ class _DeviceEdgeSoftmax(torch.autograd.Function):
 
 
 class _DeviceHeadSum(torch.autograd.Function):
-    """Sums of source rows for each head k: ``out[i, k] = sum_e alpha[e, k] z[indices[e], k]``."""
+    """Sums over the edges e into i for each head k, ``sum_e alpha[e, k] z[indices[e], k]``."""
 
     @staticmethod
     def forward(ctx: Any, alpha: torch.Tensor, z: torch.Tensor, block: BlockArrays) -> torch.Tensor:
@@ -254,7 +256,10 @@ class DeviceMessageSums:
         return self._summed(messages, scale)
 
     def mean(self, messages: torch.Tensor) -> torch.Tensor:
-        """Return the mean ``[num_dst, ...]`` of each destination's messages; 0 without messages."""
+        """Return the mean ``[num_dst, ...]`` of each destination's messages; 0 without messages.
+
+        In layer-wise samples it is the estimate of the mean over all neighbors.
+        """
         block = self._block
         if self._degrees is None:
             block = replace(block, importance=None)

@@ -150,7 +150,10 @@ class BatchCapacity:
 
 
 def _around(bounds: tuple[int, ...], counts: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return ``bounds`` of each hop, lowered to ``counts`` as in ``BatchCapacity.around``."""
+    """Return each hop's bound; if over 1.5 times its largest count, 1.1 times that count instead.
+
+    The latter is rounded up to a multiple of 64, and at most the bound.
+    """
     largest = [max(hop_counts) for hop_counts in zip(*counts, strict=True)]
     return tuple(
         bound
@@ -186,9 +189,10 @@ def replaces(sampling: Sampling, fanout: int) -> bool:
 def envelope(
     host: BackendInputs, topology: DeviceGraph, sampling: Sampling, *, max_seeds: int
 ) -> BatchCapacity:
-    """Return the capacity observed in mini-batches that the host samples from ``first_slices``.
+    """Return the capacity observed in mini-batches that the host samples for the first steps.
 
-    If these are all empty, it is the maximum capacity.
+    Their seeds are ``host.step_inputs.first_slices``. If these are all empty, it is the maximum
+    capacity of ``max_seeds`` seeds.
     """
     bound = BatchCapacity.of(sampling, topology, max_seeds=max_seeds, max_edges=None)
     assert host.step_inputs is not None

@@ -28,7 +28,8 @@ _ABSENT = -1
 class CacheSlots:
     """Slot (index of the cached row or list) of each cached vertex.
 
-    Slots are counted through the caches of all members, which cache disjoint vertices.
+    Slots are counted through the caches of a clique's members (devices that read each other's
+    memory), which cache disjoint vertices.
     """
 
     of_vertex: torch.Tensor  #: ``[num_vertices]`` int32 on the device; -1 for uncached vertices
@@ -66,20 +67,20 @@ NO_LISTS = [0] * (2 + MAX_MEMBERS + 1 + 2 * MAX_MEMBERS)
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRows:
-    """Feature rows cached at the members of a clique."""
+    """Feature rows cached in the memory of devices that read each other's memory (a clique)."""
 
     slots: CacheSlots
     tables: tuple[torch.Tensor, ...]  #: ``[n_k, width]`` of each member, in the host's type
 
     @property
     def words(self) -> list[int]:
-        """Integers by which the gather kernel finds cached rows; see ``CacheSlots.words``."""
+        """Integers by which the gather kernel finds cached rows: slots and addresses of tables."""
         return self.slots.words(self.tables)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceAdjacencyCache:
-    """Adjacency lists cached at the members of a clique."""
+    """Adjacency lists cached in the memory of devices that read each other's memory (a clique)."""
 
     slots: CacheSlots
     indptr: tuple[torch.Tensor, ...]  #: ``[m_k + 1]`` int64 of each member
@@ -87,13 +88,13 @@ class DeviceAdjacencyCache:
 
     @property
     def words(self) -> list[int]:
-        """Integers by which sampling kernels find cached lists; see ``CacheSlots.words``."""
+        """Integers by which sampling kernels find cached lists: slots and addresses of arrays."""
         return self.slots.words(self.indptr, self.indices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """Byte ranges of a member's arrays in its piece of memory."""
+    """Byte ranges of cached rows, list offsets and neighbors in a device's cache memory."""
 
     rows: tuple[int, int]
     indptr: tuple[int, int]
@@ -125,7 +126,11 @@ class ResidentCache:
     """
 
     def __init__(self, contents: CliqueCache, graph: Graph, engine: Engine) -> None:
-        """Allocate and fill the device's piece; DeviceMemoryError: it exceeds free memory."""
+        """Allocate the device's cache memory, and fill it; DeviceMemoryError: memory is too small.
+
+        ``contents`` names the vertices whose rows and lists of ``graph`` are cached. ConfigError:
+        the clique has more than ``MAX_MEMBERS`` devices.
+        """
         if len(contents.names) > MAX_MEMBERS:
             raise ConfigError(
                 f"cache plan: {len(contents.names)} devices in a clique; "
@@ -147,7 +152,7 @@ class ResidentCache:
 
     @property
     def address(self) -> str:
-        """Address by which peers open the device's piece."""
+        """Address by which peers open the device's cache memory."""
         return self._own_piece.address
 
     @property
@@ -156,7 +161,7 @@ class ResidentCache:
         return len(self._pieces) == 1
 
     def open_peers(self, addresses: Sequence[str]) -> None:
-        """Open the pieces of all peers; ``addresses`` are those of all members, in order."""
+        """Open the cache memory of all peers; ``addresses``: each clique member's, own included."""
         for member, address in enumerate(addresses):
             if member != self.contents.own:
                 size = self._layouts[member].num_bytes
@@ -169,7 +174,7 @@ class ResidentCache:
 
     @property
     def rows(self) -> CachedRows | None:
-        """Rows of all members. None: no member caches rows."""
+        """Statically cached rows of all clique members. None: no member has a static row cache."""
         if not any(map(len, self.contents.features)):
             return None
         tables = tuple(map(self._rows_of, range(len(self._pieces))))
@@ -182,7 +187,7 @@ class ResidentCache:
 
     @property
     def lists(self) -> DeviceAdjacencyCache | None:
-        """Adjacency lists of all members. None: no member caches lists."""
+        """Cached adjacency lists of all clique members. None: no member caches lists."""
         if not any(map(len, self.contents.topology)):
             return None
         members = range(len(self._pieces))
@@ -255,7 +260,7 @@ def _concat_lists(graph: Graph, vertices: Array) -> Array:
 def _chunks(vertices: Array, num_bytes: Int64Array) -> Iterator[Array]:
     """Yield ``vertices`` in chunks with about ``_PIECE_BYTES`` of cached data.
 
-    ``num_bytes`` has the bytes of each vertex.
+    ``num_bytes`` has the bytes that are cached for each vertex.
     """
     number = np.cumsum(num_bytes) // _PIECE_BYTES
     for chunk in np.split(vertices, np.flatnonzero(np.diff(number)) + 1):

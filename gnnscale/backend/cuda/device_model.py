@@ -96,7 +96,7 @@ class DeviceModel:
         a fused optimizer updates nothing.
 
         Args:
-            pending: counts of earlier mini-batches of the same update, weighted by their seeds.
+            pending: numbers of earlier mini-batches of the same update, and of their seeds.
             num_seeds: seeds of this mini-batch over all devices, its weight.
             updates: whether this mini-batch is the last one before the update.
             rate: learning rate of an optimizer that is not fused. A fused one reads the step's
@@ -132,7 +132,8 @@ class DeviceModel:
     ) -> list[torch.Tensor]:
         """Add ``gradients`` times ``num_seeds`` to the accumulated sum; return the mean over seeds.
 
-        A halted step adds nothing. The first mini-batch of an update replaces the sum.
+        ``pending`` counts the update's earlier mini-batches and their seeds. A halted step adds
+        nothing. The first mini-batch of an update replaces the sum.
         """
         if not self._accumulated:
             self._accumulated = [torch.zeros_like(gradient) for gradient in gradients]
@@ -145,9 +146,10 @@ class DeviceModel:
         return [gradient / total for gradient in self._accumulated]
 
     def _update(self, gradients: list[torch.Tensor], rate: float) -> None:
-        """Set ``gradients``, clipped if the run clips, and let the optimizer update the weights.
+        """Let the optimizer update the weights by ``gradients``, clipped if the run clips.
 
-        The gradients are reset afterwards.
+        ``rate`` is the learning rate of an optimizer that is not fused; a fused one reads it from
+        the step's record.
         """
         step_inputs, optimizer = self._owned()
         parameters = self._parameters + self._unshared
@@ -179,7 +181,7 @@ class DeviceModel:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, squares.sum().sqrt())
 
     def load_state(self) -> None:
-        """Copy the host's weights, buffers and optimizer state (device-driven) to the device."""
+        """Copy the host's weights and buffers, in device-driven steps also optimizer state."""
         self._model.load_state_dict(self._host.model.state_dict())
         if self._optimizer is not None:
             step_inputs, optimizer = self._owned()

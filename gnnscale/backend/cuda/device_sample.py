@@ -24,8 +24,8 @@ _INDEX_BITS = 48
 class DeviceSample:
     """Sample in device memory, whose sizes the host may not know yet.
 
-    Arrays have the sampler's capacity; ``sizes`` gives their valid lengths. The next sample of the
-    slot overwrites them.
+    Arrays have the sampler's capacity; ``sizes`` gives their valid lengths. The next sample in the
+    same buffers overwrites them.
 
         sample = sampler.sample(seeds, step=0)
         sample.sizes()  # SampleSizes(num_vertices=(2, 5, 9), num_edges=(4, 8)), waits
@@ -69,7 +69,10 @@ class DeviceSample:
 
     @property
     def list_reads(self) -> torch.Tensor | None:
-        """Numbers of adjacency lists read, as ``read_counts``. None: the device caches no lists."""
+        """Device tensor of numbers of adjacency lists read from each clique member, then the host.
+
+        None: no device of the clique caches lists.
+        """
         return None if self.graph.cached is None else self.read_counts
 
     @cached_property
@@ -78,9 +81,10 @@ class DeviceSample:
         return int(self.num_edges.storage_offset() - self.state.storage_offset())
 
     def to_minibatch(self, *, weight_sums: Float32Array | None = None) -> minibatch.MiniBatch:
-        """Return the sample as a mini-batch of the host; errors are those of ``sizes``.
+        """Wait, and return the sample as a mini-batch of the host; errors are those of ``sizes``.
 
-        ``weight_sums`` are ``[num_vertices]`` of the graph. None: edges have no weights.
+        ``weight_sums`` are the sums of in-edge weights of the graph's vertices, ``[num_vertices]``.
+        None: edges have no weights.
         """
         words = self.state.tolist()
         sizes = self.sizes_in(words)
@@ -109,7 +113,7 @@ class DeviceSample:
         )
 
     def _refuse(self, words: list[int]) -> None:
-        """Raise the error recorded in a host copy ``words`` of ``state``.
+        """Raise the error that a host copy ``words`` of the sample's ``state`` records.
 
         It equals the native sampler's error for the same input.
         """
@@ -184,7 +188,7 @@ class DeviceSeeds:
 
     @property
     def count(self) -> int:
-        """Number of seeds of the slice, over which its loss is averaged."""
+        """Number of the device's seeds in the step, over which its loss is averaged."""
         return len(self.slice_seeds)
 
     def links_on(self, device: torch.device) -> Links | None:
@@ -206,7 +210,7 @@ class DeviceSeeds:
 
 
 def links_on(links: Links, device: torch.device) -> Links:
-    """Return predicted edges, by positions of their ends among the seeds, on ``device``."""
+    """Return predicted edges, by positions of their ends among the seeds, copied to ``device``."""
     sources, destinations = (
         torch.from_numpy(ends).to(device, non_blocking=True)
         for ends in (links.sources, links.destinations)
@@ -215,10 +219,10 @@ def links_on(links: Links, device: torch.device) -> Links:
 
 
 def seeds_of(host: BackendInputs, seeds: Array, step: int) -> DeviceSeeds:
-    """Return ``seeds`` of ``step`` with the vertices to sample from.
+    """Return ``seeds`` with the vertices to sample from in ``step``.
 
-    These are the seeds, or for predicted edges their ends and drawn negatives. ValueError: a seed
-    is no vertex.
+    These are the seeds, or for predicted edges their ends and the negatives drawn here. ValueError:
+    a seed is no vertex.
     """
     if isinstance(host.sampler, LinkSampler):
         edges = host.sampler.draw(seeds, step)

@@ -59,8 +59,8 @@ class StepSlot:
     def read_counts(self, counts: list[int]) -> ReadCounts:
         """Split the read counts of a step's report into reads of adjacency lists and of rows.
 
-        Both have an entry per location; reads of rows of the previous batch (Match) count as reads
-        from the device.
+        Each has an entry per device of the clique, then the host; reads of rows of the previous
+        batch (Match) count as reads from the device.
         """
         lists, rows = self.current_sample.list_reads, self.reader.row_reads(self._number)
         num_lists = 0 if lists is None else len(lists)
@@ -153,7 +153,7 @@ class StepSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
-    """Share of a mini-batch in a weight update, which may take the gradients of several."""
+    """Share of a mini-batch in a weight update, which may average gradients of several batches."""
 
     num_seeds: int  #: seeds of the mini-batch over all devices
     pending: DeviceGradientAccumulator  #: earlier mini-batches of the same update
@@ -217,7 +217,7 @@ class HostDrivenSteps:
         self._read_rows: dict[int, tuple[int, ...]] = {}
 
     def sample(self, seeds: Array, step: int) -> CudaBatch:
-        """Return the mini-batch of ``seeds`` at ``step``; waits for the device."""
+        """Return the mini-batch of ``seeds`` at ``step``, after sampling it on the device."""
         reader, step_seeds = self._reader, seeds_of(self._host, seeds, step)
         reading = self._streams.reading
         samples: list[DeviceSample] = []
@@ -246,7 +246,10 @@ class HostDrivenSteps:
         return batches[0]
 
     def load(self, batch: CudaBatch) -> tuple[Inputs, ReadCounts]:
-        """Read the first layer's input, wait, and return it with numbers of reads by location."""
+        """Read the first layer's input, wait, and return it with numbers of lists and of rows read.
+
+        Numbers are those read from each clique member, then from the host.
+        """
         results: list[Inputs] = []
 
         def read() -> None:
@@ -259,7 +262,7 @@ class HostDrivenSteps:
         return results[0], ReadCounts(lists=batch.list_reads, rows=rows)
 
     def propagate(self, batch: CudaBatch, inputs: Inputs, weight: float) -> None:
-        """Start forward and backward propagation of the mean loss times ``weight``."""
+        """Start forward and backward propagation of the mini-batch's mean loss times ``weight``."""
         training = self._streams.training
         loss: list[torch.Tensor] = []
         first = training.mark()
@@ -269,7 +272,11 @@ class HostDrivenSteps:
         self._propagated = (first, training.mark(), loss)
 
     def finish(self, batch: CudaBatch) -> tuple[float, dict[str, float], tuple[int, ...]]:
-        """Wait for the last propagation; return its loss, seconds, and rows read by location."""
+        """Wait for ``batch``, the last one propagated; return its loss, seconds, and row reads.
+
+        The loss is weighted, seconds are by stage, and reads are from each clique member, then from
+        the host.
+        """
         assert self._propagated is not None
         first, last, loss = self._propagated
         self._propagated = None

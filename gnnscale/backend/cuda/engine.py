@@ -24,7 +24,7 @@ class IpcMemory:
     """GPU memory shared between processes by CUDA IPC, on one GPU or between peers."""
 
     def __init__(self, pointer: int, num_bytes: int, device: torch.device, *, address: str) -> None:
-        """Wrap memory at ``pointer``; ``address`` is its hexadecimal IPC handle, or empty."""
+        """Wrap memory at ``pointer``; ``address`` is its IPC handle, empty for memory of others."""
         self.address = address
         self._pointer = pointer
         self.bytes = torch.as_tensor(_Span(pointer, num_bytes), device=device)  #: uint8
@@ -145,7 +145,7 @@ class Engine(Protocol):
         """Return uninitialized host memory that kernels and the host read and write."""
 
     def memory(self, num_bytes: int) -> MemoryPiece:
-        """Return device memory that workers of other devices can open, until ``close``."""
+        """Return device memory that other devices' workers can open, until the engine is closed."""
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
         """Return ``[num_bytes]`` uint8 of another worker's device memory, for reading."""
@@ -230,7 +230,7 @@ class CudaEngine:
         return MemoryPiece(bytes=piece.bytes, address=piece.address)
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Return memory of another process (CUDA IPC)."""
+        """Map the memory that another process has allocated; ``address`` is its CUDA IPC handle."""
         self._pieces.append(IpcMemory.open(address, num_bytes, self.device))
         return self._pieces[-1].bytes
 

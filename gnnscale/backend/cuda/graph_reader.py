@@ -48,7 +48,8 @@ class GraphPipeline:
     ) -> None:
         """Allocate the buffers of ``num_slots`` samples and their input rows.
 
-        ``bounded``: samples have the capacity observed by ``envelope``, not the maximum.
+        ``bounded``: samples have the capacity observed in mini-batches of the first steps, not the
+        maximum.
         """
         self.placed = placed
         self._sampler = self._new_sampler(host, engine, num_slots=num_slots, bounded=bounded)
@@ -127,9 +128,10 @@ class GraphPipeline:
         )
 
     def exchange(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
-        """Return ``inputs``, in P3 with aggregated columns of every device's mini-batch.
+        """Return ``inputs``, in P3 with this device's columns aggregated for every device's batch.
 
-        This device aggregates its columns for all devices; a collective call.
+        P3 all-gathers the first-layer blocks for this, that of ``batch`` from here; a collective
+        call.
         """
         return inputs if self._exchange is None else self._exchange.trade(batch, inputs)
 
@@ -144,13 +146,14 @@ class GraphPipeline:
         """Queue sampling from ``seeds`` on the current stream; return the sample.
 
         ``seeds`` are ``[n]`` int64 on the device. ``step`` is ``[1]`` int64 on the device if only
-        the device knows it. ``host_seeds`` name the edges to leave out.
+        the device knows it. ``host_seeds`` are these seeds with the edges to leave out, ``slot`` is
+        the number of the buffers to overwrite.
         """
         without = host_seeds.without_on(seeds.device)
         return self._sampler.sample(seeds, step, without=without, slot=slot)
 
     def largest_sizes(self, num_seeds: int) -> SampleSizes:
-        """Return the maximum sizes of a sample of ``num_seeds`` seeds, as far as buffers allow."""
+        """Return the maximum sizes of a sample of ``num_seeds`` seeds that the buffers can take."""
         if num_seeds not in self._largest:
             bound = BatchCapacity.of(
                 self._sampling, self.placed.topology, max_seeds=max(num_seeds, 1), max_edges=None
@@ -168,10 +171,11 @@ class GraphPipeline:
         return replace(batch, links=links, slice_seeds=seeds.slice_seeds)
 
     def row_reads(self, slot: int = 0) -> torch.Tensor | None:
-        """Return numbers of rows read from each member of the clique, then from the host.
+        """Return numbers of rows that the last reads into buffer ``slot`` took from each location.
 
-        They are int64 on the device. With a dynamic cache, its tables take the place of members.
-        None: rows are not cached, or are aggregated while they are read.
+        Locations are the clique's members, or a dynamic cache and reused earlier outputs; the last
+        one is the host. Numbers are int64 on the device. None: rows are not cached, or are
+        aggregated while they are read.
         """
         placed = self.placed
         if self._gather is None or (placed.cached is None and placed.following is None):
@@ -186,7 +190,12 @@ class GraphPipeline:
         previous: DeviceSample | None,
         slot: int,
     ) -> None:
-        """Copy rows read into ``slot`` to a dynamic cache; see ``DynamicCache.replace``."""
+        """Copy rows in output buffer ``slot`` to the dynamic cache, in place of earlier rows.
+
+        ``replaced`` has the rows and cache slots of each step, and ``record_index``, ``[1]`` int64,
+        selects the step. ``sample`` is the rows' sample, ``previous`` the one before, whose rows
+        can no longer be reused. None: no such sample.
+        """
         following = self.placed.following
         assert following is not None
         assert self._gather is not None

@@ -127,7 +127,7 @@ class HostCaptured:
     _queue: Callable[[Callable[[], object]], object]  #: queue of the thread
 
     def replay(self) -> None:
-        """Queue the recording."""
+        """Queue the recorded work again on the stream's thread."""
         self._queue(self._recording.repeat)
 
 
@@ -233,7 +233,7 @@ class HostEngine:
             return torch.from_numpy(np.asarray(array)).view(dtype)
 
     def shared(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Return uninitialized memory."""
+        """Return an uninitialized tensor."""
         return torch.empty(shape, dtype=dtype)
 
     def memory(self, num_bytes: int) -> MemoryPiece:
@@ -247,7 +247,7 @@ class HostEngine:
         return MemoryPiece(bytes=_bytes_of(memory, num_bytes), address=str(memory.path))
 
     def open_memory(self, address: str, num_bytes: int) -> torch.Tensor:
-        """Map the shared file of another process."""
+        """Map the shared file ``address`` of another process, and return its bytes as uint8."""
         try:
             return _bytes_of(SharedMemory.open(Path(address)), num_bytes)
         except OSError as error:

@@ -104,7 +104,7 @@ class Recording(TorchDispatchMode):
 def _copy(again: Any, out: Any, outputs: list[torch.Tensor]) -> None:
     """Copy results ``again`` of a repeated operation to its first results ``out``.
 
-    Only tensors in ``outputs`` are written.
+    Only tensors in ``outputs`` are written, those of ``out`` that share no memory with inputs.
     """
     new_outputs = {id(tensor) for tensor in outputs}
     for old, new in zip(_tensors(out), _tensors(again), strict=True):
@@ -157,9 +157,10 @@ class HostKernels:
         block: int = kernels.BLOCK,
         stream: Any | None = None,
     ) -> None:
-        """Run a kernel, wait for it, and add it to this thread's recording, if any.
+        """Run kernel ``name``, wait for it, and add it to this thread's recording, if any.
 
-        See ``Kernels.launch``.
+        ``grid`` is the number of thread blocks, of ``block`` threads each. None: as many as all
+        multiprocessors hold. ``stream`` is unused.
         """
         cells = [_cell(argument) for argument in arguments]
         num_blocks = grid or kernels.BLOCKS * self.num_multiprocessors
@@ -230,7 +231,7 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def _digest(root: Path, compiler: jit.Compiler) -> str:
-    """Return a hash of all inputs of the library."""
+    """Return a hash of the sources in ``root``, the compiler and its options."""
     native = kernels.native_sources(root)
     sources = jit.digest_of_files(root, _FOLDERS, _SUFFIXES).encode()
     words = (*compiler.command, compiler.version, *_OPTIONS)
@@ -238,7 +239,7 @@ def _digest(root: Path, compiler: jit.Compiler) -> str:
 
 
 def _compile(root: Path, compiler: jit.Compiler, into: Path) -> None:
-    """Compile and link all files, and rename the complete library to ``into``."""
+    """Compile all kernels and their emulation, and rename the complete library to ``into``."""
     files = [*kernels.kernel_files(root), *(root / "host" / name for name in _HOST_SOURCES)]
     folders = (f"-I{root / 'include'}", f"-I{root}", f"-I{kernels.native_headers(root)}")
     with tempfile.TemporaryDirectory(prefix=".host-", dir=into.parent) as work:

@@ -113,7 +113,8 @@ class CudaInference:
     ) -> Iterator[tuple[Array, torch.Tensor]]:
         """Yield chunks of ``vertices`` with their output rows of layer ``index``, on the device.
 
-        ``tables`` are the features, then earlier layers' rows; the layer reads the last one.
+        ``tables`` are the features, then earlier layers' rows; the layer aggregates the last ones,
+        and skip connections read others.
         """
         layer, source = model.layer(index), tables[-1]
         encoder = model.encoder or nn.Identity()

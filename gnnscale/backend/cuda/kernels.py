@@ -123,7 +123,7 @@ _SUFFIXES = (".cu", ".hpp", "")
 
 @dataclass(frozen=True)
 class CompiledFile:
-    """Result of compiling a kernel file."""
+    """Machine code of a kernel file, and the assembler's log."""
 
     cubin: bytes  #: machine code of one architecture
     log: str  #: the assembler's report on each kernel: registers, spills, shared memory
@@ -156,7 +156,11 @@ class CompiledKernels:
         block: int = BLOCK,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
-        """Queue a kernel; see ``Kernels.launch``."""
+        """Queue kernel ``name`` on ``stream``, or for None on the current stream.
+
+        ``grid`` is the number of thread blocks, of ``block`` threads each. None: as many as all
+        multiprocessors hold.
+        """
         kernel = self._kernels.get(name) or self._find(name)
         shape = (grid or BLOCKS * self.num_multiprocessors, block)
         config = self._configs.get(shape)
@@ -170,7 +174,7 @@ class CompiledKernels:
         self._core.launch(queue, config, kernel, *cells)
 
     def _find(self, name: str) -> Any:
-        """Find a kernel by name in any module, and keep it for later launches.
+        """Return the kernel ``name`` of any module, and keep it for later launches.
 
         DeviceError: no module has it, or the driver cannot load a module.
         """
@@ -268,7 +272,7 @@ def _refused(file: Path, architecture: str, printed: str) -> str:
 
 
 def _digest(file: Path, architecture: str, core: ModuleType) -> str:
-    """Return a hash of all inputs of the machine code."""
+    """Return a hash of the file, its headers, the architecture and the compiler's versions."""
     root = sources()
     native = native_sources(root)
     shared = jit.digest_of_files(root, ("include",), _SUFFIXES).encode()

@@ -43,7 +43,7 @@ class _PackedArray:
 
 
 class CudaColumnExchange:
-    """Exchange of first-layer blocks between P3's devices; each aggregates its columns over all.
+    """Exchange of first-layer blocks among P3's devices; each aggregates its columns over all.
 
     ``placed.rows`` are this device's columns of the features; ``capacity`` is the capacity of all
     devices' samples.
@@ -86,7 +86,8 @@ class CudaColumnExchange:
     def trade(self, batch: CudaBatch, inputs: Inputs) -> Inputs:
         """All-gather the first-layer blocks, and aggregate this device's columns over each of them.
 
-        Returns ``inputs`` with the aggregated columns of each block as ``parts``, by rank.
+        Returns ``inputs`` with the aggregated columns of each device's block as ``parts``, by rank;
+        for this device's own block these are ``inputs.x``, padded with zeros.
         """
         self._pack(batch.input_block)
         blocks, block = self._blocks, self._block_buffer
@@ -123,14 +124,14 @@ class CudaColumnExchange:
         return arrays
 
     def _pack(self, block: CudaBlock) -> None:
-        """Copy this device's block into its buffer."""
+        """Copy this device's block into the buffer that is sent to peers."""
         for name, part in self._arrays.items():
             array = getattr(block, name)
             if array is not None:
                 part.view(self._block_buffer)[: len(array)].copy_(array)
 
     def _block(self, block: CudaBlock, peer: int) -> CudaBlock:
-        """Return the block received from device ``peer``.
+        """Return the block received from device ``peer``, as a view of the receive buffer.
 
         It has the optional arrays that ``block``, this device's, has.
         """
@@ -160,7 +161,7 @@ class CudaColumnExchange:
 
 @dataclass(frozen=True)
 class PartialSums:
-    """Exchange between P3's devices of partial products and gradients; see ``PartialTrade``."""
+    """Exchange between P3's devices of partial products of their columns, and of gradients."""
 
     _engine: Engine
     _trade: ColumnExchange
@@ -168,10 +169,10 @@ class PartialSums:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Apply ``multiply`` to each device's part, and exchange the products.
+        """Apply ``multiply`` to each of ``parts``, and send each product to the part's device.
 
-        Returns the sum of all devices' products for this device's mini-batch. ``parts`` are the
-        aggregated columns of each device's mini-batch.
+        Returns the sum of all devices' products for this device's mini-batch. ``parts`` are this
+        device's aggregated columns of each device's mini-batch, by rank.
         """
         products = torch.stack([multiply(part) for part in parts])
         received = torch.empty_like(products)
@@ -196,7 +197,7 @@ class PartialSums:
         return list(gradients.unbind())
 
     def pop_waited_s(self) -> float:
-        """Return 0: the host does not wait."""
+        """Return 0, the seconds for which the host has waited for peers: only the device waits."""
         return 0.0
 
 

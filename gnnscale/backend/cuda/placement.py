@@ -62,7 +62,8 @@ class ResidentGraph:
     def row_access(self, num_rows: int, counts: Sequence[int] = ()) -> Access:
         """Return the traffic of reading ``num_rows`` rows, none if all are in device memory.
 
-        ``counts`` are rows read by location, as in ``ReadCounts``; empty: all are from the host.
+        ``counts`` are rows read from each clique member, then from the host; empty: all are from
+        the host.
         """
         if self.rows_on_device:
             return NO_ACCESS
@@ -73,7 +74,8 @@ class ResidentGraph:
         """Return the traffic of ``num_reads`` reads of a neighbor or an offset of a list.
 
         It is none if all lists are in device memory. A read from the host takes ``request_bytes``
-        on the link. ``counts`` are reads by location; empty: all are from the host.
+        on the link. ``counts`` are reads from each clique member, then from the host; empty: all
+        are from the host.
         """
         if self.lists_on_device:
             return NO_ACCESS
@@ -103,7 +105,7 @@ class ResidentGraph:
     def traffic(
         self, size: BatchSize, counts: ReadCounts, request_bytes: int, sent_bytes: int | None
     ) -> Traffic:
-        """Return the traffic of a mini-batch of ``size``, with reads by location ``counts``.
+        """Return the traffic of a mini-batch of ``size``; ``counts`` are its reads by location.
 
         ``request_bytes`` are the bytes of a request on the link, ``sent_bytes`` those of a sample
         copied from the host. None: the device has sampled.
@@ -129,7 +131,7 @@ class ResidentGraph:
         """Return the traffic of ``num_reads`` reads of ``num_bytes`` each.
 
         A read from the host, a miss, takes ``link_bytes`` and ``requests`` on the link. ``counts``
-        are reads by location; empty: all are from the host.
+        are reads from each clique member, then from the host; empty: all are from the host.
         """
         hits, peer_hits, misses = 0, 0, num_reads
         if counts and self.member is not None:
@@ -167,9 +169,9 @@ def place_graph(
     """Return the graph as kernels read it: arrays in device memory, or in host memory.
 
     ``device`` states where, or leaves it to the memory that is free. With a ``cache``, features are
-    in host memory, except cached rows, and ``auto`` leaves the topology there. ``kept_bytes`` of
-    device memory are for other data. Raises DeviceMemoryError if arrays that must be in device
-    memory do not fit.
+    in host memory, except cached rows, and so is the topology, unless ``device`` states otherwise.
+    ``kept_bytes`` of device memory are for other data. Raises DeviceMemoryError if arrays that must
+    be in device memory do not fit.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
     on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)

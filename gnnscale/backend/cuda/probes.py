@@ -80,7 +80,7 @@ class _Clock:
         return self._median(lambda: self._stream.run(work))
 
     def recorded_seconds(self, work: Callable[[], object]) -> float:
-        """Return the median seconds of a replay of ``work``."""
+        """Return the median seconds of replaying ``work``, which is recorded once."""
         self.engine.synchronize()
         self._stream.run(work)
         return self._median(self._stream.capture(work).replay)

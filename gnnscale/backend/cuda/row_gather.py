@@ -28,11 +28,11 @@ class CacheUpdates:
 class DynamicCache:
     """Cache of rows in device memory that every step updates.
 
-    The host selects the rows of a mini-batch to copy into the cache, and the slots for them; the
-    device finds the vertices that they evict. With ``match``, uncached rows of the previous
-    mini-batch, still in its output, have slots past the cache's and are read there (FastGL's
-    Match). A row without a slot, as batches may differ from the host's plan, is read from host
-    memory.
+    The host selects the rows of a mini-batch to copy into the cache, and the slots (row indices)
+    for them; the device finds the vertices that they evict. With ``match``, uncached rows of the
+    previous mini-batch, still in its output, have slots past the cache's and are read there
+    (FastGL's Match). A row without a slot, as batches may differ from the host's plan, is read from
+    host memory.
     """
 
     def __init__(self, rows: torch.Tensor, num_vertices: int, *, match: bool) -> None:
@@ -49,7 +49,7 @@ class DynamicCache:
     def cached(self, outs: Sequence[torch.Tensor]) -> CachedRows:
         """Return the cache as gathers read it.
 
-        With ``match`` it includes ``outs``, the output rows of all slots.
+        With ``match`` it includes ``outs``, the output buffers of all gathers.
         """
         tables = (self.rows, *(outs if self.match else ()))
         first = np.cumsum([0, *map(len, tables)]).tolist()
@@ -112,7 +112,8 @@ _ALL_VALID = -1
 class Gathering:
     """Output of a launched gather: rows, index of a wrong id, and numbers of rows by location.
 
-    The next gather of its slot overwrites ``out``, ``wrong`` and ``read_counts``.
+    Locations are the caches, then the table. The next gather into the same buffer overwrites
+    ``out``, ``wrong`` and ``read_counts``.
     """
 
     ids: torch.Tensor  #: requested ids
@@ -200,11 +201,11 @@ class RowGather:
         self._kernel = f"{kernel}_{word_bytes(table, self._slots[0].out)}"
 
     def out(self, slot: int) -> torch.Tensor:
-        """Return the output rows of a slot."""
+        """Return output buffer number ``slot``, ``[max_ids, width]`` rows."""
         return self._slots[slot].out
 
     def read_counts(self, slot: int) -> torch.Tensor:
-        """Return the ``Gathering.read_counts`` of a slot, on the device."""
+        """Return numbers of rows read into buffer ``slot`` from each cache, then from the table."""
         return self._slots[slot].read_counts
 
     def gather(
@@ -214,6 +215,7 @@ class RowGather:
 
         ``ids`` are ``[n]`` int32 or int64, contiguous, on the device, n at most ``max_ids``
         (otherwise ValueError); ``count`` is ``[1]`` int64 on the device, and counts as n if larger.
+        ``slot`` is the number of the output buffer.
         """
         arrays = self._slots[slot]
         name = _IDS.get(ids.dtype)
@@ -239,7 +241,7 @@ class RowGather:
         )
 
     def _slot(self, out: torch.Tensor, shifts: bool) -> "_GatherSlot":
-        """Allocate the device memory of gathers to ``out``, with the integers of ``GatherTask``.
+        """Return memory of gathers to ``out``: error flag, read counts, integers of ``GatherTask``.
 
         ``shifts``: whether requests start at lines of 128 bytes.
         """
@@ -269,9 +271,9 @@ class _GatherSlot:
 
 
 def word_bytes(table: torch.Tensor, out: torch.Tensor) -> int:
-    """Return the bytes that a thread reads from ``table`` at a time.
+    """Return the bytes that a thread reads from ``table`` at a time: up to 16, at least an element.
 
-    They divide its address and row size, and without conversion those of ``out``.
+    They divide the table's address and row size, and without conversion those of ``out``.
     """
     sizes = [table.data_ptr(), _row_bytes(table)]
     if table.dtype == out.dtype:
@@ -287,7 +289,8 @@ def _row_bytes(table: torch.Tensor) -> int:
 def requests(num_bytes: int, address: int, word: int, *, shifts: bool) -> int:
     """Return the number of 128-byte requests in which the kernel reads a row at ``address``.
 
-    A group's threads read consecutive words of ``word`` bytes; with ``shifts`` they start at lines.
+    The 8, 16 or 32 threads of a row read consecutive words of ``word`` bytes; with ``shifts`` they
+    start at lines of 128 bytes.
     """
     line, num_words = 128, num_bytes // word
     size = 8 if num_words <= 8 else 16 if num_words <= 16 else 32

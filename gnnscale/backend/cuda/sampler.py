@@ -150,7 +150,7 @@ class CudaSampler:
     ) -> None:
         """Sort the edges to leave out by destination and source, and pass them to the kernels.
 
-        ``without`` are their sources and destinations. None: no edges.
+        ``without`` are their sources and destinations. None: no edges. ``slot`` keeps them alive.
         """
         slot.excluded = _no_edges(self._device)
         if without is not None:
@@ -222,7 +222,7 @@ class CudaSampler:
         )
 
     def _fill_slots(self) -> torch.Tensor | None:
-        """Compute the native sampler's table for weighted draws on the device.
+        """Return the native sampler's table for weighted draws, computed on the device.
 
         None: sampling is not weighted.
         """
@@ -246,7 +246,7 @@ def _kernels_of(
 ) -> list[tuple[str, int]]:
     """Return the kernels of a hop, in the order of launch: name, and its integer argument.
 
-    ``leaves_out``: edges may be left out; ``counts_reads``: cached lists are counted.
+    ``leaves_out``: edges may be left out; ``counts_reads``: reads of cached lists are counted.
     """
     counted = ("found",) if counts_reads else ()
     left_out = ("leave_out", "place_left") if leaves_out else ()

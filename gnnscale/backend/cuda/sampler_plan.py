@@ -87,7 +87,7 @@ class HopArrays:
 
 
 class Scratch:
-    """Buffers that all batches of a sampler share."""
+    """Device buffers for temporary values of sampling, shared by all samples of a sampler."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Scratch:
     def words(self, vertices: torch.Tensor, picked: torch.Tensor) -> list[int]:
         """Return the plan's integers: number of stamps, addresses of buffers and of two outputs.
 
-        These outputs of a sample are ``vertices`` and ``picked`` of ``Outputs``.
+        These are the ``vertices`` of a sample, and ``picked``, the sources of its last hop's edges.
         """
         first = (vertices, self._stamps, *self._lists, picked, self._slots, self._candidates)
         arrays = (self._last_base, *first, *self._buffers)
@@ -133,7 +133,7 @@ class Scratch:
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Output arrays of a sample with capacity for any sample, by local id or by edge."""
+    """Output arrays of a sample: vertices by local id, and the block of each hop."""
 
     vertices: torch.Tensor
     picked: torch.Tensor  #: sources of the last hop's edges as vertices of the graph

@@ -27,7 +27,7 @@ NUM_SLOTS = 2
 
 
 def _is_bounded(host: BackendInputs) -> bool:
-    """Return whether fan-outs or layer sizes bound a mini-batch, so that it may have padding.
+    """Return whether fan-outs or layer sizes bound mini-batches, so that they fit padded buffers.
 
     Otherwise the host waits for the sizes of each sample.
     """
@@ -45,7 +45,7 @@ class _Recorder:
         self.captures = captures
 
     def do(self, slot: StepSlot, stream: Stream, key: Hashable, work: Callable[[], object]) -> None:
-        """Queue ``work`` on ``stream``, recorded or replayed by ``slot.do``.
+        """Queue ``work`` on ``stream``; ``slot.do`` runs, records or replays work of equal ``key``.
 
         Once a recording has failed, except for lack of memory, this and all later work is queued
         operation by operation; a warning is logged, and gradients of the failed recording are
@@ -144,7 +144,7 @@ class StepQueue:
         return started
 
     def reported(self, step: DeviceStepHandle) -> tuple[DeviceReport, SampleSizes, ReadCounts]:
-        """Wait for the oldest unread step; return its report, sample sizes and read counts.
+        """Wait for ``step``, the oldest unread one; return report, sample sizes and read counts.
 
         If it exceeded its capacity, it is first repeated with all later steps. An invalid sample
         raises its error.
@@ -265,7 +265,7 @@ class StepQueue:
 
     @cached_property
     def _slots_again(self) -> tuple[StepSlot, ...]:
-        """Slots of maximum capacity for repeated steps, which do not update a cache."""
+        """Two sets of buffers of maximum capacity for repeated steps, which update no cache."""
         return self._new_slots(bounded=False, again=True)
 
     def _new_slots(self, *, bounded: bool, again: bool = False) -> tuple[StepSlot, ...]:

@@ -29,7 +29,7 @@ _NUM_STEP_WORDS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceReport:
-    """Report that the device has written about a finished step."""
+    """Halt flag, loss, times, sample state and read counts that the device wrote after a step."""
 
     halted: bool  #: whether the step changed nothing: it or an earlier one exceeded its capacity
     loss: float
@@ -38,7 +38,7 @@ class DeviceReport:
     read_counts: list[int]  #: list reads by location, then row reads, each if cached
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of each stage by the device's clock."""
+        """Return the seconds of stages sample, load, propagate and sync by the device's clock."""
         start, sampled, read, propagation_start, after, updated = self.times
         ends = {"sample": (start, sampled), "load": (sampled, read)}
         ends |= {"propagate": (propagation_start, after), "sync": (after, updated)}
@@ -46,7 +46,7 @@ class DeviceReport:
 
 
 class StepRecords:
-    """Ring of step records in host memory, written by the host and counted by the device.
+    """Ring of step records in host memory, written by the host and read in order by the device.
 
     It also has the device's reports, and the halt flag and learning rate that all steps share.
     """
@@ -127,7 +127,7 @@ class StepRecords:
         )
 
     def kernels_of(self, max_seeds: int) -> "StepKernels":
-        """Return the record kernels of a slot, with memory for a record of ``max_seeds`` seeds."""
+        """Return record kernels with device memory for a record of up to ``max_seeds`` seeds."""
         device = self._counter.device
         return StepKernels(
             seeds=torch.empty(max_seeds, dtype=torch.int64, device=device),
@@ -143,7 +143,7 @@ class StepRecords:
 
 @dataclass(frozen=True, kw_only=True)
 class StepKernels:
-    """Launcher of the kernels between a step's stages, with the slot's copy of its record."""
+    """Launcher of the kernels between a step's stages, with device memory for the step's record."""
 
     seeds: torch.Tensor  #: ``[max_seeds]`` int64
     words: torch.Tensor  #: int64 step of the run, bits of the learning rate, index of the record
@@ -165,9 +165,9 @@ class StepKernels:
         return self.words[_NUM_STEP_WORDS - 1 :]
 
     def take(self, num_seeds: int) -> None:
-        """Launch the kernel that copies the next record, with ``num_seeds`` seeds, to the slot.
+        """Launch the kernel that copies the next step's record to ``seeds`` and ``words``.
 
-        It also stores the start time.
+        ``num_seeds`` are the record's seeds. The kernel also stores the start time.
         """
         sizes = (np.int64(self.records.shape[1]), np.int64(NUM_RECORDS))
         outputs = (np.int64(num_seeds), self.words, self.seeds, self.times)

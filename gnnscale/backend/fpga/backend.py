@@ -46,10 +46,10 @@ class FpgaBackend:
     """
 
     def __init__(self, device: Fpga, host: base.BackendInputs) -> None:
-        """Open the card, and allocate its memory for gradients; ConfigError: see ``_check``.
+        """Open the card, and allocate its memory for gradients.
 
-        A model without kernels is a ConfigError too, a model that exceeds memory a
-        DeviceMemoryError.
+        ConfigError: kernels do not support the model, its options or labels, or the bitstream file
+        is missing. DeviceMemoryError: the model exceeds memory.
         """
         self.device = device
         self._host = host
@@ -116,7 +116,7 @@ class FpgaBackend:
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Start the compute units on their parts, without waiting; see ``Backend.propagate``."""
+        """Start the compute units on the batch's mean loss times ``weight``, without waiting."""
         assert isinstance(batch, _Sent)
         assert self._running is None
         graph = self._host.graph
@@ -165,7 +165,7 @@ class FpgaBackend:
         """Do nothing: models with FPGA kernels have no buffers."""
 
     def set_threads(self, threads: Threads) -> None:
-        """Set the number of host threads of each stage."""
+        """Set the numbers of host threads that sample, load and arrange, and propagate."""
         self._host.set_threads(threads)
         self._packer.num_threads = max(threads.load, 1)
 
@@ -174,7 +174,7 @@ class FpgaBackend:
         self._board.close()
 
     def _send(self, parts: Sequence[PackedBatch | None], num_bytes: int) -> int:
-        """Take a free slot, send the compute units their parts for it, and return the slot.
+        """Take a free slot (buffer set), send each compute unit its part into it, and return it.
 
         If memory is too small, the slot and ``num_bytes``, reserved for the mini-batch, are freed.
         """

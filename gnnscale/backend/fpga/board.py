@@ -217,7 +217,7 @@ class OpenBoard:
         return dict(getattr(self._last(unit).run, "csim_counters", {}))
 
     def kernel_seconds(self, unit: int) -> float:
-        """Return the seconds of the unit's last ended run; on a simulated card, of its simulation.
+        """Return the seconds of the unit's last ended run; on a simulated card, of simulating it.
 
         On hardware it is the wall time from the run's start, or from the end of the previous run,
         until ``wait`` noticed its end: up to 5 % or a millisecond too long.

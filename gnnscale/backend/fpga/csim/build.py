@@ -53,7 +53,7 @@ class SimulatedDesign:
         check_range("clock_hz", self.clock_hz, 1, _MAX_CLOCK_HZ)
 
     def matches(self, built: Library) -> bool:
-        """Return whether library ``built`` has this design's values; False if it has a header."""
+        """Return whether library ``built`` has this design's values; False if this has a header."""
         names = ("n", "m", "row_words", "compute_units", "clock_hz")
         expected = {name: getattr(self, name) for name in names}
         actual = {name: built.design.get(name) for name in expected}
@@ -142,7 +142,7 @@ def digest_of_sources() -> str:
 
 
 def _digest(design: SimulatedDesign, compiler: jit.Compiler) -> str:
-    """Return a hash of all inputs of the library."""
+    """Return a hash of the design, its header, the kernel sources, the compiler and its options."""
     parts = [digest_of_sources().encode()]
     if design.header is not None and design.header.is_file():
         parts.append(design.header.read_bytes())
@@ -151,7 +151,7 @@ def _digest(design: SimulatedDesign, compiler: jit.Compiler) -> str:
 
 
 def _compile(design: SimulatedDesign, compiler: jit.Compiler, into: Path) -> None:
-    """Compile the library, and rename it to ``into`` once it is complete."""
+    """Compile the library of ``design``, and rename it to ``into`` once it is complete."""
     root = sources()
     handle, unfinished = tempfile.mkstemp(prefix=f".{into.stem}.", suffix=".so", dir=into.parent)
     os.close(handle)
