@@ -175,9 +175,9 @@ def inclusion(
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
-    """Return each vertex's number of edges that one expansion traverses, m of ``inclusion``.
+    """Return, for each vertex, how many edges a hop traverses if it samples the vertex's neighbors.
 
-    ``degrees`` are in-degrees.
+    ``degrees`` are in-degrees. With ``replace`` an edge counts each time that it is sampled.
     """
     if fanout == -1:
         return degrees
@@ -187,9 +187,9 @@ def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
 
 
 def _share_picked(degrees: Int64Array, fanout: int, replace: bool) -> NDArray[np.floating[Any]]:
-    """Return each vertex's probability that one expansion picks a given in-neighbor.
+    """Return each vertex's probability that one sampling of its neighbors picks a given neighbor.
 
-    This is t of ``inclusion``; ``degrees`` are in-degrees.
+    ``degrees`` are in-degrees.
     """
     inverse: Float64Array = 1 / np.maximum(degrees, 1)
     if fanout == -1:
