@@ -213,9 +213,10 @@ def directory_of(argument: str) -> str:
 
 
 def _check_choice(argument: str, group: str, override: Any) -> None:
-    """Raise ConfigError unless each choice in ``override`` is the name of a file or of user code.
+    """Raise ConfigError unless each choice in ``override`` is a plain word or names user code.
 
-    The choices are those of ``group``; ``override`` is ``argument`` as Hydra parses it.
+    The choices are those of ``group``, whether they exist or not; ``override`` is ``argument`` as
+    Hydra parses it.
     """
     value = override.value()
     if override.is_delete() or isinstance(value, dict):

@@ -302,9 +302,10 @@ def _resume(
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Raise ConfigError if options of a resumed run name paths or code that ``arguments`` do not.
+    """Raise ConfigError if a resumed run's options name code or forbidden paths.
 
-    An option that is replaced by a typed one becomes None in ``values``.
+    Those that ``arguments`` name again are allowed. An option that is replaced by a typed one
+    becomes None in ``values``, the run's options.
     """
     # Imported here so that other commands start quickly.
     from gnnscale.run.config import check_stored_options

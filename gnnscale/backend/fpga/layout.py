@@ -142,8 +142,8 @@ def pack_batch(
 ) -> PackedBatch:
     """Return the part of ``batch`` that trains ``seeds``, arranged for one compute unit.
 
-    ``seeds`` are positions among the mini-batch's seeds. DeviceMemoryError: the input rows exceed
-    ``max_row_bytes``, or the output rows of a single seed exceed the chip's memory.
+    ``seeds`` are positions among the mini-batch's seeds. DeviceMemoryError: the part's input rows
+    exceed ``max_row_bytes``, or the output rows of a single seed exceed the chip's memory.
     """
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)

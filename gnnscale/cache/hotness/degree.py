@@ -144,7 +144,8 @@ def inclusion(
     with ``c_0 = 0``, and ``q_0 = batch_size / number of training vertices`` for training vertices
     and 0 for all other vertices. If v was reached before hop h, the hop traverses m_h(v) =
     ``min(degree, fanout)`` edges from v, and reads the offsets of its list. With ``replace``, ``t =
-    1 - (1 - 1 / degree)^fanout``. Takes 24 bytes per vertex, and 8 for the result.
+    1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. Takes 24 bytes
+    per vertex, and 8 for the result.
 
     Args:
         train: ``[n]`` distinct vertices, at least one.

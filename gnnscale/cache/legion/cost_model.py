@@ -34,7 +34,7 @@ class PrefixSums:
 
     @classmethod
     def of(cls, numbers: Sequence[int], *, stride: int) -> "PrefixSums":
-        """Return the prefix sums of a short sequence, e.g. of a model written by hand."""
+        """Return the prefix sums of ``numbers``, a short sequence held in memory."""
         values = np.array(numbers, np.int64)
         sums = np.concatenate([[0], np.cumsum(values)])
         stored = sums[[*range(0, len(values), stride), len(values)]]

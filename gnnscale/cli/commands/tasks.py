@@ -47,7 +47,8 @@ def output_folder(
 def check_output(names: Sequence[str], *, force: bool | None) -> None:
     """Raise ConfigError if the output folder has ``.hydra`` or files ``names``.
 
-    With ``force`` these may exist, for replacement. In a sweep, nothing is checked.
+    With ``force`` these may exist, for replacement, if the folder has nothing else. In a sweep,
+    nothing is checked.
     """
     if not in_sweep():
         directory = Path(hydra_settings().run.dir)

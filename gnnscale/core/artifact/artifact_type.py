@@ -167,10 +167,11 @@ class ArtifactType:
         *,
         load: bool = False,
     ) -> dict[str, Array]:
-        """Return the arrays of the artifact at ``path`` that ``forms`` names, by name.
+        """Return the arrays of the artifact at ``path``, by name.
 
-        ``entries`` are the header's. Arrays are mapped, or with ``load`` read and verified by their
-        checksums. GraphError if one is missing, or differs from the header or from its form.
+        ``entries`` describe them in the header, ``forms`` are their expected types and shapes.
+        Arrays are mapped, or with ``load`` read and verified by their checksums. GraphError if one
+        is missing, or differs from its entry or form.
         """
         if entries.keys() != forms.keys():
             raise self.refused(
