@@ -32,11 +32,11 @@ class CpuBackend:
         self._loss = 0.0
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of ``seeds`` at ``step``."""
+        """Sample the mini-batch of vertices ``seeds`` at step number ``step``, and return it."""
         return self._host.sampler.sample(seeds, step)
 
     def load(self, batch: MiniBatch) -> Inputs:
-        """Return the first layer's input, without rows if the model learns them.
+        """Return the first layer's input, without vertex rows if the model learns a row per vertex.
 
         ``propagate`` reads learned rows, since each step changes them.
         """
@@ -67,7 +67,7 @@ class CpuBackend:
         self._loss = loss.item()
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy the gradients of the model's shared parameters to the tensors ``into``.
+        """Copy the gradients of the parameters that all devices share to the tensors ``into``.
 
         A parameter without a gradient gives zeros.
         """
@@ -103,10 +103,10 @@ class CpuBackend:
 def passes(
     batch: MiniBatch, seeds: range, fits: Callable[[equations.BatchSize], bool]
 ) -> tuple[equations.BatchSize, ...] | None:
-    """Halve ``seeds`` until each part's sub-batch satisfies ``fits``; return the sizes of all.
+    """Halve ``seeds`` until the sub-batch of each part satisfies ``fits``; return all parts' sizes.
 
-    ``seeds`` are positions of at least one seed in ``batch``; sizes are in seed order. None: the
-    sub-batch of a single seed does not fit.
+    ``seeds`` are positions of at least one seed in ``batch``; sizes are of sub-batches, in seed
+    order. None: the sub-batch of a single seed does not fit.
     """
     size = size_of_part(batch, seeds)
     if fits(size):
@@ -203,8 +203,8 @@ class EmulatedBackend(CpuBackend):
     def load(self, batch: MiniBatch) -> Inputs:
         """Return the first layer's input, and wait until the emulated reads would have ended.
 
-        The device reads its cache and, over the link, missed rows and edge features; if it does not
-        load by itself, the host reads them in the time of eq. 7.
+        The device reads cached rows. It also reads missed rows and edge features over the link; if
+        it does not load by itself, the host reads these in the time of eq. 7.
         """
         start = time.perf_counter()
         inputs = super().load(batch)
@@ -230,7 +230,7 @@ class EmulatedBackend(CpuBackend):
         return inputs
 
     def transfer(self, batch: MiniBatch, inputs: Inputs) -> base.DeviceBatch:
-        """Reserve device memory, and wait for the emulated link's time (eq. 8).
+        """Reserve device memory, wait for the link's time (eq. 8), and return the batch so placed.
 
         A mini-batch that exceeds the device's memory is divided into parts, each with its own
         transfer; memory is reserved for the largest part. DeviceMemoryError: too little memory is
@@ -267,9 +267,10 @@ class EmulatedBackend(CpuBackend):
         )
 
     def propagate(self, batch: base.DeviceBatch, weight: float) -> None:
-        """Run the propagation on the host; wait for the rest of the device's time (eq. 10 to 12).
+        """Run forward and backward propagation on the host; wait for the rest of the device's time.
 
-        A host slower than the device waits for nothing. ``weight`` multiplies the loss.
+        The device's time (eq. 10 to 12) counts from the call; a host slower than the device waits
+        for nothing. ``weight`` multiplies the loss.
         """
         assert isinstance(batch, _Resident)
         device = self._accelerator
@@ -288,9 +289,9 @@ class EmulatedBackend(CpuBackend):
         self._wait(start, seconds)
 
     def finish(self, batch: base.DeviceBatch) -> base.BatchOutcome:
-        """Free the batch's memory; return its outcome.
+        """Free the batch's emulated device memory; return its loss, size, traffic and counters.
 
-        Its counters are those of the cache, and the lateness of stages since the previous call.
+        Counters are those of the cache, and the lateness of stages since the previous call.
         """
         self._memory.free(batch.num_bytes)
         with self._lock:
@@ -304,13 +305,16 @@ class EmulatedBackend(CpuBackend):
         return replace(super().finish(batch), counters=counters)
 
     def copy_gradients(self, into: list[torch.Tensor]) -> None:
-        """Copy gradients, and wait until half the traffic of eq. 13 would have crossed the link."""
+        """Copy gradients to ``into``, and wait for half of the link's time for weights (eq. 13).
+
+        The time counts from the call.
+        """
         start = time.perf_counter()
         super().copy_gradients(into)
         self._sync_late = self._wait(start, self._sync_seconds())
 
     def update_weights(self) -> None:
-        """Wait until the second half of the traffic of eq. 13 would have crossed the link."""
+        """Wait for the second half of the link's time of eq. 13, which the updated weights take."""
         start = time.perf_counter()
         super().update_weights()
         late = self._wait(start, self._sync_seconds())
@@ -347,7 +351,10 @@ class EmulatedBackend(CpuBackend):
         return sizes
 
     def _num_rows(self, size: equations.BatchSize) -> float:
-        """Return the number of input rows that a batch of ``size`` sends without a cache."""
+        """Return the number of input rows that a batch of ``size`` sends without a cache.
+
+        These are the first layer's output rows if the host aggregates them.
+        """
         return size.vertices[1 if self._workload.aggregates_on_load else 0]
 
     def _sync_seconds(self) -> float:
@@ -361,6 +368,7 @@ class EmulatedBackend(CpuBackend):
         """Wait until ``seconds`` after ``start``, a time of ``perf_counter``.
 
         If that time has passed already, count the stage as late with its excess, and return True.
+        Otherwise, and for 0 ``seconds``, return False.
         """
         remaining_s = start + seconds - time.perf_counter()
         late = remaining_s < 0 < seconds
@@ -374,10 +382,10 @@ class EmulatedBackend(CpuBackend):
 
 
 def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
-    """Return the bytes of input rows, and of topology, that a mini-batch sends over the link.
+    """Return the bytes of input features, and of topology, that a mini-batch sends over the link.
 
     The first block stays on the host if the host has aggregated the input. With a cache only the
-    rows that it lacks cross, in their stored type. Edge features always cross.
+    rows that it lacks cross, in their stored type. Edge features always cross, as input features.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
     topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)

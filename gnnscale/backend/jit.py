@@ -48,7 +48,10 @@ class Compiler:
 
 
 def output(command: list[str]) -> tuple[int, str]:
-    """Run a compiler; return its exit status and all its output, in English."""
+    """Run the compiler ``command``; return its exit status and all its output, in English.
+
+    ConfigError: it cannot be started.
+    """
     try:
         ran = subprocess.run(
             command,
@@ -110,7 +113,7 @@ def check_ours(path: Path) -> None:
 
 
 def find_sources(name: str, source: Path, what: str) -> Path:
-    """Return the folder ``name`` of kernel sources: beside the package in a checkout, or in it.
+    """Return the folder ``name`` of kernel sources: beside or in the package folder of gnnscale.
 
     The folder contains the file ``source``; ``what`` names the kernels in a ConfigError.
     """

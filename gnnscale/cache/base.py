@@ -33,14 +33,14 @@ def hottest_rows(task: CacheTask, hotness: Array, num_rows: int) -> Array:
 def share_out(
     task: CacheTask, order: Array, local: Sequence[Array], capacities: Sequence[int] | Int64Array
 ) -> list[Array]:
-    """Return the vertices of ``order``, by device, that each device caches (Legion, Algorithm 1).
+    """Return the vertices whose rows each device caches, by device (Legion, Algorithm 1).
 
-    In this order, each row goes to the device that reads it most, of the devices with bytes left.
+    In ``order``, each row goes to the device that reads it most, of the devices with bytes left.
 
     Args:
         order: vertices, hottest first.
         local: ``[num_vertices]`` reads of each device.
-        capacities: bytes of each device.
+        capacities: bytes of each device's cache.
     """
     shared = ops.share_out(
         order,
@@ -126,10 +126,10 @@ def traffic(
     rows: Mapping[int, float],
     lists: Mapping[int, float],
 ) -> CacheTraffic:
-    """Return the traffic of device ``reader``; the host serves the ``reads`` that no cache serves.
+    """Return the reads and link traffic of device ``reader``, from the reads that caches serve.
 
-    ``rows`` and ``lists`` are the numbers of row and list reads from each device's cache, by
-    position.
+    ``rows`` and ``lists`` are the numbers of rows and lists that it reads from each device's cache,
+    by position; the host serves the remainder of the device's ``reads``.
     """
     device = task.device_at[reader]
     rows_by_device = _by_device(task, rows, reads.num_rows(reader))
@@ -196,7 +196,7 @@ class CachePlannerConfig(ABC):
 
     @property
     def shares(self) -> bool:
-        """Whether devices linked by ``nvlink`` read each other's caches."""
+        """Whether devices linked by ``nvlink`` read each other's caches; False here."""
         return False
 
     def __post_init__(self) -> None:
@@ -232,7 +232,7 @@ class CachePlannerConfig(ABC):
 
     @property
     def matches_batches(self) -> bool:
-        """Whether a device keeps a mini-batch's rows for the next one, beyond the budget."""
+        """Whether a device keeps a batch's rows for the next one beyond the budget; False here."""
         return False
 
     @abstractmethod

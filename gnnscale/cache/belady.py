@@ -50,11 +50,11 @@ class CacheUpdate:
 class Belady:
     """Replacement policy of a device cache when the batches of the next steps are known.
 
-    Rows enter the cache only from a batch that has just read them, so no row crosses the link
-    twice. Of the rows in the cache and in the batch, those with the soonest next read are kept. If
-    all batches are known, no other replacement has more hits (Belady 1966, MIN, with bypass and
-    with all rows of a batch at a time). Ties, and rows without a read in the window, are kept by
-    descending priority, then by ascending vertex.
+    Rows enter the cache only from a batch that has just read them, which takes no further transfer
+    over the link. Of the rows in the cache and in the batch, those with the soonest next read are
+    kept. If all batches are known, no other replacement has more hits (Belady 1966, MIN, with
+    bypass and with all rows of a batch at a time). Ties, and rows without a read in the window, are
+    kept by descending priority, then by ascending vertex.
 
     With ``match`` (FastGL, Match) the rows of a batch stay on the device until the next batch has
     been served. Rows that both batches read then take no slot.
@@ -114,7 +114,7 @@ class Belady:
         """Append the next batch, distinct ``vertices`` ``[n]``, to the window.
 
         Raises:
-            ValueError: a vertex is out of range or repeats, or the window is full.
+            ValueError: a vertex is out of range or repeats, or ``window + 1`` batches are unserved.
         """
         if self.num_expected > self.window:
             raise ValueError(
@@ -127,7 +127,8 @@ class Belady:
     def look_up(self) -> Int32Array:
         """Return ``[n]`` int32 slots of the oldest expected batch's rows; -1: not on the device.
 
-        The batch remains to be served.
+        The batch remains to be served. With ``match``, slot ``capacity + i`` is row ``i`` of the
+        previous batch.
         """
         return self._native.look_up(num_threads=self._num_threads)
 
@@ -197,7 +198,7 @@ class LookAheadReplay:
     def __init__(
         self, num_vertices: int, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
-        """Start with an empty cache.
+        """Start with an empty cache of the size and look-ahead of ``policy``.
 
         ``priority`` ``[num_vertices]`` chooses among rows read equally soon.
         """
@@ -236,9 +237,9 @@ class LookAheadReplay:
         return self._expected[0] if self._expected else None
 
     def take(self) -> CacheUpdate | None:
-        """Serve the next step, and return its update.
+        """Serve the next step, and return its update of the cache.
 
-        None: the step reads no rows, or is not expected.
+        None: the step reads no rows, or no step is expected.
         """
         self._look_ahead()
         if self._expected and self._expected[0] is None:
@@ -247,12 +248,12 @@ class LookAheadReplay:
         return self.advance() if self._expected else None
 
     def advance(self) -> CacheUpdate:
-        """Serve the step of ``next_read``, and return its update."""
+        """Serve the step that ``next_read`` has just returned, and return its cache update."""
         self._expected.popleft()
         return self.belady.advance()
 
     def _look_ahead(self) -> None:
-        """Pass the batches of the next step, and of the window after it, to ``belady``."""
+        """Pass the next steps' batches to the replacement policy, as many as it looks ahead."""
         while self._later and len(self._expected) <= self._window:
             vertices = self._later.popleft()
             if vertices is not None:

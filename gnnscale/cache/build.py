@@ -22,7 +22,8 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
     """Return ``plan`` with host aggregation for the devices whose links then carry fewer bytes.
 
     The devices of a clique read each other's caches, so they decide together, and keep their caches
-    if the host cannot aggregate for one of them. A plan without a prediction is returned unchanged.
+    if the host cannot aggregate for one of them. A plan without a prediction, or for a model that
+    does not permit host aggregation, is returned unchanged.
     """
     if plan.predicted is None or task.aggregated_row_bytes is None:
         return plan
@@ -58,7 +59,7 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
 def batch_bytes(task: CacheTask, batch: MiniBatch, traffic: CacheTraffic) -> BatchBytes:
     """Return the link bytes of ``batch``'s input, with a cache and with host aggregation.
 
-    The cache's hit rate is that of ``traffic``.
+    With a cache they are the rows missed, at the hit rate of ``traffic``, and the first block.
     """
     assert task.aggregated_row_bytes is not None
     first, rows = batch.blocks[0], sum(traffic.rows)
@@ -87,9 +88,10 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
 def _aggregated_traffic(
     task: CacheTask, priced: BatchBytes, traffic: CacheTraffic, num_epochs: int
 ) -> CacheTraffic:
-    """Return the traffic of a device with host aggregation and no cache, in ``num_epochs``.
+    """Return the traffic of a device with host aggregation and no cache, in ``num_epochs`` epochs.
 
-    Every step moves the aggregated bytes of ``priced``. ``traffic`` gives the number of devices.
+    Every step moves the aggregated bytes of ``priced``. ``traffic``, the device's traffic with a
+    cache, only gives the number of devices.
     """
     num_bytes = priced.aggregated * task.draws.steps_per_epoch * num_epochs
     zeros = (0,) * len(traffic.rows)

@@ -24,9 +24,9 @@ Transactions = Annotated[float, Meta(ge=0, le=1 << 60)]
 
 @dataclass(frozen=True, kw_only=True)
 class LookAhead:
-    """Size, in rows, and look-ahead, in steps, of a dynamic cache.
+    """Settings of a dynamic cache, whose content follows from batches sampled ahead of time.
 
-    Batches sampled ahead of time decide its content.
+    They are its size in rows, its look-ahead in steps, and whether it reuses the previous batch.
     """
 
     #: steps to look ahead, at most ``MAX_WINDOW``
@@ -103,7 +103,7 @@ def hit_rate(counts: Sequence[int]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """Link transactions that the cost model expects for one division of the cache memory.
+    """Expected link transactions for one division of cache memory between lists and rows.
 
     See Legion, eq. 2 to 8.
     """
@@ -131,7 +131,7 @@ class Uncached:
 
 
 def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
-    """Return a clause: the host aggregates for ``caches``, and the link bytes of both choices."""
+    """Return a clause on host aggregation for ``caches``, with its link bytes and a cache's."""
     reason = "the host aggregates the first layer for them"
     priced = [cache.batch_bytes for cache in caches if cache.batch_bytes is not None]
     if priced:
@@ -268,7 +268,7 @@ def _sums(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
 class CliqueCache:
     """Cached vertices of each member of a clique, as one member sees them.
 
-    Vertices ascend, so all members compute the same slots.
+    Vertices ascend, and a row's slot is its vertex's index, so all members compute the same slots.
     """
 
     names: tuple[str, ...]  #: the members' names in reports

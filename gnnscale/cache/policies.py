@@ -64,7 +64,10 @@ class StaticCache(base.CachePlannerConfig):
         return self.shared
 
     def plan(self, task: CacheTask) -> CachePlan:
-        """Return a plan of the hottest rows that fit on each device or clique, with their reads."""
+        """Return a plan that caches the hottest rows that fit, with each device's expected reads.
+
+        With ``shared`` a clique caches them together, otherwise each device by itself.
+        """
         exact = self.hotness == EXACT
         cliques = task.cliques if self.shared else tuple((device,) for device in task.device_at)
         caches = [cache for clique in cliques for cache in self._caches(task, clique)]
@@ -160,7 +163,7 @@ class LookAheadCache(base.CachePlannerConfig):
     def plan(self, task: CacheTask) -> CachePlan:
         """Return a plan with the size and look-ahead of each device's cache.
 
-        The first ``predicted_epochs`` are presampled to predict its hits.
+        The first ``predicted_epochs`` are presampled to predict hits; 0: without a prediction.
         """
         policies = {
             device.position: LookAhead(
@@ -184,7 +187,7 @@ class LookAheadCache(base.CachePlannerConfig):
         )
 
     def _window(self, task: CacheTask, device: CacheDevice) -> int:
-        """Return the steps to look ahead: ``window``; None: up to 8, as host memory allows.
+        """Return the steps to look ahead: ``window``; if it is None, up to 8 as host memory allows.
 
         ConfigError: the batches of ``window`` steps exceed the available memory.
         """
@@ -301,9 +304,9 @@ def _inclusion(task: CacheTask, devices: Sequence[int]) -> Array:
 
 
 def _within(task: CacheTask, devices: Sequence[int], hotness: Array) -> Array:
-    """Return ``hotness``, with 0 for vertices in no part of ``devices``, halos included.
+    """Return ``hotness``, with 0 for vertices outside of the parts of ``devices`` and their halos.
 
-    Without halos, return ``hotness`` itself.
+    If the parts have no halos, or there are no parts, return ``hotness`` itself.
     """
     if task.parts is None or task.parts.hops is None:
         return hotness

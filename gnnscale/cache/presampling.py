@@ -63,8 +63,7 @@ class Presampler:
         """Prepare to sample ``num_threads`` batches at a time, each by one thread.
 
         ``split`` takes a number of seeds and returns each device's number of them; it is not called
-        if ``order`` gives these numbers. ``fixed``: the run divides the seeds of every step in this
-        way.
+        if ``order`` gives these numbers. ``fixed``: the run never moves seeds to another device.
         """
         self.graph = graph
         self.num_threads = num_threads
@@ -107,11 +106,11 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield the input frontiers of ``devices`` (None: all) in the first steps of ``epoch``.
+        """Yield the input vertices and adjacency lists that each of the devices' batches reads.
 
-        ``num_steps`` is the number of these steps; None: all. Frontiers take less time than
-        mini-batches with neighbor and layer-neighbor sampling; other samplers sample the
-        mini-batch.
+        The batches are those of ``devices`` (None: all) in the first ``num_steps`` (None: all) of
+        ``epoch``. This takes less time than mini-batches with neighbor and layer-neighbor sampling;
+        other samplers sample the mini-batch.
         """
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.
@@ -168,9 +167,9 @@ class Presampler:
                 yield from chunk_samples
 
     def _slices(self, epoch: int, num_steps: int | None = None) -> Iterator[tuple[int, int, Array]]:
-        """Yield step, device and seeds of each batch in the first ``num_steps`` of ``epoch``.
+        """Yield step, device and seeds of each batch in the first steps of ``epoch``.
 
-        None: all steps.
+        ``num_steps`` is the number of these steps. None: all steps.
         """
         first = epoch * self._order.steps_per_epoch
         for step, batch in enumerate(islice(self._order.epoch(epoch), num_steps), first):

@@ -98,7 +98,7 @@ class CacheTask:
         return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
-        """Return the expected reads of each vertex by a batch.
+        """Return the expected reads of each vertex's row and list by a batch of neighbor sampling.
 
         The batch has ``batch_size`` seeds of the training vertices of ``devices``.
         """

@@ -129,7 +129,7 @@ class _CliqueEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class _Predicted:
-    """Predicted reads, of all devices together and of each."""
+    """Entry ``predicted`` in ``cache_plan.json``: reads of all devices together and of each."""
 
     pcie_transactions: int | None
     link_bytes: int | None
@@ -142,7 +142,7 @@ class _Predicted:
 
 @dataclass(frozen=True, kw_only=True)
 class _CachePlanHeader:
-    """Entries of ``cache_plan.json``; readers only compare the identity with a run's."""
+    """Entries of ``cache_plan.json``: the plan, and the identity, the inputs that determined it."""
 
     planner: str
     cliques: tuple[_CliqueEntry, ...]
@@ -200,7 +200,10 @@ def _predicted(plan: CachePlan) -> _Predicted:
 
 
 def read_plan(path: Path, graph: Graph) -> StoredPlan:
-    """Return the checked plan for ``graph`` at ``path``, a directory or ``cache_plan.json``."""
+    """Read and check the plan at ``path``, a directory or ``cache_plan.json``, and return it.
+
+    GraphError: it is damaged, or not for ``graph``.
+    """
     folder = path.parent if path.name == CACHE_PLAN.header else path
     header = CACHE_PLAN.record(_CachePlanHeader, CACHE_PLAN.read_header(folder), folder)
     _check_graph(folder, header.identity, graph)

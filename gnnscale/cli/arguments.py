@@ -57,7 +57,7 @@ def check_hydra_option(argument: str, key: str) -> None:
 
 
 def check_search(arguments: Sequence[str]) -> None:
-    """Raise ConfigError if Optuna is to search without a direction of the metric."""
+    """Raise ConfigError if Optuna is to search without a direction, maximize or minimize."""
     options = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
     if options.get("hydra/sweeper") == "optuna" and "hydra.sweeper.direction" not in options:
         raise ConfigError(
@@ -119,7 +119,7 @@ _CHOICE = re.compile(r"[\w-]+", re.ASCII)
 
 
 def check_text(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for empty, too long or unprintable arguments, and too many in all."""
+    """Raise ConfigError for empty, too long or unprintable arguments, or too many characters."""
     for argument in arguments:
         if not argument.strip() or argument.lstrip("+~").startswith("="):
             raise ConfigError(f"{brief(argument)!r}: expected option=value")
@@ -133,7 +133,10 @@ def check_text(arguments: Sequence[str]) -> None:
 
 
 def check_flag(argument: str, command: str) -> None:
-    """Raise ConfigError, with an alternative, if ``argument`` is an unknown or refused flag."""
+    """Raise ConfigError, with an alternative, if ``argument`` is an unknown or refused flag.
+
+    Arguments without a leading dash pass.
+    """
     if not argument.startswith("-") or argument in HYDRA_FLAGS:
         return
     name, equals, _ = argument.partition("=")
@@ -210,9 +213,10 @@ def directory_of(argument: str) -> str:
 
 
 def _check_choice(argument: str, group: str, override: Any) -> None:
-    """Raise ConfigError unless each choice in ``override`` is the name of a file or of user code.
+    """Raise ConfigError unless each choice in ``override`` is a plain word or names user code.
 
-    The choices are those of ``group``; ``override`` is ``argument`` as Hydra parses it.
+    The choices are those of ``group``, whether they exist or not; ``override`` is ``argument`` as
+    Hydra parses it.
     """
     value = override.value()
     if override.is_delete() or isinstance(value, dict):

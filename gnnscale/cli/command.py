@@ -107,7 +107,10 @@ def _leave(status: int) -> NoReturn:
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status; print a user's error as one line."""
+    """Run a command and return its exit status; print a user's error as one line.
+
+    Other exceptions are raised.
+    """
     interruption.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
@@ -196,7 +199,8 @@ def _run_single(command: str, translated: TranslatedArguments, rank_folder: str 
 def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
     """Let Hydra run a command that shows a configuration, completes a line, or is a sweep.
 
-    ``rank_folder`` as in ``_run_single``. SystemExit with status 1: a job of the sweep failed.
+    ``rank_folder`` replaces a sweep's output folder; None: it is not replaced. SystemExit with
+    status 1: a job of the sweep failed.
     """
     import hydra
 

@@ -109,7 +109,7 @@ def _take_code(typed: Sequence[str], *, stored: bool) -> None:
 def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
     """Return Hydra's arguments, none or one, for the typed ``argument``.
 
-    ConfigError: the command resumes a run, and the argument cannot change in it.
+    ``resumes``: the command resumes a run; ConfigError: the argument cannot change in that run.
     """
     name, _, value = argument.partition("=")
     if argument == "--calibrate":
@@ -143,7 +143,7 @@ def _changeable() -> str:
 
 
 def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
-    """Whether an argument names the output folder of a command, or of its ``sweep``."""
+    """Whether an argument names the output folder of a command; with ``sweep``, of its sweep."""
     if sweep and argument.startswith("hydra.sweep.dir="):
         return True
     prefixes = "output=" if sweep else ("output=", "hydra.run.dir=")
@@ -153,7 +153,7 @@ def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
 def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArguments:
     """Return ``translated`` with the output folder that ``argument`` names.
 
-    ConfigError: it names none, or a folder of a sweep with links.
+    ConfigError: it names none; or, for a sweep, the folder contains links.
     """
     name, _, value = argument.partition("=")
     output = value if name == "output" else cli_arguments.directory_of(argument)
@@ -167,7 +167,10 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the default output folder of a command or of its ``sweep``; ``.``: it has none."""
+    """Return the default output folder of a command, or with ``sweep`` of its sweeps.
+
+    ``.``: the command has no output folder.
+    """
     return str(_packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
@@ -299,9 +302,10 @@ def _resume(
 
 
 def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Raise ConfigError if options of a resumed run name paths or code that ``arguments`` do not.
+    """Raise ConfigError if a resumed run's options name code or forbidden paths.
 
-    An option that is replaced by a typed one becomes None in ``values``.
+    Those that ``arguments`` name again are allowed. An option that is replaced by a typed one
+    becomes None in ``values``, the run's options.
     """
     # Imported here so that other commands start quickly.
     from gnnscale.run.config import check_stored_options

@@ -131,7 +131,7 @@ def interrupt_on_signals() -> None:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Delay signals that arrive in the ``with`` block until its end."""
+    """Delay signals that arrive in the ``with`` block: KeyboardInterrupt is raised at its end."""
     assert _interruption is not None
     with _interruption.held_back():
         yield

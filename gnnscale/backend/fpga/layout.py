@@ -29,7 +29,10 @@ _BANKS_OF_PE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ChipLimits:
-    """Sizes of a compute unit, as in ``fpga/include/gnnscale_fpga/design.hpp``."""
+    """Sizes of the on-chip memories of a compute unit, and its limits on a model.
+
+    They are those of ``fpga/include/gnnscale_fpga/design.hpp``.
+    """
 
     n: int  #: scatter-gather PEs
     row_words: int = 98304  #: words of the memory of output rows and aggregated rows
@@ -39,11 +42,11 @@ class ChipLimits:
 
     @property
     def banks(self) -> int:
-        """Number of banks of the row memory."""
+        """Number of banks into which the on-chip memory of rows is divided."""
         return _BANKS_OF_PE * self.n
 
     def check(self, products: Sequence[Product]) -> None:
-        """Raise ConfigError if a model has too many ``products``, or too wide output rows."""
+        """Raise ConfigError if a model has over ``max_stages`` products or too wide output rows."""
         if len(products) > self.max_stages:
             raise ConfigError(
                 f"model.num_layers: expected at most {self.max_stages} products on an fpga, "
@@ -59,7 +62,10 @@ class ChipLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedBatch:
-    """Part of a mini-batch for one compute unit, in the layout that the kernel reads."""
+    """Seeds of a mini-batch for one compute unit, with all that computes them.
+
+    The arrays have the layout that the kernel reads.
+    """
 
     batch: UInt8Array  #: bytes of groups, stages, tiles, labels and ids
     edges: UInt8Array  #: bytes of edges
@@ -73,7 +79,10 @@ class PackedBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stage:
-    """Product in one group of seeds: its output rows, and the arranged edges to them."""
+    """Matrix product of a model for a group of seeds that is computed at a time on the chip.
+
+    It has the product's output rows, as positions, and the arranged edges to them.
+    """
 
     product: Product
     arranged: ArrangedBlock
@@ -84,10 +93,10 @@ class _Stage:
         return _padded(len(self.rows))
 
     def kept_parts(self, number: int) -> int:
-        """Return how many words of an aggregated row are kept on the card for backward propagation.
+        """Return how many words of an aggregated row are kept for backward propagation.
 
-        A word has 16 columns. If own rows and neighbors' sums are concatenated, stage ``number`` 0
-        keeps only the sums, since it reads its rows again.
+        A word has 16 columns. If own features and neighbors' sums are concatenated, the first stage
+        (``number`` 0) keeps only the sums, since it reads its own rows from the input again.
         """
         slots = self.product.num_slots if number else 1
         return slots * words(self.product.width_in)
@@ -133,8 +142,8 @@ def pack_batch(
 ) -> PackedBatch:
     """Return the part of ``batch`` that trains ``seeds``, arranged for one compute unit.
 
-    ``seeds`` are positions among the mini-batch's seeds. DeviceMemoryError: the input rows exceed
-    ``max_row_bytes``, or the output rows of a single seed exceed the chip's memory.
+    ``seeds`` are positions among the mini-batch's seeds. DeviceMemoryError: the part's input rows
+    exceed ``max_row_bytes``, or the output rows of a single seed exceed the chip's memory.
     """
     cut = _groups(model, products, limits, batch, inputs, seeds)
     groups = _checked(cut, words(inputs.x.shape[1]) * _WORD, max_row_bytes, seeds)
@@ -176,10 +185,10 @@ def _groups(
     inputs: Inputs,
     seeds: range,
 ) -> Iterator[tuple[list[_Stage], range]]:
-    """Divide ``seeds`` into halves until the output rows of each group fit on the chip.
+    """Halve ``seeds`` until the output rows of each resulting group of seeds fit on the chip.
 
-    Yields the stages of each group, and its seeds. DeviceMemoryError: the rows of a single seed do
-    not fit.
+    Yields each group's stages, one for each product, and its seeds, as positions in the
+    mini-batch. DeviceMemoryError: the rows of a single seed do not fit.
     """
     if not seeds:
         return
@@ -201,7 +210,7 @@ def _groups(
 def _checked(
     groups: Iterator[tuple[list[_Stage], range]], row_bytes: int, limit: int, seeds: range
 ) -> list[tuple[list[_Stage], range]]:
-    """Return ``groups`` as a list; DeviceMemoryError: their input rows exceed ``limit`` bytes.
+    """Return ``groups`` as a list; DeviceMemoryError: all their input rows exceed ``limit`` bytes.
 
     ``row_bytes`` are the bytes of an input row, ``seeds`` all seeds, for the message.
     """
@@ -233,7 +242,11 @@ def _arrange(
     inputs: Inputs,
     seeds: range,
 ) -> list[_Stage]:
-    """Return the stages that compute ``seeds``, the first product's first, with arranged blocks."""
+    """Return a stage for each of ``products``, in order: its output rows for ``seeds``, and edges.
+
+    ``seeds`` are positions of seeds in ``batch``; a later product's source rows are the output rows
+    of the product before it.
+    """
     rows: Int32Array = np.arange(seeds.start, seeds.stop, dtype=np.int32)
     stages: list[_Stage] = []
     for number in range(len(products) - 1, -1, -1):
@@ -293,12 +306,15 @@ def _too_large(stages: Sequence[_Stage], limits: ChipLimits) -> str | None:
 
 
 def _bank_rows(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the number of rows of a stage in the first bank; other banks have at most as many."""
+    """Return the number of a stage's output rows in the first bank of the chip's memory of rows.
+
+    The other banks have at most as many.
+    """
     return -(-stage.padded_rows // limits.banks)
 
 
 def _output_words(stage: _Stage, limits: ChipLimits) -> int:
-    """Return the number of words that a stage's output rows take in each bank."""
+    """Return the number of words of 16 floats that a stage's output rows take in each bank."""
     return _bank_rows(stage, limits) * words(stage.product.width_out)
 
 
@@ -311,10 +327,10 @@ def _describe(
     buffer: _Buffer,
     edges: _Buffer,
 ) -> tuple[Int32Array, int]:
-    """Add a group's arrays to ``buffer``, and its edges to ``edges``.
+    """Add the arrays of one group of seeds to ``buffer``, and its edges to ``edges``.
 
-    Returns the group's records ``[num_stages, 16]``, and the words of scratch memory that its
-    aggregated rows need beyond the chip.
+    Returns ``[num_stages, 16]`` with a record of each of the group's ``stages``, and the words of
+    memory outside the chip for aggregated rows that do not fit on it.
     """
     records = []
     # Output rows are on the chip; aggregated rows use the remaining memory.
@@ -357,7 +373,10 @@ def _describe(
 
 
 def _tiles(tiles: EdgeTiles, edges: _Buffer) -> list[list[int]]:
-    """Add the edges of all tiles of a stage to ``edges``; return a record of 16 words per tile."""
+    """Add the edges of ``tiles`` to ``edges``; return a record of 16 words for each tile of rows.
+
+    A record has the tile's first row, number of rows, first word of edges, and number of words.
+    """
     first_word = edges.add(tiles.edges)
     records, first_row = [], 0
     for word, num_words, num_rows in tiles.tiles.tolist():

@@ -174,9 +174,10 @@ def _linears(layer: GraphLayer) -> list[nn.Linear]:
 
 
 def _is_one_product(layer: CustomLayer, linears: Sequence[nn.Linear]) -> bool:
-    """Return whether the only parameters of a user-defined layer are one linear module's.
+    """Return whether a user-defined layer has one linear module and no other parameters.
 
-    The module maps gathered rows, or own and gathered rows, to the layer's output.
+    The module's widths must be those of a map from gathered rows, or own and gathered rows
+    concatenated, to the layer's output.
     """
     return (
         len(linears) == 1
@@ -199,7 +200,8 @@ def words(width: int) -> int:
 class _WeightEntry:
     """Position in a ``WeightLayout`` of a product's weights and, after them, its bias.
 
-    Weights are ``[num_slots, words_in * 16, words_out * 16]``: widths in full words of 16 floats.
+    Weights are ``[num_slots, words_in * 16, words_out * 16]``: widths in full words of 16 floats,
+    and 2 slots if own features and neighbors' sums are concatenated, 1 otherwise.
     """
 
     product: Product
@@ -262,7 +264,7 @@ class WeightLayout:
     def unpack(self, gradients: Float32Array) -> dict[torch.Tensor, torch.Tensor]:
         """Return a copy of each parameter's gradient, by parameter.
 
-        ``gradients`` are laid out by ``pack``.
+        ``gradients`` is an array in this layout, as ``pack`` returns one for the weights.
         """
         by_parameter: dict[torch.Tensor, torch.Tensor] = {}
         for entry in self._entries:
@@ -278,9 +280,9 @@ class WeightLayout:
 
     @staticmethod
     def _views(packed: Float32Array, entry: _WeightEntry) -> tuple[Float32Array, Float32Array]:
-        """Return an entry's weights and bias as views of ``packed``.
+        """Return the weights and the bias of ``entry`` as views of ``packed``, without the padding.
 
-        Weights are ``[num_slots, width_in, width_out]``. The views omit the padding.
+        Weights are ``[num_slots, width_in, width_out]``, the bias ``[width_out]``.
         """
         slots, rows, columns = entry.shape
         product, end = entry.product, entry.first + slots * rows * columns
@@ -292,7 +294,10 @@ class WeightLayout:
 
 
 def _by_slot(weight: Float32Array, product: Product) -> Float32Array:
-    """Return a linear module's ``weight`` as a view ``[num_slots, width_in, width_out]``."""
+    """Return a linear module's ``weight`` as a view ``[num_slots, width_in, width_out]``.
+
+    There are 2 slots if own features and neighbors' sums are concatenated, 1 otherwise.
+    """
     shape = (product.width_out, product.num_slots, product.width_in)
     by_slot: Float32Array = weight.reshape(shape).transpose(1, 2, 0)
     return by_slot

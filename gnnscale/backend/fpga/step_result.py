@@ -29,7 +29,7 @@ _RESULT_BYTES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class PackedStep:
-    """Kernel arguments of one step on one compute unit."""
+    """Kernel arguments of one training step on one compute unit."""
 
     inputs: Mapping[str, Array]  #: buffers written by the host, by argument name
     #: bytes of the buffers written by the kernel: ``gradients``, ``scratch`` and ``result``

@@ -37,7 +37,7 @@ class BoardMemoryError(BoardError):
 class BoardBuffer:
     """Buffer in a board's memory: XRT's object ``bo``, its mapping on the host, and its used bytes.
 
-    A buffer for the device only has no mapping.
+    The mapping is None if only the device accesses the buffer.
     """
 
     bo: Any
@@ -56,7 +56,7 @@ class BoardBuffer:
 
 
 class XrtCard:
-    """Card with a loaded bitstream."""
+    """Card with a loaded bitstream, driven by XRT's Python interface."""
 
     def __init__(
         self, xrt: Any, *, index: int, bitstream: str, kernel: str, compute_units: int
@@ -79,7 +79,7 @@ class XrtCard:
     def new_buffer(
         self, capacity: int, num_bytes: int, group: int, *, device_only: bool
     ) -> BoardBuffer:
-        """Return a new buffer of ``capacity`` bytes, in full pages, in memory bank ``group``.
+        """Return a new buffer of ``capacity`` bytes, rounded up to full pages, in bank ``group``.
 
         The first ``num_bytes`` are used. A ``device_only`` buffer has no mapping on the host, and 0
         used bytes.

@@ -144,7 +144,8 @@ def inclusion(
     with ``c_0 = 0``, and ``q_0 = batch_size / number of training vertices`` for training vertices
     and 0 for all other vertices. If v was reached before hop h, the hop traverses m_h(v) =
     ``min(degree, fanout)`` edges from v, and reads the offsets of its list. With ``replace``, ``t =
-    1 - (1 - 1 / degree)^fanout``. Takes 24 bytes per vertex, and 8 for the result.
+    1 - (1 - 1 / degree)^fanout``, and ``m = fanout`` unless v has no in-neighbors. Takes 24 bytes
+    per vertex, and 8 for the result.
 
     Args:
         train: ``[n]`` distinct vertices, at least one.
@@ -175,9 +176,9 @@ def inclusion(
 
 
 def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
-    """Return each vertex's number of edges that one expansion traverses, m of ``inclusion``.
+    """Return, for each vertex, how many edges a hop traverses if it samples the vertex's neighbors.
 
-    ``degrees`` are in-degrees.
+    ``degrees`` are in-degrees. With ``replace`` an edge counts each time that it is sampled.
     """
     if fanout == -1:
         return degrees
@@ -187,9 +188,9 @@ def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
 
 
 def _share_picked(degrees: Int64Array, fanout: int, replace: bool) -> NDArray[np.floating[Any]]:
-    """Return each vertex's probability that one expansion picks a given in-neighbor.
+    """Return each vertex's probability that one sampling of its neighbors picks a given neighbor.
 
-    This is t of ``inclusion``; ``degrees`` are in-degrees.
+    ``degrees`` are in-degrees.
     """
     inverse: Float64Array = 1 / np.maximum(degrees, 1)
     if fanout == -1:

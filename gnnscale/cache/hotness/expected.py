@@ -13,9 +13,9 @@ from gnnscale.core import Array, Float32Array, Int32Array
 
 
 class LaterEpochs:
-    """Estimated reads of rows (H_F) or lists (H_T) by a group of devices in a later epoch.
+    """Estimate of a group of devices' reads in any epoch after the first: of rows, or of lists.
 
-    A later epoch is any after the first.
+    The group are all devices that train over a whole graph, or over parts those of a clique.
     """
 
     def __init__(
@@ -27,13 +27,14 @@ class LaterEpochs:
         *,
         max_count: float | None = None,
     ) -> None:
-        """Prepare to estimate; the properties compute on first use.
+        """Store the arguments; the properties compute on first use.
 
         Args:
             counts: ``[num_vertices]`` reads in the first epoch, by device of the group.
             expected: ``[num_vertices]`` reads of the group in an epoch, as a model expects them.
-            first_half: each device's reads of ``compared_vertices`` in its first batches.
-            share: these batches' share of the group's batches.
+            first_half: reads of a sample of vertices, ``compared_vertices``, by each device in the
+                first half of its batches.
+            share: share of these batches in all batches of the group.
             max_count: largest possible count of a vertex. None: unlimited.
         """
         self._max_count = max_count
@@ -63,7 +64,7 @@ class LaterEpochs:
 class ExpectedReads:
     """Expected reads of a mean epoch of a run, to rank vertices by hotness.
 
-    H_F has the reads of rows and H_T the reads of lists, each by device position.
+    They are those of rows, Legion's H_F, and of adjacency lists, H_T, for any set of devices.
     """
 
     first: Presampled  #: presampled first epoch
@@ -74,11 +75,11 @@ class ExpectedReads:
     num_epochs: int  #: epochs of the run
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` reads of rows by all of ``devices``: A_F, the sum over H_F."""
+        """Return A_F, ``[num_vertices]`` reads of rows by ``devices`` in a mean epoch."""
         return self._sum(self.first.sum_rows(devices), self.rows, devices)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` reads of lists by all of ``devices``: A_T, the sum over H_T."""
+        """Return A_T, ``[num_vertices]`` reads of lists by ``devices`` in a mean epoch."""
         return self._sum(self.first.sum_lists(devices), self.lists, devices)
 
     def _sum(
@@ -104,10 +105,11 @@ def expect_reads(
     *,
     num_epochs: int,
 ) -> ExpectedReads:
-    """Return the reads of a run's mean epoch, from those of the ``first``, counted by presampling.
+    """Return the expected reads of a run's mean epoch, from the counted reads of the ``first``.
 
-    Later epochs are estimated for each of ``groups`` of devices; without groups, they equal the
-    first. ``include`` takes devices and a batch size, and returns the expected reads of a batch.
+    The reads of devices in one of ``groups`` are estimated together for later epochs; those of
+    other devices equal the first epoch's. ``include`` takes devices and a batch size, and returns
+    the reads of a batch that a model expects.
     """
     rows: dict[int, LaterEpochs] = {}
     lists: dict[int, LaterEpochs] = {}
@@ -123,7 +125,8 @@ def _later_epochs(
 ) -> tuple[LaterEpochs, LaterEpochs]:
     """Return estimates of the rows, and of the lists, that ``devices`` read in a later epoch.
 
-    ``first`` has the counts of the first epoch; ``include`` as in ``expect_reads``.
+    ``first`` has the counts of the first epoch; ``include`` takes devices and a batch size, and
+    returns the reads of a batch that a model expects.
     """
     reads = [first.of(device) for device in devices]
     num_batches = sum(device_reads.num_batches for device_reads in reads)
@@ -168,7 +171,7 @@ class AverageReads:
     num_epochs: int  #: epochs of the run
 
     def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the device's mean reads, per epoch, of the rows of ``vertices``.
+        """Return the device's mean reads, per epoch, of the rows of all ``vertices`` together.
 
         ``counted`` is the number of such reads in the first epoch. None: the method counts them.
         """
@@ -176,9 +179,9 @@ class AverageReads:
         return self._at(Presampled.rows_at, scale, device, vertices, counted)
 
     def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the device's mean reads, per epoch, of the lists of ``vertices``.
+        """Return the device's mean reads, per epoch, of the lists of all ``vertices`` together.
 
-        ``counted`` as in ``rows_at``.
+        ``counted`` is the number of such reads in the first epoch. None: the method counts them.
         """
         scale = self._scale(Presampled.num_list_reads, device)
         return self._at(Presampled.lists_at, scale, device, vertices, counted)
@@ -192,19 +195,19 @@ class AverageReads:
         return self.first.num_list_reads(device)
 
     def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` mean reads of rows, H_F summed over ``devices``: A_F."""
+        """Return A_F, ``[num_vertices]`` mean reads of rows per epoch by all of ``devices``."""
         scales = {device: self._scale(Presampled.num_rows, device) for device in devices}
         return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
 
     def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return ``[num_vertices]`` mean reads of lists, H_T summed over ``devices``: A_T."""
+        """Return A_T, ``[num_vertices]`` mean reads of lists per epoch by all of ``devices``."""
         scales = {device: self._scale(Presampled.num_list_reads, device) for device in devices}
         return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
 
     def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
-        """Return the ratio of a device's ``total`` reads in the first epoch to those in ``later``.
+        """Return a device's reads in the first epoch, divided by those in presampled later steps.
 
-        None: no later reads were presampled.
+        ``total`` counts the device's reads in either. None: no later reads were presampled.
         """
         later = 0 if self.later is None else total(self.later, device)
         return total(self.first, device) / later if later else None
@@ -246,9 +249,9 @@ class AverageReads:
 def later_steps(
     steps_per_epoch: int, *, batch_size: int, num_epochs: int
 ) -> tuple[range, int | None]:
-    """Return the epochs after the first to presample, and the number of first steps in each.
+    """Return the epochs after the first to presample, and how many first steps of each.
 
-    The number is None for all steps. The steps are half of the second epoch, and at least 16,384
+    The number is None for all steps. Presampled are half of the second epoch, but at least 16,384
     seeds, or 256 steps of small batches: the error of a hit rate is then below half a percentage
     point in nearly all runs. On a small graph, several epochs give these seeds, at most all epochs.
     """

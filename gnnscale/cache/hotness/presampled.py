@@ -23,7 +23,7 @@ _ALMOST_SURE = 1 - 2.0**-24
 
 
 def compared_vertices(num_vertices: int) -> slice:
-    """Return a slice with a stride, of about 2^20 vertices at most.
+    """Return a slice that samples every k-th vertex, about 2^20 at most.
 
     ``credible`` compares these vertices' counts in the two halves of an epoch.
     """
@@ -108,7 +108,8 @@ class _Model:
     ) -> None:
         """Fit each octave's model error and chance, from counts of an epoch and of its first half.
 
-        The arguments are those of ``credible``, of the vertices in ``compared_vertices`` only.
+        ``counts``, ``expected`` and ``first_half`` are of a sample of vertices; ``share`` is the
+        first half's share of the batches.
         """
         picks = self._picks(expected)
         mean = self._corrected(picks)
@@ -147,9 +148,9 @@ class _Model:
         return picks
 
     def _corrected(self, picks: Array) -> Float64Array:
-        """Return the expected counts of a vertex with these ``picks``, corrected by the factors.
+        """Return the expected counts of vertices, corrected by the factor fitted for their octave.
 
-        Without ``max_count``, ``picks`` are the expected counts themselves.
+        ``picks`` are a model's expected counts; with ``max_count``, its picks as in ``credible``.
         """
         factors: Float64Array = np.exp2(self._at(picks, self._log_factors))
         if self._max_count is None:
@@ -186,7 +187,7 @@ def _octaves(expected: Array) -> Int64Array:
 
 @dataclass(frozen=True, kw_only=True)
 class HalfReads:
-    """One device's reads of ``compared_vertices`` in about the first half of its batches."""
+    """One device's reads of a sample of vertices in about the first half of its batches."""
 
     rows: Int32Array  #: reads of rows, as in ``DeviceReads``
     lists: Int32Array  #: reads of lists, as in ``DeviceReads``
@@ -208,7 +209,7 @@ class DeviceReads:
     half: HalfReads | None = None  #: reads of about half of the batches. None: not counted
 
     def keep_half(self) -> None:
-        """Copy the counts so far of ``compared_vertices`` to ``half``."""
+        """Copy the counts so far of a sample of vertices, ``compared_vertices``, to ``half``."""
         compared = compared_vertices(len(self.rows))
         self.half = HalfReads(
             rows=self.rows[compared].copy(),
@@ -331,7 +332,7 @@ def presample(
 
 
 class _Uncounted:
-    """Batches of a device that wait to be counted together, since counts miss the CPU cache."""
+    """Batches of a device that wait to be counted in one pass, which has fewer CPU cache misses."""
 
     def __init__(self) -> None:
         self._rows: list[Array] = []
@@ -339,7 +340,7 @@ class _Uncounted:
         self._num_rows = 0
 
     def add(self, inputs: PresampledInputs) -> int:
-        """Add a batch, and return the number of input rows of all batches that wait."""
+        """Add a batch, still uncounted; return the number of input rows of all that wait."""
         vertices = inputs.frontier.input_vertices
         self._rows.append(vertices)
         for indptr in inputs.frontier.indptrs:

@@ -34,7 +34,7 @@ class PrefixSums:
 
     @classmethod
     def of(cls, numbers: Sequence[int], *, stride: int) -> "PrefixSums":
-        """Return the prefix sums of a short sequence, e.g. of a model written by hand."""
+        """Return the prefix sums of ``numbers``, a short sequence held in memory."""
         values = np.array(numbers, np.int64)
         sums = np.concatenate([[0], np.cumsum(values)])
         stored = sums[[*range(0, len(values), stride), len(values)]]
@@ -114,7 +114,11 @@ class CliqueCost:
         return self.total_row_hotness - row_hotness
 
     def price(self, list_hotness: Any, row_hotness: Any) -> Any:
-        """Return the link cost in bytes if caches serve these numbers of list and row reads."""
+        """Return the link cost in bytes of all missed reads.
+
+        ``list_hotness`` and ``row_hotness`` are the numbers of list and row reads that caches
+        serve.
+        """
         sampling = self.list_price * self.n_t(list_hotness)
         return sampling + self.row_price * self.rows_missed(row_hotness)
 
@@ -140,12 +144,12 @@ _STEPS = 100
 
 
 def curve(cost: CliqueCost) -> tuple[CurvePoint, ...]:
-    """Return the cost model's results for α in {0, 0.01, ..., 1}."""
+    """Return the cost model's link transactions for each share α of lists in {0, 0.01, ..., 1}."""
     return tuple(cost.point(step / _STEPS) for step in range(_STEPS + 1))
 
 
 def grid_alpha(cost: CliqueCost) -> float:
-    """Return the α of the paper's search: the least N_total over steps of 0.01."""
+    """Return the lists' share α of the memory with the fewest transactions, in steps of 0.01."""
     return min(curve(cost), key=lambda point: (point.n_total, point.alpha)).alpha
 
 

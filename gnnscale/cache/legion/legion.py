@@ -26,7 +26,7 @@ _STRIDE = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueContent:
-    """Vertices that each of the K devices of a clique caches, with their bytes and reads."""
+    """Vertices that each of the K devices of a clique caches, their bytes, and who reads them."""
 
     vertices: list[Array]  #: vertices of each device, hottest first
     bytes: Int64Array  #: ``[K]`` int64 cached bytes
@@ -79,12 +79,12 @@ class HotVertices:
 def _share(
     task: CacheTask, order: Array, local: Sequence[Int32Array], capacities: Int64Array, **sizes: Any
 ) -> CliqueContent:
-    """Share ``order`` out among the devices of a clique (Algorithm 1, step 3).
+    """Assign each vertex of ``order`` to one device of a clique (Algorithm 1, step 3).
 
     Args:
         order: vertices, hottest first.
-        local: ``[num_vertices]`` reads of each device, which decide its share.
-        capacities: bytes of each device.
+        local: ``[num_vertices]`` reads of each device; the one that reads most gets the vertex.
+        capacities: bytes of each device; a device without bytes left gets no more.
         sizes: arguments of ``ops.share_out`` for the bytes of a vertex.
     """
     threads = task.num_threads
@@ -212,7 +212,7 @@ class Legion(CachePlannerConfig):
 
     @property
     def shares(self) -> bool:
-        """Whether devices read each other's caches."""
+        """Whether devices read each other's caches: True."""
         return True
 
     def plan(self, task: CacheTask) -> CachePlan:

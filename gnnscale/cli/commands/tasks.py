@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Create and lock the output folder for files ``names``, with ``.hydra`` in it, and yield it.
+    """Create and lock the output folder, write the options into ``.hydra`` in it, and yield it.
 
-    In a sweep, only lock and yield the job's folder, which Hydra has created.
+    It is for files called ``names``, which with ``force`` may exist and are removed. In a sweep,
+    only lock and yield the job's folder, which Hydra has created.
     """
     if in_sweep():
         directory = job_directory()
@@ -46,7 +47,8 @@ def output_folder(
 def check_output(names: Sequence[str], *, force: bool | None) -> None:
     """Raise ConfigError if the output folder has ``.hydra`` or files ``names``.
 
-    With ``force`` these may exist, for replacement. In a sweep, nothing is checked.
+    With ``force`` these may exist, for replacement, if the folder has nothing else. In a sweep,
+    nothing is checked.
     """
     if not in_sweep():
         directory = Path(hydra_settings().run.dir)
@@ -93,7 +95,7 @@ def typed_options(kind: str) -> list[str]:
 
 
 def prepare(options: DictConfig) -> None:
-    """Convert the raw files of a dataset to a graph store, and print the store's path."""
+    """Convert a dataset's raw files to a graph store, unless it exists; print the store's path."""
     from gnnscale.run.commands import PrepareConfig
 
     config = typed(options, PrepareConfig)
@@ -261,7 +263,7 @@ def doctor(options: DictConfig) -> None:
 
 
 def _calibrate(console: Console) -> Path:
-    """Measure this machine, print its rates, and write the platform file; return its path."""
+    """Measure this machine; print its rates, write them to a file, and return its path."""
     from gnnscale.planner.calibration.calibrate import calibrate
     from gnnscale.planner.platform import platform_file
     from gnnscale.report.doctor import print_rates

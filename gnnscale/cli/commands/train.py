@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def train(options: DictConfig) -> float | None:
-    """Train, and write ``summary.json``, also after a failure; return the validation metric.
+    """Train, write ``summary.json``, also if training fails, and return the validation metric.
 
     None: the metric is not defined, or this process is a torchrun rank above 0.
     """

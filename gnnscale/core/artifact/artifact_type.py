@@ -83,7 +83,7 @@ class ArtifactType:
         """Make the artifact at ``path`` in the ``with`` block, atomically, unless it exists.
 
         Yields the directory to fill; None: the artifact exists. GraphError if ``path`` cannot be
-        written, holds files that no artifact has, or is refused by ``fits``.
+        written, is refused by ``fits``, or with ``force`` holds files that no artifact has.
 
         Args:
             fits: raises GraphError unless the existing artifact at ``path`` can be reused.
@@ -117,9 +117,10 @@ class ArtifactType:
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write ``entries`` as the header into ``folder``, after all arrays.
+        """Write ``entries`` and the format's version as the header into ``folder``.
 
-        ``entries["arrays"]`` has the ``ArrayEntry`` of each array, by name.
+        Callers write it last, after all arrays. ``entries["arrays"]`` has the ``ArrayEntry`` of
+        each array, by name.
         """
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
@@ -149,7 +150,7 @@ class ArtifactType:
         return entries
 
     def record(self, cls: type[T], entries: Mapping[str, Any], path: Path) -> T:
-        """Return header ``entries`` as dataclass ``cls``.
+        """Return ``entries`` of the header of the artifact at ``path`` as dataclass ``cls``.
 
         GraphError if one is missing or invalid.
         """
@@ -166,10 +167,11 @@ class ArtifactType:
         *,
         load: bool = False,
     ) -> dict[str, Array]:
-        """Return the arrays of the artifact at ``path`` that ``forms`` names, by name.
+        """Return the arrays of the artifact at ``path``, by name.
 
-        ``entries`` are the header's. Arrays are mapped, or with ``load`` read and verified by their
-        checksums. GraphError if one is missing, or differs from the header or from its form.
+        ``entries`` describe them in the header, ``forms`` are their expected types and shapes.
+        Arrays are mapped, or with ``load`` read and verified by their checksums. GraphError if one
+        is missing, or differs from its entry or form.
         """
         if entries.keys() != forms.keys():
             raise self.refused(

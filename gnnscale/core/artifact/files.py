@@ -173,7 +173,7 @@ def check_store_directory(store: str, *, option: str = "dataset.store") -> None:
 def store_directory(store: str, *, option: str = "dataset.store") -> Path:
     """Return the directory ``store`` with links resolved.
 
-    ConfigError, naming ``option``: no path.
+    ConfigError, naming ``option``: ``store`` is not a path.
     """
     try:
         return Path(os.path.realpath(expanded(store)))
@@ -196,9 +196,10 @@ def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
 
 
 def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Return ``_is_final`` before a lock is taken, which needs no write permission.
+    """Return ``_is_final``, whether ``path`` exists and is not to be replaced, without a lock.
 
-    After a GraphError, check again: another process may have replaced the directory meanwhile.
+    Unlike a lock, this needs no write permission. After a GraphError, check again: another process
+    may have replaced the directory meanwhile.
     """
     try:
         return _is_final(path, replace)

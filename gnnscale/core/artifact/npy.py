@@ -141,7 +141,7 @@ def write_rows(
 
 
 def write_array(file: Path, array: Array) -> ArrayEntry:
-    """Write ``array`` in slices, so that it is never fully in memory; return its entry."""
+    """Write ``array``, which may be mapped, in slices, never fully in memory; return its entry."""
     slices = row_slices(len(array), array[:1].nbytes)
     return write_rows(file, (array[part] for part in slices), array.dtype, array.shape[1:])
 
@@ -177,7 +177,11 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
 
 
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
-    """Map a .npy file read-only; GraphError if it is damaged, or ``check_array`` refuses it."""
+    """Map a .npy file read-only; GraphError: it is damaged, or ``axes`` or ``kinds`` differ.
+
+    ``axes`` is the expected number of axes, ``kinds`` are NumPy's letters of allowed element kinds.
+    None: all are allowed.
+    """
     try:
         with open_regular(path) as stream:
             header = read_header(stream)
@@ -277,7 +281,10 @@ def check_array(
 
 
 def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and data type from the text of a header, a Python dictionary."""
+    """Return shape and data type from the text of a header, a Python dictionary.
+
+    NpyError: the text is invalid, or not of an array of numbers in C order.
+    """
     if strange := _NOT_IN_HEADER.search(text):
         raise NpyError(f"header is not a dictionary (holds {strange[0]!r})")
     try:

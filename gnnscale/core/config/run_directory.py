@@ -109,7 +109,7 @@ def create_output_folder(
 def check_output(
     directory: Path, names: Collection[str], *, option: str = "output", force: bool | None = None
 ) -> None:
-    """Raise ConfigError if writing files called ``names`` would overwrite or follow a link.
+    """Raise ConfigError if writing files called ``names`` would overwrite files or follow a link.
 
     Args:
         directory: the output folder, which may be missing.
@@ -265,8 +265,8 @@ def check_unused(directory: Path, *, option: str = "output", jobs: bool = False)
 def claim(directory: Path, run: str) -> None:
     """Create the directory of a torchrun run, and write the run's ``--rdzv-id``, ``run``, into it.
 
-    torchrun may restart the run's processes. The first process of each machine calls this; the
-    machines may share the directory. ConfigError if it holds another run.
+    Processes that torchrun restarts thus find their run. The first process of each machine calls
+    this; the machines may share the directory. ConfigError if it holds another run.
     """
     file = directory / TORCHRUN_FILE
     if _claimed_by(file) == run:

@@ -67,17 +67,17 @@ class NamedOption:
 def names(what: str, **details: Any) -> dict[str, Any]:
     """Return the ``metadata`` of a dataclass field whose texts are interpreted as ``what``.
 
-    ``what`` is one of ``KINDS``, ``details`` are further fields of ``_Declared``. Without a
-    declaration a ``Path`` holds paths, and a text that looks like a path is one.
+    ``what`` is one of ``KINDS``, ``details`` are further fields of ``_Declared``. In a field
+    without this metadata, a ``Path`` is a path, and so is a text that looks like one.
     """
     assert what in KINDS
     return {_METADATA: _Declared(what=what, **details)}
 
 
 def declared(options: type, name: str) -> str | None:
-    """Return the kind, of ``KINDS``, that a field of ``options`` declares.
+    """Return how the texts in field ``name`` of ``options`` are interpreted: one of ``KINDS``.
 
-    None: it declares none.
+    A ``Path`` is a ``place`` by default. None: the field declares nothing, and is not a ``Path``.
     """
     (field,) = (field for field in fields(options) if field.name == name)
     declaration = _declaration(field, get_type_hints(options)[name])
@@ -170,9 +170,10 @@ def check_run_options(
 ) -> None:
     """Refuse options of an untrusted run directory that name code or forbidden paths.
 
-    An option that names a forbidden path, and that the user replaced by another option, becomes
-    None in ``values``. ConfigError, with a hint to name it again, if an option names a forbidden
-    path or code; or if a ``_target_`` is unknown.
+    Allowed are paths in the run directory and ``GNNSCALE_HOME``, and any in a run that this user
+    wrote. An option that names a forbidden path, and that the user replaced by another option,
+    becomes None in ``values``. ConfigError, with a hint to name it again, if an option names a
+    forbidden path or code; or if a ``_target_`` is unknown.
 
     Args:
         values: plain values of ``config.yaml``.
@@ -227,7 +228,7 @@ def remember_own(directory: Path) -> None:
 
 
 def forget_own(directory: Path) -> None:
-    """Remove the record of ``remember_own`` for the run in ``directory``, which was refused."""
+    """Remove the record by which ``remember_own`` marks the run in ``directory`` as this user's."""
     with suppress(OSError):
         record = _record_file(directory)
         record.unlink(missing_ok=True)
@@ -379,7 +380,10 @@ def _texts(value: Any) -> list[str]:
 
 
 def _declaration(field: Field[Any], hint: Any) -> _Declared | None:
-    """Return the declaration of a field. None: the field is undeclared and not a ``Path``."""
+    """Return the declaration of a field; for a ``Path`` without one, that it holds paths.
+
+    None: the field is undeclared and not a ``Path``.
+    """
     declaration: _Declared | None = field.metadata.get(_METADATA)
     if declaration is None and Path in (hint, *get_args(hint)):
         return _Declared(what="place")

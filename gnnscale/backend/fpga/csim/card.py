@@ -39,7 +39,7 @@ class BufferFlags(IntEnum):
 
 
 class Bank:
-    """Count of the bytes in use of a memory bank of the device."""
+    """Memory bank of the simulated device: its size, and the number of its bytes in use."""
 
     def __init__(self, index: int, num_bytes: int) -> None:
         self.index = index  #: number of the bank
@@ -72,7 +72,7 @@ class BufferObject:
     """
 
     def __init__(self, bank: Bank, num_bytes: int, flags: BufferFlags) -> None:
-        """Allocate ``num_bytes`` of ``bank``: 0xFF on the device, zeros on the host.
+        """Allocate ``num_bytes`` of ``bank``, in full pages: 0xFF on the device, zeros on the host.
 
         Python's garbage collection of the buffer frees them. RuntimeError: the bank is full, or the
         card has no buffers of kind ``flags``.
@@ -110,9 +110,9 @@ class BufferObject:
     def sync(
         self, direction: SyncDirection, size: int | None = None, offset: int | None = None
     ) -> None:
-        """Copy ``size`` bytes from byte ``offset`` on to or from the device.
+        """Copy ``size`` bytes from byte ``offset`` on between the host copy and the device.
 
-        Both None: copy all bytes.
+        ``direction`` is to or from the device. Both None: copy all bytes; only one None: TypeError.
         """
         if (size is None) != (offset is None):
             raise TypeError("sync: takes a size with an offset, or neither")
@@ -134,7 +134,7 @@ class BufferObject:
         return len(self._device)
 
     def address(self) -> int:
-        """Return the address on the device."""
+        """Return the address, in this process, of the memory that simulates the device's."""
         return self._device.ctypes.data
 
     @property
@@ -268,7 +268,10 @@ class Image:
         }
 
     def matching(self, name: str) -> list[ComputeUnit]:
-        """Return the compute units named by ``kernel`` or ``kernel:{unit,unit}``, at least one."""
+        """Return the compute units named by ``kernel``, which means all, or ``kernel:{unit,unit}``.
+
+        RuntimeError: there is none.
+        """
         kernel, braced, units = name.partition(":")
         if kernel != self.library.kernel:
             raise RuntimeError(
@@ -298,7 +301,7 @@ class SimulatedCard:
     def load(self, library: Library, uuid: str) -> None:
         """Load bitstream ``library`` with id ``uuid``, unless it is loaded already.
 
-        RuntimeError: another bitstream is in use.
+        RuntimeError: another bitstream is loaded, and a user of it, see ``image``, still lives.
         """
         with self._lock:
             if self._image is not None and self._image.uuid == uuid:

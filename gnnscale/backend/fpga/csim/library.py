@@ -89,10 +89,10 @@ class Outcome:
 
 
 class Library:
-    """Shared library of one kernel, with a description of its design.
+    """Shared library that simulates one kernel on the host, with a description of its design.
 
-    Each path is a separate library with its own symbols. ``bank_bytes`` is the device memory of
-    each compute unit, ``clock_hz`` its clock in hertz.
+    Libraries at different paths share no symbols. ``bank_bytes`` is the device memory of each
+    compute unit, ``clock_hz`` its clock in hertz.
     """
 
     def __init__(self, path: str | Path) -> None:

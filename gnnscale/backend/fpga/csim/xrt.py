@@ -63,10 +63,10 @@ class uuid:
 
 
 class xclbin:
-    """Bitstream: a library of kernels. Any other file is a ``RuntimeError``."""
+    """Simulated bitstream: a shared library of one kernel. Any other file is a ``RuntimeError``."""
 
     class xclbinkernel:
-        """Kernel of a bitstream."""
+        """Name and number of arguments of a bitstream's kernel."""
 
         def __init__(self, library: Library) -> None:
             self._library = library
@@ -112,12 +112,12 @@ class device:
         return loaded
 
     def register_xclbin(self, xclbin_: xclbin) -> uuid:
-        """Register a bitstream, so that a ``hw_context`` or kernel can load it; return its id."""
+        """Register a bitstream, not yet loaded, for a ``hw_context`` or kernel; return its id."""
         self._registered[xclbin_._uuid] = xclbin_._library
         return xclbin_.get_uuid()
 
     def get_xclbin_uuid(self) -> uuid:
-        """Return the id of the bitstream that this object has loaded."""
+        """Return the id of the last bitstream that was loaded on the card through this object."""
         if self._loaded is None:
             raise RuntimeError("no bitstream was loaded")
         return self._loaded
@@ -193,7 +193,10 @@ class kernel:
         return started
 
     def group_id(self, argument: int) -> int:
-        """Return the bank index of buffer ``argument`` of the first compute unit."""
+        """Return the index of the memory bank for a buffer that is passed as argument ``argument``.
+
+        It is the bank of the first compute unit. IndexError: the argument is no buffer.
+        """
         if not 0 <= argument < len(self._arguments) or not self._arguments[argument].is_buffer:
             raise IndexError(f"argument {argument} of {self._name} is no buffer")
         return self._units[0].bank.index
@@ -240,7 +243,7 @@ class run:
         unit.submit(self._command)
 
     def wait(self, timeout_ms: int = 0) -> CommandState:
-        """Wait up to ``timeout_ms``, 0 for no limit; return the state, TIMEOUT before the end."""
+        """Wait up to ``timeout_ms`` (0: without limit) for the end; return the state or TIMEOUT."""
         if self._command is None:
             raise RuntimeError("wait: the run was not started")
         if not self._command.wait(timeout_ms / 1000 if timeout_ms else None):
@@ -265,7 +268,7 @@ class run:
 
     @property
     def csim_seconds(self) -> float:
-        """Duration of the simulation in seconds; 0 before the end."""
+        """Seconds that the host took to simulate the kernel; 0 before the end."""
         outcome = self._command and self._command.outcome
         return outcome.seconds if outcome else 0.0
 
