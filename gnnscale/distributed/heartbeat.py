@@ -207,7 +207,7 @@ class StallDetector:
     """
 
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Watch the workers ``names``; a stall of ``limit_s`` seconds ends the run (None: never)."""
+        """Watch workers ``names``; a stall of ``limit_s`` seconds ends the run (None: never)."""
         self._names = names
         self._last_seen = [_LastSeen() for _ in names]
         self._limit_s = limit_s

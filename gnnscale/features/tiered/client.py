@@ -151,7 +151,7 @@ class BufferClient:
             raise self._lost() from None
 
     def _receive(self) -> None:
-        """Receive messages until the server ends: keep ready steps, and start delegated reads."""
+        """Receive messages until the server ends: queue ready steps, and start delegated reads."""
         while (message := self._channel.receive()) is not None:
             match message.kind:
                 case MessageType.READY:
@@ -167,7 +167,7 @@ class BufferClient:
             self._changed.notify_all()
 
     def _start(self, message: Message) -> None:
-        """Start reading the missing rows of this worker's next step, or skip the step."""
+        """Start the reads that ``message`` delegates to this worker, or skip an empty step."""
         if message.kind == MessageType.SKIP:
             self.source.skip()
         else:
