@@ -171,7 +171,7 @@ class WorkerBuffer:
         return self._reader.buffer.rows
 
     def fill(self, rows: Array) -> None:
-        """Cache vertices ``rows`` ``[k]``: read them into the first slots after the fixed slots."""
+        """Cache the rows of vertices ``rows`` ``[k]`` before the first step: read them now."""
         self._reader.fill(rows, self.source)
 
     def read(self, vertices: Array, rows: Array) -> None:
@@ -234,7 +234,7 @@ class WorkerBuffer:
         self._reader.close()
 
     def _next(self, vertices: Array) -> BatchInFlight | None:
-        """Return the oldest started step, or start one. None: the step has other vertices."""
+        """Return the oldest started step, or start one. None: its array is not ``vertices``."""
         in_flight = self._reader.in_flight
         if not in_flight:
             # No slots were free before the previous step was served, or the window is not full.
