@@ -47,7 +47,7 @@ PLURAL = {"vertex": "vertices", "edge": "edges"}
 def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
     """Raise GraphError unless ``ids`` are ``[n]`` integers in ``[0, num_vertices)``.
 
-    ``of`` is ``edge`` for ids, and a number, of edges.
+    If ``of`` is ``edge``, these are ids and the number of edges.
     """
     if ids.ndim != 1:
         raise GraphError(f"{source}: expected {of} ids with one axis, got {list(ids.shape)}")
@@ -123,9 +123,9 @@ def check_weights(weights: Array, num_edges: int, source: object) -> Float32Arra
 def edge_features(
     rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
 ) -> Float32Array:
-    """Return ``rows`` as float32 ``[num_edges, num_features]``; GraphError: shape, or not finite.
+    """Return ``rows`` of edges as float32 ``[num_edges, num_features]``; else raise GraphError.
 
-    Errors number the edges from ``first``.
+    Values must be finite; errors number the edges from ``first``.
     """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features of edges")
     if len(rows) != num_edges:

@@ -52,7 +52,7 @@ class Message:
 
     @property
     def rows(self) -> tuple[Array, Int32Array]:
-        """``[n]`` vertices and ``[n]`` slots of a message of ``send_rows``."""
+        """``[n]`` vertices and the ``[n]`` buffer slots of their rows, sent by ``send_rows``."""
         count, itemsize, _ = self.numbers
         vertices = self.array[: count * itemsize].view(_DTYPES[itemsize])
         return vertices, self.array[count * itemsize :].view(np.int32)

@@ -30,8 +30,8 @@ _links: set[str] = set()
 def check_address() -> None:
     """Raise ConfigError if gloo would publish an address that other machines cannot reach.
 
-    It publishes the address of this machine's name unless ``GLOO_SOCKET_IFNAME`` is set. Loopback
-    or no address is refused, except if ``MASTER_ADDR`` is loopback.
+    Unless ``GLOO_SOCKET_IFNAME`` is set, gloo publishes the address of this machine's name. A
+    loopback or missing address is refused, except if ``MASTER_ADDR`` is loopback.
     """
     if os.environ.get("GLOO_SOCKET_IFNAME") or _is_loopback(os.environ["MASTER_ADDR"]):
         return

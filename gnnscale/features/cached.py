@@ -86,7 +86,7 @@ class CachedFeatures(_DeviceCache):
         return out, row_traffic(counts, member=self._member, row_bytes=self.row_bytes)
 
     def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
-        """Read the members' rows in ``caches``, which ``slots`` number, from now on."""
+        """Read cached rows from ``caches`` from now on; ``slots`` map vertices to these rows."""
         self._content = (list(caches), slots)
 
     def take_counters(self) -> dict[str, float]:

@@ -32,8 +32,8 @@ def default_features(
 ) -> list[str]:
     """Return the columns of ``table`` that are features by default: all but ``other_roles``.
 
-    Columns that by name are a mask, a split, an index or nameless are logged and left out, unless
-    they are in ``categories``. ``other_roles`` are the columns of ids, labels and split.
+    Masks, splits, indices and nameless columns are left out, too, and logged, unless they are in
+    ``categories``. ``other_roles`` are the columns of ids, labels and split.
     """
     free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)

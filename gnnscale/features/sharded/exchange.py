@@ -163,9 +163,9 @@ class ShardExchange:
     def start(self, request: RowRequest) -> RowReceive | None:
         """Exchange requests, and start sending and receiving rows. None: rank 0 ends its reads.
 
-        Rank 0 ends reads in which other processes only serve it. OSError: rows cannot be read.
-        RuntimeError: another process is gone. ValueError: another process requests a row that this
-        machine does not have.
+        Between steps, rank 0 may read while other ranks only serve it. OSError: rows cannot be
+        read. RuntimeError: another process is gone. ValueError: another process requests a row that
+        this machine does not have.
         """
         requested = torch.empty_like(request.counts)
         self._group.start_all_to_all(requested, request.counts).wait()

@@ -243,10 +243,10 @@ class DiskShardInfo:
     def local_share(
         self, rows: ShardedStore, misses: Misses, num_users: int
     ) -> tuple[float, float]:
-        """Return the local fraction of a batch's misses, and disk seconds over all its misses.
+        """Return the local fraction of a batch's misses, and the disk's seconds per miss.
 
-        The seconds are per miss, local or remote; 0 if ``rates`` are not measured. ``num_users``
-        workers share the disk.
+        The seconds are an average over local and remote misses; 0 if ``rates`` are not measured.
+        ``num_users`` workers share the disk.
         """
         indices = np.sort(rows.local_indices(misses.vertices))
         local, total = replace(misses, vertices=indices[indices >= 0]), max(len(indices), 1)

@@ -57,7 +57,10 @@ class ShardTransport:
     """
 
     def __init__(self, exchange: ShardExchange, group: Group) -> None:
-        """Start both threads, which alone use ``exchange``; ``close`` agrees by ``group``."""
+        """Start both threads, which alone use ``exchange``.
+
+        By ``group``, ``close`` compares the number of exchanges of all processes.
+        """
         self.failure: PeerLostError | None = None  #: reason of the first failed exchange
         self.closed = False  #: whether ``close`` or ``abandon`` has ended the exchanges
         self.num_started = 0  #: exchanges that this process has started
@@ -125,7 +128,7 @@ class ShardTransport:
         self.closed = True
 
     def abandon(self) -> None:
-        """Disconnect after an error, let waiting threads fail, and wait 5 s for each own thread."""
+        """Disconnect after an error, let waiting threads fail, and join both threads, 5 s each."""
         self.closed = True
         self._fail(PeerLostError("this process has left"))
         hang_up()
@@ -193,7 +196,7 @@ class ShardTransport:
             step.done.set()
 
     def _fail(self, error: PeerLostError) -> None:
-        """Set ``failure`` unless it is set, wake all waiting threads, and end both threads."""
+        """Set ``failure`` to ``error`` unless it is set, wake waiting threads, end both threads."""
         with self._lock:
             self.failure = self.failure or error
             for step in self._started.values():

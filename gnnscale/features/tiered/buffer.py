@@ -66,7 +66,7 @@ class BatchSource(Protocol):
 
 
 class RowSource(BatchSource, Protocol):
-    """Backing store: rows that are read some time before their use."""
+    """Backing store: source of all rows, which are read some time before their use."""
 
     @property
     def num_rows(self) -> int:
@@ -232,11 +232,14 @@ class BatchReader:
         self._planner.expect(vertices)
 
     def end(self) -> None:
-        """Announce that no batch follows, so that the last batches need no full window."""
+        """Announce that no batch follows: the last ones need no full look-ahead window."""
         self._planner.end()
 
     def start_all(self) -> list[BatchInFlight]:
-        """Start and return batches with a full window and free slots, up to ``ahead`` in flight."""
+        """Start all batches that may start, up to ``ahead`` in flight, and return them.
+
+        They have a full look-ahead window, and free slots for their missing rows.
+        """
         num_earlier = len(self.in_flight)
         while len(self.in_flight) < self._max_in_flight and self.start():
             pass
@@ -245,8 +248,8 @@ class BatchReader:
     def start(self, vertices: Array | None = None) -> bool:
         """Plan the next batch and start to read its missing rows; False: no batch starts.
 
-        A batch waits for free slots and, if ``vertices`` is None, a full window. Otherwise False is
-        returned if the array of the next batch is not ``vertices``.
+        A batch waits for free slots and, if ``vertices`` is None, a full look-ahead window.
+        Otherwise False is returned if the array of the next batch is not ``vertices``.
         """
         batch = self._planner.plan(vertices)
         for _ in range(self._planner.take_empty()):

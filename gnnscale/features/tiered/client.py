@@ -72,7 +72,7 @@ class BufferClient:
         self._send(MessageType.EXPECT, vertices)
 
     def end(self) -> None:
-        """Announce that no step follows, so that the last steps need no full window."""
+        """Announce that no step follows, so that the last steps need no full look-ahead window."""
         self._send(MessageType.END)
 
     def ready(self, vertices: Array) -> ReadyRows:

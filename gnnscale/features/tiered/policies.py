@@ -41,7 +41,7 @@ class Policy(Protocol):
 def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
     """Return the vertices of each of ``batches`` that miss in the cache of a new ``policy``.
 
-    The policy expects ``window`` batches after the served batch.
+    While it serves a batch, the policy knows the next ``window`` batches.
     """
     following = iter(batches)
     for batch in islice(following, window):
@@ -128,16 +128,16 @@ class TierPlanner:
         self._later.append(vertices)
 
     def end(self) -> None:
-        """Announce that no batch follows, so that the last batches need no window."""
+        """Announce that no batch follows: the last ones need no full look-ahead window."""
         self._ended = True
 
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
         """Plan the next batch that reads rows: assign the slots, and choose the rows to read.
 
         The batch waits for a full window if ``vertices`` is None; otherwise it must have this
-        array. None: it has another, too few batches are expected, or no slots are free until an
-        earlier batch has been served. MemoryError: the batch misses more rows than the buffer has
-        slots.
+        array. None: the next batch has another array, too few batches are expected, or no slots are
+        free until an earlier batch has been served. MemoryError: the batch misses more rows than
+        there are slots.
         """
         self._look_ahead()
         while self._expected and self._expected[0] is None:
@@ -170,7 +170,7 @@ class TierPlanner:
         return num_empty
 
     def served(self, batch: PlannedBatch) -> None:
-        """Free the slots that ``batch`` releases; batches are served in the order of plans."""
+        """Free the slots that ``batch``, now used, releases; batches are served in plan order."""
         count = len(batch.freed)
         self._free[self._num_free : self._num_free + count] = batch.freed
         self._num_free += count
@@ -241,7 +241,7 @@ class StaticPolicy:
         return self._slots[self._expected[0]]
 
     def advance(self) -> CacheUpdate:
-        """Remove the oldest expected batch, and count its hits and misses; no row is replaced."""
+        """Remove the oldest expected batch, and return its hits and misses; no row is replaced."""
         slots = self._slots[self._expected.popleft()]
         hits = int((slots >= 0).sum())
         counts = HitCounts(num_hits=hits, num_misses=len(slots) - hits)
@@ -378,7 +378,7 @@ class RemoteOnlyPolicy:
         return slots
 
     def advance(self) -> CacheUpdate:
-        """Remove the oldest expected batch; return its update of the cache and remote counts."""
+        """Remove the oldest expected batch; return its cache update, which counts remote rows."""
         _, remote = self._expected.popleft()
         update = self._policy.advance()
         return replace(update, positions=remote[update.positions].astype(np.int32))

@@ -215,7 +215,7 @@ class BufferServer:
             self._turn = (self._turn + 1) % len(self._workers)
 
     def _free_slots(self) -> None:
-        """Free the slots of served batches, in the order in which the batches started."""
+        """Free the slots of batches that workers have used, in the order in which they started."""
         while self._in_flight and self._in_flight[0].num_served:
             self._in_flight.popleft().num_served -= 1
             self._reader.served()

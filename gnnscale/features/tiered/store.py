@@ -187,7 +187,7 @@ class WorkerBuffer:
     def expect(self, vertices: Array | None) -> None:
         """Append the next step's distinct ``vertices`` ``[n]``. None: the step reads no rows.
 
-        Reads start for up to ``ahead`` steps that have a full window and free slots.
+        Reads start for up to ``ahead`` steps that have a full look-ahead window and free slots.
         """
         with self._planning:
             self._reader.expect(vertices)

@@ -91,7 +91,7 @@ _PORT_BYTES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedDesign:
-    """Sizes n and m of a compute unit that fits on no die."""
+    """Compute unit, of sizes n and m, that fits on no die, and its use of the freest die."""
 
     n: int
     m: int

@@ -16,7 +16,7 @@ SIZES_M = tuple(2**power for power in range(4, 12))
 
 @dataclass(frozen=True, kw_only=True)
 class BatchWorkload:
-    """Layer sizes of a card's mini-batch, or of the slice of one compute unit."""
+    """Layer sizes of a card's mini-batch, or of the part of it that one compute unit trains."""
 
     name: str  #: name of the graph and the model
     size: BatchSize
