@@ -45,7 +45,10 @@ PLURAL = {"vertex": "vertices", "edge": "edges"}
 
 
 def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex") -> None:
-    """Raise GraphError unless ``ids`` ``[n]`` of vertices or edges are in ``[0, num_vertices)``."""
+    """Raise GraphError unless ``ids`` are ``[n]`` integers in ``[0, num_vertices)``.
+
+    If ``of`` is ``edge``, these are ids and the number of edges.
+    """
     if ids.ndim != 1:
         raise GraphError(f"{source}: expected {of} ids with one axis, got {list(ids.shape)}")
     if ids.dtype.kind not in "iu":
@@ -79,7 +82,10 @@ def check_features(rows: Array, first: int, source: object, of: str = "vertex") 
 def refuse_not_finite(
     rows: Array, converted: Array, first: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError for the first value of ``rows`` that is not finite once ``converted``."""
+    """Raise GraphError if ``converted``, ``rows`` in another type, has a value that is not finite.
+
+    The error names the value, and its vertex or edge (``of``): ``first`` plus its row.
+    """
     finite = np.isfinite(converted)
     if finite.all():
         return
@@ -117,7 +123,10 @@ def check_weights(weights: Array, num_edges: int, source: object) -> Float32Arra
 def edge_features(
     rows: Array, *, num_edges: int, num_features: int, first: int = 0, source: object
 ) -> Float32Array:
-    """Return finite features ``[num_edges, num_features]`` float32; errors count from ``first``."""
+    """Return ``rows`` of edges as float32 ``[num_edges, num_features]``; else raise GraphError.
+
+    Values must be finite; errors number the edges from ``first``.
+    """
     check_array(rows, axes=2, kinds="biuf", source=f"{source}: features of edges")
     if len(rows) != num_edges:
         raise GraphError(f"{source}: {len(rows)} rows of features for {num_edges} edges")
@@ -133,7 +142,10 @@ def edge_features(
 
 
 def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
-    """Return classes ``[n]``, integers or floats, as int64, -1 for NaN; GraphError: no class."""
+    """Return ``[n]`` classes as int64, -1 for NaN (no label).
+
+    GraphError: a value is no whole number from 0 to ``MAX_CLASSES`` - 1.
+    """
     check_array(column, axes=1, kinds="iuf", source=source)
     if column.dtype.kind != "f":
         if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
@@ -157,7 +169,10 @@ def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> No
 
 
 def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of columns, or of classes up to the largest; GraphError: too many."""
+    """Return the number of classes: columns of 2-D labels, or the largest of 1-D labels plus 1.
+
+    GraphError: too many classes for the number of labels.
+    """
     if labels.ndim == 2:
         if labels.shape[1] > MAX_CLASSES:
             raise GraphError(
@@ -182,7 +197,10 @@ def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
 def checked_labels(
     labels: Array, *, count: int, num_classes: int, source: object, of: str = "vertex"
 ) -> Array:
-    """Return ``[count]`` classes as int64, or multi-label as uint8; else raise GraphError."""
+    """Return ``[count]`` classes as int64, or ``[count, k]`` multi-label as uint8.
+
+    GraphError unless classes are -1 (no label) to ``num_classes`` - 1, or multi-label is 0 and 1.
+    """
     if labels.ndim not in (1, 2):
         raise GraphError(f"{source}: expected labels with 1 or 2 axes, got {list(labels.shape)}")
     if len(labels) != count:
@@ -201,7 +219,7 @@ def checked_labels(
 
 
 def is_regression(labels: Array, metric: str | None) -> bool:
-    """Whether labels are regression targets: by ``metric`` or, if None, floating point numbers.
+    """Whether labels are regression targets: ``metric`` is ``rmse`` or, if None, labels are floats.
 
     Without ``metric``, a matrix of zeros and ones is multi-label.
     """
@@ -215,7 +233,10 @@ def is_regression(labels: Array, metric: str | None) -> bool:
 def checked_targets(
     labels: Array, *, count: int, source: object, of: str = "vertex"
 ) -> Float32Array:
-    """Return targets ``[count]`` or ``[count, k]`` as float32; GraphError: infinite, or all NaN."""
+    """Return targets ``[count]`` or ``[count, k]`` as float32.
+
+    GraphError: another shape, an infinite value, or only NaN.
+    """
     check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
     if len(labels) != count:
         raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
@@ -237,9 +258,10 @@ def checked_targets(
 def check_split(
     split: Mapping[str, Array], labels: Array, num_vertices: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError unless the parts are non-empty, in range, disjoint and labeled.
+    """Raise GraphError unless the parts of ``split`` are non-empty, in range, disjoint and labeled.
 
-    Test vertices may lack labels, since some publishers hide test labels.
+    ``split`` has the ids of vertices or edges (``of``) by part. Part ``test`` may lack labels,
+    since some publishers hide test labels.
     """
     is_assigned = np.zeros(num_vertices, dtype=bool)
     num_assigned = 0
@@ -289,7 +311,10 @@ def whole_numbers(values: object, source: object, what: str) -> Int64Array:
 
 
 def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
-    """Return the keys of a JSON object as ids; GraphError: a repetition, as of "7" and "07"."""
+    """Return the keys of a JSON object as int64 vertex ids.
+
+    GraphError: a key is no decimal number, or an id repeats, as of "7" and "07".
+    """
     names = list(keys)
     for name in names:
         if not _KEY.fullmatch(name):
@@ -302,7 +327,7 @@ def vertex_keys(keys: Iterable[str], *, source: object) -> Int64Array:
 
 
 def quoted(value: object) -> str:
-    """Return a JSON or pickle value as text for a message; compound and huge values by type."""
+    """Return a JSON or pickle value as text for a message; a compound value as its type's name."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, str | bytes):

@@ -52,7 +52,7 @@ class Message:
 
     @property
     def rows(self) -> tuple[Array, Int32Array]:
-        """``[n]`` vertices and ``[n]`` slots of a message of ``send_rows``."""
+        """``[n]`` vertices and the ``[n]`` buffer slots of their rows, sent by ``send_rows``."""
         count, itemsize, _ = self.numbers
         vertices = self.array[: count * itemsize].view(_DTYPES[itemsize])
         return vertices, self.array[count * itemsize :].view(np.int32)
@@ -64,7 +64,10 @@ class Message:
 
 
 class Channel:
-    """One end of a connection; any thread sends, one receives. OSError: the other end is gone."""
+    """One end of a connection between two processes; any thread may send, one thread receives.
+
+    Sending raises OSError if the other end is gone.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         """Take ownership of ``connection``."""
@@ -82,7 +85,10 @@ class Channel:
         numbers: tuple[int, ...] = _NO_NUMBERS,
         array: Array | None = None,
     ) -> None:
-        """Send a message of three ``numbers`` and an ``array`` of elements of 1, 4 or 8 bytes."""
+        """Send a message of ``kind``, three ``numbers`` and an ``array``.
+
+        Elements of the array have 1, 4 or 8 bytes.
+        """
         content: Array = np.zeros(0, np.uint8) if array is None else np.ascontiguousarray(array)
         header = _HEADER.pack(kind, len(content), content.itemsize, *numbers)
         with self._sending:
@@ -91,7 +97,7 @@ class Channel:
                 self._socket.sendall(content.view(np.uint8).data)
 
     def send_rows(self, kind: MessageType, vertices: Array, slots: Int32Array) -> None:
-        """Send ``[n]`` vertices and their ``[n]`` slots."""
+        """Send a message of ``kind`` with ``[n]`` vertices and the ``[n]`` slots of their rows."""
         parts = [np.ascontiguousarray(ids).view(np.uint8) for ids in (vertices, slots)]
         numbers = (len(vertices), vertices.itemsize, 0)
         self.send(kind, numbers=numbers, array=np.concatenate(parts))
@@ -101,7 +107,7 @@ class Channel:
         self.send(kind, array=np.frombuffer(json.dumps(values).encode(), np.uint8))
 
     def receive(self) -> Message | None:
-        """Wait for the next message. None: the other end is gone."""
+        """Return the next message. None: the other end is gone, or this end refuses messages."""
         header = self._read(bytearray(_HEADER.size))
         if header is None:
             return None

@@ -63,7 +63,7 @@ class Heartbeat:
 
     @property
     def state(self) -> str | None:
-        """State letter of the process: ``T`` stopped, ``Z`` ended. None: on another machine."""
+        """State letter in ``/proc``: ``T`` stopped, ``Z`` ended. None: it is on another machine."""
         if self.machine != machine():
             return None
         stat = process_stat(self.pid)
@@ -82,7 +82,7 @@ class ProcessStatus:
 
     @contextmanager
     def waits(self) -> Iterator[None]:
-        """Mark this thread as waiting for another process in the block, then count progress."""
+        """Mark this thread as waiting for a process in the ``with`` block; then count progress."""
         thread = get_ident()
         if thread in self.waiting:  # nested block
             yield
@@ -101,7 +101,7 @@ class ProcessStatus:
 
     @contextmanager
     def at(self, doing: str) -> Iterator[None]:
-        """Set the current activity to ``doing`` for the ``with`` block, and count progress."""
+        """Set the current activity to ``doing`` in the block; count progress at both ends of it."""
         outer, self.doing = self.doing, doing
         self.signs += 1
         try:
@@ -191,7 +191,7 @@ class Stall:
 
 @dataclass(kw_only=True)
 class _LastSeen:
-    """Last heartbeat and last progress of a process, with their times."""
+    """Last heartbeat and last progress count of a process, with the times when each changed."""
 
     beat: int = 0
     beat_at: float = 0.0
@@ -207,7 +207,7 @@ class StallDetector:
     """
 
     def __init__(self, names: Sequence[str], *, limit_s: float | None) -> None:
-        """Watch the devices ``names``; a stall is over after ``limit_s`` seconds (None: never)."""
+        """Watch workers ``names``; a stall of ``limit_s`` seconds ends the run (None: never)."""
         self._names = names
         self._last_seen = [_LastSeen() for _ in names]
         self._limit_s = limit_s
@@ -217,9 +217,9 @@ class StallDetector:
         self._since, self._next_s = 0.0, 0.0
 
     def look(self, pulses: Sequence[Heartbeat | None], seconds: float) -> Stall | None:
-        """Return the current stall, or None, from the last heartbeat of each process.
+        """Return the current stall, or None, from ``pulses``: the last heartbeat of each process.
 
-        A process has no heartbeat (None) before its first; ``seconds`` have passed since the last
+        None in ``pulses``: the process has sent none yet; ``seconds`` have passed since the last
         call.
         """
         self._now += min(seconds, MAX_CHECK_S)
@@ -232,11 +232,11 @@ class StallDetector:
         return self._silent(active) or self._stuck(active)
 
     def is_over(self, stall: Stall) -> bool:
-        """Whether a stall has reached the limit, so that the run ends."""
+        """Whether a stall has reached a limit that applies to it: the caller then ends the run."""
         return stall.limited and self._limit_s is not None and stall.seconds >= self._limit_s
 
     def is_due(self, stall: Stall) -> bool:
-        """Return whether to log a stall now; the stall then counts as logged."""
+        """Return True once a stall has lasted 30 s, and again after each doubling: to log it."""
         since = self._now - stall.seconds
         if self._logged_ranks != stall.ranks or since > self._since:
             self._logged_ranks, self._since, self._next_s = stall.ranks, since, _SAY_AFTER_S
@@ -272,7 +272,7 @@ class StallDetector:
         return f"worker {names[0]} (process {pulse.pid}, {doing})"
 
     def _silent(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return the stall of a process without a new heartbeat for too long; None: no process."""
+        """Return the stall of the process without heartbeats for longest. None: not long enough."""
         ages = {i: self._now - self._last_seen[i].beat_at for i in pulses}
         silent = [i for i in pulses if ages[i] >= self._after_s]
         if not silent:
@@ -284,7 +284,10 @@ class StallDetector:
         )
 
     def _stuck(self, pulses: dict[int, Heartbeat | None]) -> Stall | None:
-        """Return the stall of processes without progress while processes wait. None: no stall."""
+        """Return the stall of a process that others wait for, or of several if all wait.
+
+        None: there is no such stall.
+        """
         started = {i: pulse for i, pulse in pulses.items() if pulse is not None}
         ages = {i: self._now - self._last_seen[i].signs_at for i in started}
         stuck = [i for i in started if ages[i] >= self._after_s]
@@ -315,7 +318,7 @@ CURRENT_ACTIVITIES: dict[int, str] = {}
 
 
 class activity(ContextDecorator):  # noqa: N801  used like a contextmanager function
-    """Context manager and decorator that records an activity in ``CURRENT_ACTIVITIES``.
+    """Context manager and decorator that records this thread's activity in ``CURRENT_ACTIVITIES``.
 
     A class, since a generator would take three times as long in each training step.
     """

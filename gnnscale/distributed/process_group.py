@@ -43,7 +43,7 @@ _sums: list[SharedSums] = []
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Process group of a run, seen from one process; methods are collective calls.
+    """Process group of a run, seen from one process; most methods are collective calls.
 
     Example:
         >>> group.sum(gradient)  # in place; all processes get equal bits
@@ -69,7 +69,7 @@ class Group:
 
     @property
     def connections(self) -> Any:
-        """Process group of torch, None for the default; RuntimeError after this process left."""
+        """Torch's process group, None for the default; RuntimeError after this process left."""
         if self.torch_group is None:
             return None
         torch_group = self.torch_group()
@@ -80,7 +80,8 @@ class Group:
     def sum(self, values: Tensor) -> None:
         """All-reduce ``values`` in place by sum, bitwise equal in all processes.
 
-        Host tensors on one machine are summed in shared memory, in the order of ranks.
+        Contiguous host tensors are summed in shared memory, in the order of ranks, if all processes
+        are on one machine.
         """
         if self.size == 1:
             return
@@ -132,7 +133,7 @@ class Group:
         return [buffer[:length].numpy().tobytes() for buffer, length in pairs]
 
     def broadcast_object(self, content: Any) -> Any:
-        """Return the plain value that rank 0 passes; those of other ranks are ignored."""
+        """Return the plain value that rank 0 passes; the values of other ranks are ignored."""
         return json.loads(self.broadcast(json.dumps(content).encode() if self.is_rank0 else None))
 
     def trade(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -170,7 +171,7 @@ class Group:
     def start_all_to_all(
         self, into: Tensor, values: Tensor, rows: tuple[Sequence[int], Sequence[int]] | None = None
     ) -> dist.Work:
-        """Start an all-to-all exchange of ``values`` into ``into``, and return its work.
+        """Start an all-to-all exchange of ``values`` into ``into``, and return its handle.
 
         Both are contiguous, in the order of ranks, and in use until ``finish``. ``rows`` are the
         numbers of rows from each rank and to each rank; None: equal for all ranks.
@@ -192,9 +193,10 @@ class Group:
         return largest
 
     def start_sending(self, values: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
-        """Start to send ``values``, contiguous and unchanged until ``finish``, to rank ``peer``.
+        """Start to send ``values`` to rank ``peer``, and return a handle for ``finish``.
 
-        Messages with one ``tag`` arrive in order.
+        ``values`` are contiguous and unchanged until then. Messages with one ``tag`` arrive in
+        order.
         """
         with sockets.waiting_for_peers():
             work = dist.isend(values, peer, group=self.connections, tag=tag)
@@ -202,20 +204,23 @@ class Group:
         return work
 
     def start_receiving(self, into: Tensor, peer: int, *, tag: int = 0) -> dist.Work:
-        """Start to receive a message of ``tag`` from rank ``peer`` in ``into``; return its work."""
+        """Start to receive a message of ``tag`` from rank ``peer`` in ``into``.
+
+        Return a handle for ``finish``.
+        """
         with sockets.waiting_for_peers():
             work = dist.irecv(into, peer, group=self.connections, tag=tag)
         assert work is not None  # this process is part of the group
         return work
 
     def finish(self, works: Sequence[dist.Work]) -> None:
-        """Wait for the end of started operations."""
+        """Wait until the operations of the handles ``works`` have ended."""
         with sockets.waiting_for_peers():
             for work in works:
                 work.wait()
 
     def new_group(self) -> "Group":
-        """Return a group of these processes with separate connections; a single process: self."""
+        """Return a group of the same processes with its own connections; a single process: self."""
         if self.size == 1:
             return self
         with sockets.waiting_for_peers(), sockets.connecting():
@@ -290,7 +295,7 @@ SINGLE_PROCESS = Group(rank=0, size=1, local_rank=0, local_size=1)
 
 @contextmanager
 def join_torchrun(num_devices: int, *, backend: str, job: int = 0) -> Iterator[Group]:
-    """Join torchrun's process group, described by environment variables, for a ``with`` block.
+    """Yield torchrun's process group, described by environment variables; leave it after the block.
 
     ``job`` is the number of the run in its sweep, equal in every process.
 

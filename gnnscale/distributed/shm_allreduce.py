@@ -25,7 +25,10 @@ class SharedSums:
     """
 
     def __init__(self, memory: SharedMemory, rank: int, size: int) -> None:
-        """Join as ``rank``; before any sum, all processes join and map ``memory``, first zeros."""
+        """Join as ``rank``; ``memory``, shared by all processes, is zeros before the first joins.
+
+        All ``size`` processes join before any sum.
+        """
         self._rank = rank
         num_bytes = SharedSum.num_bytes(size)
         area: UInt8Array = memory.array((self.num_bytes(size),), np.dtype(np.uint8))
@@ -44,7 +47,7 @@ class SharedSums:
     def open(
         cls, rank: int, size: int, *, broadcast: Callable[[Any], Any], agree: Callable[[bool], bool]
     ) -> SharedSums | None:
-        """Create the shared memory at rank 0 and map it in all processes; a collective call.
+        """Return this process's ``SharedSums``, over memory that rank 0 creates; a collective call.
 
         ``broadcast`` returns the plain value that rank 0 passes, ``agree`` whether all processes
         pass True. All get None if one may not map the memory.

@@ -28,9 +28,10 @@ _links: set[str] = set()
 
 
 def check_address() -> None:
-    """Check that other machines can reach the address to which this machine's name resolves.
+    """Raise ConfigError if gloo would publish an address that other machines cannot reach.
 
-    gloo publishes it. ConfigError: it is loopback or missing, and ``MASTER_ADDR`` is not loopback.
+    Unless ``GLOO_SOCKET_IFNAME`` is set, gloo publishes the address of this machine's name. A
+    loopback or missing address is refused, except if ``MASTER_ADDR`` is loopback.
     """
     if os.environ.get("GLOO_SOCKET_IFNAME") or _is_loopback(os.environ["MASTER_ADDR"]):
         return
@@ -57,7 +58,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def connecting() -> Iterator[None]:
-    """Record the connections made in the ``with`` block, then enable TCP keepalive on all.
+    """Record the connections made in the ``with`` block, then enable TCP keepalive on all sockets.
 
     A failed machine or network closes no connections; keepalive ends them after a minute.
     """
@@ -93,7 +94,7 @@ def _enable_keepalive(connection: socket.socket) -> None:
 
 
 def shut_down() -> None:
-    """Shut down the recorded connections and NCCL, so that processes waiting on them fail."""
+    """Shut down NCCL and the connections recorded by ``connecting``, so that waiting calls fail."""
     for name, descriptor in _sockets():
         if name in _links:
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
@@ -103,7 +104,7 @@ def shut_down() -> None:
 
 
 def forget() -> None:
-    """Clear the record of connections after they are closed."""
+    """Clear the record of connections that ``connecting`` made, after they are closed."""
     _links.clear()
 
 

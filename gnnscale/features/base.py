@@ -17,8 +17,8 @@ from gnnscale.sampling import Block
 class Aggregation:
     """A layer's aggregation with the coefficients of one block.
 
-    ``a[i] = dst_scale[i] * sum_e weights[e] * h[indices[e]]``, and then either
-    ``a[i] + self_scale[i] * h[i]`` (``self_term="add"``) or ``h[i] ‖ a[i]`` (``"concat"``).
+    ``a[i] = dst_scale[i] * sum_e weights[e] * h[indices[e]]`` over edges e of destination i, then
+    either ``a[i] + self_scale[i] * h[i]`` (``self_term="add"``) or ``h[i] ‖ a[i]`` (``"concat"``).
     """
 
     self_term: Literal["add", "concat"]  #: how the destination's row enters the result
@@ -41,7 +41,7 @@ def write_aggregated(
     num_threads: int,
     own_rows: ops.Rows | None = None,
 ) -> None:
-    """Aggregate ``rows`` ``[n, f]`` over ``block`` into ``out``.
+    """Aggregate ``rows`` ``[n, f]`` over ``block``, as ``aggregation`` says, into ``out``.
 
     ``out`` is ``[num_dst, f]``, or ``[num_dst, 2 f]`` if ``self_term`` is ``"concat"``; float32 or
     bfloat16. ``ids`` has the index in ``rows`` of each source; None: source i has row i.

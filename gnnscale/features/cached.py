@@ -52,7 +52,7 @@ class CachedFeatures(_DeviceCache):
         own: int,
         names: Sequence[str] = (),
     ) -> None:
-        """Wrap ``host``; ``slots`` map vertices to cached rows, see ``rank_slots``.
+        """Wrap ``host``; ``slots`` map vertices to row numbers in the concatenated ``caches``.
 
         ``caches`` are ``[n_k, stored_width]`` rows of each clique member, in the host's type;
         ``own`` is the index of this device's cache. ``names`` are the members' names in reports.
@@ -69,7 +69,7 @@ class CachedFeatures(_DeviceCache):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, from caches or the host; count them."""
+        """Return the rows ``[n, width]`` of ``vertices`` and the traffic; count rows by source."""
         out = ops.empty((len(vertices), self.width), dtype)
         caches, slots = self._content
         _, name = self.inner.stored
@@ -86,11 +86,11 @@ class CachedFeatures(_DeviceCache):
         return out, row_traffic(counts, member=self._member, row_bytes=self.row_bytes)
 
     def replace(self, caches: Sequence[Array], slots: ops.RankedSlots) -> None:
-        """Read the members' ``caches`` by ``slots`` from now on, in place of the earlier rows."""
+        """Read cached rows from ``caches`` from now on; ``slots`` map vertices to these rows."""
         self._content = (list(caches), slots)
 
     def take_counters(self) -> dict[str, float]:
-        """Return numbers of rows read from each member and the host, by report key; reset them."""
+        """Return rows read from each member and the host since the last call, by report key."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._names)
@@ -143,9 +143,9 @@ class LookAheadFeatures(_DeviceCache):
     def __init__(
         self, host: HostFeatures, policy: LookAhead, *, priority: Int32Array, num_threads: int = 1
     ) -> None:
-        """Wrap ``host`` with an empty cache.
+        """Wrap ``host`` with an empty cache, whose capacity and window are those of ``policy``.
 
-        Of rows whose next reads are equally soon, those of highest ``priority`` stay.
+        Of rows read again equally soon, those of highest ``priority`` stay in the cache.
         """
         self.inner = host
         self._policy = policy
@@ -171,7 +171,10 @@ class LookAheadFeatures(_DeviceCache):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``; an expected step updates the cache."""
+        """Return the rows ``[n, width]`` of ``vertices``, and the traffic.
+
+        If ``expect`` announced the step, update the cache.
+        """
         if self._replay.next_read() is not vertices:
             return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
         out = ops.empty((len(vertices), self.width), dtype)
@@ -195,7 +198,10 @@ class LookAheadFeatures(_DeviceCache):
             self._keep_matching(vertices, num_threads)
 
     def _keep_matching(self, vertices: Array, num_threads: int) -> None:
-        """Keep the rows of ``vertices`` that the next batch reads again, or all if unknown."""
+        """Keep a copy of the rows of ``vertices`` that the next batch reads, or of all.
+
+        All rows are kept if the next batch is not yet known.
+        """
         if len(self._previous) < len(vertices):
             self._previous = np.empty_like(self._rows, shape=(len(vertices), self._rows.shape[1]))
         if self._replay.belady.num_expected:
@@ -206,7 +212,7 @@ class LookAheadFeatures(_DeviceCache):
         self._copy(vertices[matching], self._previous, matching, num_threads)
 
     def _copy(self, vertices: Array, target: Array, slots: Int32Array, num_threads: int) -> None:
-        """Copy the stored rows of ``vertices`` to ``target[slots]``, as a device would."""
+        """Copy the rows of ``vertices``, as the host stores them, to ``target[slots]``."""
         ops.copy_rows(
             self.inner.stored, vertices, (target, self._dtype), slots, num_threads=num_threads
         )
@@ -265,7 +271,7 @@ class CachedAdjacency:
         id_bytes: int = 4,
         num_threads: int = 1,
     ) -> None:
-        """Prepare to count the reads of device ``own`` of a clique of ``num_members``.
+        """Prepare to count the reads of the device with index ``own`` in its clique.
 
         Args:
             slots: slots of the lists in the members' caches; or ``[num_vertices]`` the member that

@@ -93,7 +93,7 @@ class DiskRows:
 
 
 def features_file(graph: Graph) -> Path:
-    """Return the path of the file that has the features of ``graph``; see ``mapped_features``."""
+    """Return the path of the feature file of ``graph``; ConfigError: the features are in memory."""
     return Path(str(mapped_features(graph).filename))
 
 
@@ -127,7 +127,7 @@ class DiskRates:
 
     @property
     def max_gap_bytes(self) -> int:
-        """Largest gap between two reads that one request reads faster than two requests."""
+        """Largest gap in bytes between two rows that one request reads faster than two requests."""
         return max(round(self.bytes_per_s / self.requests_per_s) - _SMALL_BYTES, 0)
 
     def seconds(self, num_requests: float, num_bytes: float) -> float:
@@ -137,12 +137,15 @@ class DiskRates:
 
 
 def cached_disk_rates(file: Path) -> DiskRates | None:
-    """Return the rates of the disk of ``file``, measured once in a process. None: below 16 MiB."""
+    """Return rates of the disk of ``file``, measured once per process. None: file below 16 MiB."""
     return _cached_rates(file) if file.stat().st_size >= _MIN_RATED_BYTES else None
 
 
 def max_read_gap(file: Path) -> int:
-    """Return the largest gap in bytes that a request of ``file`` should read; measure its disk."""
+    """Return the largest gap in bytes that one request of ``file`` should read over.
+
+    The rates of the disk give the gap; a file below 16 MiB gives its size, without a measurement.
+    """
     rates = cached_disk_rates(file)
     return file.stat().st_size if rates is None else rates.max_gap_bytes
 
@@ -168,7 +171,7 @@ def measure_disk(path: str | Path, *, depth: int = DEPTH, seconds: float = 0.5) 
 
 
 def _reads_per_s(file: str, size: int, num_bytes: int, *, depth: int, seconds: float) -> float:
-    """Return the number of random reads of ``num_bytes`` that finish per second."""
+    """Return random reads of ``num_bytes`` per second of a ``file``, measured for ``seconds``."""
     num_parts = size // num_bytes
     reader = ops.RowReader(
         file,
@@ -206,7 +209,7 @@ _BLOCK_BYTES, _BLOCK_VERTICES = 16, 64
 
 @dataclass(frozen=True, kw_only=True)
 class ResidentAdjacency:
-    """Adjacency lists that host memory holds."""
+    """Choice of the adjacency lists that host memory holds, with the expected hits."""
 
     vertices: IntArray  #: ``[k]`` vertices of the lists, ascending, of the type of ``indices``
     part: float  #: share of the graph's edges in the lists, 0 to 1
@@ -257,7 +260,7 @@ def open_lists(graph: Graph, vertices: IntArray, *, max_gap_bytes: int) -> ops.D
 
 
 def indices_file(graph: Graph) -> Path:
-    """Return the path of the file that has ``graph.indices``; raise like ``mapped_indices``."""
+    """Return the path of the file of ``graph.indices``; ConfigError: it is in memory."""
     return Path(str(mapped_indices(graph).filename))
 
 
@@ -273,7 +276,7 @@ def mapped_indices(graph: Graph) -> np.memmap[Any, Any]:
 
 
 def take_reads(lists: ops.DiskLists) -> Access:
-    """Return hits, misses, bytes and waits of the samplers' list reads since the last call."""
+    """Return hits, misses, bytes and waits of the reads of ``lists`` since the last call."""
     counters = lists.take_counters()
     return Access(
         hits=round(counters["hits"]),

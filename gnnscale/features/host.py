@@ -33,7 +33,8 @@ class HostFeatures(FeatureStore):
         """Read ``features`` ``[num_vertices, f]``, of the element type named ``dtype``.
 
         ``num_features`` is needed for int8 and int4, whose rows are bytes. ``columns`` are
-        ``(first, last + 1)`` of the columns to read (P3); None: all columns.
+        ``(first, last + 1)`` of the columns to read (P3); None: all columns. ``from_disk``: the
+        features, mapped, exceed memory.
         """
         self.from_disk = from_disk  #: whether most rows are on the disk when they are read
         self._columns = columns
@@ -86,7 +87,7 @@ class HostFeatures(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``."""
+        """Return the rows ``[n, width]`` of ``vertices``, and the traffic."""
         out = ops.empty((len(vertices), self.width), dtype)
         gather = ops.gather_from_disk if self.from_disk else ops.gather
         rows = gather(self.stored, vertices, out=out, num_threads=num_threads)
@@ -101,7 +102,7 @@ class HostFeatures(FeatureStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, aggregated over ``block``; in one pass if in memory."""
+        """Return the rows of ``vertices``, aggregated over ``block``, and the traffic."""
         if self.from_disk:
             return super().aggregate(
                 vertices, block, aggregation, dtype=dtype, num_threads=num_threads
@@ -141,7 +142,7 @@ class PreaggregatedFeatures(WrappedStore):
     """
 
     def __init__(self, rows: Float32Array, inner: FeatureStore) -> None:
-        """Read aggregates from ``rows``, ``[num_vertices, w]`` float32."""
+        """Read aggregates from ``rows``, ``[num_vertices, w]``, and raw rows from ``inner``."""
         self._rows = rows
         self.inner = inner
 
@@ -153,7 +154,7 @@ class PreaggregatedFeatures(WrappedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the raw rows of ``vertices``, ``[n, width]``."""
+        """Return the raw rows ``[n, width]`` of ``vertices`` from ``inner``, and the traffic."""
         return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def aggregate(

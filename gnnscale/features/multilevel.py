@@ -25,7 +25,7 @@ from gnnscale.features.tiered.store import ReadyRows, TieredReader, TieredStore
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCacheRows:
-    """Rows cached in a device's memory, and in the memory of its peers."""
+    """Rows cached in the memory of a device and its peers, with the replacement policy."""
 
     policy: Policy  #: replacement policy: looks up rows and replaces them
     #: ``[n_k, stored_width]`` rows of each clique member; slots number the members' rows in turn
@@ -38,7 +38,7 @@ class DeviceCacheRows:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedStep:
-    """Plan of a step, made before any of its rows are read."""
+    """Plan of a step: its rows on the device, the missing rows, and the update of the cache."""
 
     vertices: Array  #: ``[n]`` the expected array, recognized by identity
     #: ``[n]`` slot of each row on the device, -1 if missing; the slots of the previous batch
@@ -81,8 +81,8 @@ class MultiLevelStore(WrappedStore):
     def expect(self, vertices: Array | None) -> None:
         """Announce the vertices of the next step, ``[n]`` distinct. None: the step reads no rows.
 
-        Plan each step with a full look-ahead window, and expect its missing rows in host memory.
-        ``gather`` recognizes the step by the identity of the array.
+        This plans the steps whose look-ahead window is now full; host memory expects the rows that
+        the device lacks. ``gather`` recognizes a step by the identity of the array.
         """
         with self._planning:
             self._expected.append(vertices)
@@ -92,7 +92,7 @@ class MultiLevelStore(WrappedStore):
                 self._plan_step()
 
     def end(self) -> None:
-        """Announce that no step follows; plan the last steps, so that they are read ahead."""
+        """Announce that no step follows; plan the last steps, whose windows do not fill up."""
         with self._planning:
             while self._expected:
                 self._plan_step()
@@ -101,7 +101,10 @@ class MultiLevelStore(WrappedStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``; an expected step updates the cache."""
+        """Return the rows ``[n, width]`` of ``vertices``, and the traffic.
+
+        If ``expect`` announced the step, update the device's cache.
+        """
         step = self._next(vertices)
         if step is None:
             return self.inner.gather(vertices, dtype=dtype, num_threads=num_threads)
@@ -125,12 +128,12 @@ class MultiLevelStore(WrappedStore):
         return out, self._count(ready, counts)
 
     def replace(self, rows: DeviceCacheRows) -> None:
-        """Read other static ``rows`` on the device, as many as before, in steps not yet planned."""
+        """Use other static ``rows``, as many as before, from the next step to plan on."""
         with self._planning:
             self._rows = rows
 
     def take_counters(self) -> dict[str, float]:
-        """Return numbers of rows read from each member and the host, by report key; reset them."""
+        """Return rows read from each member and the host since the last call, by report key."""
         with self._counting:
             counts, self._row_counts = self._row_counts, [0] * len(self._row_counts)
         return count_by_name(counts, self._rows.names)
@@ -144,7 +147,7 @@ class MultiLevelStore(WrappedStore):
         return self.tier.source.dtype_name
 
     def _plan_step(self) -> None:
-        """Plan the reads of the next step, and expect the missing rows in host memory."""
+        """Plan the oldest unplanned step; let host memory expect the rows that the device lacks."""
         vertices = self._expected.popleft()
         if vertices is None:
             self._planned.append(None)
@@ -167,7 +170,7 @@ class MultiLevelStore(WrappedStore):
         self.tier.expect(missing_vertices)
 
     def _next(self, vertices: Array) -> _PlannedStep | None:
-        """Return the next step's plan, made now if needed. None: the step reads other vertices."""
+        """Return the next step's plan, made now if needed. None: its array is not ``vertices``."""
         with self._planning:
             planned = (step.vertices for step in self._planned if step is not None)
             expected = (vertices for vertices in self._expected if vertices is not None)
@@ -188,7 +191,10 @@ class MultiLevelStore(WrappedStore):
     def _update_cache(
         self, step: _PlannedStep, matrices: Sequence[Array], slots: Int32Array, num_threads: int
     ) -> None:
-        """Copy entering rows to the device's cache and, with Match, keep rows for the next step."""
+        """Copy entering rows to the device's cache and, with Match, keep rows for the next step.
+
+        Row i of the step is row ``slots[i]`` of the concatenated ``matrices``.
+        """
         if self._rows.match:
             self._keep_matching(matrices, slots, num_threads)
         update, cache = step.update, step.members[self._rows.own]
@@ -197,7 +203,10 @@ class MultiLevelStore(WrappedStore):
             self._previous, self._spare = self._spare, self._previous
 
     def _keep_matching(self, matrices: Sequence[Array], slots: Int32Array, threads: int) -> None:
-        """Keep the step's rows that the next step reads again, or all if that step is unknown."""
+        """Keep a copy of the rows that the next planned step reads; of all if none is planned.
+
+        Row i of the step is row ``slots[i]`` of the concatenated ``matrices``.
+        """
         if len(self._spare) < len(slots):
             self._spare = np.empty((len(slots), self.tier.source.width), self.tier.source.dtype)
         with self._planning:
@@ -218,7 +227,7 @@ class MultiLevelStore(WrappedStore):
         target_slots: Int32Array,
         num_threads: int,
     ) -> None:
-        """Copy stored rows from ``source_slots`` of the concatenated ``matrices`` to ``target``."""
+        """Copy rows ``source_slots`` of the joined ``matrices`` to ``target[target_slots]``."""
         first = 0
         for rows in matrices:
             inside = (source_slots >= first) & (source_slots < first + len(rows))
@@ -233,7 +242,10 @@ class MultiLevelStore(WrappedStore):
             first += len(rows)
 
     def _count(self, ready: ReadyRows, counts: list[int]) -> Traffic:
-        """Add ``counts`` of rows by memory, release ``ready``, and return the step's traffic."""
+        """Add a step's ``counts`` of rows to the counters, free its slots, and return its traffic.
+
+        ``counts`` are by memory: clique members, previous batch, host memory.
+        """
         *members, previous, missed, _ = counts
         members[self._rows.own] += previous
         with self._counting:

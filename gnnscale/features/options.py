@@ -227,7 +227,7 @@ class DegreeFeaturesConfig(StructuralFeaturesConfig):
         return 2
 
     def make(self, graph: Graph, *, num_threads: int) -> Float32Array:
-        """Return ``[num_vertices, 2]`` logarithms of degrees."""
+        """Return ``[num_vertices, 2]``: log(1 + in-degree) and log(1 + out-degree)."""
         from gnnscale.features.structural import degree_rows
 
         return degree_rows(graph)

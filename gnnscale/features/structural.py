@@ -67,7 +67,7 @@ def _random_rows(num_vertices: int, dim: int, seed: int) -> Float32Array:
 
 
 def _inverse_sums(graph: Graph) -> Float32Array:
-    """Return 1 / in-degree of each vertex, or 1 / weight sum; 0 without in-edges."""
+    """Return 1 / in-degree of each vertex, or 1 / sum of edge weights; 0 without in-edges."""
     sums = graph.weight_sums
     if sums is None:
         sums = np.diff(graph.indptr).astype(np.float32)

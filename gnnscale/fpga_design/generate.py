@@ -133,7 +133,10 @@ def _pass(phase: hitgnn.Phase, design: hitgnn.ComputeDesign, clock_hz: int) -> P
 
 
 def _memory_bytes(part: BatchWorkload, groups: int) -> dict[str, float]:
-    """Return, by kind of data, the bytes between a unit and its memory in a step of all groups."""
+    """Return, by kind of data, the bytes between a unit and its memory in a step.
+
+    A step trains ``groups`` groups of seeds; ``part`` is the mini-batch of one of the groups.
+    """
     first = part.layers[0]
     weights = sum(layer.num_weights for layer in part.layers) * hitgnn.FEATURE_BYTES
     # Backward propagation reads the edges of all layers but the first again.
@@ -197,7 +200,10 @@ class DesignPackage:
     def write(
         self, directory: Path, *, groups: Mapping[str, str], options: Mapping[str, Any]
     ) -> None:
-        """Write sources, constants and vectors; train.yaml selects ``groups``, sets ``options``."""
+        """Write sources, constants and test vectors to ``directory``.
+
+        ``train.yaml`` there selects configuration ``groups`` and sets ``options``.
+        """
         layer = self.header is not None
         texts = {
             "gnnscale_design.hpp": package.constants(self.design),

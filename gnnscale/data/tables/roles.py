@@ -30,10 +30,10 @@ _MAX_LISTED = 12
 def default_features(
     table: Table, other_roles: Collection[str | None], categories: Collection[str]
 ) -> list[str]:
-    """Return the feature columns if the user names none; log the skipped columns.
+    """Return the columns of ``table`` that are features by default: all but ``other_roles``.
 
-    ``other_roles`` are columns of ids, labels and split. ``categories`` are columns that the user
-    names as categories, which are always features.
+    Masks, splits, indices and nameless columns are left out, too, and logged, unless they are in
+    ``categories``. ``other_roles`` are the columns of ids, labels and split.
     """
     free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)
@@ -55,7 +55,10 @@ def default_features(
 
 
 def skip_reason(name: str) -> str:
-    """Return the reason, by name, that a column is not a feature; empty for a feature."""
+    """Return the reason not to use column ``name`` as a feature; an empty text for a feature.
+
+    Reasons are no name, an index, a split and a mask.
+    """
     if _UNNAMED.fullmatch(name.strip()):
         return "no name"
     if _INDEX.fullmatch(name):
@@ -66,9 +69,10 @@ def skip_reason(name: str) -> str:
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
-    """Return the columns that are masks by a name such as ``train`` or ``is_valid``.
+    """Return the columns of ``names`` that are masks by a name such as ``train`` or ``is_valid``.
 
-    Without a name of training and a second name, only boolean columns are masks.
+    A boolean column with such a name is a mask; a column of another type is a mask only if one such
+    name is of training and there are at least two such names.
     """
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
     several = any(match[1] for match in matches.values()) and len(matches) > 1
@@ -76,7 +80,11 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
 
 
 def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
-    """Warn if ``columns``, as an earlier release stored them, have features skipped today."""
+    """Warn if a graph store has feature columns that are skipped today.
+
+    ``columns`` is the JSON list of columns that an earlier release stored at ``path``; columns in
+    ``categories`` are not warned of.
+    """
     names = (
         [column.get("name") for column in columns if isinstance(column, dict)]
         if isinstance(columns, list)
@@ -104,7 +112,10 @@ def log_features(table: Table, names: Sequence[str]) -> None:
 
 
 def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
-    """Warn about default features whose name suggests a label or, except categories, an id."""
+    """Warn of each feature column in ``names`` whose name suggests a label or an id.
+
+    Columns in ``categories`` may be ids.
+    """
     for name in names:
         role = suspected_role(name)
         if role == "a label":
@@ -122,16 +133,17 @@ def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str
 
 
 def suspected_role(name: str) -> str:
-    """Return the role other than a feature that a name suggests, or an empty text."""
+    """Return ``a label`` or ``an id`` if a column's name suggests this role, else an empty text."""
     if _IS_LABEL.fullmatch(name):
         return "a label"
     return "an id" if _IS_ID.fullmatch(name) else ""
 
 
 def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
-    """Return the split of a table: a column of words, or else three masks.
+    """Return the split of a table: its ``column`` of words, or else its three columns of masks.
 
-    ``option`` has the value ``column``; masks may replace the column if it is the ``default``.
+    Masks such as ``train_mask`` replace the column only if the table lacks it and ``column``, the
+    value of ``option``, is the ``default``. GraphError: neither is complete.
     """
     if column in table.names or column != default:
         return SplitColumn(table.require_or(option, column, "dataset.split=random"))

@@ -74,8 +74,9 @@ def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = 
     """Return the selected pairs ``[n, 2]`` of vertices in the order of the selection.
 
     ``selection`` is a file, ``.npy`` of ids ``[n, 2]`` or a ``.csv`` or ``.parquet`` table with
-    columns ``source`` and ``target``; or ids ``[n, 2]``. ``vertex_ids`` and errors are those of
-    ``find_vertices``.
+    columns ``source`` and ``target``; or ids ``[n, 2]``. ``vertex_ids`` are the user's
+    ``[num_vertices]`` ids. None: ids are vertex numbers. Raises ConfigError if an id is unknown or
+    there is no pair, and GraphError if the file is missing or has no ids.
     """
     allowed = f"a file of pairs ({', '.join(_FILES)})"
     what = "a list of pairs such as [[1,2],[1,3]]"
@@ -94,9 +95,10 @@ def _read_selection(
     columns: tuple[str, ...],
     listed: str,
 ) -> tuple[str, list[Any]]:
-    """Return ``OPTION=FILE`` for errors, and the selected ids ``[n]`` of each column.
+    """Return the option's name for errors, and ``[n]`` selected ids for each of ``columns``.
 
-    ``allowed`` and ``listed`` tell in errors the accepted files, and an example of listed ids.
+    ``selection`` is a list of ids, or a file; the name is then ``OPTION=FILE``. Errors name the
+    accepted files, ``allowed``, and an example of a list, ``listed``.
     """
     if not isinstance(selection, (str, Path)):
         return option, _listed_ids(selection, option, listed, len(columns), vertex_ids)
@@ -145,7 +147,10 @@ def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
 
 
 def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
-    """Return Arrow arrays of the columns ``types`` in a table; CSV is parsed as these types."""
+    """Return an Arrow array of each column named in ``types``, from a Parquet or CSV ``file``.
+
+    CSV is parsed as these types. GraphError: a column is missing, or has an empty cell.
+    """
     table = Table([file], ",", _TABLE_BYTES)
     missing = next((column for column in types if column not in table.names), None)
     if missing is not None:
@@ -162,7 +167,10 @@ def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
 def _vertex_numbers(
     ids: Any, vertex_ids: pyarrow.Array | None, graph: Graph, option: str
 ) -> IntArray:
-    """Return the vertex ``[n]`` of each id in an array; ConfigError: an id is unknown."""
+    """Return ``[n]`` the vertex number of each of ``ids``; ConfigError: an id is unknown.
+
+    ``vertex_ids`` are the user's ids of all vertices. None: ids are vertex numbers.
+    """
     if vertex_ids is not None:
         return _look_up(ids, vertex_ids, graph, option)
     if not isinstance(ids, np.ndarray):
@@ -179,7 +187,10 @@ def _vertex_numbers(
 
 
 def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> IntArray:
-    """Return the vertex ``[n]`` of each of the user's ids; ConfigError: an id is unknown."""
+    """Return ``[n]`` the vertex number of each of ``ids``: its position in ``vertex_ids``.
+
+    ConfigError: an id is unknown.
+    """
     try:
         requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
         requested = requested.cast(vertex_ids.type)
@@ -199,8 +210,9 @@ def find_kinds(
 ) -> Int32Array:
     """Return the kind of each vertex, ``[num_vertices]`` int32; -1 if ``file`` lacks the vertex.
 
-    Kinds are numbered by first appearance. ``file`` is one of ``find_vertices``; a table if the
-    kinds are in a ``column``. None: all vertices of the file have kind 0.
+    ``file`` is a table of ids, with the kind of each vertex as a text in ``column``; kinds are
+    numbered by first appearance. If ``column`` is None, ``file`` is any selection of
+    ``find_vertices``, and all selected vertices have kind 0.
     """
     kinds = np.full(graph.num_vertices, -1, np.int32)
     if column is None:

@@ -62,7 +62,7 @@ class CsvFile:
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield columns in batches of about ``batch_bytes``, which threads parse as ``types``."""
+        """Yield ``columns`` in batches of about ``batch_bytes``, parsed as ``types`` by threads."""
 
         def parse(block: _Block) -> None:
             table = self._read(block, columns, types).combine_chunks()
@@ -161,7 +161,7 @@ class Table:
         return [file.path for file in self._files]
 
     def require(self, option: str, column: str) -> str:
-        """Return ``column``, the value of an option; raise GraphError unless every file has it."""
+        """Return ``column``, the value of an option; GraphError unless each file has it once."""
         for file in self._files:
             if file.names.count(column) > 1:
                 raise GraphError(f"{file.path}: has two columns {brief(repr(column))}")
@@ -178,21 +178,24 @@ class Table:
         return column
 
     def require_or(self, option: str, column: str, other: str) -> str:
-        """Return ``column`` as ``require`` does; the error advises to set ``other``."""
+        """Return ``column`` as ``require`` does; the GraphError also advises to set ``other``."""
         try:
             return self.require(option, column)
         except GraphError as error:
             raise GraphError(f"{error}; if there is none, set {other}") from None
 
     def num_rows(self) -> int | None:
-        """Return the number of rows, approximate for CSV; None if a file is compressed."""
+        """Return the number of rows, approximate for CSV; None if a CSV file is compressed."""
         counts = [file.num_rows() for file in self._files]
         return None if None in counts else sum(filter(None, counts))
 
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
     ) -> Iterator[batch.Batch]:
-        """Yield columns in batches; rows take about ``row_bytes``, CSV is parsed as ``types``."""
+        """Yield ``columns`` in batches; CSV is parsed as ``types``.
+
+        ``row_bytes``, the approximate bytes of a row, limit the rows of a batch of Parquet.
+        """
         for file in self._files:
             if isinstance(file, CsvFile):
                 yield from file.batches(columns, types, self.batch_bytes)
@@ -202,7 +205,7 @@ class Table:
     def shares(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
     ) -> list[Iterator[batch.Batch]]:
-        """Return up to ``num_shares`` iterators that together yield all ``batches``.
+        """Return up to ``num_shares`` iterators that together yield the rows of ``batches``.
 
         Parquet is divided by row groups; CSV has one iterator, since threads parse it already.
         """
@@ -228,7 +231,10 @@ def _group_batches(
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[batch.Batch]:
-    """Yield the batches of consecutive row ``groups``, pairs of a file and a group number."""
+    """Yield batches of up to ``batch_rows`` rows of consecutive Parquet row groups.
+
+    ``groups`` are pairs of a file and a row group's number in the file.
+    """
     for file, numbers in groupby(groups, key=itemgetter(0)):
         group_numbers = [number for _, number in numbers]
         yield from file.batches(

@@ -29,7 +29,7 @@ _ALLOWANCE, _RATIO = 256 << 20, 100
 
 
 def max_id_bytes(file_bytes: int) -> int:
-    """Return the bytes of memory that text ids from files of ``file_bytes`` may take."""
+    """Return the most bytes of memory that text ids from files of ``file_bytes`` may take."""
     return _ALLOWANCE + _RATIO * file_bytes
 
 
@@ -43,7 +43,10 @@ def csv_id_type(id_type: str, guessed: Any) -> Any:
 
 
 def _uniform(batch: Batch, column: str, id_type: str) -> Any:
-    """Return ids as an Arrow array of int64, uint64 or large_string without nulls."""
+    """Return the ids in a batch's ``column`` as an Arrow array of int64, uint64 or large_string.
+
+    ``id_type`` string makes texts of integers. GraphError: an id is null, or not of ``id_type``.
+    """
     refuse_nulls(batch, column)
     array = plain(batch.columns[column])
     whole = pyarrow.types.is_integer(array.type)
@@ -75,7 +78,7 @@ class IdColumn:
         return self._locations.num_rows
 
     def add(self, batch: Batch) -> None:
-        """Append the ids of a batch, all integers or all texts; GraphError beyond ``max_bytes``."""
+        """Append the ids of a batch; GraphError: types differ, or texts exceed ``max_bytes``."""
         array = _uniform(batch, self.column, self.id_type)
         self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
         if self._text_bytes_left < 0:
@@ -103,7 +106,7 @@ class IdColumn:
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return the map from ids to vertices; GraphError, with both rows, if an id repeats."""
+        """Return the map from ids to vertices, and release the ids; GraphError: an id repeats."""
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:
@@ -133,7 +136,7 @@ class IdMap:
         self.repeated = None if self._table is None else self._table.repeated
 
     def find(self, batch: Batch, column: str) -> Array:
-        """Return the vertices, int32 or int64, of the ids in a column; errors name row and id."""
+        """Return the vertex, int32 or int64, of each id in a column; GraphError: unknown id."""
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
             raise GraphError(
@@ -182,7 +185,10 @@ _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
 def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
-    """Write vertex ids of int64, uint64 or large_string into a store; return the ``ids`` entry."""
+    """Write vertex ids into a graph store; return the entry ``ids`` for its ``meta.json``.
+
+    ``ids`` are int64, uint64 or large_string.
+    """
     if pyarrow.types.is_integer(ids.type):
         path = folder / ID_FILES[0]
         write_array(path, ids.to_numpy())
@@ -211,7 +217,7 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
-    """Return the text ids of a file; GraphError unless all exist and fit into memory."""
+    """Return the text ids ``[num_vertices]`` of a Parquet file; GraphError: other content."""
     file = ParquetFile(path)
     if file.names != ["id"] or file.num_rows() != num_vertices:
         raise GraphError(
@@ -282,7 +288,7 @@ class _WithIds:
 
 
 def _ids_entry(store: Path) -> _IdFile | None:
-    """Return the entry ``ids`` of ``meta.json`` or None; GraphError if the file size differs."""
+    """Return the entry ``ids`` of ``meta.json``, or None; GraphError: the file has another size."""
     entry = GRAPH_STORE.record(_WithIds, read_meta(store).entries, store).ids
     if entry is None:
         return None

@@ -54,7 +54,7 @@ class LocalShard:
             self._file.finish(self._file.start(indices, target, slots.astype(np.int32)))
 
     def send(self, indices: IntArray, buffer: Array, send: Callable[[], Any]) -> Any:
-        """Copy row ``indices[i]`` to ``buffer[i]``, call ``send``, and return the work of ``send``.
+        """Copy row ``indices[i]`` to ``buffer[i]``, call ``send``, and return its handle.
 
         Rows on the disk are read and sent in the background, in the order of calls: the result is
         then a ``DeferredWork``.
@@ -118,7 +118,7 @@ class RowRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RowReceive:
-    """Buffers of one exchange's rows, and the transfer that fills and sends them."""
+    """Received and sent rows of one exchange, and the handle of their transfer."""
 
     rows: torch.Tensor  #: ``[n, row_bytes]`` uint8, in the order of the ranks that have them
     sent: torch.Tensor  #: ``[m, row_bytes]`` uint8, referenced until the rows are sent
@@ -163,8 +163,9 @@ class ShardExchange:
     def start(self, request: RowRequest) -> RowReceive | None:
         """Exchange requests, and start sending and receiving rows. None: rank 0 ends its reads.
 
-        OSError: rows cannot be read. RuntimeError: another process is gone. ValueError: another
-        process requests a row that this machine does not have.
+        Between steps, rank 0 may read while other ranks only serve it. OSError: rows cannot be
+        read. RuntimeError: another process is gone. ValueError: another process requests a row that
+        this machine does not have.
         """
         requested = torch.empty_like(request.counts)
         self._group.start_all_to_all(requested, request.counts).wait()

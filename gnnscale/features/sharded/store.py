@@ -88,10 +88,9 @@ class ShardedStore:
         return indices
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Start the next step's exchange, of row ``vertices[i]`` for ``buffer[slots[i]]``.
+        """Start reading remote row ``vertices[i]`` into ``buffer[slots[i]]``; return a ticket.
 
-        Vertices are remote; the result is a ticket for ``finish``. PeerLostError: the store is
-        closed.
+        This starts the next step's exchange. PeerLostError: the store is closed.
         """
         return self._transport.start(vertices, buffer, slots)
 
@@ -127,7 +126,10 @@ class ShardedStore:
         return self._reader.rank0_reads()
 
     def read(self, vertices: Array) -> Array:
-        """Return rows ``[n, width]``, on rank 0 in ``rank0_reads``; ``take_reads`` omits them."""
+        """Return rows ``[n, width]``; rank 0 alone calls this, in the context ``rank0_reads``.
+
+        ``take_reads`` does not count the reads.
+        """
         rows: Array = np.empty((len(vertices), self.width), self.dtype)
         indices = self._indices[vertices]
         remote, local = np.flatnonzero(indices < 0), np.flatnonzero(indices >= 0)
@@ -204,7 +206,7 @@ class LocalDiskShard:
         self._rows.finish(exchange)
 
     def take_reads(self) -> SourceReads:
-        """Return the disk and network reads since the last call; ``disk`` has the disk's alone."""
+        """Return the disk and network reads since the last call; ``.disk`` has the disk's alone."""
         local = self._file.take_reads()
         disk = Access(
             misses=self._num_local_reads,
@@ -241,9 +243,10 @@ class DiskShardInfo:
     def local_share(
         self, rows: ShardedStore, misses: Misses, num_users: int
     ) -> tuple[float, float]:
-        """Return the local fraction of a batch's misses, and the disk seconds per miss of any kind.
+        """Return the local fraction of a batch's misses, and the disk's seconds per miss.
 
-        ``num_users`` workers share the disk. The seconds are 0 if ``rates`` are not measured.
+        The seconds are an average over local and remote misses; 0 if ``rates`` are not measured.
+        ``num_users`` workers share the disk.
         """
         indices = np.sort(rows.local_indices(misses.vertices))
         local, total = replace(misses, vertices=indices[indices >= 0]), max(len(indices), 1)

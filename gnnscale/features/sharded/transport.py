@@ -57,7 +57,10 @@ class ShardTransport:
     """
 
     def __init__(self, exchange: ShardExchange, group: Group) -> None:
-        """Start both threads, which alone use ``exchange``; ``close`` uses ``group``."""
+        """Start both threads, which alone use ``exchange``.
+
+        By ``group``, ``close`` compares the number of exchanges of all processes.
+        """
         self.failure: PeerLostError | None = None  #: reason of the first failed exchange
         self.closed = False  #: whether ``close`` or ``abandon`` has ended the exchanges
         self.num_started = 0  #: exchanges that this process has started
@@ -76,7 +79,7 @@ class ShardTransport:
             thread.start()
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Start the next step's exchange, of row ``vertices[i]`` for ``buffer[slots[i]]``.
+        """Start reading row ``vertices[i]`` into ``buffer[slots[i]]``: the next step's exchange.
 
         Return a ticket for ``finish``. PeerLostError: a process is gone, or the transport is
         closed.
@@ -125,7 +128,7 @@ class ShardTransport:
         self.closed = True
 
     def abandon(self) -> None:
-        """Disconnect after an error, fail waiting threads, and join both threads for 5 s each."""
+        """Disconnect after an error, let waiting threads fail, and join both threads, 5 s each."""
         self.closed = True
         self._fail(PeerLostError("this process has left"))
         hang_up()
@@ -154,7 +157,7 @@ class ShardTransport:
             self._fail(PeerLostError(STATUS.verdict))
 
     def raise_failure(self) -> None:
-        """Raise ``failure`` if it is set."""
+        """Raise ``failure``, the reason of the first failed exchange, if there is one."""
         if self.failure is not None:
             raise self.failure
 
@@ -193,7 +196,7 @@ class ShardTransport:
             step.done.set()
 
     def _fail(self, error: PeerLostError) -> None:
-        """Set ``failure`` unless it is set, wake all waiting threads, and end both threads."""
+        """Set ``failure`` to ``error`` unless it is set, wake waiting threads, end both threads."""
         with self._lock:
             self.failure = self.failure or error
             for step in self._started.values():
@@ -213,7 +216,10 @@ class RemoteReader:
     def __init__(
         self, exchange: ShardExchange, transport: ShardTransport, group: Group, *, row_bytes: int
     ) -> None:
-        """Read by ``exchange``, and report failures to ``transport``; ``group`` aligns probes."""
+        """Read by ``exchange``, and report failures to ``transport``.
+
+        ``group`` lets all processes start a measurement together.
+        """
         self._exchange, self._transport, self._group = exchange, transport, group
         self._row_bytes = row_bytes
         self._reading = threading.Lock()

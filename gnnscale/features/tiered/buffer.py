@@ -53,7 +53,7 @@ class BatchSource(Protocol):
         """
 
     def skip(self) -> None:
-        """Pass over a step that reads no rows, in the order of steps."""
+        """Take note that the next step, in the order of steps, reads no rows."""
 
     def finish(self, ticket: int) -> None:
         """Wait until the rows of ``ticket`` have arrived; OSError: they could not be read."""
@@ -66,7 +66,7 @@ class BatchSource(Protocol):
 
 
 class RowSource(BatchSource, Protocol):
-    """Backing store: rows that are read some time before their use."""
+    """Backing store: source of all rows, which are read some time before their use."""
 
     @property
     def num_rows(self) -> int:
@@ -93,7 +93,7 @@ class RowSource(BatchSource, Protocol):
 
 
 def slots_of_file(file: MappedRows) -> int:
-    """Return the number of buffer slots that a mapped ``file`` covers, its last page in full."""
+    """Return the number of buffer slots that the pages of a mapped ``file`` cover."""
     row_bytes = file.nbytes // max(len(file), 1)
     padding = -(file.offset + file.nbytes) % mmap.PAGESIZE
     return len(file) + -(-padding // max(row_bytes, 1))
@@ -211,7 +211,7 @@ class BatchReader:
     ) -> None:
         """Read rows of ``source`` into ``buffer``, in slots that ``planner`` assigns.
 
-        At most ``ahead`` batches are in flight or in use at a time. A thread starts to touch
+        At most ``ahead`` batches are in flight or in use at a time. A thread allocates the pages of
         ``buffer``.
         """
         self.source = source
@@ -222,7 +222,7 @@ class BatchReader:
         buffer.touch(planner.num_usual_slots)
 
     def fill(self, rows: Array, source: RowSource) -> None:
-        """Cache vertices ``rows`` ``[k]``: read their rows into the slots after fixed slots."""
+        """Cache the rows of vertices ``rows`` ``[k]`` before the first batch, from ``source``."""
         read_rows(source, rows, self.buffer.rows[self._planner.num_fixed :])
         source.take_reads()
         self._planner.fill(len(rows))
@@ -232,11 +232,14 @@ class BatchReader:
         self._planner.expect(vertices)
 
     def end(self) -> None:
-        """Announce that no batch follows, so that the last batches need no full window."""
+        """Announce that no batch follows: the last ones need no full look-ahead window."""
         self._planner.end()
 
     def start_all(self) -> list[BatchInFlight]:
-        """Start and return batches with a full window and free slots, up to ``ahead`` in flight."""
+        """Start all batches that may start, up to ``ahead`` in flight, and return them.
+
+        They have a full look-ahead window, and free slots for their missing rows.
+        """
         num_earlier = len(self.in_flight)
         while len(self.in_flight) < self._max_in_flight and self.start():
             pass
@@ -245,8 +248,8 @@ class BatchReader:
     def start(self, vertices: Array | None = None) -> bool:
         """Plan the next batch and start to read its missing rows; False: no batch starts.
 
-        A batch waits for a full window and for free slots. A batch of ``vertices`` needs no full
-        window; False also if the next batch has other vertices.
+        A batch waits for free slots and, if ``vertices`` is None, a full look-ahead window.
+        Otherwise False is returned if the array of the next batch is not ``vertices``.
         """
         batch = self._planner.plan(vertices)
         for _ in range(self._planner.take_empty()):

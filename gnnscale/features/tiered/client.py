@@ -72,7 +72,7 @@ class BufferClient:
         self._send(MessageType.EXPECT, vertices)
 
     def end(self) -> None:
-        """Announce that no step follows, so that the last steps need no full window."""
+        """Announce that no step follows, so that the last steps need no full look-ahead window."""
         self._send(MessageType.END)
 
     def ready(self, vertices: Array) -> ReadyRows:
@@ -151,7 +151,7 @@ class BufferClient:
             raise self._lost() from None
 
     def _receive(self) -> None:
-        """Receive messages until the server ends: keep ready steps, and start delegated reads."""
+        """Receive messages until the server ends: queue ready steps, and start delegated reads."""
         while (message := self._channel.receive()) is not None:
             match message.kind:
                 case MessageType.READY:
@@ -167,7 +167,7 @@ class BufferClient:
             self._changed.notify_all()
 
     def _start(self, message: Message) -> None:
-        """Start reading the missing rows of this worker's next step, or skip the step."""
+        """Start the reads that ``message`` delegates to this worker, or skip an empty step."""
         if message.kind == MessageType.SKIP:
             self.source.skip()
         else:

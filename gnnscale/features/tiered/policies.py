@@ -26,7 +26,7 @@ class Policy(Protocol):
 
     @property
     def num_expected(self) -> int:
-        """Number of expected batches that are not served."""
+        """Number of batches passed to ``expect`` that ``advance`` has not removed."""
 
     def expect(self, vertices: Array) -> None:
         """Append ``vertices`` ``[n]``, the next batch, to the expected batches."""
@@ -35,13 +35,13 @@ class Policy(Protocol):
         """Return ``[n]`` the cache slot of each row of the oldest expected batch, -1 if missing."""
 
     def advance(self) -> CacheUpdate:
-        """Remove the oldest expected batch, update the cache, and return counts and new rows."""
+        """Remove the oldest expected batch; return its hits, and its rows to copy into slots."""
 
 
 def missing_rows(policy: Policy, batches: Sequence[Array], window: int) -> list[Array]:
     """Return the vertices of each of ``batches`` that miss in the cache of a new ``policy``.
 
-    The policy expects ``window`` batches after the served batch.
+    While it serves a batch, the policy knows the next ``window`` batches.
     """
     following = iter(batches)
     for batch in islice(following, window):
@@ -72,7 +72,7 @@ class PlannedBatch:
 
 
 class TierPlanner:
-    """Plans the batches of a run in order: a pure function of the batches and the policy.
+    """Planner of the batches of a run in order: a pure function of the batches and the policy.
 
     All rows are in one buffer of slots. A missing row gets a free slot and is read into it. If the
     policy caches the row, it stays in that slot, so rows are never copied. The slot of an evicted
@@ -128,15 +128,16 @@ class TierPlanner:
         self._later.append(vertices)
 
     def end(self) -> None:
-        """Announce that no batch follows, so that the last batches need no window."""
+        """Announce that no batch follows: the last ones need no full look-ahead window."""
         self._ended = True
 
     def plan(self, vertices: Array | None = None) -> PlannedBatch | None:
-        """Plan the next batch that reads rows; the batch ``vertices`` needs no full window.
+        """Plan the next batch that reads rows: assign the slots, and choose the rows to read.
 
-        None: the next batch is not ``vertices`` (by identity), too few batches are expected, or no
-        slots are free until an earlier batch has been served. MemoryError: the batch misses more
-        rows than the buffer has slots.
+        The batch waits for a full window if ``vertices`` is None; otherwise it must have this
+        array. None: the next batch has another array, too few batches are expected, or no slots are
+        free until an earlier batch has been served. MemoryError: the batch misses more rows than
+        there are slots.
         """
         self._look_ahead()
         while self._expected and self._expected[0] is None:
@@ -169,7 +170,7 @@ class TierPlanner:
         return num_empty
 
     def served(self, batch: PlannedBatch) -> None:
-        """Free the slots that ``batch`` releases; batches are served in the order of plans."""
+        """Free the slots that ``batch``, now used, releases; batches are served in plan order."""
         count = len(batch.freed)
         self._free[self._num_free : self._num_free + count] = batch.freed
         self._num_free += count
@@ -201,7 +202,11 @@ class TierPlanner:
         return slots
 
     def _replace(self, update: CacheUpdate, slots: Int32Array, missing: IntArray) -> Int32Array:
-        """Update the cache; return the buffer slots of evicted and of uncached missing rows."""
+        """Update the cache's slots by ``update``; return the buffer slots that this frees.
+
+        These are the slots of evicted rows, and of missing rows that are not cached. ``slots`` are
+        those of the batch's rows; ``missing`` are positions in the batch.
+        """
         evicted = self._slot_of[update.slots]
         self._slot_of[update.slots] = slots[update.positions]
         is_uncached = np.zeros(len(slots), np.bool_)
@@ -224,7 +229,7 @@ class StaticPolicy:
 
     @property
     def num_expected(self) -> int:
-        """Number of expected batches that are not served."""
+        """Number of batches passed to ``expect`` that ``advance`` has not removed."""
         return len(self._expected)
 
     def expect(self, vertices: Array) -> None:
@@ -236,7 +241,7 @@ class StaticPolicy:
         return self._slots[self._expected[0]]
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and return its hits; no row is replaced."""
+        """Remove the oldest expected batch, and return its hits and misses; no row is replaced."""
         slots = self._slots[self._expected.popleft()]
         hits = int((slots >= 0).sum())
         counts = HitCounts(num_hits=hits, num_misses=len(slots) - hits)
@@ -252,7 +257,7 @@ _STEP_BYTES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCacheFilter:
-    """Model of a device's cache, or its clique's, that predicts the reads of host memory below."""
+    """Model of a device's cache, or its clique's, that predicts the rows to read from the host."""
 
     num_vertices: int
     #: vertices of each clique member's rows, in slot order; empty for a dynamic cache
@@ -356,7 +361,7 @@ class RemoteOnlyPolicy:
 
     @property
     def num_expected(self) -> int:
-        """Number of expected batches that are not served."""
+        """Number of batches passed to ``expect`` that ``advance`` has not removed."""
         return len(self._expected)
 
     def expect(self, vertices: Array) -> None:
@@ -373,7 +378,7 @@ class RemoteOnlyPolicy:
         return slots
 
     def advance(self) -> CacheUpdate:
-        """Serve the oldest expected batch, and return its update, with counts of remote rows."""
+        """Remove the oldest expected batch; return its cache update, which counts remote rows."""
         _, remote = self._expected.popleft()
         update = self._policy.advance()
         return replace(update, positions=remote[update.positions].astype(np.int32))

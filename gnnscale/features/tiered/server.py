@@ -47,7 +47,10 @@ class WorkerReadSource:
         self._turns.append(worker)
 
     def start(self, vertices: Array, buffer: Array, slots: Int32Array) -> int:
-        """Let the next worker read row ``vertices[i]`` into slot ``slots[i]``; return a ticket."""
+        """Let the worker of the next step read row ``vertices[i]`` into slot ``slots[i]``.
+
+        Return a ticket for ``finish``.
+        """
         del buffer  # the worker has mapped it
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
@@ -59,7 +62,7 @@ class WorkerReadSource:
         return self._num_started
 
     def skip(self) -> None:
-        """Tell the next worker that its step reads no rows."""
+        """Tell the worker of the next step that the step reads no rows."""
         worker = self._turns.popleft()
         with _lost_worker_errors(worker):
             self._channels[worker].send(MessageType.SKIP)
@@ -83,7 +86,7 @@ class WorkerReadSource:
         return SourceReads()
 
     def close(self) -> None:
-        """Wake all threads that wait for rows; PeerLostError there: the rows have not arrived."""
+        """Wake all threads that wait for rows, with PeerLostError if the rows have not arrived."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -94,7 +97,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class _ClientState:
-    """Channel of one worker, its steps that wait to be expected, and its count of served steps."""
+    """Channel of one worker, its steps that the reader does not expect yet, and served steps."""
 
     channel: Channel
     #: steps that the reader does not expect yet. None: the step reads no rows
@@ -105,14 +108,14 @@ class _ClientState:
 
 @dataclass(frozen=True, kw_only=True)
 class _WorkerBatch:
-    """A worker's batch in flight."""
+    """Batch whose missing rows are being read, and its worker."""
 
     worker: _ClientState
     in_flight: BatchInFlight
 
 
 class BufferServer:
-    """Plans the batches of all workers, step by step in the order of local ranks.
+    """Planner of the batches of all workers, step by step in the order of local ranks.
 
     A single policy sees the rows of all workers, so a row that two workers need is read once. One
     thread receives messages, plans, and starts reads; another thread waits for rows and sends their
@@ -126,7 +129,10 @@ class BufferServer:
         *,
         delegated: WorkerReadSource | None = None,
     ) -> None:
-        """Start threads that serve ``channels``; ``delegated``: lets workers read the rows."""
+        """Start the threads that serve the workers at the other ends of ``channels``.
+
+        ``delegated`` is the source of ``reader`` if workers read the missing rows, else None.
+        """
         self.failure: BaseException | None = None  #: reason that no more rows arrive
         self._reader = reader
         self._delegated = delegated
@@ -190,7 +196,7 @@ class BufferServer:
                 self._delegated.done(self._workers.index(worker))
 
     def _expect_steps(self) -> None:
-        """Let the reader expect the announced steps, of each worker in turn."""
+        """Pass announced steps to the reader, of each worker in turn, until one has none left."""
         while not self._all_ended:
             if all(worker.ended and not worker.steps for worker in self._workers):
                 self._all_ended = True
@@ -209,13 +215,13 @@ class BufferServer:
             self._turn = (self._turn + 1) % len(self._workers)
 
     def _free_slots(self) -> None:
-        """Free the slots of served batches, in the order in which the batches started."""
+        """Free the slots of batches that workers have used, in the order in which they started."""
         while self._in_flight and self._in_flight[0].num_served:
             self._in_flight.popleft().num_served -= 1
             self._reader.served()
 
     def _deliver(self) -> None:
-        """Wait for the rows of batches in flight, and send their slots."""
+        """Wait for the missing rows of each started batch, and send its slots to its worker."""
         source = self._reader.source
         while (next_batch := self._reading.get()) is not None:
             worker, batch = next_batch.worker, next_batch.in_flight.batch

@@ -92,7 +92,10 @@ def _open_for_one(planned: BufferPlan) -> BufferHandle:
 
 
 def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> list[Channel]:
-    """Return channels to the other workers, in the order of local ranks."""
+    """Return channels to the ``count`` other workers of this machine, in order of local ranks.
+
+    They connect at ``meeting``; ``on_error`` closes the channels.
+    """
     channels: dict[int, Channel] = {}
     try:
         with STATUS.waits():
@@ -108,7 +111,10 @@ def _accept_workers(meeting: Rendezvous, count: int, on_error: ExitStack) -> lis
 def _lead(
     channels: Sequence[Channel], sample: SampledBatches, open_source: OpenSource, plan: PlanPool
 ) -> BufferHandle:
-    """Plan, fill and share the buffer, start its server, and return access to the buffer."""
+    """Plan, fill and share the buffer as the first worker, start its server, and return access.
+
+    ``channels`` lead to the other workers, which send their samples.
+    """
     samples = [sample, *(_receive_sample(channel) for channel in channels)]
     try:
         planned = plan(samples)

@@ -56,13 +56,12 @@ def expect_misses(
     num_steps: int,
     num_threads: int,
 ) -> Misses:
-    """Return a mini-batch's expected misses: the mean of an epoch, and those in full memory.
+    """Return a mini-batch's expected misses: their mean over an epoch, and once memory is full.
 
     An epoch starts with empty memory of ``num_kept`` rows. Belady with ``window`` serves the run's
     first ``batches``. If they neither fill memory nor cover the epoch, read probabilities of
-    vertices give the misses.
-    ``priority`` (``[num_rows]``) has out-degrees, also the tie-break order; -1 for rows that are
-    never requested. An epoch has ``num_steps`` mini-batches.
+    vertices give the misses. ``priority`` (``[num_rows]``) has out-degrees, also the tie-break
+    order; -1 for rows that are never requested. An epoch has ``num_steps`` mini-batches.
     """
     num_kept = min(num_kept, len(priority))
     policy = Belady(
@@ -182,7 +181,7 @@ class SampledBatches:
 
     @property
     def usual_rows(self) -> int:
-        """Rows of the largest mini-batch of the second half, after a device cache has filled."""
+        """Rows of the largest mini-batch of the sample's second half: a device cache is filled."""
         return max(map(len, self.vertices[len(self.vertices) // 2 :]), default=0)
 
 
@@ -196,7 +195,7 @@ class Horizon:
     num_threads: int
 
     def policy(self, sizes: TierSizes, num_workers: int) -> Belady:
-        """Return the policy of an empty cache that ``num_workers`` workers use in turn."""
+        """Return the policy, of an empty cache of ``sizes``, that ``num_workers`` use in turn."""
         return Belady(
             len(self.priority),
             sizes.num_kept,
@@ -256,7 +255,10 @@ def _choose_window(slots: int, sample: SampledBatches, memory_bytes: int) -> int
 
 
 def _num_staged(slots: int, num_rows: int, sample: SampledBatches, misses: Misses) -> int:
-    """Return staging slots: two steps' misses, at most half the slots; a step if all rows fit."""
+    """Return the number of staging slots: the misses of two steps, at most half of ``slots``.
+
+    If all rows fit into ``slots``, it is the rows of the largest mini-batch.
+    """
     if slots >= num_rows + sample.max_rows:
         return sample.max_rows
     return max(1, min(2 * misses.when_full * sample.num_workers, slots // 2))

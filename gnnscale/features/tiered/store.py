@@ -171,7 +171,7 @@ class WorkerBuffer:
         return self._reader.buffer.rows
 
     def fill(self, rows: Array) -> None:
-        """Cache vertices ``rows`` ``[k]``: read them into the first slots after the fixed slots."""
+        """Cache the rows of vertices ``rows`` ``[k]`` before the first step: read them now."""
         self._reader.fill(rows, self.source)
 
     def read(self, vertices: Array, rows: Array) -> None:
@@ -187,7 +187,7 @@ class WorkerBuffer:
     def expect(self, vertices: Array | None) -> None:
         """Append the next step's distinct ``vertices`` ``[n]``. None: the step reads no rows.
 
-        Reads start for up to ``ahead`` steps that have a full window and free slots.
+        Reads start for up to ``ahead`` steps that have a full look-ahead window and free slots.
         """
         with self._planning:
             self._reader.expect(vertices)
@@ -234,7 +234,7 @@ class WorkerBuffer:
         self._reader.close()
 
     def _next(self, vertices: Array) -> BatchInFlight | None:
-        """Return the oldest started step, or start one. None: the step has other vertices."""
+        """Return the oldest started step, or start one. None: its array is not ``vertices``."""
         in_flight = self._reader.in_flight
         if not in_flight:
             # No slots were free before the previous step was served, or the window is not full.

@@ -98,7 +98,7 @@ class _Bytes:
 
 
 class CudaSide:
-    """The current CUDA device. Not verified on hardware."""
+    """GPU operations of the current CUDA device. Not verified on hardware."""
 
     def __init__(self, *, gather: Gather = index_rows) -> None:
         """Use the current device, with ``gather`` for row reads; ConfigError: no CUDA device."""
@@ -124,12 +124,12 @@ class CudaSide:
         _check(runtime.cudaHostUnregister(memory.data_ptr()), "cudaHostUnregister")
 
     def map(self, memory: torch.Tensor) -> torch.Tensor:
-        """Return the memory at its device address, which equals the host address."""
+        """Return a GPU tensor over host memory, whose device address equals its host address."""
         memory_bytes = _Bytes(memory.data_ptr(), memory.numel(), memory)
         return torch.as_tensor(memory_bytes, device=self.device)
 
     def allocate(self, num_bytes: int) -> torch.Tensor:
-        """Return pinned memory of torch's caching allocator (section 4.4)."""
+        """Return pinned memory ``[num_bytes]`` of torch's caching allocator (section 4.4)."""
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -208,7 +208,7 @@ class SharedSegment:
 
     @classmethod
     def fill(cls, source: Array, dtype: str | None = None) -> SharedSegment:
-        """Return a new segment with the elements of ``source``, also of a mapped file.
+        """Return a new segment with a copy of ``source``, which may be a mapped file.
 
         ``dtype`` is the name of the element type, None for the array's; bfloat16 is stored as
         uint16. ConfigError: there is not enough memory.
@@ -217,7 +217,7 @@ class SharedSegment:
 
     @classmethod
     def of(cls, array: Array, dtype: str | None = None) -> SharedSegment:
-        """Return a segment over ``array``, without a copy if ``array`` is in shared memory."""
+        """Return a segment over ``array`` if it is contiguous in shared memory; else a copy."""
         # A slice of columns is not a segment.
         memory = shared_memory_of(array) if array.flags.c_contiguous else None
         if memory is None:
@@ -253,7 +253,7 @@ class SharedSegment:
         return self._unregister is not None
 
     def register(self, gpu: GpuSide) -> None:
-        """Give this process's GPU access to the segment; ConfigError: see function ``register``."""
+        """Give this process's GPU access to the segment; ConfigError: its memory is unsuitable."""
         if not self.registered:
             register(self.bytes, gpu)
             self._unregister = weakref.finalize(self, gpu.unregister, self.bytes)
@@ -274,7 +274,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def register(memory: torch.Tensor, gpu: GpuSide) -> None:
-    """Register mapped host memory ``[num_bytes]`` uint8 with a GPU; RuntimeError: it cannot.
+    """Register mapped host memory ``[num_bytes]`` uint8 with a GPU; RuntimeError: the GPU fails.
 
     ConfigError: the memory is read-only or private, or the limit of locked memory is too low.
     """
@@ -286,7 +286,7 @@ def register(memory: torch.Tensor, gpu: GpuSide) -> None:
 
 
 def check_shared(address: int, num_bytes: int) -> None:
-    """Raise ConfigError unless memory is mapped shared and writable, as GPUs need it."""
+    """Raise ConfigError unless the memory from ``address`` is mapped shared and writable."""
     checked = address
     for line in Path("/proc/self/maps").read_text().splitlines():
         bounds, access = line.split()[:2]
@@ -304,7 +304,7 @@ def check_shared(address: int, num_bytes: int) -> None:
 
 
 def _locked_memory_error(num_bytes: int, error: Exception) -> ConfigError | None:
-    """Return the error that names the limit of locked memory, if ``num_bytes`` exceed the limit."""
+    """Return a ConfigError on the limit of locked memory if ``num_bytes`` exceed it, else None."""
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit == resource.RLIM_INFINITY or num_bytes <= limit:
         return None

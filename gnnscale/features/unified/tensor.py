@@ -67,7 +67,7 @@ class UnifiedTensor(torch.Tensor):
     def over(
         segment: SharedSegment, gpu: GpuSide, *, propagated_to_cuda: bool = True
     ) -> UnifiedTensor:
-        """Register ``segment`` with ``gpu``, and return its matrix without a copy."""
+        """Register ``segment`` with ``gpu``, and return a unified tensor over its matrix."""
         segment.register(gpu)
         memory = _UnifiedMemory(bytes=segment.bytes, gpu=gpu, owner=segment)
         return _wrap(segment.tensor, memory, propagated_to_cuda)
@@ -105,7 +105,7 @@ class UnifiedTensor(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Compute ``func`` on CPU or GPU by table 3; reads of values wait for the GPU."""
+        """Compute ``func`` where table 3 says, on CPU or GPU; reads of values wait for the GPU."""
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
             if func in _PLAIN:
@@ -187,7 +187,7 @@ def _copy_to(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def _compute(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return the result of an operation, computed and placed by table 3."""
+    """Return the result of an operation, on the side and in the memory that table 3 names."""
     operands = list(_tensors((args, kwargs)))
     unified = [tensor for tensor in operands if isinstance(tensor, UnifiedTensor)]
     gpu = unified[0]._memory.gpu
@@ -206,7 +206,7 @@ def _compute(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any
 
 
 def _on_gpu(func: Any, args: Any, kwargs: dict[str, Any], gpu: GpuSide) -> Any:
-    """Return the result of ``func`` on the GPU; CPU operands are copied, unified ones are not."""
+    """Return the result of ``func`` on the GPU; CPU operands, except scalars, are copied there."""
 
     def to_gpu(tensor: torch.Tensor) -> torch.Tensor:
         if isinstance(tensor, UnifiedTensor):
@@ -241,7 +241,7 @@ def _mapped(tensor: UnifiedTensor) -> torch.Tensor:
 def _place_result(
     result: torch.Tensor, placement: Placement, operands: list[UnifiedTensor]
 ) -> torch.Tensor:
-    """Copy a result into the memory that table 3 names; a view of an operand stays a view."""
+    """Copy a result into the memory of ``placement``; a view of an operand stays a view."""
     for operand in operands:
         memory = operand._memory.bytes
         inside = memory.data_ptr() <= result.data_ptr() < memory.data_ptr() + memory.numel()
@@ -302,7 +302,7 @@ class Output(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Computing side and output of an operation."""
+    """Side that computes an operation, CPU or GPU, and the memory of the result."""
 
     on_gpu: bool  #: whether the GPU computes the operation; otherwise the CPU
     output: Output
@@ -313,8 +313,8 @@ class Placement:
 def place(*, has_cpu: bool, has_gpu: bool, prefers: Sequence[bool]) -> Placement:
     """Return the placement of an operation (PyTorch-Direct, table 3).
 
-    Operands include a CPU tensor that is not a scalar (``has_cpu``), a GPU tensor (``has_gpu``),
-    and at least one unified tensor: ``prefers`` has the ``propagated_to_cuda`` of each.
+    ``has_cpu`` and ``has_gpu`` say whether operands include a CPU tensor that is not a scalar, and
+    a GPU tensor. ``prefers`` has ``propagated_to_cuda`` of each unified operand, at least one.
     """
     if not has_cpu and has_gpu:  # the second row
         if all(prefers):
@@ -362,7 +362,7 @@ class unified_device(TorchFunctionMode):  # noqa: N801 (a block, as torch's own)
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Compute ``func``, and copy a result that should be unified into unified memory."""
+        """Compute ``func``; copy the result to unified memory if the device argument says so."""
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.to and len(args) > 1 and _device(args[1]) is not None:
             return self._copy_to_unified(args[0], _device(args[1]))

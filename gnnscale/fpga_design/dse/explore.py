@@ -47,13 +47,13 @@ class Exploration:
     seconds: float  #: seconds of the exploration
 
     def at(self, n: int, m: int) -> Point | None:
-        """Return the fastest design with ``n`` and ``m`` per die. None: no such design fits."""
+        """Return the fastest design with ``n`` PEs, ``m`` multipliers per die. None: none fits."""
         points = [point for point in self.points if (point.n, point.m) == (n, m)]
         return best_of(points) if points else None
 
 
 def explore(board: Board, goal: Goal, mode: str) -> Exploration:
-    """Explore ``board``'s designs for ``goal``, by the models of ``mode``.
+    """Return the designs of ``board`` and the best for ``goal``, by the models of ``mode``.
 
     ConfigError: no design fits.
     """
@@ -91,7 +91,7 @@ _PORT_BYTES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedDesign:
-    """Design that fits on no die."""
+    """Compute unit, of sizes n and m, that fits on no die, and its use of the freest die."""
 
     n: int
     m: int
@@ -100,7 +100,7 @@ class RejectedDesign:
 
 
 def explore_own(board: Board, goal: Goal) -> tuple[tuple[Point, ...], tuple[RejectedDesign, ...]]:
-    """Explore designs of mode ``ours``: return all that fit, and sizes n and m that fit on no die.
+    """Return all designs of our kernels that fit, and the sizes n and m that fit on no die.
 
     ConfigError: no design fits.
     """
@@ -137,7 +137,7 @@ def _of_size(board: Board, goal: Goal, size: DesignSize) -> list[Point]:
 
 @cache
 def _fit(size: DesignSize, has: Resources, shell: Resources) -> Fit:
-    """Return the fit of a unit of ``size`` plus ``shell`` on a die with resources ``has``."""
+    """Return how a unit of ``size`` plus the board's ``shell`` fills a die of resources ``has``."""
     return fit(size, Die(name="die", has=has, shell=shell, bank="DDR[0]", bandwidth=1.0))
 
 

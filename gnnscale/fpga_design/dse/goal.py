@@ -16,7 +16,7 @@ SIZES_M = tuple(2**power for power in range(4, 12))
 
 @dataclass(frozen=True, kw_only=True)
 class BatchWorkload:
-    """Layer sizes of a card's mini-batch, or of the slice of one compute unit."""
+    """Layer sizes of a card's mini-batch, or of the part of it that one compute unit trains."""
 
     name: str  #: name of the graph and the model
     size: BatchSize
@@ -106,7 +106,7 @@ class Point:
 
     @property
     def card(self) -> tuple[int, int]:
-        """N and m summed over all dies, as in the papers."""
+        """N and m summed over the dies that the design uses, as in the papers."""
         return self.n * len(self.dies), self.m * len(self.dies)
 
     @property
@@ -121,7 +121,7 @@ def best_of(points: Sequence[Point]) -> Point:
 
 
 def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
-    """Return the Pareto front of throughput and fullest resource, the least full design first."""
+    """Return the Pareto front of throughput and ``fullest``, the least full design first."""
     front: list[Point] = []
     for point in sorted(points, key=lambda candidate: (candidate.fullest, -candidate.nvtps)):
         if not front or point.nvtps > front[-1].nvtps:
@@ -132,7 +132,10 @@ def pareto(points: Sequence[Point]) -> tuple[Point, ...]:
 def sum_limits(
     passes: Iterable[Sequence[hitgnn.Phase]], design: hitgnn.ComputeDesign
 ) -> dict[str, float]:
-    """Return, by task, the seconds of passes that the task limits, summed over mini-batches."""
+    """Return, by task such as ``memory``, the seconds of the passes that this task limits.
+
+    They are summed over the mini-batches ``passes``.
+    """
     seconds: dict[str, float] = {}
     for batch in passes:
         for name, value in hitgnn.limits(batch, design).items():

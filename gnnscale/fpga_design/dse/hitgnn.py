@@ -31,12 +31,15 @@ def dsps(n: Any, m: Any) -> Any:
 
 
 def luts(n: Any, m: Any, *, ways: Any) -> Any:
-    """Return the LUTs of a die with n and m, eq. 2; ``ways``: PEs that the network connects."""
+    """Return the LUTs of ``n`` PEs and ``m`` multipliers, eq. 2; the network has ``ways`` PEs."""
     return LUTS_OF_MULTIPLIER * m + LUTS_OF_PE * n + LUTS_OF_ROUTING * n * np.log2(ways)
 
 
 def explore(board: Board, goal: Goal) -> tuple[Point, ...]:
-    """Return all fitting designs by Algorithm 4, with n and m powers of two, equal on all dies."""
+    """Return all designs that fit by HitGNN's Algorithm 4, with equal n and m on all used dies.
+
+    n and m are powers of two. ConfigError: no design fits.
+    """
     points = []
     for n in SIZES_N:
         for m in SIZES_M:
