@@ -198,7 +198,7 @@ def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
     A step has a mini-batch per card. While every partition has mini-batches, each card trains one
     of its own partition. The surplus mini-batches then fill further steps. If ``balanced`` (WB),
     idle cards train them. Otherwise, the card of their partition trains them one after the other,
-    and each counts as a step.
+    and a step counts as often as the card with the most mini-batches trains.
     """
     if balanced or len(counts) == 1:
         return math.ceil(sum(counts) / len(counts))

@@ -73,8 +73,9 @@ def stacked_chart(
 ) -> str:
     """Return an SVG element of stacked areas that change in steps.
 
-    ``labels`` are CSS class and label of each area. ``x_values`` are ``[n]``, ascending; a bin of
-    several points shows its last value. ``values`` are ``[n, len(labels)]``, at least 0.
+    ``labels`` are CSS class and label of each area. ``x_values`` are ``[n]``, ascending; if many
+    points are merged into bins, a bin shows its last value. ``values`` are ``[n, len(labels)]``, at
+    least 0.
     """
     plot = Plot(x=x, y=y)
     parts = bins(len(x_values))

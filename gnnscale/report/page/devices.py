@@ -66,7 +66,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Return an HTML line with the threads per stage of a run's only worker, always equal."""
+    """Return an HTML line with the threads, equal in all steps, of the only worker's stages."""
     used = zip(_THREAD_STAGES, steps.threads[0, 0].tolist(), strict=True)
     words = ", ".join(f"{name} {threads}" for name, threads in used if threads)
     return f"<p>Threads in every step: {words}. {_TURNS[plan.shares[0].prefetch]}</p>"

@@ -169,9 +169,9 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Return slices of ``num_points`` points, one each, or ``max_points`` / 3 for more points.
+    """Return slices that divide ``num_points`` points of a curve, one slice per point.
 
-    A bin is drawn by three points: minimum, median, maximum.
+    Above ``max_points``, there are ``max_points`` / 3 slices, each drawn by three points.
     """
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
