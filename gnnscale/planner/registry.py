@@ -24,7 +24,7 @@ _OPENER = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceKind:
-    """Options class and backend of a kind of device."""
+    """Registry entry of a kind of device: options class, and name of the callable that opens it."""
 
     metadata: type[Device]  #: the class of its options
     #: ``module:name`` of a callable that builds the backend from a device and ``BackendInputs``
@@ -49,7 +49,7 @@ def register_device(metadata: type[Accelerator], opener: str) -> None:
 
     Args:
         metadata: dataclass of the kind's options, a subclass of ``Accelerator``.
-        opener: ``module:name`` of a callable that takes a device and ``BackendInputs``.
+        opener: ``module:name`` of a callable from a device and ``BackendInputs`` to its backend.
 
     Raises:
         ConfigError: the class is no accelerator, ``kind`` or ``opener`` has a wrong form, or the
@@ -92,7 +92,10 @@ def device_kind(kind: str) -> DeviceKind:
 
 
 def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]:
-    """Return pairs of options and options class for mappings of known kinds; skip other entries."""
+    """Return a pair for each dict in the list ``entries`` that has a known ``kind``.
+
+    The pair is the dict itself and the kind's options class; other entries are skipped.
+    """
     devices = entries if isinstance(entries, list) else []
     mappings = [options for options in devices if isinstance(options, dict)]
     kinds = [_KINDS.get(str(options.get("kind"))) for options in mappings]
@@ -101,10 +104,10 @@ def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]
 
 
 def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
-    """Build the devices of a list of kinds, such as ``cpu``, or mappings of ``kind`` and options.
+    """Build a device for each entry: a kind, such as ``cpu``, or a dict of ``kind`` and options.
 
     A device without a name is called by kind and position, such as ``cuda:1``. Raises ConfigError,
-    which names ``option``, if the list is empty, a kind is unknown, or an option is invalid.
+    which names ``option``, if the list is empty or too long, or a kind or an option is invalid.
     """
     if not entries:
         raise ConfigError(f"{option}=[]: expected at least one device")

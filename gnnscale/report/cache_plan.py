@@ -29,7 +29,7 @@ _LEFT_OF = 0.5
 
 
 def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
-    """Print the contents and predicted hit rates of each device's cache, and totals of the plan."""
+    """Print contents and predicted hit rates of the devices' caches (64 at most), and totals."""
     if not console.is_terminal:
         # A file needs no line breaks.
         console = Console(width=_FILE_WIDTH, file=console.file)
@@ -73,7 +73,7 @@ def _row(cache: DeviceCache, traffic: CacheTraffic | None, *, matches: bool) -> 
 
 
 def _sources(device: int, traffic: CacheTraffic) -> tuple[int, int, int]:
-    """Return how many rows ``device`` is predicted to read from own cache, peers and host."""
+    """Return how many rows ``device`` is predicted to read from its cache, peers' caches, host."""
     own_rows, host_rows = traffic.rows[device], traffic.rows[-1]
     return own_rows, sum(traffic.rows) - own_rows - host_rows, host_rows
 
@@ -128,9 +128,10 @@ def _summary(stored: StoredPlan) -> Iterator[str]:
 
 
 def draw(stored: StoredPlan, *, graph: str) -> str:
-    """Return SVG text: predicted rows of each device by source, and any curve of the plan.
+    """Return SVG text with a bar per device: predicted rows from its cache, peers and the host.
 
-    The curve shows link transactions over α, the memory share of adjacency lists.
+    If the plan has a curve of link transactions over α, the memory share of adjacency lists, a plot
+    of this curve is above the bars.
     """
     plan = stored.plan
     title = _title(plan, graph)
@@ -149,7 +150,10 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
 
 
 def _curve(plan: CachePlan) -> str:
-    """Return a plot of transactions for lists, rows and both over α, the memory share of lists."""
+    """Return an SVG plot of transactions for adjacency lists, feature rows, and both.
+
+    The horizontal axis is α, the share of lists in the cache's memory.
+    """
     lines = {
         "lists": ("N_T, sampling", [point.n_t for point in plan.curve]),
         "rows": ("N_F, features", [point.n_f for point in plan.curve]),
@@ -188,7 +192,10 @@ def _curve(plan: CachePlan) -> str:
 
 
 def _bars(plan: CachePlan, top: float) -> list[str]:
-    """Return a legend, and a bar per device: rows read from its own cache, peers and the host."""
+    """Return SVG from height ``top``: a legend, and each device's predicted rows by source.
+
+    Sources are the device's own cache, peers' caches and the host; no bar without prediction.
+    """
     predicted: Sequence[CacheTraffic | None] = plan.predicted or (None,) * len(plan.devices)
     x_start = 24.0 + 7 * max((len(cache.name) for cache in plan.devices), default=0)
     elements, across = [], x_start

@@ -49,9 +49,9 @@ def examine() -> dict[str, Any]:
     """Return the hardware and software of this machine as plain values for JSON (imports torch).
 
     ``nvidia_error`` says why NVML finds no GPU. ``fpga`` has ``xrt``, the version of XRT,
-    ``boards``, names of cards, ``csim_library``, the compiled default design, and
-    ``csim_compiler``, that of other designs; None: missing. ``features`` have ``needs``, the
-    missing requirement; None: ready.
+    ``boards``, names of cards, ``csim_library``, the file of the compiled default design, and
+    ``csim_compiler``, the compiler for other designs; None: missing. Each of ``features`` has
+    ``needs``, its missing requirement; None: ready.
     """
     import torch
 
@@ -90,14 +90,17 @@ def _format_gpu(gpu: dict[str, Any]) -> str:
 
 
 def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | None:
-    """Return the GPU or package that training on a GPU lacks, torch's CUDA aside; None: ready."""
+    """Return the GPU or package that training on a GPU lacks; None: it lacks neither.
+
+    Whether torch itself was built for CUDA is not checked.
+    """
     if not cuda["cuda"]:
         return cuda["nvidia_error"] or "no GPU found"
     return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
 
 
 def _boards() -> dict[str, Any]:
-    """Return XRT's version (None: ``pyxrt`` cannot be imported) and the names of its cards."""
+    """Return XRT's version (None: ``pyxrt`` cannot be imported), and FPGA cards that it finds."""
     boards: list[str] = []
     try:
         xrt = build.load_pyxrt()
@@ -114,7 +117,7 @@ def _boards() -> dict[str, Any]:
 
 
 def _xrt_version() -> str:
-    """Return XRT's version from its ``version.json``, else ``unknown version``; pyxrt has none."""
+    """Return the version in XRT's ``version.json``, else ``unknown version``; pyxrt lacks it."""
     folder = Path(os.environ.get("XILINX_XRT") or "/opt/xilinx/xrt")
     try:
         return str(json.loads((folder / "version.json").read_text())["BUILD_VERSION"])
@@ -123,7 +126,10 @@ def _xrt_version() -> str:
 
 
 def _csim() -> dict[str, str | None]:
-    """Return the default design's library file, and the compiler of others; None: missing."""
+    """Return the C simulator's library of the default FPGA design, and the compiler for others.
+
+    None: the library or the compiler is missing.
+    """
     try:
         compiler = build.compiler()
     except ConfigError:
@@ -139,7 +145,10 @@ def _features(
     cuda: dict[str, Any],
     fpga: dict[str, Any],
 ) -> list[dict[str, Any]]:
-    """Return each ``feature``, whether it is ``ready``, and ``needs``, a missing requirement."""
+    """Return gnnscale's features: ``feature``, whether it is ``ready``, and ``needs``.
+
+    ``needs`` is what this machine lacks for the feature, as text; None: nothing.
+    """
 
     def unless(ready: object, requirement: str) -> str | None:
         return None if ready else requirement
@@ -219,12 +228,15 @@ def print_findings(findings: dict[str, Any], console: Console) -> None:
 
 
 def examine_store(path: Path) -> dict[str, Any]:
-    """Check each byte of a graph store; ``checks`` have ``what`` they cover and a ``problem``."""
+    """Check each byte of a graph store; return ``path`` and ``checks``.
+
+    An entry of ``checks`` has ``what`` was checked and the first ``problem`` (None: none).
+    """
     return {"path": str(path), "checks": [asdict(check) for check in verify_store(path)]}
 
 
 def store_problem(findings: dict[str, Any]) -> str | None:
-    """Return the first problem of ``examine_store``, and how many more; None: an intact store."""
+    """Return text with the first problem of ``examine_store``, and how many follow; None: none."""
     problems = [check["problem"] for check in findings["checks"] if check["problem"] is not None]
     more = f" (and {len(problems) - 1} more, see doctor.json)" if len(problems) > 1 else ""
     return f"{problems[0]}{more}" if problems else None
@@ -239,7 +251,10 @@ def print_store(findings: dict[str, Any], console: Console) -> None:
 
 
 def print_rates(processor: Processor, console: Console) -> None:
-    """Print a table of calibrated rates by number of threads, and costs between workers."""
+    """Print a table of calibrated rates by number of threads.
+
+    A line below has the cost of synchronization, messages and contention between workers.
+    """
     table = Table("rate", title=Text(f"Rates of {processor.name}"))
     for threads in processor.threads:
         table.add_column(f"{threads} threads" if threads > 1 else "1 thread", justify="right")

@@ -18,7 +18,10 @@ PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
 
 
 def count(value: float | None) -> str:
-    """Return a number with about three digits if fractional and below 100; None: ``ABSENT``."""
+    """Return a number as text: whole, but fractions below 100 to about three digits.
+
+    None: ``ABSENT``.
+    """
     if value is None:
         return ABSENT
     if value == int(value) or abs(value) >= 100:
@@ -54,7 +57,7 @@ def gib(num_bytes: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Return seconds in milliseconds, without unit, to about three digits; None: ``ABSENT``."""
+    """Return seconds in milliseconds, without unit, with up to two decimals; None: ``ABSENT``."""
     if seconds is None:
         return ABSENT
     value = seconds * 1e3
@@ -104,7 +107,10 @@ _KINDS_OF_FIGURES = (MEASURED, "emulated", "csim")
 
 
 def least_real(kinds: Iterable[str]) -> str:
-    """Return the kind farthest from hardware (unknown kinds are farthest); empty: ``MEASURED``."""
+    """Return the kind of times, such as ``emulated``, that is farthest from real hardware.
+
+    Unknown kinds are farthest; ``MEASURED`` without kinds.
+    """
 
     def distance(kind: str) -> int:
         is_known = kind in _KINDS_OF_FIGURES
@@ -114,24 +120,36 @@ def least_real(kinds: Iterable[str]) -> str:
 
 
 def kind_label(kind: str, figures: str) -> str:
-    """Return a device's kind and, unless measured or equal, its times' kind: ``fpga csim``."""
+    """Return a device's kind and how its times arise (``figures``), such as ``fpga csim``.
+
+    ``figures`` are left out if they are measured or equal to ``kind``.
+    """
     return kind if figures in (MEASURED, kind) else f"{kind} {figures}"
 
 
 def device_label(name: str, kind: str, figures: str) -> str:
-    """Return a device's name, with the words of ``kind_label`` that it lacks in parentheses."""
+    """Return a device's name and, in parentheses, its kind and kind of times (``figures``).
+
+    Words that the name contains, and ``measured``, are left out.
+    """
     missing = [word for word in kind_label(kind, figures).split() if word not in name]
     return f"{name} ({' '.join(missing)})" if missing else name
 
 
 def present_stages(devices: Iterable[Mapping[str, float | None]]) -> tuple[str, ...]:
-    """Return the stages for which at least one of ``devices`` has a time, in pipeline order."""
+    """Return, in pipeline order, the stages with a time in at least one of ``devices``.
+
+    Each of ``devices`` maps stages to seconds, or to None without a time.
+    """
     present = {name for times in devices for name, time in times.items() if time is not None}
     return tuple(name for name in STAGES if name in present)
 
 
 def energy_sentence(summary: Mapping[str, Any]) -> str | None:
-    """Return a sentence with the joules of a run's GPUs; None: not counted, or no epoch ended."""
+    """Return a sentence with the joules of all GPUs, from a run's ``summary``.
+
+    None: they were not counted, or no epoch ended.
+    """
     joules, epochs = summary["energy_j"], summary["epochs"]
     if joules is None or not epochs:
         return None
@@ -142,7 +160,10 @@ def energy_sentence(summary: Mapping[str, Any]) -> str | None:
 
 
 def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> list[str]:
-    """Return a sentence per device that the host emulated too slowly in some of ``num_steps``."""
+    """Return a sentence per emulated device for which the host was slower than the device.
+
+    It has the number of such steps, out of ``num_steps``, and the excess seconds.
+    """
     sentences = []
     for device in devices:
         seconds = device["counters"].get("late_s", 0.0)
@@ -157,7 +178,7 @@ def late_sentences(devices: Iterable[Mapping[str, Any]], *, num_steps: int) -> l
 
 
 def network_figures(run: "TrainResult") -> dict[str, Any] | None:
-    """Return the network traffic of sharded rows: sums over devices, means per step.
+    """Return the traffic of feature rows sharded among machines: sums over devices, mean per step.
 
     ``expected`` is the bytes of the missed rows and their ids; ``bytes`` is the bytes of the
     messages sent for them, both ways. None: rows are not sharded among machines, or no epoch ended.
@@ -180,7 +201,7 @@ def network_figures(run: "TrainResult") -> dict[str, Any] | None:
 
 
 def network_line(run: "TrainResult") -> str | None:
-    """Return ``network_figures`` as a line with measured and expected MB a step, or None."""
+    """Return a line with measured and expected MB per step of ``network_figures``, or None."""
     network = network_figures(run)
     if network is None:
         return None

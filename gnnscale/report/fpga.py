@@ -75,7 +75,10 @@ def simulating(figures: Mapping[str, Any]) -> str:
 
 
 def print_csim(devices: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Print the counts of the simulated devices among ``devices`` of a summary, if any."""
+    """Print tables of cycles and device memory of the devices in C simulation, if any.
+
+    ``devices`` are those of a run's summary; lines below compare simulated and simulating time.
+    """
     simulated = [device for device in devices if device["csim"] is not None]
     if not simulated:
         return

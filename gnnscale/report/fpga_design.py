@@ -43,7 +43,7 @@ _STYLE = (
 
 
 def describe(generated: DesignPackage) -> dict[str, Any]:
-    """Return plain values for JSON: the estimate, and the designs that were explored."""
+    """Return plain values for JSON: estimate, best design, Pareto front, and refused designs."""
     exploration = generated.exploration
     board = exploration.board
     return {
@@ -136,7 +136,7 @@ def page(generated: DesignPackage) -> str:
 
 
 def pareto_plot(exploration: Exploration) -> str:
-    """Return a plot of throughput over the fullest resource, for all designs that fit."""
+    """Return an SVG plot of all designs that fit: throughput over share of the fullest resource."""
     points = exploration.points
     highest = max(point.nvtps for point in points) / 1e6
     widest = max(1.0, *(point.fullest for point in points))
@@ -216,7 +216,11 @@ _HEADS = ("", "estimated", "Vitis HLS", "routed", "routed / estimated")
 
 
 def describe_comparison(comparison: Comparison) -> dict[str, Any]:
-    """Return design, report files, and estimated and reported values; None: not reported."""
+    """Return plain values for JSON: the design, the files of the vendor's reports, and figures.
+
+    A figure has the estimated value, the values reported by the vendor's tools (None: not
+    reported), and the ratio of routed to estimated.
+    """
     return {
         "design": comparison.design.plain(),
         "files": [str(file) for file in comparison.files],
@@ -225,7 +229,7 @@ def describe_comparison(comparison: Comparison) -> dict[str, Any]:
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print estimated and reported figures as a table, and the files of the reports."""
+    """Print a table of estimated and the vendor's reported figures, and the report files."""
     figures_table = Table(title=Text(_comparison_title(comparison)))
     for i, head in enumerate(_HEADS):
         figures_table.add_column(head, justify="left" if i == 0 else "right")
@@ -237,7 +241,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """Return the text of ``comparison.html``: estimated and reported figures, and report files."""
+    """Return ``comparison.html``: estimated and the vendor's reported figures, report files."""
     rows = [
         [cell(value, left=i == 0) for i, value in enumerate(_figure_cells(figure))]
         for figure in comparison.figures

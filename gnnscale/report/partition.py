@@ -177,7 +177,7 @@ _DENSE = 0.6
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Pixel sizes of a part's row, equal in bar charts and edge map."""
+    """Pixel sizes of the row per part that bars and edge map share, and of the map's cells."""
 
     row: float  #: height of a part
     cell: float  #: width of a cell of the map
@@ -185,12 +185,12 @@ class Grid:
 
     @property
     def css(self) -> str:
-        """CSS class of labels of rows and cells."""
+        """CSS class of row and cell labels: ``small`` if cells have no room for numbers."""
         return "" if self.numbers else "small"
 
     @property
     def label_stride(self) -> int:
-        """Distance of labeled columns: 1 if each column has a label."""
+        """Number n: every n-th column of the edge map has a label."""
         return 1 if self.cell > _SMALLEST[1] else 4
 
 
@@ -238,7 +238,7 @@ def grid_for(num_parts: int) -> Grid:
 
 
 def size_bars(panels: Sequence[Panel], grid: Grid, *, x_start: float, top: float) -> Drawing:
-    """Return panels side by side, with the numbers of the parts to the left of ``x_start``."""
+    """Return panels of bars side by side, with part numbers to the left of ``x_start``."""
     num_rows = len(panels[0].rows)
     elements = [text(x_start - 8, top - 8, "part", anchor="end", css="soft")]
     for i in range(num_rows):
@@ -333,7 +333,10 @@ def _key(maximum: int, *, x_start: float, top: float) -> Iterator[str]:
 def picture(
     title: str, notes: Sequence[str], drawings: Sequence[Drawing], *, width: float, height: float
 ) -> str:
-    """Return an SVG file in pixels, at least as wide as its title, with ``notes`` below."""
+    """Return an SVG file of ``drawings``, with ``title`` and, below it, ``notes`` at the top.
+
+    Sizes are pixels; the picture is at least as wide as the title.
+    """
     width = max(width, 32 + 9 * len(title))
     lines = [text(16, 26, title, css="head")]
     lines += [text(16, 46 + 16 * i, note, css="soft") for i, note in enumerate(notes)]

@@ -23,10 +23,11 @@ _MEASURED_KINDS = (Cpu.kind, Cuda.kind)
 
 
 def noise_floor(step_s: Float64Array, window_steps: int) -> dict[str, Any] | None:
-    """Return the mean errors of forecasting median step times by the preceding window's.
+    """Return errors if each window's median step time forecasts the next window's median.
 
     ``step_s`` are ``[n]`` seconds of consecutive steps. Windows of ``window_steps`` steps do not
-    overlap; an error is ``window / next window - 1``. None: fewer than two windows.
+    overlap; the result has mean and mean absolute value of ``window / next window - 1``. None:
+    fewer than two windows.
     """
     num_windows = len(step_s) // window_steps
     if num_windows < 2:
@@ -46,9 +47,9 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     """Return predicted and measured times, ``predicted`` of ``summary.json``; None: no prediction.
 
     Predictions are for a full mini-batch under the run's first plan. Measured times are therefore
-    medians over the steps with this plan and a full mini-batch; None without such steps. They are
-    means if the prediction includes first steps that fill memory. A device's ``step_s`` is its work
-    without waiting for other devices. docs/run-directory.md describes the entries.
+    medians over the steps with this plan and a full mini-batch, or means if the prediction includes
+    first steps that fill memory; None without such steps. A device's ``step_s`` is its work without
+    waiting for other devices. docs/run-directory.md describes the entries.
     """
     predicted = run.layout.predicted
     if predicted is None:
@@ -88,7 +89,10 @@ def _devices(
     measured: Float64Array,
     average: Callable[[Float64Array], Any],
 ) -> list[dict[str, Any]]:
-    """Return times and errors by device; ``measured``: ``[steps, devices, len(STAGES)]`` in s."""
+    """Return measured and predicted times and errors by device.
+
+    ``measured`` are ``[steps, devices, len(STAGES)]`` seconds; ``average`` is mean or median.
+    """
     devices = []
     for rank, share in enumerate(plan.shares):
         times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}
@@ -113,7 +117,7 @@ def _devices(
 def _compared(
     predicted: StageTimes, share: DeviceShare, measured: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a prediction of a device's times with its errors against ``measured``."""
+    """Return a device's predicted times, with relative errors against ``measured`` times."""
     expected = {name: getattr(predicted, name) or None for name in STAGES}
     own_s, times = _own_seconds(expected, share), measured["stage_times_s"]
     return {
@@ -125,13 +129,16 @@ def _compared(
 
 
 def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
-    """Return a device's seconds per step without waiting (``sync``), stages overlapped, or None."""
+    """Return a device's seconds per step, stages overlapped, without waiting for others (``sync``).
+
+    None: no stage has a time.
+    """
     present = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
     return pipeline_seconds(StageTimes(**present), share.prefetch) if present else None
 
 
 def _by_kind(devices: Sequence[dict[str, Any]]) -> dict[str, dict[str, float | None]] | None:
-    """Return the mean errors of step times by kind of device and prediction; None: one kind."""
+    """Return mean errors of step times by kind of device and of prediction; None: one kind only."""
     kinds = list(dict.fromkeys(device["kind"] for device in devices))
     if len(kinds) == 1:
         return None

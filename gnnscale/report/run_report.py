@@ -67,7 +67,10 @@ def write_outcome(
 def _print_tables(
     summary: dict[str, Any], console: Console, *, num_steps: int, predictions: bool
 ) -> None:
-    """Print stage times (one device: if ``predictions``), energy, delays and csim counts."""
+    """Print stage times, energy, too slow emulation, and counts of C simulation.
+
+    Stage times of a run on one device are printed only if ``predictions``.
+    """
     predicted, devices = summary["predicted"], summary["devices"]
     measured = predicted is not None and predicted["measured_step_s"] is not None
     if predicted is not None and (predictions or (measured and len(devices) > 1)):
@@ -93,10 +96,10 @@ def train_and_report(
     observers: Sequence[Observer] = (),
     command: str | None = None,
 ) -> TrainResult:
-    """Train, show progress on standard error, and write the files of the run directory.
+    """Train, show progress on standard error, and write the run directory; return the result.
 
     ``config.yaml`` is written before training, so that a killed run can resume. An exception of
-    ``run_training`` leaves its message in ``summary.json``.
+    ``run_training`` is raised again after its message was written to ``summary.json``.
 
     Args:
         options: options of the run as plain values, for ``config.yaml``.
@@ -158,7 +161,8 @@ def _end_failed_run(
 ) -> None:
     """Write the files of a run that ``cause`` ended, and close the observers.
 
-    A new run refused before its start leaves no ``config.yaml``. Further failures are printed.
+    If a new run was refused before its start, remove its ``config.yaml``. Further failures are
+    printed.
     """
     _write_stopped(report, cause)
     # A new run that was refused before it started leaves no options.

@@ -94,7 +94,7 @@ def trainers(scaling: ScalingCurve) -> str:
 
 
 def rates(scaling: ScalingCurve) -> str:
-    """Return a line with the efficiencies, as shares of peak rates, or the origin of the rates."""
+    """Return a line with the reached shares of peak rates, or else the origin of the rates."""
     efficiency = scaling.efficiency
     if efficiency is None:
         origin = "of the platform as measured" if scaling.measured else "that the platform states"
@@ -124,7 +124,7 @@ def _row(scaling: ScalingCurve, result: SimulatedRun) -> list[str]:
 
 
 def draw(scaling: ScalingCurve) -> str:
-    """Return the scaling curve as an SVG file, with the ideal curve dashed (figure 9)."""
+    """Return an SVG file of speed-up over accelerators, with the ideal curve dashed (figure 9)."""
     first = max(scaling.results[0].num_accelerators, 1)
     results = sorted(scaling.results, key=lambda result: result.num_accelerators)
     points = [(result.num_accelerators, scaling.speedup(result)) for result in results]

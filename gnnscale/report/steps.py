@@ -265,7 +265,7 @@ class Spans:
         self._parts: list[StructArray] = []
 
     def add(self, spans: StructArray) -> None:
-        """Add ``[num_spans]`` of ``SPAN``, without spans after the first steps."""
+        """Add ``[num_spans]`` of ``SPAN``, without spans of steps after the first ``max_steps``."""
         if len(spans) == 0:
             return
         if self._end is None:
@@ -289,7 +289,10 @@ def write_trace(file: Path, plan: DevicePlan, spans: StructArray) -> None:
 
 
 def _names(plan: DevicePlan, spans: StructArray) -> Iterator[dict[str, Any]]:
-    """Yield events that name devices and stages; ids count from 1, as Perfetto's 0 is idle."""
+    """Yield trace events that name devices (processes) and stages (threads).
+
+    Ids count from 1, as Perfetto's 0 is idle.
+    """
     for rank, share in enumerate(plan.shares):
         process = {"ph": "M", "pid": rank + 1}
         device = share.device
@@ -306,7 +309,7 @@ def _names(plan: DevicePlan, spans: StructArray) -> Iterator[dict[str, Any]]:
 
 
 def _events(spans: StructArray) -> Iterator[dict[str, Any]]:
-    """Yield a complete event for each span, in microseconds."""
+    """Yield a Chrome trace event for each span, with start and duration in microseconds."""
     for device, stage, step, start, end in spans.tolist():
         yield {
             "ph": "X",

@@ -181,7 +181,10 @@ def _partition(stats: PartitionStats | None) -> dict[str, Any] | None:
 
 
 def _step_bytes(run: TrainResult) -> dict[str, Any] | None:
-    """Return measured and expected bytes per step, summed over devices; None: no epoch."""
+    """Return bytes of rows and adjacency lists per step, summed over devices; None: no epoch.
+
+    Measured are bytes read in host memory, over links and from peers, next to expected bytes.
+    """
     if not run.history or not run.steps_per_epoch:
         return None
     total = sum((device.traffic for epoch in run.history for device in epoch.devices), Traffic())
@@ -225,7 +228,7 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
 
 
 def _uncached(run: TrainResult) -> dict[str, Any] | None:
-    """Return the number of devices without a requested cache, and the reason; None: no device."""
+    """Return how many devices lack a requested cache, and the reason; None: none lacks it."""
     uncached = run.layout.uncached
     if uncached is None:
         return None
@@ -296,7 +299,7 @@ def _gpu(epochs: Sequence[DeviceEpoch], seconds: float) -> dict[str, float | int
 def _csim(
     device: Device, epochs: Sequence[DeviceEpoch], steps_per_epoch: int
 ) -> dict[str, Any] | None:
-    """Return ``csim_figures`` of a device's simulated epochs; None: none was simulated."""
+    """Return ``csim_figures`` over a device's epochs in C simulation; None: no such epoch."""
     if not isinstance(device, Fpga):
         return None
     simulated = [
@@ -331,7 +334,7 @@ def _all_hit_rates(traffic: Traffic) -> dict[str, float | None]:
 
 
 def _counters(epochs: Sequence[DeviceEpoch]) -> dict[str, float]:
-    """Return each counter of the device's kind, summed over ``epochs``."""
+    """Return the counters that a device's backend reports, by name, summed over ``epochs``."""
     total: Counter[str] = Counter()
     for epoch in epochs:
         total.update(epoch.counters)
@@ -344,14 +347,14 @@ def write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_metrics(directory: Path, epochs: Sequence[EpochRecord]) -> None:
-    """Write ``metrics.jsonl`` with one line for each of ``epochs``."""
+    """Replace ``metrics.jsonl`` by a file with one line for each of ``epochs``."""
     lines = (_line(epoch).encode() for epoch in epochs)
     # Durable: no checkpoint contains these lines.
     write_atomically(directory / METRICS_FILE, lines, durable=bool(epochs))
 
 
 def append_metrics(directory: Path, epoch: EpochRecord) -> None:
-    """Add one line to ``metrics.jsonl``."""
+    """Append the line of ``epoch`` to ``metrics.jsonl``."""
     with (directory / METRICS_FILE).open("a") as file:
         file.write(_line(epoch))
 

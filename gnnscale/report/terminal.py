@@ -42,7 +42,7 @@ class LivePanel(Progress):
         super().__init__(*_columns(), console=console, transient=True, refresh_per_second=4)
 
     def take(self, record: records.StepRecord) -> None:
-        """Add a step to the medians of the table, and keep its decision."""
+        """Add a step to those whose medians the table shows, and keep its decision, if any."""
         self._steps.append(record.devices)
         present = {name for name in STAGES for d in record.devices if getattr(d.stages, name)}
         self._stages = tuple(name for name in STAGES if name in present.union(self._stages))
@@ -115,7 +115,7 @@ def _cells(
 
 
 def _stage_times(steps: list[records.DeviceStep], stages: tuple[str, ...]) -> list[str]:
-    """Return the median of each stage in milliseconds, as text; 0 is ``ABSENT``."""
+    """Return a device's median time of each stage in milliseconds, as text; 0 is ``ABSENT``."""
     medians = []
     for name in stages:
         median = statistics.median(getattr(step.stages, name) for step in steps)
@@ -223,7 +223,10 @@ class RunReport(records.Observer):
         untrusted.write_own(self.directory, self.options)
 
     def started(self, run: records.TrainResult) -> None:
-        """Write options and epochs before a resumption; a new run removes old steps and trace."""
+        """Write ``config.yaml``, and the epochs before a resumption to ``metrics.jsonl``.
+
+        A new run removes ``steps.jsonl`` and ``trace.json`` of an earlier run.
+        """
         self.run = replace(run, history=History(run.history))
         self._start = self._last_progress = time.monotonic()
         self.write_options()
@@ -254,7 +257,7 @@ class RunReport(records.Observer):
         self._hide()
 
     def finished_epoch(self, record: records.EpochRecord) -> None:
-        """Write the epoch to ``metrics.jsonl``; show it in a line, at most one a second."""
+        """Write the epoch to ``metrics.jsonl``; show it after a second, or if it is the last."""
         assert self.run is not None
         history = self.run.history
         assert isinstance(history, History)
@@ -280,7 +283,7 @@ class RunReport(records.Observer):
         self._steps.flush()
 
     def _draw(self, record: records.StepRecord) -> None:
-        """Update the bar; it appears after a second of an epoch, or of a run on several devices."""
+        """Update the bar; it appears a second into an epoch, or into a run that shows devices."""
         assert self.run is not None
         plan = self.run.plan
         each_device = _shows_each_device(plan)
@@ -302,7 +305,7 @@ class RunReport(records.Observer):
         )
 
     def _log(self, record: records.StepRecord) -> None:
-        """Log a decision of resource management, and every 10 s the progress of a long epoch."""
+        """Log a decision of resource management, at most one a second; every 10 s the progress."""
         assert self.run is not None
         now = time.monotonic()
         if record.decision is not None:

@@ -31,7 +31,7 @@ SHARED_ARRAYS = {name: f"{name} in shared memory" for name in ("features", "indi
 
 @dataclass(frozen=True, kw_only=True)
 class RunArtifact:
-    """Directory, or array in shared memory, that the processes of a run open."""
+    """Reference to a directory, or array in shared memory, that the processes of a run open."""
 
     name: str  #: name in errors
     path: Path  #: the directory, or path of the shared memory
@@ -39,7 +39,7 @@ class RunArtifact:
 
 
 def make_links(inputs: TaskInputs, graph: Graph) -> RunArtifact | None:
-    """Return the task's split of the edges, after writing it if missing; None: no such split."""
+    """Return the edge split of the run's task, which is written if missing; None: no such split."""
     path = inputs.task.make(graph)
     if path is None:
         return None
@@ -78,7 +78,7 @@ def open_task(
 
 
 def _mark_training_edges(graph: Graph) -> Graph:
-    """Return ``graph`` with a hash that marks features as made without held-out edges."""
+    """Return ``graph`` with another content hash: its features were made without held-out edges."""
     content = digest({"graph": graph.content, "rows": "made of training edges"})
     return replace(graph, origin=replace(graph.origin, content=content))
 
@@ -86,7 +86,7 @@ def _mark_training_edges(graph: Graph) -> Graph:
 def open_graph(
     inputs: TaskInputs, artifacts: Sequence[RunArtifact], graph: Graph, *, seed: int | None = None
 ) -> Graph:
-    """Return the graph of ``open_task``, if possible without importing torch and user code."""
+    """Return the graph of ``open_task``; torch and user code are imported only by edge splits."""
     if inputs.task.divides_edges:
         return open_task(inputs, artifacts, graph, seed=seed).graph
     graph, threads = graph_read(inputs, graph), inputs.num_threads
@@ -94,7 +94,7 @@ def open_graph(
 
 
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
-    """Open the task over the stored graph with the edge split in ``links``."""
+    """Open the task over the stored graph, with its edge split in ``links`` (None: no split)."""
     graph = graph_read(inputs, graph)
     return inputs.task.open(graph, links, loss=inputs.loss, metrics=inputs.metrics)
 
@@ -105,14 +105,14 @@ def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPla
 
 
 def open_store(artifacts: Sequence[RunArtifact]) -> Graph:
-    """Return the graph in the store among ``artifacts``."""
+    """Open the graph store that is among ``artifacts``."""
     graph = reopen_artifact(artifacts, GRAPH_STORE, Graph.open)
     assert graph is not None
     return graph
 
 
 def with_shared_arrays(graph: Graph, artifacts: Sequence[RunArtifact]) -> Graph:
-    """Return ``graph`` with the arrays that ``artifacts`` have in shared memory."""
+    """Return ``graph`` with arrays replaced by their copies in shared memory in ``artifacts``."""
     arrays: dict[str, Any] = {}
     for name, label in SHARED_ARRAYS.items():
         path = next((artifact.path for artifact in artifacts if artifact.name == label), None)
@@ -128,7 +128,10 @@ def reopen_artifact(
     open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open artifact ``name`` by ``open_path``; None: absent; GraphError: ``content`` changed."""
+    """Open artifact ``name`` by ``open_path``; None: ``artifacts`` lack it.
+
+    GraphError: ``content`` of the result is not the hash that was recorded at the run's launch.
+    """
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:
         return None

@@ -66,7 +66,7 @@ def check_batches(config: BatchConfig) -> None:
 
 
 def _check_rows_are_whole(option: str, config: BatchConfig) -> None:
-    """Refuse caches if the partitioner divides the features by columns."""
+    """Refuse ``option``, which requests caches, if the partitioner divides features by columns."""
     if config.partitioner.divides == "columns":
         why = "which divides the features by columns and aggregates them on the host"
         raise _is_partitioned(config, option, why)

@@ -48,7 +48,7 @@ def open_observers(
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Create the ``requested`` loggers and observers; return all by label in errors.
+    """Create the ``requested`` loggers and observers; return all by the label that errors use.
 
     ``observers`` are added as they are. ConfigError: one fails, or lacks a method.
     """
@@ -85,6 +85,8 @@ def _forwarder(event: str) -> Callable[..., None]:
 
 class Observers(RunObserver):
     """Observer that forwards each event to all observers of a run in order.
+
+    An observer's ``StopTraining`` sets ``stop_reason``; other exceptions become an ObserverError.
 
     Attributes:
         stop_reason: label of the observer that ended training, and its reason; None if none has.

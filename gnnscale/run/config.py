@@ -33,7 +33,10 @@ _LOGGER_ADDRESSES = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb:/
 
 
 def _logger_addresses(logger: Any) -> tuple[list[str], list[str]]:
-    """Return addresses, outside of the run directory, of enabled loggers, and all enabled names."""
+    """Return where enabled loggers write outside of the run directory, and all enabled names.
+
+    Addresses name an environment variable, such as ``mlflow://MLFLOW_TRACKING_URI``.
+    """
     enabled = [name for name, on in logger.items() if on] if isinstance(logger, dict) else []
     return [_LOGGER_ADDRESSES[name] for name in _LOGGER_ADDRESSES if name in enabled], enabled
 
@@ -84,7 +87,7 @@ class RunConfig(BatchConfig):
 
     @property
     def training_sampler(self) -> SamplerConfig:
-        """Sampler of training: without the last hop if its aggregation is precomputed."""
+        """Sampler of training: without the input layer's hop if its aggregation is precomputed."""
         shorter = without_last_hop(self.sampler) if self.features.preaggregates else None
         return self.sampler if shorter is None else shorter
 
@@ -214,7 +217,7 @@ def _check_link_metrics(config: RunConfig) -> None:
 
 
 def _check_edge_task(config: RunConfig) -> None:
-    """Refuse options that only tasks of vertices support."""
+    """Refuse options that tasks on edges (links, edge labels) do not support."""
     divides = config.task.divides_edges
     option = "task=links" if divides else "task=edges"
     if config.model.row_width is None:
@@ -241,7 +244,7 @@ def _check_edge_task(config: RunConfig) -> None:
 
 
 def _check_sampler(config: RunConfig) -> None:
-    """Refuse a sampler or lists on the disk (``memory_bytes``) that a device does not support."""
+    """Refuse a sampler, or adjacency lists on disk, that a device does not support."""
     devices = config.device_plan.parsed()
     for device in devices:
         if not isinstance(config.sampler, device.samplers):
@@ -269,7 +272,7 @@ def _check_loss(config: RunConfig) -> None:
 
 
 def _check_caches(config: RunConfig) -> None:
-    """Refuse two cache plans, and caches of rows that are replaced, exchanged or split."""
+    """Refuse a stored next to a new cache plan, and caches of replaced, exchanged or split rows."""
     if config.cache_plan is not None:
         if config.cache_planner.caches:
             raise ConfigError(
@@ -308,7 +311,7 @@ def _check_features(config: RunConfig) -> None:
 
 
 def _check_preaggregates(config: RunConfig) -> None:
-    """Refuse options that preaggregated rows rule out: raw rows, or a sampled first layer."""
+    """Refuse options that need rows before aggregation, or a sampled first layer."""
     option = "features=preaggregated"
     if without_last_hop(config.sampler) is None:
         fanouts = getattr(config.sampler, "fanouts", None)
@@ -339,7 +342,7 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return the end of an error if devices or partitioner need all rows in memory, or None."""
+    """Return an error's end if devices or partitioner need all feature rows in memory, or None."""
     for device in devices:
         if device.loads or device.holds_rows:
             return (
@@ -368,7 +371,7 @@ def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | 
 
 
 def _check_learned(config: RunConfig) -> None:
-    """Refuse options that do not support updates of vertex rows."""
+    """Refuse options that do not support learned vertex rows, which change during training."""
     option = f"features={config.features.name}"
     accelerators = [device.label for device in config.device_plan.parsed() if device.kind != "cpu"]
     if accelerators:
@@ -410,5 +413,8 @@ def run_option_names() -> frozenset[str]:
 
 
 def check_stored_options(values: dict[str, Any], **checks: Any) -> None:
-    """Check the options in an untrusted run directory, see ``untrusted.check_run_options``."""
+    """Check the options in an untrusted run directory.
+
+    ``checks`` are further arguments of ``untrusted.check_run_options``.
+    """
     untrusted.check_run_options(values, RunConfig, **checks)

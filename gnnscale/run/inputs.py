@@ -89,7 +89,7 @@ def with_features(
 
 
 def check_feature_dtype(inputs: TaskInputs, partitioner: PartitionerConfig, dtype: str) -> None:
-    """Raise ConfigError if a GPU would read rows of int8 or int4, or P3 divide them by columns."""
+    """Raise ConfigError if GPUs read, or P3 divides, rows stored as int8 or int4 (``dtype``)."""
     if dtype not in MAX_QUANTIZED or inputs.features.replaces:
         return
     problem = None

@@ -149,7 +149,7 @@ class MlflowLogger(Observer):
         self._end("FAILED")
 
     def _start(self) -> None:
-        """Start the process's active run, in ``mlruns`` if no tracking address is set."""
+        """Start a run as the process's active run, in ``mlruns`` if no tracking address is set."""
         self._sets_address = not os.environ.get(_MLFLOW_ADDRESS)
         if self._sets_address:
             self._mlflow.set_tracking_uri((self._directory.parent / MLFLOW_DIR).as_uri())

@@ -232,7 +232,7 @@ class TrainResult:
         return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
-        """Return the epochs that the plan's device at ``rank`` trained, each with its record."""
+        """Return, by number, the records of the epochs that the plan's device ``rank`` trained."""
         device = self.plan.shares[rank].device
         records = ((e.epoch, e.devices[rank]) for e in self.history if rank < len(e.devices))
         return {
@@ -248,7 +248,10 @@ def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
 
 
 def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return the ``best_epoch`` of ``metrics``, one validation metric (or None) per epoch."""
+    """Return the number, from 1, of the first epoch with the best of ``metrics``, else the last.
+
+    ``metrics`` has one validation metric (None: not validated) per epoch; None: no epoch.
+    """
     best = _best(metrics, metric)
     if best is not None:
         return best + 1
@@ -280,7 +283,7 @@ class StopTraining(Exception):  # noqa: N818
 
 
 class Observer:
-    """Base of custom observers, whose methods receive the events of a run in the order below.
+    """Base of custom observers, whose methods receive the events of a run in definition order.
 
     All methods do nothing; a subclass overrides those it needs and must not change their arguments.
     They are called from one thread of the launching process. ``StopTraining`` ends training; any
@@ -288,7 +291,7 @@ class Observer:
     """
 
     def started(self, run: TrainResult) -> None:
-        """Receive the run before its first step; ``run.history`` has the epochs before it."""
+        """Receive the run before its first step; ``run.history`` has epochs before a resumption."""
 
     def stepped(self, record: StepRecord) -> None:
         """Receive a finished training step."""
@@ -297,7 +300,7 @@ class Observer:
         """Receive spans of all devices' stages since the last call, ``[num_spans]`` of ``SPAN``."""
 
     def trained(self) -> None:
-        """Note the last step of an epoch; a checkpoint and validation may follow."""
+        """Receive the end of an epoch's last step; a checkpoint and validation may follow."""
 
     def finished_epoch(self, record: EpochRecord) -> None:
         """Receive an epoch after its validation."""
@@ -310,7 +313,7 @@ class Observer:
 
 
 class RunObserver(Observer):
-    """Base of the observer that forwards events to all observers of a run."""
+    """Base of the observer that forwards events to all observers and knows if one ends training."""
 
     may_stop: bool = False  #: whether an observer may end training: epochs wait for it
     stop_requested: bool = False  #: whether an observer has requested the end of training

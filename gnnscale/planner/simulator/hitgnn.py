@@ -46,13 +46,13 @@ class SimulatedMachine:
 
     @property
     def link_bandwidth(self) -> float:
-        """Bytes per second of one link while all links are used, limited by host memory."""
+        """Bytes per second of one card's link while all cards use theirs and share host memory."""
         link = self.efficiency.link * self.board.link_bandwidth
         return min(link, self.host_bandwidth / self.num_cards)
 
     @property
     def bandwidth(self) -> float:
-        """Bytes per second of all memories by the data sheets."""
+        """Summed bytes per second of host memory and all cards' memories by the data sheets."""
         return self.listed_bandwidth + self.num_cards * self.board.bandwidth
 
     @property
@@ -63,7 +63,7 @@ class SimulatedMachine:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStep:
-    """Time of a step of all cards (eq. 4)."""
+    """Simulated time of a step in which every card trains a mini-batch, by task (eq. 4)."""
 
     seconds: float
     local_share: float  #: β of eq. 7
@@ -71,16 +71,16 @@ class SimulatedStep:
 
     @property
     def bottleneck(self) -> str:
-        """Task in ``limits`` with the most seconds."""
+        """Name of the task with the most seconds, such as ``memory`` or ``sync``."""
         return max(self.limits, key=lambda name: self.limits[name])
 
 
 def layer_sizes(size: BatchSize, layers: Sequence[LayerCost]) -> tuple[hitgnn.LayerWorkload, ...]:
-    """Return the kernels' work on a mini-batch: an entry per product, input layer first.
+    """Return the kernels' work on a mini-batch: an entry per matrix product, input layer first.
 
-    Every row has an edge to itself. GraphSAGE multiplies a row's own features next to the
-    aggregated features. A layer's second product (GIN) has no edges. Raises ConfigError if the
-    model needs attention or weighted messages, which the kernels lack.
+    Every destination vertex has an edge to itself. GraphSAGE multiplies its own features next to
+    the aggregated features. A layer's second product (GIN) has no edges. Raises ConfigError for
+    layers of unknown cost, attention or weighted messages, which the kernels lack.
     """
     if not layers:
         raise ConfigError("model: expected gcn, sage or gin, got layers without a declared cost")
@@ -117,11 +117,11 @@ def local_share(
     num_seeds: float,
     num_cards: int,
 ) -> float:
-    """Return β of eq. 7: the fraction of a mini-batch's inputs in its card's memory.
+    """Return β of eq. 7: the fraction of a mini-batch's input rows in its card's memory.
 
     DistDGL stores the rows of the card's partition. PaGraph stores as many rows, of the vertices
     with the highest out-degree; without exact ``degrees`` (None), a fitted curve gives β. P3
-    stores some columns of all rows, so that β is 1.
+    stores some columns of all rows, so that β is 1; with a single card, β is 1, too.
     """
     if algorithm == "p3" or num_cards == 1:
         return 1.0
@@ -141,10 +141,11 @@ def step(
     local: float,
     direct: bool = True,
 ) -> SimulatedStep:
-    """Return the time of a step in which every card trains a mini-batch of ``layers``.
+    """Return the time of a step in which every card trains a mini-batch with the work ``layers``.
 
-    ``local`` is β of eq. 7. ``direct``: whether missing rows come from host memory (DC, section
-    V-B). Otherwise they come from another card, over two links one after the other.
+    ``local`` is β of eq. 7, the share of rows in the card's memory. ``direct``: whether missing
+    rows come from host memory (DC, section V-B). Otherwise they come from another card, over two
+    links one after the other.
     """
     part = machine.efficiency.accelerator
     link = machine.link_bandwidth
@@ -170,13 +171,19 @@ def step(
 
 
 def _broadcast_seconds(num_cards: int, first: hitgnn.LayerWorkload, link: float) -> float:
-    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3)."""
+    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3).
+
+    ``first`` is the first layer's work, ``link`` the bytes per second of a card's link.
+    """
     num_bytes = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
     return 2 * (num_cards - 1) / num_cards * num_bytes / link
 
 
 def part_batches(num_batches: int, num_cards: int, imbalance: float = IMBALANCE) -> tuple[int, ...]:
-    """Return each partition's number of mini-batches, spread to ± ``imbalance`` of their mean."""
+    """Divide an epoch's ``num_batches`` among a partition per card; return the partitions' counts.
+
+    The counts are spread evenly from ``1 - imbalance`` to ``1 + imbalance`` times their mean.
+    """
     spread = [2 * card / (num_cards - 1) - 1 for card in range(num_cards)] if num_cards > 1 else [0]
     exact = [num_batches / num_cards * (1 + imbalance * offset) for offset in spread]
     counts = [math.floor(count) for count in exact]
@@ -189,9 +196,9 @@ def epoch_steps(counts: Sequence[int], *, balanced: bool) -> int:
     """Return an epoch's length in steps; ``counts``: each partition's mini-batches (Algorithm 3).
 
     A step has a mini-batch per card. While every partition has mini-batches, each card trains one
-    of its own partition. The surplus mini-batches then fill further steps. With workload balancing
-    (WB) idle cards train them. Without, the card of their partition trains them one after the
-    other.
+    of its own partition. The surplus mini-batches then fill further steps. If ``balanced`` (WB),
+    idle cards train them. Otherwise, the card of their partition trains them one after the other,
+    and a step counts as often as the card with the most mini-batches trains.
     """
     if balanced or len(counts) == 1:
         return math.ceil(sum(counts) / len(counts))

@@ -12,7 +12,7 @@ from gnnscale.planner.platform import Platform
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedPlan:
-    """Plan chosen for a step, with its predicted stage times."""
+    """Device plan of a simulated step: split of the seeds, threads, and predicted stage times."""
 
     plan: DevicePlan  #: the split and the threads
     predicted: Prediction
@@ -20,7 +20,7 @@ class SimulatedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedRun:
-    """Predicted training with a number of accelerators."""
+    """Predicted times and throughput of training with a certain number of accelerators."""
 
     num_accelerators: int  #: number of accelerators
     step_s: float  #: seconds of a step
@@ -51,7 +51,7 @@ class ScalingCurve:
     measured: bool = False  #: whether the platform's rates were measured on a machine
 
     def speedup(self, result: SimulatedRun) -> float:
-        """Return the speedup of an epoch of ``result`` over the first of ``results``."""
+        """Return the epoch time of the first of ``results``, divided by that of ``result``."""
         return self.results[0].epoch_s / result.epoch_s
 
 
@@ -68,9 +68,9 @@ def simulate_step(
 ) -> SimulatedRun:
     """Return predicted training with ``num_accelerators``, by the planner's split and threads.
 
-    ``batch_size`` are the seeds of each accelerator, or of the lone processor, ``num_vertices``
-    those of an epoch. ``hybrid``: the processor trains too if that shortens a step. ``fused``: it
-    aggregates features while it loads them.
+    A step has ``batch_size`` seeds per accelerator, or for the processor alone; an epoch has
+    ``num_vertices`` seeds. ``hybrid``: the processor takes a share of a step's seeds if that
+    shortens the step. ``fused``: the processor aggregates features while it loads them.
     """
     devices = platform.devices(num_accelerators)
     if num_accelerators and not hybrid:
@@ -112,14 +112,14 @@ def simulate_step(
 
 
 def _bandwidth(platform: Platform, num_accelerators: int) -> float:
-    """Return the summed bytes per second of the memories of host and accelerators."""
+    """Return the summed bytes per second of host memory and the accelerators' memories."""
     accelerators = platform.devices(num_accelerators)[1:]
     rates = (card.memory_bandwidth for card in accelerators if isinstance(card, Accelerator))
     return platform.listed_bandwidth + sum(rates)
 
 
 def _bottleneck(plan: device_plan.DevicePlan, predicted: Prediction) -> str:
-    """Return the name of the longest stage of the slowest device."""
+    """Return the longest stage's name of the device that is slowest apart from synchronization."""
     pairs = list(zip(predicted.devices, plan.shares, strict=True))
     slowest, _ = max(
         pairs, key=lambda pair: pipeline_seconds(replace(pair[0], sync=0.0), pair[1].prefetch)

@@ -37,7 +37,7 @@ _NUM_SLICES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedTask:
-    """Graph and workload of a simulated training run."""
+    """Sizes of a graph and work of its mini-batches, for a simulated training run."""
 
     name: str  #: name of the graph
     num_vertices: int
@@ -46,14 +46,14 @@ class SimulatedTask:
     workload: Workload  #: untimed for published graphs and other machines
 
     def size(self, num_seeds: float) -> BatchSize:
-        """Return the expected sizes of the mini-batch of ``num_seeds`` seeds, at least one."""
+        """Return expected sizes of a mini-batch of ``num_seeds`` seeds, rounded to at least one."""
         return self.workload.size(max(round(num_seeds), 1))
 
 
 def published_task(
     name: str, graph: PublishedGraph, model: ModelConfig, sampler: SamplerConfig, *, batch_size: int
 ) -> SimulatedTask:
-    """Return the task of training on a published graph called ``name``.
+    """Return the task of training on a graph of published sizes; ``name`` is the graph's name.
 
     ConfigError: ``sampler`` is not ``NeighborSampling``.
     """
@@ -71,7 +71,7 @@ def published_task(
 def published_workload(
     graph: PublishedGraph, model: ModelConfig, fanouts: Sequence[int], *, batch_size: int
 ) -> Workload:
-    """Return the workload of training ``model`` on ``graph``; its sampling is untimed."""
+    """Return the expected work of training ``model`` on ``graph``, without times of sampling."""
     built = model.build(num_features=graph.num_features, num_classes=graph.num_classes)
     num_seeds = sorted({max(1, batch_size // 4**step) for step in range(_NUM_SLICES)})
     return Workload(
@@ -97,7 +97,7 @@ def measured_task(
     cores: int,
     same_machine: bool,
 ) -> SimulatedTask:
-    """Return the task of training on a graph store, whose mini-batches are sampled.
+    """Return the task of training on a graph store, by sampling some of its mini-batches.
 
     ``same_machine``: the simulated machine is this one; only then are sampling times kept. Raises
     GraphError if the graph store is not usable.
@@ -222,11 +222,12 @@ class SimulateConfig:
 
 
 def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> ScalingCurve:
-    """Return predicted runs on ``config.platform``, one per number of accelerators, and ``beside``.
+    """Return predicted runs on ``config.platform``, one per number of accelerators.
 
-    ``graph`` replaces the published graph. Raises ConfigError if the platform has no accelerators
-    or rates, the sampler's mini-batches do not follow from graph sizes, or the kernels do not
-    support the model; GraphError if the graph store is not usable.
+    Runs on another platform, for comparison, are in ``beside`` of the result. ``graph`` replaces
+    the published graph. Raises ConfigError if the platform lacks requested accelerators or rates,
+    the sampler's mini-batches do not follow from graph sizes, or the kernels do not support the
+    model; GraphError if the graph store is not usable.
     """
     curve = _scaling(config, config.platform.open(), graph)
     name = config.beside

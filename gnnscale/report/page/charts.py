@@ -15,7 +15,7 @@ from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Line of a plot."""
+    """Line of a plot: points, label, and style."""
 
     label: str  #: for the legend, and under the pointer
     css: str  #: CSS class of the color, such as ``s-load`` or ``d-0``
@@ -40,7 +40,10 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def upper(values: Float64Array) -> float:
-    """Return an axis's end: above ``values``, or 1.6 x their 95 % quantile if some exceed it."""
+    """Return the end of an axis for ``values``: 1.05 x their maximum, or less to cut off outliers.
+
+    Values are cut off above 1.6 x their 95 % quantile.
+    """
     finite = values[np.isfinite(values)]
     maximum = float(finite.max(initial=0.0))
     typical = 1.6 * float(np.quantile(finite, 0.95)) if len(finite) else 0.0
@@ -50,7 +53,10 @@ def upper(values: Float64Array) -> float:
 def line_chart(
     curves: Sequence[Curve], *, x: Axis, y: Axis, marks: Sequence[VerticalMark] = ()
 ) -> str:
-    """Return an SVG element; curves of many points are drawn as medians in bands of their range."""
+    """Return an SVG element of ``curves`` and vertical ``marks``.
+
+    A curve of many points is drawn as medians of bins, with a band from minimum to maximum.
+    """
     plot = Plot(x=x, y=y)
     elements = [*_marks(plot, marks), *(part for curve in curves for part in _curve(plot, curve))]
     return plot.svg(elements, stacked=False)
@@ -67,8 +73,9 @@ def stacked_chart(
 ) -> str:
     """Return an SVG element of stacked areas that change in steps.
 
-    ``labels`` are CSS class and label of each area. ``x_values`` are ``[n]``, ascending; a bin of
-    several points shows its last value. ``values`` are ``[n, len(labels)]``, at least 0.
+    ``labels`` are CSS class and label of each area. ``x_values`` are ``[n]``, ascending; if many
+    points are merged into bins, a bin shows its last value. ``values`` are ``[n, len(labels)]``, at
+    least 0.
     """
     plot = Plot(x=x, y=y)
     parts = bins(len(x_values))
@@ -117,7 +124,7 @@ def _curve(plot: Plot, curve: Curve) -> list[str]:
 
 
 def _figures(values: Float64Array, parts: Sequence[slice]) -> Float64Array:
-    """Return min, median and max of each slice, ``[3, len(parts)]``; NaN: no finite value."""
+    """Return min, median and max of each slice's finite values, ``[3, len(parts)]``; NaN: none."""
     summary = np.full((3, len(parts)), np.nan)
     for i, part in enumerate(parts):
         finite = values[part][np.isfinite(values[part])]
@@ -127,7 +134,10 @@ def _figures(values: Float64Array, parts: Sequence[slice]) -> Float64Array:
 
 
 def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> str:
-    """Return SVG path commands of the area between two lines in pixels, with gaps at NaN."""
+    """Return SVG path commands of the area between lines ``low`` and ``high`` in pixels.
+
+    The area has gaps at NaN.
+    """
     pieces: list[list[int]] = [[]]
     for i, (_, value) in enumerate(low):
         if np.isfinite(value):
@@ -139,7 +149,7 @@ def _band(low: list[tuple[float, float]], high: list[tuple[float, float]]) -> st
 
 
 def _steps(plot: Plot, edges: Sequence[float], values: Float64Array) -> list[tuple[float, float]]:
-    """Return the pixels of a step line that holds each value from its edge to the next edge."""
+    """Return the pixels of a step line: value i from ``edges[i]`` to ``edges[i + 1]``."""
     points: list[tuple[float, float]] = []
     for i, value in enumerate(values.tolist()):
         if i and i + 1 < len(values) and value == values[i - 1]:
@@ -235,10 +245,11 @@ _DIGIT = 6.5
 def excerpt(
     spans: StructArray, epochs: dict[int, int], *, num_steps: int = _NUM_STEPS
 ) -> StructArray:
-    """Return the spans in the time of ``num_steps`` steps from the middle of ``spans``.
+    """Return spans (a stage's start and end) of ``num_steps`` steps from the middle of ``spans``.
 
-    Overlapping steps are included, and all are cut off at both ends. ``epochs`` maps steps to
-    epochs: the steps are of one epoch, because validation runs between epochs.
+    Spans of other steps in the same time are included; spans are cut off at both ends of this time.
+    ``epochs`` maps steps to epochs: the steps are of one epoch, because validation runs between
+    epochs.
     """
     steps = np.unique(spans["step"])
     if len(steps) == 0:
@@ -261,7 +272,10 @@ def excerpt(
 
 
 def timeline(plan: DevicePlan, spans: StructArray) -> str:
-    """Return an SVG element with a row for each device and stage; ``spans`` are not empty."""
+    """Return an SVG element with a row for each device and stage, and a bar for each of ``spans``.
+
+    ``spans`` are not empty.
+    """
     start, end = float(spans["start"].min()), float(spans["end"].max())
     scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-9)
     parts: list[str] = []
@@ -293,7 +307,10 @@ def timeline(plan: DevicePlan, spans: StructArray) -> str:
 def _span(
     name: str, step: int, x_start: float, width: float, top: float, seconds: float
 ) -> Sequence[str]:
-    """Return SVG elements: a bar, shaded by the step's parity, and the step's number if it fits."""
+    """Return SVG elements of one stage of one step: a bar, and the step's number if it fits.
+
+    Bars of odd steps have another shade.
+    """
     odd = " odd" if step % 2 else ""
     box = f'x="{number(x_start)}" y="{top + 1:g}" height="{_ROW - 2:g}" rx="1.5"'
     title = f"<title>step {step}: {name} {seconds * 1e3:.2f} ms</title>"
@@ -305,7 +322,10 @@ def _span(
 
 
 def _grid(high: float, max_steps: int, scale: float, x_start: float, floor: float) -> list[str]:
-    """Return labeled vertical lines at round values from 0 to ``high``, ``scale`` pixels a unit."""
+    """Return SVG: labeled vertical lines at round values from 0 to ``high``, down to ``floor``.
+
+    Value 0 is at pixel ``x_start``; a unit is ``scale`` pixels wide.
+    """
     parts = []
     for value, label in ticks(0, high, max_steps):
         x = number(x_start + value * scale)

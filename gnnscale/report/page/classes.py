@@ -62,7 +62,10 @@ def _line(text: str) -> str:
 
 
 def _extremes(scores: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Return the numbers of classes of lowest and of highest F1, out of those in the test set."""
+    """Return two lists of class numbers: lowest F1 first, and highest F1 first.
+
+    Each has up to half of ``MAX_SCORES`` classes, out of the classes of test vertices.
+    """
     present = [number for number, score in enumerate(scores) if score["num_vertices"]]
     order = sorted(present, key=lambda number: scores[number]["f1"])
     half = min(MAX_SCORES, len(order)) // 2

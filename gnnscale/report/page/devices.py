@@ -29,7 +29,10 @@ _TURNS = {
 
 
 def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Return plots of batch shares and threads over steps, and decisions; a line if constant."""
+    """Return HTML: plots of batch shares and threads over steps, and decisions that change them.
+
+    A single line replaces them if the only device has constant threads.
+    """
     if not len(steps):
         return document.nothing("No step was finished.")
     if len(plan.shares) == 1 and not np.ptp(steps.threads, axis=0).any():
@@ -63,7 +66,7 @@ def shares_and_threads(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _constant_threads(plan: DevicePlan, steps: Steps) -> str:
-    """Return a line with a single worker's threads per stage, which never changed."""
+    """Return an HTML line with the threads, equal in all steps, of the only worker's stages."""
     used = zip(_THREAD_STAGES, steps.threads[0, 0].tolist(), strict=True)
     words = ", ".join(f"{name} {threads}" for name, threads in used if threads)
     return f"<p>Threads in every step: {words}. {_TURNS[plan.shares[0].prefetch]}</p>"
@@ -86,7 +89,10 @@ def _shares(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _until_settled(steps: Steps) -> Steps:
-    """Return the steps to twice the last decision, or all if the run is not over 4 x as long."""
+    """Return the first steps, twice as many as up to the last decision and at least 30.
+
+    Return all ``steps`` without decisions, or if they are at most 4 x as many.
+    """
     if not steps.decisions:
         return steps
     settled = int(np.searchsorted(steps.number, steps.decisions[-1][0])) + 1
@@ -110,7 +116,7 @@ def _decisions(steps: Steps) -> str:
 
 
 def steps_axis(steps: Steps) -> Axis:
-    """Return the axis of a plot over steps."""
+    """Return the horizontal axis of a plot over the numbers of ``steps``."""
     low, high = float(steps.number[0]), float(steps.number[-1])
     return Axis(title="step", low=low, high=high + 1, integer=True)
 
@@ -154,12 +160,12 @@ def devices(summary: Mapping[str, Any]) -> str:
 
 
 def _gpu(device: Mapping[str, Any], name: str) -> Any:
-    """Return NVML's counter ``name`` over the run; None: no GPU, or its driver lacks it."""
+    """Return NVML's counter ``name`` of a device's run; None: no GPU, or its driver lacks it."""
     return None if device["gpu"] is None else device["gpu"][name]
 
 
 def _nvlink(summary: Mapping[str, Any]) -> str:
-    """Return the matrix of NVLinks between GPUs; empty for fewer than two GPUs."""
+    """Return an HTML table of the number of NVLinks between GPUs; empty for fewer than two GPUs."""
     links = summary["nvlink"]
     if links is None or len(links) < 2:
         return ""
@@ -258,7 +264,10 @@ def traffic(plan: DevicePlan, steps: Steps, summary: Mapping[str, Any]) -> str:
 
 
 def _traffic_matrix(summary: Mapping[str, Any]) -> str | None:
-    """Return rows by reader and source as a matrix (Legion, figure 10); None: no counters."""
+    """Return an HTML matrix of the rows that each device read over the run, by source.
+
+    Sources are the devices' caches and the host (Legion, figure 10). None: rows were not counted.
+    """
     entries = summary["devices"]
     sources = [*(device["name"] for device in entries), HOST]
     if not any(name.startswith(ROWS_FROM) for device in entries for name in device["counters"]):
@@ -292,7 +301,7 @@ def _link_chart(plan: DevicePlan, steps: Steps) -> str:
 
 
 def _traffic_table(rows: list[tuple[str, str, dict[str, int], float | None]]) -> str:
-    """Return the table of counts per epoch; ``rows`` are device, data, counts and hit rate."""
+    """Return an HTML table of traffic per epoch; ``rows`` are device, data, counts and hit rate."""
 
     def cache_column(name: str) -> list[str]:
         return [ABSENT if rate is None else count(counts[name]) for _, _, counts, rate in rows]
@@ -328,7 +337,10 @@ _COUNTERS = {
 
 
 def _counters(entries: list[dict[str, Any]]) -> str:
-    """Return the table of counters of a kind of device, over the run; empty: no counters."""
+    """Return an HTML table of further counters that a device's backend summed over the run.
+
+    Counters of C simulation and of sources of rows are left out; empty: no counters.
+    """
     rows = [
         (_name(rank, entry), escape(_COUNTERS.get(name, name)), count(value))
         for rank, entry in enumerate(entries)
@@ -347,7 +359,10 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """Return a device's kind with a badge unless times are measured; equal names: the badge."""
+    """Return a device's kind as HTML, with a badge of its kind of times unless they are measured.
+
+    If both kinds have the same name, the result is the badge alone.
+    """
     kind, figures = device["kind"], device["figures"]
     return (
         document.badge(figures) if kind == figures else f"{escape(kind)}{document.badge(figures)}"
@@ -355,6 +370,9 @@ def _kind(device: dict[str, Any]) -> str:
 
 
 def _link(device: dict[str, Any], name: str) -> int | None:
-    """Return ``link_bytes`` or ``link_requests`` (``name``) of an epoch; None: no traffic."""
+    """Return an epoch's ``link_bytes`` or ``link_requests`` (``name``) of rows and adjacency lists.
+
+    None: nothing crossed the device's link.
+    """
     parts = device["traffic"]
     return None if parts is None else sum(parts[reads][name] for reads in ("rows", "lists")) or None

@@ -12,7 +12,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def document(title: str, note: str | None, sections: Sequence[str]) -> str:
-    """Return a page without scripts; ``note`` stands out below the title, ``sections`` are HTML."""
+    """Return an HTML page without scripts; ``note`` stands out below the title.
+
+    ``sections`` are HTML; ``title`` and ``note`` are plain text.
+    """
     stands_out = "" if note is None else f'<p class="note">{escape(note)}</p>\n'
     css = (resources.files("gnnscale.report.page") / "page.css").read_text()
     return (
@@ -31,7 +34,7 @@ def section(title: str, content: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with texts as headings, and rows of results of ``cell``."""
+    """Return an HTML table; ``heads`` are plain text, a row consists of results of ``cell``."""
     align_left = 'class="left"'
     head_cells = "".join(
         f"<th {align_left if not number else ''}>{escape(head)}</th>"
@@ -42,7 +45,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def cell(content: str, *, left: bool = False, long: bool = False) -> str:
-    """Return a cell of a table: a number, or left-aligned text, or long text that may wrap."""
+    """Return an HTML table cell: a number or, if ``left``, text; ``long``: text that may wrap."""
     css = ' class="text"' if long else ' class="left"' if left else ""
     return f"<td{css}>{escape(content)}</td>"
 
@@ -73,7 +76,10 @@ def card(title: str, content: str) -> str:
 
 
 def column_table(labels: Mapping[str, Sequence[str]], figures: Mapping[str, Sequence[str]]) -> str:
-    """Return a table of columns by heading: ``labels``, and ``figures`` unless all ``ABSENT``."""
+    """Return an HTML table of columns by heading: ``labels``, then ``figures``.
+
+    A column of ``figures`` is left out if each of its cells is ``ABSENT``. Cells are HTML.
+    """
     present = {name: cells for name, cells in figures.items() if set(cells) - {ABSENT}}
     head = [f'<th class="left">{name}</th>' for name in labels]
     head += [f"<th>{name}</th>" for name in present]

@@ -65,7 +65,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:
-    """Return the table of all metrics of the run, with the weights of its best epoch."""
+    """Return an HTML table of validation and test values of each metric at the best epoch."""
     valid, test = summary["valid_metrics"], summary["test_metrics"]
     figures = {
         "validation": [fixed(valid.get(name), 4) for name in test],
@@ -100,7 +100,10 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
 
 
 def prediction(predicted: dict[str, Any] | None) -> str:
-    """Return bars of predicted and measured stage times, and lines about a step."""
+    """Return HTML bars of predicted and measured stage times, and lines about errors.
+
+    ``predicted`` is the result of ``compare``; None: a line that there is no prediction.
+    """
     if predicted is None:
         return document.nothing("The performance model was not asked about this run.")
     times = [
@@ -133,7 +136,7 @@ def prediction(predicted: dict[str, Any] | None) -> str:
 
 
 def memory(run: TrainResult) -> str:
-    """Return a plot and a table of each worker's memory over its epochs: peak RSS and PSS."""
+    """Return HTML: each worker's peak RSS and PSS over epochs as a plot, and of the last epoch."""
     workers = [run.epochs_of(rank) for rank in range(len(run.plan.shares))]
     if not all(workers):
         return document.nothing("No epoch was finished.")
@@ -186,7 +189,7 @@ def memory(run: TrainResult) -> str:
 
 
 def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
-    """Return a timeline, from ``spans``, of the stages of a dozen steps on each device."""
+    """Return an HTML timeline of the stages of a dozen steps on each device, from ``spans``."""
     if not len(spans):
         return document.nothing("No timeline was recorded.")
     epochs = dict(zip(steps.number.tolist(), steps.epoch.tolist(), strict=True))
@@ -223,7 +226,10 @@ def render(
     spans: StructArray,
     options: Mapping[str, Any],
 ) -> str:
-    """Return the page of a run; ``spans`` are those of the first steps, ``options`` the run's."""
+    """Return the HTML page of a run; ``spans`` are stage times of its first steps for the timeline.
+
+    ``summary`` is the content of ``summary.json``, ``options`` the options of the run.
+    """
     parts = {
         "Classes": classes(summary),
         "Devices": devices.devices(summary),
@@ -283,7 +289,10 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Return a note separating simulated cards' times from this machine's; empty: no such card."""
+    """Return a note on which times are of simulated FPGAs, and which of this machine.
+
+    The note is empty without a simulated FPGA.
+    """
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (

@@ -50,7 +50,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Picture with two axes; sizes are pixels."""
+    """SVG picture with two axes; sizes are pixels."""
 
     x: Axis  #: the horizontal axis
     y: Axis  #: the vertical axis
@@ -81,7 +81,7 @@ class Plot:
         stacked: bool,
         sized: bool = False,
     ) -> str:
-        """Return the picture: ``elements``, cut off at the axes, in front of ``background``.
+        """Return the picture: SVG ``elements``, cut off at the axes, in front of ``background``.
 
         For values under the pointer, the page's script reads each ``path.line`` with a
         ``data-label``; if ``stacked``, a line's value counts from the previous line. A picture that
@@ -157,7 +157,7 @@ def path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def number(value: float) -> str:
-    """Return a coordinate in pixels with at most one decimal."""
+    """Return a coordinate in pixels as text with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -169,7 +169,10 @@ def text(x: float, y: float, content: str, *, anchor: str = "start", css: str = 
 
 
 def bins(num_points: int, max_points: int = MAX_POINTS) -> list[slice]:
-    """Divide points into slices of one or, above ``max_points``, into ``max_points`` / 3 bins."""
+    """Return slices that divide ``num_points`` points of a curve, one slice per point.
+
+    Above ``max_points``, there are ``max_points`` / 3 slices, each drawn by three points.
+    """
     if num_points <= max_points:
         return [slice(i, i + 1) for i in range(num_points)]
     edges: Int64Array = np.linspace(0, num_points, max_points // 3 + 1).astype(np.int64)
@@ -188,19 +191,19 @@ _LINE, _GAP = 15, 9
 
 @dataclass(frozen=True, kw_only=True)
 class DotRow:
-    """Values of the jobs with one choice of options."""
+    """Row of a dot plot: a result's value in each job with one choice of options."""
 
     label: str  #: the choice
     values: Sequence[float]  #: one value for each job, at least one
 
     @property
     def mean(self) -> float:
-        """Mean of the values."""
+        """Mean of the jobs' values."""
         return statistics.fmean(self.values)
 
     @property
     def deviation(self) -> float | None:
-        """Sample standard deviation; None: a single value."""
+        """Sample standard deviation of the jobs' values; None: a single job."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def words(self, form: Callable[[Any], str]) -> str:
@@ -211,7 +214,7 @@ class DotRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """Quantity of a plot: format and range of its values."""
+    """Format and range of the values of a dot plot."""
 
     form: Callable[[Any], str]  #: formats a value
     low: float = -math.inf  #: the least possible value
@@ -219,7 +222,10 @@ class Quantity:
     seconds: bool = False  #: whether values are times, with an axis from 0 and a unit
 
     def axis(self, rows: Sequence[DotRow]) -> Axis:
-        """Return an axis over values and deviations of ``rows``, within the possible range."""
+        """Return an axis over values and mean ± deviation of ``rows``, within the possible range.
+
+        Times begin at 0.
+        """
         values = [value for row in rows for value in row.values]
         ends = [*values, *(end for row in rows for end in _ends(row))]
         low, high = min(ends), max(ends)
@@ -302,7 +308,10 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation."""
+    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation.
+
+    ``across`` returns the pixel of a value.
+    """
     y = number(middle)
     elements = []
     if row.deviation is not None:

@@ -52,10 +52,10 @@ Jobs = Sequence[Mapping[str, Any]]
 
 
 def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequential: bool) -> str:
-    """Return the page of a sweep; ``jobs`` are results of ``collect``, at least one.
+    """Return the HTML page of a sweep; ``jobs`` are results of ``collect``, at least one.
 
-    ``columns`` are results in the table of jobs, ``equal`` results that all jobs share. Times are
-    compared if ``sequential``: no two jobs ran at a time.
+    ``columns`` names the results in the table of jobs, ``equal`` the results that all jobs share.
+    Times are compared if ``sequential``: no two jobs ran at a time.
     """
     completed = sum(job["status"] == "completed" for job in jobs)
     real = all(job["figures"] in (None, MEASURED) for job in jobs)
@@ -99,7 +99,10 @@ def _metric_name(jobs: Jobs) -> str | None:
 
 
 def _rows(jobs: Jobs, figure: str, names: Sequence[str]) -> list[DotRow]:
-    """Return a row per combination of values of options ``names``: its jobs' result ``figure``."""
+    """Return a row per combination of values of options ``names``, with its jobs' ``figure``.
+
+    ``figure`` is the key of a result; jobs without this result are left out.
+    """
     values_by_choice: dict[tuple[Any, ...], list[float]] = {}
     for job in jobs:
         if job[figure] is not None:
@@ -121,7 +124,10 @@ def _order(value: Any) -> tuple[int, float]:
 
 
 def _tiles(jobs: Jobs) -> str:
-    """Return the options of best mean validation, and both metrics; empty: no common metric."""
+    """Return HTML: the options of best mean validation metric, their validation and test metric.
+
+    Empty: the jobs have no metric in common.
+    """
     metric = _metric_name(jobs)
     names = [name for name in jobs[0]["options"] if name != "seed"]
     rows = _rows(jobs, "valid_metric", names)
@@ -148,7 +154,10 @@ def _lower_is_better(metric: str) -> bool:
 
 
 def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
-    """Return a metric's format and range: 0 to 1, from 0 for an error, unlimited for a user's."""
+    """Return a metric's format and range for plots.
+
+    The range is 0 to 1, from 0 if lower is better, or unlimited for a user's function.
+    """
     if _lower_is_better(metric):
         return Quantity(form=form, low=0.0)
     is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
@@ -184,7 +193,7 @@ def _time(jobs: Jobs, sequential: bool) -> str:
 
 
 def _kinds(jobs: Jobs) -> str:
-    """Return lines that name the jobs without measured times, by kind of times."""
+    """Return HTML lines with the jobs whose times are not measured, such as emulated ones."""
     lines = []
     for kind in dict.fromkeys(job["figures"] for job in jobs):
         if kind not in (None, MEASURED):
@@ -196,8 +205,9 @@ def _kinds(jobs: Jobs) -> str:
 def _option_cards(
     jobs: Jobs, figure: str, heading: str, quantity: Quantity, *, lower: bool
 ) -> list[str]:
-    """Return plots of a result by all options and by each one; for two, also a heat map.
+    """Return plots of a result over combinations of all swept options, seeds apart.
 
+    For several options, further plots are by one option each; for two, also a heat map.
     ``figure`` is the key of the result in a job; ``lower``: lower results are better.
     """
     names = [name for name in jobs[0]["options"] if name != "seed"]
@@ -239,7 +249,10 @@ def _heat_card(
     form: Callable[[Any], str],
     lower: bool,
 ) -> str:
-    """Return a heat map of two options, darker if better; empty: a single line, or too large."""
+    """Return a heat map of a result over two options, darker if better.
+
+    Empty: an option has a single value, or the map is too large.
+    """
     down, across = (
         sorted(dict.fromkeys(job["options"][name] for job in jobs), key=_order) for name in names
     )
@@ -305,7 +318,7 @@ def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
 
 
 def uncached_jobs(jobs: Jobs) -> dict[str, str]:
-    """Return numbers of jobs (``1, 4``) with devices that cache nothing, by the reason."""
+    """Return numbers of jobs, as text (``1, 4``), by the reason why their devices cache nothing."""
     numbers: dict[str, list[str]] = {}
     for job in jobs:
         reason = job.get("uncached")
@@ -341,7 +354,7 @@ def _written(name: str, value: Any) -> str:
 
 
 def _job_cell(job: Mapping[str, Any]) -> str:
-    """Return the number of a job, as a link to its page if it has one."""
+    """Return an HTML cell with a job's number, as a link to its page if it has one, and a badge."""
     mark = badge(_plain(job["figures"])) if job["figures"] is not None else ""
     content = str(job["job"])
     if job["report"] is not None:

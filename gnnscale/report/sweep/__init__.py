@@ -75,7 +75,10 @@ def _start_and_end(job: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _plot(jobs: Sequence[dict[str, Any]], *, sequential: bool) -> str:
-    """Return an SVG file with bars of the median epoch time, compared if ``sequential``."""
+    """Return an SVG file with a bar per job: its median epoch time.
+
+    Unless ``sequential``, a title says that times cannot be compared.
+    """
     bars = []
     for job in jobs:
         seconds = job["epoch_time_s"]

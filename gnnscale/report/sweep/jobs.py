@@ -80,14 +80,17 @@ def collect(directory: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _JobOptions:
-    """Options of a job as JSON, divided into its work and its execution."""
+    """Options of a job as JSON text: those that change its result, and those of its execution."""
 
     computed: str  #: options that change the result
     execution: str  #: options of the execution; options of caches only if the job caches
 
 
 def _compare_times(jobs: Sequence[dict[str, Any]], works: Sequence[_JobOptions | None]) -> None:
-    """Set ``speed_up`` of jobs: None unless a job of other execution options has the same work."""
+    """Set each job's ``speed_up``: epoch time of the first job of the same work over its own.
+
+    ``works`` are the jobs' options. None: a time is missing, or no execution differs.
+    """
     for job, work in zip(jobs, works, strict=True):
         job["speed_up"] = None
         if work is None:
@@ -147,7 +150,7 @@ def _cache_figures(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number_and_options(directory: Path) -> tuple[int, dict[str, str]] | None:
-    """Return the number and the options of the job in ``directory``; None: it is no job."""
+    """Return number and overridden options of the job in ``directory``; None: it has no job."""
     try:
         overrides = load_yaml(directory / ".hydra" / "overrides.yaml")
         number = load_yaml(directory / ".hydra" / "hydra.yaml")["hydra"]["job"]["num"]

@@ -47,7 +47,7 @@ _DTYPES = {
 
 
 class TensorFileError(ValueError):
-    """Error for bytes that ``pack`` has not written, with a message of one line."""
+    """Error for bytes that are no result of ``pack``, with a message of one line."""
 
 
 def pack(content: Any) -> bytes:
@@ -79,7 +79,7 @@ def is_whole(content: bytes) -> bool:
 
 
 def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
-    """Yield the parts of ``packed`` except for the checksum, which the header declares."""
+    """Yield the parts of ``packed`` without the checksum, which the header declares, if any."""
     tensors: dict[str, Tensor] = {}
 
     def plain(value: Any) -> Any:
@@ -114,7 +114,10 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return the values that ``pack`` wrote, as in JSON; TensorFileError if damaged."""
+    """Return the values in a result of ``pack``; TensorFileError if it is damaged.
+
+    As in JSON, tuples are lists, and dataclasses are dicts.
+    """
     return _unpack(content)[0]
 
 
@@ -141,7 +144,7 @@ def _unpack(content: bytes) -> tuple[Any, bool]:
 
 
 def _restore_tensors(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return ``members`` of a JSON object with marked names replaced by their tensors."""
+    """Return ``members`` of a JSON object with tensors in place of their (marked) names."""
     return {
         key: tensors.get(value[1:], value)
         if isinstance(value, str) and value[:1] == _MARK
@@ -251,10 +254,10 @@ def check_same_graph(
     option: str,
     divided: bool = False,
 ) -> None:
-    """Raise ConfigError if weights are of another graph, naming the first difference.
+    """Raise ConfigError if weights are of another graph, naming ``option`` and first difference.
 
     ``saved`` and ``graph`` identify the graphs of checkpoint and run: name, sizes and content hash.
-    ``divided``: the graph lacks the edges that link prediction holds out.
+    ``divided``: the run holds out edges of link prediction; the error then explains older releases.
     """
     for field, new, old in differences(graph, saved):
         hint = _DIVIDED if divided and field in ("num_edges", "content") else ""

@@ -42,7 +42,7 @@ _MAX_LISTED = 12
 
 @dataclass(frozen=True, kw_only=True)
 class InputSchema:
-    """Inputs and outputs of a model that was trained on a graph."""
+    """Features and classes with which a model was trained: numbers, names and scaling."""
 
     graph: str  #: name of the training graph.
     num_features: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]  #: features of a vertex.
@@ -127,7 +127,7 @@ class InputSchema:
         )
 
     def _fit(self, graph: Graph, *, of: str = "") -> Graph:
-        """Return ``graph`` with features of vertices, or ``of`` edges, arranged as in training.
+        """Return ``graph`` with vertex features, or edge features if ``of``, in the model's order.
 
         Unscaled features are scaled as in training; ConfigError: the features do not fit.
         """
@@ -143,7 +143,7 @@ class InputSchema:
         return scale(graph, trained) if scaling is None and trained is not None else graph
 
     def _positions(self, graph: Graph, *, of: str) -> Int64Array | None:
-        """Return the index in the graph of each feature of the model (None: in order).
+        """Return for each feature of the model its index in ``graph``; None: they are in order.
 
         ConfigError: the features differ; unless both graphs have names, only numbers are checked.
         """
@@ -204,7 +204,10 @@ def _check_scaling(
     trained: standardize.ColumnScaling | None,
     arranged: bool,
 ) -> None:
-    """Refuse features scaled otherwise than in training, or ``arranged`` anew after scaling."""
+    """Refuse features of a scaling other than the training's, or ``arranged`` anew after scaling.
+
+    Features without ``scaling`` are accepted.
+    """
     if scaling is not None and (scaling != trained or arranged):
         raise ConfigError(
             f"dataset: {name} has features with a scaling that is not the run's; prepare "

@@ -48,8 +48,8 @@ def read_history(directory: Path) -> Iterator[EpochRecord]:
 def find_progress(directory: Path, *, in_records: bool) -> str | None:
     """Return words for an error about a file that shows a finished epoch; None: no file does.
 
-    A directory with such a file has lost its checkpoint: best weights are written after it, and so
-    are records of epochs (also searched if ``in_records``), unless the first write takes over 1 s.
+    Such a file in a directory without checkpoint shows that the checkpoint was lost. Searched are
+    best weights and input schema, if ``in_records`` also the records of epochs and steps.
     """
     for file in (BEST, INPUT_SCHEMA):
         if os.path.lexists(directory / file):
@@ -89,9 +89,10 @@ def _last_epoch_of_steps(file: Path) -> int:
 def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
     """Sync ``metrics.jsonl`` to the disk; return how many epochs of ``history`` it has.
 
-    The file may end before ``history``, as its writer may be late, or with epochs of another run or
-    from before a resumption. It may also end after it, when called in the background. ConfigError
-    if it is not a regular file, or cannot be read.
+    The file may end before ``history``, as its writer may be late, or after it, when called in the
+    background. It may have epochs of another run or from before a resumption: if its record of the
+    last such epoch differs, the result is 0. ConfigError if it is not a regular file, or cannot be
+    read.
     """
     lines = _open(directory / METRICS_FILE)
     if lines is None:
@@ -218,7 +219,7 @@ class TrainedState:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedRun:
-    """Content of the checkpoint ``LAST``."""
+    """Content of a run's last checkpoint, from which the run resumes."""
 
     epoch: Count  #: finished epochs
     step: Positive  #: finished steps, over all epochs
@@ -282,7 +283,10 @@ class SavedRun:
             raise not_of_this_run(file, str(error)) from None
 
     def plan_for(self, options: Mapping[str, Any]) -> list[Any] | None:
-        """Return the saved device plan; None: not saved, or ``options`` determine another plan."""
+        """Return the saved device plan; None: not saved, or ``options`` of the resumed run differ.
+
+        Only options that determine a device plan are compared.
+        """
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
 
     def management_for(self, options: Mapping[str, Any]) -> dict[str, Any] | None:

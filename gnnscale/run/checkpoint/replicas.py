@@ -210,7 +210,7 @@ class CheckpointReplicas:
         return buffer.numpy().tobytes()
 
     def _write_options(self) -> None:
-        """Write the options that ``resume`` and ``evaluate`` read from the directory."""
+        """Write the run's options to this machine's run directory, where ``resume`` reads them."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             untrusted.write_own(self.directory, self.options)

@@ -77,7 +77,7 @@ def check_not_begun(directory: Path, group: Group, *, restarts: bool, writes: bo
     """Raise ConfigError in every process if a machine's directory shows a finished epoch.
 
     ``restarts``: torchrun restarts the run, and records of epochs do not count. ``writes``: the run
-    writes checkpoints.
+    writes checkpoints, as the error says.
     """
     progress = None
     if group.local_rank == 0:
@@ -98,11 +98,11 @@ def check_not_begun(directory: Path, group: Group, *, restarts: bool, writes: bo
 def check_same_run(
     file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError for the first option or graph that differs from the checkpoint's.
+    """Raise ConfigError for the first option or graph property that differs from the checkpoint's.
 
-    If the run is and was ``runtime.deterministic``, options that determine plans are compared too.
-    ``config`` has the options of the resumed run as plain values, ``graph`` the identity of its
-    graph.
+    Options that only affect length, paths and speed may differ. If the run is and was
+    ``runtime.deterministic``, options that determine plans must be equal, too. ``config`` has the
+    options of the resumed run as plain values, ``graph`` the identity of its graph.
     """
     free = FREE_OPTIONS
     if config.get("optimizer", {}).get("schedule") == "cosine":

@@ -84,7 +84,7 @@ class BackgroundWriter:
         job()
 
     def _run_waiting(self, previous: futures.Future[None]) -> None:
-        """Run the waiting job unless a newer one has replaced it."""
+        """Run the waiting job, if any; if job ``previous`` failed, raise its exception instead."""
         previous.result()  # a failed write also fails its successor
         if self._waiting:
             self._run(self._waiting.popleft())
@@ -219,7 +219,10 @@ class RunCheckpoint:
         workers: Sequence[bytes],
         best: int | None,
     ) -> None:
-        """Write a checkpoint, send it to replicas, and write weights of epoch ``best`` if new."""
+        """Write ``content``, records and states of workers as a checkpoint; send it to replicas.
+
+        ``best_model`` is then written as the weights of epoch ``best``, if they are new.
+        """
         # After a restart, another machine may lack the earlier ``metrics.jsonl``.
         first = 0 if self.restarts else num_recorded(self.directory, history)
         content["records"] = [*history[first:], *(() if trained is None else (trained,))]

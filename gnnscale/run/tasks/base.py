@@ -30,7 +30,7 @@ class Task(Protocol):
         """Graph whose edges carry messages in training."""
 
     def over(self, graph: Graph) -> "Task":
-        """Return this task over ``graph``, equal to its graph except for storage and rows."""
+        """Return this task over ``graph``, its own graph with other storage or feature rows."""
 
     @property
     def seeds(self) -> Array:
@@ -48,7 +48,10 @@ class Task(Protocol):
         """Function from outputs and their mini-batch to the mean loss."""
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return a sampler of mini-batches of seeds, with neighbors sampled by ``vertices``."""
+        """Return options of a sampler for seeds, such as edges; ``vertices`` samples neighbors.
+
+        ``order`` has the seeds of each step.
+        """
 
     def build(self, model: ModelConfig) -> TrainableModel:
         """Build the model to train."""
@@ -82,7 +85,7 @@ def _fits(name: str, kind: str, num_classes: int) -> bool:
 
 
 def ceiling(graph: Graph, metric: str) -> float | None:
-    """Return the generator's best test accuracy; None: unknown, or ``metric`` is another."""
+    """Return the best accuracy that a generated graph allows; None: unknown, or another metric."""
     return graph.attainable_accuracy if metric == "accuracy" else None
 
 
@@ -100,7 +103,7 @@ class LabelTask:
     labelled: ClassVar[str] = "vertices"  #: labeled elements: ``vertices`` or ``edges``
 
     def over(self: T, graph: Graph) -> T:
-        """Return this task over ``graph``, equal to its graph except for storage and rows."""
+        """Return this task over ``graph``, its own graph with other storage or feature rows."""
         return replace(self, graph=graph)
 
     @property
@@ -124,12 +127,12 @@ class LabelTask:
                 )
 
     def rows(self, split: str) -> Array:
-        """Return the labeled vertices or edges of ``split`` (train, valid, test), ``[n]``."""
+        """Return indices ``[n]`` of labeled vertices or edges of ``split`` (train, valid, test)."""
         return seed_order.labeled_vertices(self.labels, split, what=self.labelled)
 
     @property
     def seeds(self) -> Array:
-        """``[n]`` labeled vertices or edges of the training set."""
+        """Indices ``[n]`` of the labeled vertices or edges of the training set."""
         return self.rows("train")
 
     @property
@@ -166,7 +169,7 @@ class VertexTask(LabelTask):
         return trainable.vertex_objective(self.graph, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return ``vertices``, the run's sampler."""
+        """Return ``vertices``, the run's sampler; ``order`` is not used."""
         return vertices
 
     def build(self, model: ModelConfig) -> TrainableModel:
@@ -237,7 +240,10 @@ def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray
 
 
 def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
-    """Return sorted ends ``[k, 2]`` of edges ``rows`` with sum % ``num_groups`` == ``group``."""
+    """Return pairs ``[k, 2]`` of ends, smaller first, of the edges ``rows`` in one group of pairs.
+
+    The ends' sum % ``num_groups`` is ``group``.
+    """
     pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
     in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group
     return pairs[in_group]
@@ -280,7 +286,7 @@ class EdgeTask(LabelTask):
         return trainable.edge_objective(self.labels, self.loss)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return a sampler of labeled edges, with neighbors of ends sampled by ``vertices``."""
+        """Return options of a sampler for labeled edges; ``vertices`` samples around their ends."""
         ends = self.graph.edges.ends
         assert ends is not None  # edges with labels have ends
         return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)

@@ -46,7 +46,7 @@ class SplitIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSplit:
-    """Edge split on the disk, with memory-mapped arrays."""
+    """Split of a graph's edges into training, validation and test edges, mapped from disk."""
 
     graph: Graph  #: graph of the message edges: all edges but validation and test edges
     train: IntArray  #: ``[n, 2]`` sources and destinations of training edges
@@ -58,7 +58,7 @@ class EdgeSplit:
 
     @property
     def content(self) -> str:
-        """Hash of the split, stored as the content of its message graph."""
+        """Hash of the split, which is the content hash of its graph of message edges."""
         assert self.graph.content is not None
         return self.graph.content
 
@@ -91,11 +91,11 @@ def identify_split(
 def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     """Split the edges of ``graph`` unless the split exists; return its directory.
 
-    The part of an edge is a pure function of the seed and its ordered pair of ends, or of its
-    unordered pair if the reverse edge exists. An edge, its copies and its reverse are then in one
-    part, so that no message reveals a held-out edge. With ``identity.directed`` the ordered pair
-    always decides. Loops send messages and are not predicted. Memory is bounded for any number of
-    edges. ConfigError if a part of the split would be empty.
+    The part of an edge (training, validation, test) is a pure function of the seed and its ordered
+    pair of ends, or of its unordered pair if the reverse edge exists. An edge, its copies and its
+    reverse are then in one part, so that no message reveals a held-out edge. With
+    ``identity.directed`` the ordered pair always decides. Loops send messages and are not
+    predicted. Memory is bounded for any number of edges. ConfigError if a part would be empty.
     """
     path = LINKS.place(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
@@ -136,7 +136,7 @@ def _content(header: _EdgeSplitHeader) -> str:
 
 
 def open_split(path: Path, graph: Graph) -> EdgeSplit:
-    """Map the split of ``graph`` in ``path``; GraphError if damaged or of another graph."""
+    """Open the edge split of ``graph`` in ``path``; GraphError if damaged or of another graph."""
     header = LINKS.record(_EdgeSplitHeader, LINKS.read_header(path), path)
     check_graph(LINKS, path, header.identity.graph, graph)
     forms: dict[str, artifact_type.Form] = {
@@ -177,7 +177,10 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
 ) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
-    """Write all arrays to ``folder``; return entries and edge counts; ConfigError: empty part."""
+    """Write an edge split to ``folder``; return its arrays' entries, and edge counts.
+
+    ConfigError: training, validation or test set has no edge.
+    """
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     edge_bytes += 4 * (graph.edge_rows is not None)

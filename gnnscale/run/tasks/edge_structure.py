@@ -98,7 +98,10 @@ def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
 
 
 def _two_colorable(graph: Graph) -> bool:
-    """Whether the graph has a cycle and is bipartite: its double cover has each component twice."""
+    """Whether the graph, undirected, has a cycle and is bipartite.
+
+    A bipartite graph's double cover has each component twice.
+    """
     num = graph.num_vertices
     src = np.asarray(graph.indices, np.int64)
     dst = np.repeat(np.arange(num), np.diff(graph.indptr))
@@ -129,7 +132,7 @@ def _num_components(
 
 
 def has_reverse(graph: Graph, src: Int64Array, dst: Int64Array) -> BoolArray:
-    """Return a mask ``[n]`` of the edges whose reverse ``graph`` has; its lists must be sorted."""
+    """Return a mask ``[n]`` of edges whose reverse ``graph`` has; its neighbors must be sorted."""
     first = graph.indptr[src].astype(np.int64)
     end = graph.indptr[src + 1].astype(np.int64)
     last = end.copy()

@@ -20,7 +20,8 @@ from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
 def ranks(scores: NDArray[np.floating]) -> Float64Array:
     """Return the rank of each edge among its candidates, ``[n]``, from 1; ties get their mean rank.
 
-    ``scores`` are ``[n, 1 + k]``: the edges' in column 0, then the scores of k candidates.
+    ``scores`` are ``[n, 1 + k]``: the edges' in column 0, then the scores of k candidates. An edge
+    of score NaN ranks last.
     """
     edge, candidates = scores[:, :1], scores[:, 1:]
     num_greater = np.count_nonzero(candidates > edge, axis=1)
@@ -44,7 +45,7 @@ def hits_at(edge_ranks: Float64Array, k: int) -> float:
 def build_model(
     model: ModelConfig, decoder: str, *, num_features: int, num_edge_features: int = 0
 ) -> links.LinkGNN:
-    """Build a model with output rows of ``model.hidden`` features, and the decoder of edges."""
+    """Build a GNN with output rows of ``model.hidden`` features, and ``decoder`` of row pairs."""
     assert model.row_width is not None  # other models are refused before
     gnn = model.build(
         num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
@@ -79,7 +80,7 @@ class LinkTask:
         return self.split.graph
 
     def over(self, graph: Graph) -> "LinkTask":
-        """Return the task over ``graph``, which has equal content and may be stored elsewhere."""
+        """Return this task over ``graph``, its own graph with other storage or feature rows."""
         return replace(self, split=replace(self.split, graph=graph))
 
     def log_split(self) -> None:
@@ -104,7 +105,7 @@ class LinkTask:
 
     @property
     def objective(self) -> trainable.Objective:
-        """Binary cross-entropy of positive and negative edges."""
+        """Function from scores to the binary cross-entropy of positive and negative edges."""
         return links.link_objective
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
@@ -122,7 +123,7 @@ class LinkTask:
         )
 
     def build(self, model: ModelConfig) -> GNN:
-        """Build a model with output rows of ``model.hidden`` features, and the decoder."""
+        """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
         return build_model(
             model,
             self.decoder,
@@ -132,7 +133,10 @@ class LinkTask:
 
 
 def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
-    """Read candidates from ``file``; its ``column`` has their kinds (None: all are of one kind)."""
+    """Read from ``file`` the vertices that may be an edge's negatives and ranking candidates.
+
+    ``column`` of the file has the vertices' kinds; None: all are of one kind.
+    """
     kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
     return Candidates.from_kinds(kinds)
 

@@ -35,9 +35,10 @@ class TaskConfig(ABC):
     reads_edge_features: ClassVar[bool] = False
 
     def make(self, graph: Graph) -> Path | None:
-        """Write the edge split of the task unless it exists; return its directory, if it needs one.
+        """Return None; a task that splits edges writes its split unless it exists.
 
-        ConfigError if the graph has too few edges, GraphError if the split cannot be written.
+        The overriding method returns the split's directory. ConfigError if the graph has too few
+        edges, GraphError if the split cannot be written.
         """
         return None
 
@@ -45,7 +46,7 @@ class TaskConfig(ABC):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Open the task over ``graph``, as stored.
+        """Return the task over the stored ``graph``.
 
         Args:
             split_path: directory that ``make`` returned.
@@ -60,7 +61,7 @@ class TaskConfig(ABC):
         """Build the model to train, with initial weights from torch's global generator."""
 
     def labels(self, graph: Graph) -> SplitLabels:
-        """Return the labels to predict, by default of vertices; ConfigError if there are none."""
+        """Return ``graph``, which has the vertex labels; a task on edge labels returns those."""
         return graph
 
 
@@ -84,7 +85,7 @@ class VertexPrediction(TaskConfig):
     def build(
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Build a model with an output for each class."""
+        """Build a model with ``num_classes`` outputs per vertex: classes or regression targets."""
         return model.build(
             num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
         )
@@ -212,7 +213,10 @@ class LinkPrediction(TaskConfig):
     def open(
         self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
     ) -> Task:
-        """Return the task over the split in ``split_path``, with the candidates of its file."""
+        """Return the task over the edge split in ``split_path``, with candidates from their file.
+
+        ``loss`` and ``metrics`` are not used.
+        """
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
@@ -234,7 +238,7 @@ class LinkPrediction(TaskConfig):
     def build(
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Build a model with output rows of ``model.hidden`` features, and the decoder."""
+        """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
         from gnnscale.run.tasks.links import build_model
 
         return build_model(
