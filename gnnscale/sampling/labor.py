@@ -85,7 +85,7 @@ class LaborSampler:
         )
 
     def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
-        """Return the input frontier of ``sample(seeds, step)``, faster than a mini-batch."""
+        """Return input vertices and block offsets of ``sample(seeds, step)``: faster, no edges."""
         vertices, indptrs = self._native.reach_labor(
             seeds,
             self.fanouts,

@@ -48,7 +48,7 @@ def chosen_tier(
 ) -> DiskFeaturesConfig | None:
     """Return options of rows on disk, set by the user or chosen since rows exceed memory.
 
-    None: rows are in memory, or ``may_choose`` is false and nothing is set.
+    None: neither, or rows exceed memory but ``may_choose`` is false.
     """
     if isinstance(features, DiskFeaturesConfig):
         return features
@@ -85,7 +85,7 @@ class TierInputs:
         options: DiskFeaturesConfig | SharedFeaturesConfig,
         samples: Sequence[sizing.SampledBatches],
     ) -> tuple[sizing.SampledBatches, int, sizing.Horizon]:
-        """Merge a machine's ``samples``; return these, the bytes for its rows, and the horizon."""
+        """Return merged ``samples`` of a machine's workers, the bytes for rows, and ``horizon``."""
         graph, group, memory = self.graph, self.group, options.memory_bytes
         sample = merge_samples(samples)
         if memory is None:
@@ -116,7 +116,7 @@ class TierInputs:
         )
 
     def sample(self) -> sizing.SampledBatches:
-        """Return a sample of this worker's first mini-batches, without rows in its device cache."""
+        """Sample this worker's first mini-batches; drop their rows that its device's cache has."""
         rank = self.group.rank
         device_filter = policies.DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size
@@ -206,7 +206,10 @@ def tier_planner(
     *,
     num_fixed: int = 0,
 ) -> policies.TierPlanner:
-    """Return the planner of a buffer; its ``num_fixed`` slots always hold the same rows."""
+    """Return the planner that chooses by ``policy`` the rows in a buffer of ``sizes`` slots.
+
+    ``num_fixed`` of the slots always hold the same rows.
+    """
     return policies.TierPlanner(
         policy,
         num_kept=sizes.num_kept,

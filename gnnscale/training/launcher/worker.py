@@ -54,7 +54,7 @@ class Messages:
 
 
 class _Forwarder(records.RunObserver):
-    """Observer that sends events to the launching process, and awaits replies to epochs."""
+    """Observer that sends events to the launching process, and may await replies to epochs."""
 
     def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
         self._messages = messages

@@ -84,9 +84,10 @@ class InputBlockExchange:
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Exchange input blocks; return ``inputs`` with ``parts`` and the traffic added.
+        """Exchange first layers' blocks, and aggregate this device's columns for all mini-batches.
 
-        ``parts[r]`` has the rows of rank r's mini-batch, aggregated in this device's columns.
+        Return ``inputs`` with the traffic added, and ``parts``: ``parts[r]`` has the rows of rank
+        r's mini-batch, aggregated in this device's columns.
         """
         size, rank = self._group.size, self._group.rank
         packed = self._group.trade([pack(batch)] * size)
@@ -125,7 +126,7 @@ class InputBlockExchange:
 
 
 class SplitWeights:
-    """Gatherer of the full W¹ from the devices' columns for checkpoints, and its distributor."""
+    """Gatherer of the full W¹ from all devices' columns for checkpoints; it also copies them back."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class SplitWeights:
         columns: Sequence[tuple[int, int]],
         group: Group,
     ) -> None:
-        """Prepare to gather the weights of ``split``; all workers call ``join`` at the same time.
+        """Prepare to gather the weights of ``split``, which ``optimizer`` updates.
 
         ``columns`` are ``(first, last + 1)`` of the feature columns of each device.
         """
@@ -167,7 +168,7 @@ class SplitWeights:
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
         """Copy this device's columns of the full model's W¹ to the split model.
 
-        Its optimizer gets the state of ``optimizer``, which is of the full model.
+        The split model's optimizer gets the state of ``optimizer``, the full model's, for them.
         """
         self._split.own_weight.copy_(self._own_columns(self._weight))
         state = optimizer_state(optimizer)
@@ -187,7 +188,10 @@ class SplitWeights:
         return column_slice(weight, self._columns[self._group.rank], self._full.widths[0])
 
     def _gathered(self, values: torch.Tensor) -> torch.Tensor:
-        """Return all devices' columns ``[f^1, ...]`` by a sum of matrices with zeros elsewhere."""
+        """Return the full matrix, of which each device has the columns ``values`` ``[f^1, ...]``.
+
+        It is a sum of matrices with zeros in all other columns.
+        """
         first, end = self._columns[self._group.rank]
         columns = torch.zeros_like(self._weight).reshape(len(values), -1, self._full.widths[0])
         columns[:, :, first:end] = values.detach().reshape(len(values), -1, end - first)
