@@ -83,7 +83,10 @@ def draw_candidates(
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSeeds:
-    """Vertex seeds of a mini-batch of edges, edges to predict, and edges that send no messages."""
+    """Seeds that a mini-batch of edges passes to a vertex sampler, and its edges to predict.
+
+    Also the edges along which no messages are sent, since a device predicts them in this step.
+    """
 
     vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
     links: Links  #: the edges, by positions among the seeds
@@ -158,7 +161,8 @@ class LinkSampler(minibatch.WrappingSampler):
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
         """Draw negatives of the edges of row numbers ``seeds`` ``[n]``.
 
-        Return their vertices as seeds, the links between these, and the edges to send no messages.
+        Return ends and negatives as vertex seeds, the links by positions among these, and the edges
+        along which no messages are sent.
         """
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
@@ -223,7 +227,10 @@ class EdgeSampler(minibatch.WrappingSampler):
     def __init__(
         self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
     ) -> None:
-        """Wrap the vertex sampler ``sampler``; ``features`` None: edges have no features."""
+        """Wrap the vertex sampler ``sampler``.
+
+        Rows of ``ends`` ``[n, 2]`` and of ``features`` (None: there are none) are edges.
+        """
         super().__init__(sampler)
         self._ends = ends
         self._features = features

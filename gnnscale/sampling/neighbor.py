@@ -82,7 +82,10 @@ class NeighborSampler(_FanoutSampler):
         return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
 
     def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
-        """Return input vertices and block offsets of ``sample(seeds, step)``: faster, no edges."""
+        """Return the input vertices and block offsets of ``sample(seeds, step)``.
+
+        This is faster than ``sample``, since no edges are stored.
+        """
         vertices, indptrs = self._native.reach_neighbors(
             seeds, self.fanouts, step=step, **self._choices()
         )

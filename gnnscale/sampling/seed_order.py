@@ -44,7 +44,10 @@ class SeedOrder(Protocol):
 
     @property
     def movable(self) -> bool:
-        """Whether seeds may move between devices. True: ``StepSeeds.counts`` is None, else set."""
+        """Whether seeds may move between devices.
+
+        If so, ``StepSeeds.counts`` is None in every step; otherwise it is set.
+        """
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``, counted from 0."""
@@ -139,7 +142,10 @@ class CheckedOrder:
     """Wrapper of a seed order: ConfigError if an epoch does not train each vertex exactly once."""
 
     def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
-        """Wrap ``order``, whose epochs must train the vertices ``train_idx`` ``[n]``."""
+        """Wrap ``order``, whose epochs must train each of the vertices ``train_idx`` ``[n]`` once.
+
+        If its steps have ``counts``, these must be for ``num_devices``.
+        """
         self.batch_size = order.batch_size
         self.movable = order.movable
         self.steps_per_epoch = order.steps_per_epoch

@@ -114,10 +114,11 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
 
 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
-    """Keep the last epoch's weights if they are the best so far; save the best with its checkpoint.
+    """Keep the last epoch's weights if they are the best so far, and save the best weights.
 
-    Called on rank 0, after the epoch's validation; ``trained`` is its record before. If the run is
-    finished, a missing checkpoint is written, and this waits for all files.
+    They are saved if there is a checkpoint of this epoch. Called on rank 0, after validation;
+    ``trained`` is the epoch's record before. If the run is finished, a missing checkpoint is
+    written, and this waits for all files.
     """
     progress = state.progress
     best = best_number(progress.metrics, state.metric)

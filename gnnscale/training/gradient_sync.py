@@ -293,8 +293,8 @@ class Synchronizer:
     ) -> None:
         """Lay out the bucket for the ``model`` that this device trains.
 
-        ``own_collective``: the bucket is in device memory, summed by the library
-        ``Device.collective``, which is equal for all devices.
+        ``own_collective``: the library ``Device.collective``, which is equal for all devices, sums
+        the bucket in its memory, apart from the control data.
         """
         self._model = model
         self._backend = backend

@@ -153,9 +153,9 @@ def _feature_store(
     cache: OpenedCache | None,
     tier: TieredStore | None,
 ) -> FeatureStore:
-    """Return the loader's store: the first that the run has of embeddings, cache, tier and rest.
+    """Return the store that the loader reads: the first of these that the run has.
 
-    The rest are preaggregated rows and ``host``.
+    Learned embeddings, the device's ``cache``, ``tier``, preaggregated rows, ``host``.
     """
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)

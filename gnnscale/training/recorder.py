@@ -131,10 +131,10 @@ class WorkerStats:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather all workers' statistics at rank 0, with several workers only at times.
+        """Gather all workers' statistics at rank 0, if it is time.
 
-        That is if ``due``, or 32 steps after the last time. Otherwise memory and GPU use stay as
-        gathered last, and counters and spans are empty.
+        It is time with one worker, if ``due``, or 32 steps after the last time. Otherwise memory
+        and GPU use stay as gathered last, and counters and spans are empty.
         """
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:

@@ -180,7 +180,7 @@ def open_caches(
 
 
 def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
-    """Return the device names of the clique of ``rank``'s device, and its position among them."""
+    """Return the device names of worker ``rank``'s clique, and its device's position there."""
     clique = plan.clique_of(rank)
     return [plan.of(member).name for member in clique], clique.index(rank)
 
@@ -255,7 +255,7 @@ class _StaticRows:
 def _static_rows(
     plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
-    """Copy this worker's rows to cache to host memory; return those of its whole clique.
+    """Copy the rows that this worker caches to host memory; return those of its whole clique.
 
     None: this worker has no cache, or its device copies rows itself (``holds_rows``). All workers
     must call this.
@@ -332,7 +332,7 @@ def _check_machine(clique: Sequence[int], group: Group) -> None:
 def _lists(
     plan: CachePlan, graph: Graph, device: Device, group: Group
 ) -> cached_features.CachedAdjacency | None:
-    """Return the cached adjacency lists of a device that samples; None: the host samples."""
+    """Return the counter of reads of cached adjacency lists; None: the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
     clique = plan.clique_of(group.rank)

@@ -48,7 +48,7 @@ def chosen_tier(
 ) -> DiskFeaturesConfig | None:
     """Return options of rows on disk, set by the user or chosen since rows exceed memory.
 
-    None: neither, or rows exceed memory but ``may_choose`` is false.
+    None: the user has set none, and rows fit into memory or ``may_choose`` is false.
     """
     if isinstance(features, DiskFeaturesConfig):
         return features
@@ -85,7 +85,10 @@ class TierInputs:
         options: DiskFeaturesConfig | SharedFeaturesConfig,
         samples: Sequence[sizing.SampledBatches],
     ) -> tuple[sizing.SampledBatches, int, sizing.Horizon]:
-        """Return merged ``samples`` of a machine's workers, the bytes for rows, and ``horizon``."""
+        """Return the merged ``samples`` of a machine's workers, bytes for rows, and the horizon.
+
+        The horizon is the look-ahead, with the priority of each row to stay in memory.
+        """
         graph, group, memory = self.graph, self.group, options.memory_bytes
         sample = merge_samples(samples)
         if memory is None:
@@ -116,7 +119,10 @@ class TierInputs:
         )
 
     def sample(self) -> sizing.SampledBatches:
-        """Sample this worker's first mini-batches; drop their rows that its device's cache has."""
+        """Return a sample of this worker's first mini-batches.
+
+        It is without the rows that the device's cache has.
+        """
         rank = self.group.rank
         device_filter = policies.DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size

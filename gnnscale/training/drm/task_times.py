@@ -30,7 +30,7 @@ class SampleTimes:
 
 
 def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
-    """Return the seconds of T_SA, and of T_SC if the host samples some mini-batches of a device.
+    """Return seconds of T_SA (sampling on a device), and of T_SC (on the host) if the host helps.
 
     Both are means over all the device's mini-batches: a device that samples half of them takes half
     of its measured time.

@@ -139,7 +139,10 @@ class SplitLayer(LinearAggregationLayer):
     """First layer of a model, with the weights of this device's columns only."""
 
     def __init__(self, layer: LinearAggregationLayer, columns: tuple[int, int], width: int) -> None:
-        """Copy from ``layer`` the weights of columns ``(first, last + 1)`` of all ``width``."""
+        """Copy the weights of feature columns ``(first, last + 1)`` from ``layer``.
+
+        ``width`` is the number of all feature columns.
+        """
         super().__init__()
         linear = layer.linear
         assert isinstance(linear, nn.Linear)

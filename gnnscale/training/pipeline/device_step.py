@@ -103,9 +103,9 @@ class DeviceDrivenStep:
             yield finished, totals if same else replace(totals, checkpoint=saves)
 
     def _is_due(self, is_single: bool) -> bool:
-        """Whether to read the oldest outcome: over four are unread, or it is ready and not shared.
+        """Whether to read the oldest outcome.
 
-        An outcome is shared if there are several workers.
+        It is due if more than four are unread, or if it is ready and there is a single worker.
         """
         return len(self._pending) > MAX_LATE or (is_single and self._pending[0][1].ready)
 
@@ -119,7 +119,8 @@ class DeviceDrivenStep:
     def combine_statistics(self) -> None:
         """Copy the device's state to the host, and combine running statistics of all devices.
 
-        Changed statistics are copied back to the device. Their weights, ``rows`` by layer, restart.
+        Changed statistics are copied back to the device. ``rows``, by which the devices' statistics
+        are weighted, restart at zero.
         """
         self.copy_state()
         if combine_statistics(self._model, self.rows, self._group):

@@ -15,7 +15,10 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 
 class Stages:
-    """Stages of a slice before propagation; without seeds it skips them unless rows are traded."""
+    """Stages of a slice before propagation.
+
+    A slice without seeds skips them, unless devices exchange rows.
+    """
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
         """Run on ``backend``, and exchange rows through ``exchange``."""

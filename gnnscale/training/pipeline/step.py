@@ -44,7 +44,10 @@ class WorkerStep(Protocol):
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
 
     def combine_statistics(self) -> None:
-        """Combine running statistics of all devices, weighted by ``rows`` a layer; clear these."""
+        """Combine the running statistics of all devices, and restart ``rows``.
+
+        A device's weight for a layer is ``rows``: the rows normalized there since the last call.
+        """
 
     def copy_state(self) -> None:
         """Copy the state that the device has trained to the host's model."""
@@ -181,7 +184,10 @@ class TrainStep:
         self._last_sync_s = batch.stages.sync
 
     def combine_statistics(self) -> None:
-        """Combine running statistics of all devices, weighted by ``rows`` a layer; clear these."""
+        """Combine the running statistics of all devices, and restart ``rows``.
+
+        A device's weight for a layer is ``rows``: the rows normalized there since the last call.
+        """
         self._synchronizer.combine_statistics(self.rows)
         self.rows.clear()
 
@@ -190,7 +196,10 @@ class TrainStep:
         self._backend.copy_buffers()
 
     def _finish(self, batch: BatchSlice) -> None:
-        """Wait for the device; set the slice's outcome and device stage times; count ``rows``."""
+        """Wait for the device; set the slice's outcome, and stage times by the device's clock.
+
+        The rows that each layer has normalized are added to ``rows``.
+        """
         if batch.device_batch is None:
             return
         start = time.perf_counter()

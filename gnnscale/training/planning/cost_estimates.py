@@ -254,7 +254,10 @@ class PlanModel:
         return correct(plan, self._workloads, self._platform, stages, step_s)
 
     def within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return ``plan`` with the seed limits and depths that memory allows; else ConfigError."""
+        """Return ``plan`` with the seed limits and depths that the devices' memory allows.
+
+        ConfigError: a device's memory is too small.
+        """
         limits = planner.seed_limits(
             self.devices,
             self._workloads,

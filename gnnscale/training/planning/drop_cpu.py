@@ -39,7 +39,7 @@ def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
 def compare(
     devices: Sequence[Device], position: int, *, step_with_s: float, step_without_s: float
 ) -> DroppedProcessors | None:
-    """Return all workers but that at ``position``, to drop them; None: steps would be slower."""
+    """Return all workers but that at ``position``, to drop them; None: steps get slower by that."""
     if step_with_s < step_without_s:
         return None
     labels = [device.label for device in devices]

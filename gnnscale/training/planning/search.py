@@ -144,7 +144,10 @@ def agree_on_plan(
     group: Group,
     profile: Callable[[DevicePlan], PlanProfile],
 ) -> DevicePlan:
-    """Return the plan that ``search`` on rank 0 (None: another) chooses after workers' profiles."""
+    """Return the plan that ``search`` chooses after all workers ``profile`` its proposals.
+
+    ``search`` is None on all ranks but 0.
+    """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
         values, converged = group.broadcast_object(proposal)
