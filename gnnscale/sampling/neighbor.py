@@ -226,7 +226,7 @@ class TruncatedSampling(minibatch.SamplerConfig):
         return self.whole.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> TruncatedSampler:
-        """Build the sampler for ``graph``."""
+        """Build the sampler for ``graph``, which samples by ``whole`` without its last fan-out."""
         outer: Any = self.whole.sampler(graph, seed=seed, num_threads=num_threads)
         outer.fanouts = outer.fanouts[:-1]
         return TruncatedSampler(outer)

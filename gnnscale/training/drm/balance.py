@@ -171,7 +171,7 @@ def shares_sampling(share: DeviceShare) -> bool:
 def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
     """Return how many steps a decision observes: ``num_steps``, or 8 with sampling in turn.
 
-    In turn: host and device each sample some of the device's mini-batches.
+    In turn: the host samples some mini-batches of a device, which samples the others.
     """
     in_turn = any(0 < share.host_samples < SAMPLED_IN_TURN for share in plan.shares)
     return SAMPLED_IN_TURN if in_turn else num_steps

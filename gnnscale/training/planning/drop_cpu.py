@@ -30,7 +30,7 @@ def accelerator_position(devices: Sequence[Device]) -> int | None:
 
 
 def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
-    """Return the plan of a single device with device-driven steps."""
+    """Return the plan by which ``device`` trains all seeds alone, with device-driven steps."""
     threads = Threads(sample=cores, load=cores, propagate=0)
     share = DeviceShare(device=device, num_seeds=batch_size, threads=threads, prefetch=BY_DEVICE)
     return DevicePlan(shares=(share,))
