@@ -20,10 +20,10 @@ _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_row
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Candidate vertices, grouped by kind; an edge is compared with its destination's kind.
+    """Candidate vertices for negatives, by kind; an edge's negatives have its destination's kind.
 
     Example: kinds [0, 1, 1, -1, 0] have ``vertices`` [0, 4, 1, 2] and ``offsets`` [0, 2, 4]; an
-    edge to vertex 1 is compared with vertices 1 and 2, and vertex 3 is no candidate.
+    edge to vertex 1 has negatives among vertices 1 and 2, and vertex 3 is never a negative.
     """
 
     kinds: Int32Array  #: ``[num_vertices]`` int32 kind of each vertex; -1 for no candidate
@@ -32,7 +32,7 @@ class Candidates:
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> "Candidates":
-        """Group vertices by their ``kinds`` ``[num_vertices]``, from 0 on; -1: no candidate."""
+        """Group vertices by their ``kinds`` ``[num_vertices]``, from 0 on; -1: never a negative."""
         vertices = np.flatnonzero(kinds >= 0)
         vertices = vertices[np.argsort(kinds[vertices], kind="stable")]
         counts = np.bincount(kinds[vertices], minlength=1)
@@ -47,7 +47,7 @@ class Candidates:
     def draw(
         self, edges: Array, destinations: IntArray, count: int, *, seed: int, step: int
     ) -> Int64Array:
-        """Return ``[n, count]`` int64 candidates of the destinations' kinds, with replacement.
+        """Return ``[n, count]`` int64 negatives of the destinations' kinds, with replacement.
 
         ``edges`` ``[n]`` are row numbers of edges: these, the seed and the step fix the draws.
         ``destinations`` ``[n]`` are the edges' destinations, all of which must be candidates.
@@ -72,9 +72,9 @@ def draw_candidates(
     seed: int,
     step: int,
 ) -> Int64Array:
-    """Return ``[n, count]`` int64 negatives of ``edges``, as ``Candidates.draw`` does.
+    """Return ``[n, count]`` int64 negatives of the edges with row numbers ``edges`` ``[n]``.
 
-    ``candidates`` None: all ``num_vertices`` vertices are candidates.
+    They are drawn by ``Candidates.draw``, or (None) uniformly from all ``num_vertices`` vertices.
     """
     if candidates is None:
         return ops.draw_negatives(edges, count, num_vertices, seed=seed, step=step)
@@ -83,7 +83,10 @@ def draw_candidates(
 
 @dataclass(frozen=True, kw_only=True)
 class LinkSeeds:
-    """Vertex seeds of a mini-batch of edges, the edges to predict, and edges without messages."""
+    """Seeds that a mini-batch of edges passes to a vertex sampler, and its edges to predict.
+
+    Also the edges along which no messages are sent, since a device predicts them in this step.
+    """
 
     vertices: IntArray  #: ``[n]`` the seeds: ends and negatives, each once, ascending
     links: Links  #: the edges, by positions among the seeds
@@ -131,7 +134,11 @@ class LinkSampler(minibatch.WrappingSampler):
         seed: int,
         step_edges: Callable[[int], Array],
     ) -> None:
-        """Wrap the vertex sampler ``sampler``; ``seed`` and step fix the negatives."""
+        """Wrap the vertex sampler ``sampler``; ``seed`` and step fix the negatives.
+
+        ``step_edges(step)`` returns the rows of ``edges`` that all devices predict in a step. They
+        send no messages, nor do their reverses with ``drop_reverses``.
+        """
         super().__init__(sampler)
         self._edges = edges
         self._num_vertices = num_vertices
@@ -142,14 +149,21 @@ class LinkSampler(minibatch.WrappingSampler):
         self._step_edges = step_edges
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of edges ``seeds`` ``[n]``, without messages along step edges."""
+        """Return the mini-batch that predicts the edges of row numbers ``seeds`` ``[n]``.
+
+        No messages are sent along edges that any device predicts in ``step``.
+        """
         link_seeds = self.draw(seeds, step)
         batch = self._sampler.sample(link_seeds.vertices, step)
         batch = without_edges(batch, link_seeds.sources, link_seeds.destinations)
         return replace(batch, links=link_seeds.links)
 
     def draw(self, seeds: Array, step: int) -> LinkSeeds:
-        """Return vertex seeds, links, and edges without messages, for edges ``seeds`` ``[n]``."""
+        """Draw negatives of the edges of row numbers ``seeds`` ``[n]``.
+
+        Return ends and negatives as vertex seeds, the links by positions among these, and the edges
+        along which no messages are sent.
+        """
         edges = np.asarray(self._edges[seeds])
         negatives = draw_candidates(
             self._candidates,
@@ -189,7 +203,7 @@ class LinkSampling(minibatch.SamplerConfig):
         return self.vertices.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LinkSampler:
-        """Build the sampler for ``graph``, whose edges all send messages."""
+        """Build the sampler; all edges of ``graph`` but those predicted in a step send messages."""
         return LinkSampler(
             self.vertices.sampler(graph, seed=seed, num_threads=num_threads),
             self.edges,
@@ -213,13 +227,16 @@ class EdgeSampler(minibatch.WrappingSampler):
     def __init__(
         self, sampler: minibatch.Sampler, ends: IntArray, features: Float32Array | None
     ) -> None:
-        """Wrap the vertex sampler ``sampler``; ``features`` None: edges have none."""
+        """Wrap the vertex sampler ``sampler``.
+
+        Rows of ``ends`` ``[n, 2]`` and of ``features`` (None: there are none) are edges.
+        """
         super().__init__(sampler)
         self._ends = ends
         self._features = features
 
     def sample(self, seeds: Array, step: int) -> MiniBatch:
-        """Return the mini-batch of edges ``seeds`` ``[n]`` at ``step``."""
+        """Return the mini-batch of the labeled edges of row numbers ``seeds`` ``[n]``."""
         vertices, links = edge_links(np.asarray(self._ends[seeds]), seeds, self._features)
         return replace(self._sampler.sample(vertices, step), links=links)
 
@@ -229,8 +246,8 @@ def edge_links(
 ) -> tuple[IntArray, Links]:
     """Return the distinct vertices ``[m]`` in ``ends``, ascending, and links that index these.
 
-    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with negatives; ``rows`` ``[n]`` are row numbers of
-    the edges in ``features``, of which the links have a copy.
+    ``ends`` are ``[n, 2]``, or ``[n, 1 + k]`` with negatives. The links have the edges' row numbers
+    ``rows`` ``[n]``, and a copy of these rows of ``features``.
     """
     vertices, inverse = np.unique(ends, return_inverse=True)
     positions = inverse.reshape(ends.shape).astype(np.int32)

@@ -85,7 +85,10 @@ class LaborSampler:
         )
 
     def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
-        """Return the input frontier of ``sample(seeds, step)``, faster than a mini-batch."""
+        """Return the input vertices and block offsets of ``sample(seeds, step)``.
+
+        This is faster than ``sample``, since no edges are stored.
+        """
         vertices, indptrs = self._native.reach_labor(
             seeds,
             self.fanouts,

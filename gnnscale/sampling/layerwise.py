@@ -11,15 +11,16 @@ from gnnscale.sampling import minibatch
 class LayerSampler:
     """Sampler of at most ``layer_sizes[h]`` vertices among all in-neighbors of hop ``h``.
 
-    A vertex is kept with probability proportional to its degree (FastGCN's importance for an
-    unweighted graph), by priority sampling. This is sampling without replacement; weighting by
-    inverse probabilities makes sums unbiased (Duffield et al. 2007). The priority of vertex ``u``
-    at hop ``h`` of step ``s`` depends on ``(seed, s, h, u)`` alone. ``layer_sizes`` limit a whole
-    call, so samples change if the seeds of a step are split over more or fewer workers.
+    A vertex is kept with probability proportional to its in-degree (FastGCN's importance for an
+    undirected, unweighted graph), by priority sampling. This is sampling without replacement;
+    weighting by inverse probabilities makes sums unbiased (Duffield et al. 2007). The priority of
+    vertex ``u`` at hop ``h`` of step ``s`` depends on ``(seed, s, h, u)`` alone. ``layer_sizes``
+    limit a whole call, so samples change if the seeds of a step are split over more or fewer
+    workers.
     """
 
     def __init__(self, graph: Graph, *, layer_sizes: list[int], seed: int = 0) -> None:
-        """Sample in-neighbors of ``graph``; ``layer_sizes`` go from the seeds outwards."""
+        """Sample from ``graph`` up to ``layer_sizes[h]`` vertices at hop h, seeds outwards."""
         self._graph = graph
         self._native = NativeSampler(graph)
         self.layer_sizes = minibatch.whole_numbers("layer_sizes", layer_sizes)

@@ -63,7 +63,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Edges whose existence or labels a mini-batch predicts, by positions among its seeds."""
+    """Edges to predict (existence or labels) and their negatives, by positions among the seeds."""
 
     sources: Int32Array  #: ``[n]`` int32 positions of the edges' sources among the seeds
     #: ``[n, 1 + k]`` int32 positions of each edge's destination, and of its k negatives
@@ -124,7 +124,7 @@ class MiniBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class InputFrontier:
-    """Input vertices of a mini-batch, and the offsets of its blocks, without its edges."""
+    """Input vertices of a mini-batch and the ``indptr`` of each block, without edges' sources."""
 
     input_vertices: IntArray  #: as in ``MiniBatch``
     #: offsets of the blocks, from the seeds outwards. Hop ``h`` reads the lists of the first
@@ -133,7 +133,7 @@ class InputFrontier:
 
     @classmethod
     def of(cls, batch: MiniBatch) -> "InputFrontier":
-        """Return the input frontier of ``batch``."""
+        """Return the input vertices and the blocks' ``indptr`` of ``batch``."""
         indptrs = tuple(block.indptr for block in reversed(batch.blocks))
         return cls(input_vertices=batch.input_vertices, indptrs=indptrs)
 
@@ -163,7 +163,7 @@ class Sampler(Protocol):
 
 
 class WrappingSampler:
-    """Base of samplers that call another sampler, whose number of threads they share."""
+    """Base of samplers that call another sampler, whose ``num_threads`` is also theirs."""
 
     def __init__(self, sampler: Sampler) -> None:
         """Wrap ``sampler``."""
@@ -171,7 +171,7 @@ class WrappingSampler:
 
     @property
     def num_threads(self) -> int:
-        """Number of threads of one call; may be changed between calls."""
+        """Number of threads of one call of the wrapped sampler; may be changed between calls."""
         return self._sampler.num_threads
 
     @num_threads.setter
@@ -217,7 +217,10 @@ class SamplerConfig(ABC):
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Return a list or tuple ``values`` as a new list; else TypeError that mentions ``name``."""
+    """Return the list or tuple ``values`` as a new list, without a check of its elements.
+
+    TypeError, which mentions ``name``: it is neither.
+    """
     if not isinstance(values, (list, tuple)):
         raise TypeError(f"{name}: {type(values).__name__}, allowed is a list of whole numbers")
     return list(values)
@@ -234,8 +237,8 @@ def to_minibatch(
 ) -> MiniBatch:
     """Return the native sampler's ``sampled`` hops as a mini-batch: its blocks, inputs first.
 
-    ``weight_sums`` ``[num_vertices]`` are ``Graph.weight_sums``, copied for the input vertices by
-    ``num_threads``.
+    ``seed`` and ``step`` are only recorded. ``weight_sums`` ``[num_vertices]`` are
+    ``Graph.weight_sums``, copied for the input vertices by ``num_threads``.
     """
     input_vertices, hops, edge_vertices = sampled
     sums = None if weight_sums is None else _rows(weight_sums, input_vertices, num_threads)

@@ -28,9 +28,10 @@ class _FanoutSampler:
         seed: int = 0,
         num_threads: int = 1,
     ) -> None:
-        """Prepare to draw up to ``fanouts`` neighbors; -1: all, by weight all of weight above 0.
+        """Prepare to draw up to ``fanouts[h]`` neighbors of a vertex at hop h; -1 takes all.
 
-        A sampler by weight reads all weights here; ConfigError: the graph has none.
+        A sampler by weight reads all edge weights here, and -1 takes no neighbor of weight 0.
+        ConfigError: it samples by weight, and the graph has no weights.
         """
         self._graph = graph
         self._native = NativeSampler(graph)
@@ -70,7 +71,7 @@ class _FanoutSampler:
 
 
 class NeighborSampler(_FanoutSampler):
-    """Sampler of up to ``fanouts[h]`` in-neighbors of every vertex reached at hop ``h``.
+    """Sampler of up to ``fanouts[h]`` in-neighbors, drawn uniformly, of each vertex of hop ``h``.
 
     The neighbors of vertex ``v`` at hop ``h`` of step ``s`` depend on ``(seed, s, h, v)`` alone:
     any number of threads, and any split of the seeds over workers, gives the same answer.
@@ -81,7 +82,10 @@ class NeighborSampler(_FanoutSampler):
         return self._sample(seeds, step, edge_weights=self._graph.edge_weights is not None)
 
     def reach(self, seeds: Array, step: int) -> minibatch.InputFrontier:
-        """Return the input frontier of ``sample(seeds, step)``, faster than a mini-batch."""
+        """Return the input vertices and block offsets of ``sample(seeds, step)``.
+
+        This is faster than ``sample``, since no edges are stored.
+        """
         vertices, indptrs = self._native.reach_neighbors(
             seeds, self.fanouts, step=step, **self._choices()
         )
@@ -89,7 +93,10 @@ class NeighborSampler(_FanoutSampler):
 
 
 def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Raise ConfigError unless ``fanouts`` are 1 to 16 numbers, each -1 or from 1 to a maximum."""
+    """Raise ConfigError unless ``fanouts`` are 1 to 16 numbers, each -1 or from 1 to a maximum.
+
+    The maximum is 2^31 - 1, or 2^20 with ``replace``.
+    """
     if not fanouts:
         raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
     check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
@@ -209,7 +216,7 @@ class TruncatedSampler(minibatch.WrappingSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedSampling(minibatch.SamplerConfig):
-    """Configuration of ``TruncatedSampler``: the hops of ``whole`` except the last."""
+    """Configuration of ``TruncatedSampler``: all hops of the sampler ``whole`` but the last."""
 
     whole: minibatch.SamplerConfig
 
@@ -219,7 +226,7 @@ class TruncatedSampling(minibatch.SamplerConfig):
         return self.whole.num_layers
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> TruncatedSampler:
-        """Build the sampler for ``graph``."""
+        """Build the sampler for ``graph``, which samples by ``whole`` without its last fan-out."""
         outer: Any = self.whole.sampler(graph, seed=seed, num_threads=num_threads)
         outer.fanouts = outer.fanouts[:-1]
         return TruncatedSampler(outer)

@@ -25,7 +25,7 @@ Vertices = IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeeds:
-    """Seeds of one step over all devices, and how many of the seeds each device gets, if fixed."""
+    """Seeds of one step over all devices, and the number of each device (None: any split)."""
 
     seeds: Vertices  #: ``[n]`` seeds of all devices, device by device
     counts: tuple[int, ...] | None = None  #: seeds of each device. None: any split is valid
@@ -44,7 +44,10 @@ class SeedOrder(Protocol):
 
     @property
     def movable(self) -> bool:
-        """Whether seeds may move between devices: ``StepSeeds.counts`` is None then, else given."""
+        """Whether seeds may move between devices.
+
+        If so, ``StepSeeds.counts`` is None in every step; otherwise it is set.
+        """
 
     def epoch(self, epoch: int) -> Iterator[StepSeeds]:
         """Yield the seeds of each step of ``epoch``, counted from 0."""
@@ -117,7 +120,7 @@ class ShuffledOrder:
 
 
 class _BackgroundPermutation:
-    """Permutation that a thread draws; NumPy releases the GIL meanwhile."""
+    """Permutation drawn in a thread (NumPy releases the GIL), or on request if none can start."""
 
     def __init__(self, draw: Callable[[], Array]) -> None:
         self._draw = draw
@@ -139,7 +142,10 @@ class CheckedOrder:
     """Wrapper of a seed order: ConfigError if an epoch does not train each vertex exactly once."""
 
     def __init__(self, order: SeedOrder, train_idx: Vertices, *, num_devices: int) -> None:
-        """Check ``order`` against the training vertices ``[n]`` and the number of devices."""
+        """Wrap ``order``, whose epochs must train each of the vertices ``train_idx`` ``[n]`` once.
+
+        If its steps have ``counts``, these must be for ``num_devices``.
+        """
         self.batch_size = order.batch_size
         self.movable = order.movable
         self.steps_per_epoch = order.steps_per_epoch
@@ -184,10 +190,13 @@ class CheckedOrder:
 
 
 class FullBatches:
-    """Wrapper of a seed order that drops its incomplete mini-batches."""
+    """Wrapper of a seed order that leaves out steps of fewer than ``batch_size`` seeds."""
 
     def __init__(self, order: SeedOrder, *, trains: bool = True) -> None:
-        """Count epoch 0's full mini-batches; ``trains``: every other epoch must have as many."""
+        """Wrap ``order``; ``steps_per_epoch`` is the number of full mini-batches in epoch 0.
+
+        ``trains``: ``epoch`` raises ConfigError if another epoch has more or fewer of them.
+        """
         self._order = order
         self._trains = trains
         self.batch_size = order.batch_size
@@ -267,9 +276,10 @@ def two_stage_schedule(
 ) -> Iterator[list[list[tuple[int, int]]]]:
     """Yield for every step a list by device of pairs: a part, and how many of its seeds to take.
 
-    This is HitGNN's Algorithm 3. Stage 1 lasts while every part has seeds left: device i takes a
-    mini-batch of part i. In stage 2 the devices whose part is empty take an extra mini-batch each,
-    in turn from the parts with seeds at the start of the step.
+    This is HitGNN's Algorithm 3, for parts of ``sizes`` seeds. Stage 1 lasts while every part has
+    seeds left: device i takes a mini-batch, ``batch_sizes[i]`` seeds, of part i. In stage 2 the
+    devices whose part is empty take an extra mini-batch each, in turn from the parts with seeds at
+    the start of the step.
 
     The paper counts mini-batches of equal size. Here a device takes the seeds that its part lacks
     for a full mini-batch like an extra mini-batch. Otherwise an epoch could end with a step of a

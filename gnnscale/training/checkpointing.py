@@ -19,7 +19,7 @@ _FIRST_WAIT_S = 1.0
 
 
 def resume(state: TrainState) -> SavedRun | None:
-    """Restore the state of the last checkpoint, if any; every worker calls this.
+    """Restore the last checkpoint, and return it; None: there is none. Every worker calls this.
 
     ConfigError if the checkpoint is damaged, or of another run.
     """
@@ -48,9 +48,9 @@ def resume(state: TrainState) -> SavedRun | None:
 
 
 def _resume_inside(state: TrainState, saved: SavedRun, sums: EpochSums) -> None:
-    """Restore this worker's buffers and counts of an interrupted epoch.
+    """Restore this worker's buffers and counts of an interrupted epoch, with its totals ``sums``.
 
-    If the run has another ``device_plan``, only the totals ``sums`` over all devices are restored.
+    If the run has another ``device_plan``, only the totals over all devices are restored.
     """
     options = state.checkpoint.run.options
     if saved.config.get("device_plan") != options.get("device_plan"):
@@ -84,7 +84,10 @@ def restore_management(state: TrainState, saved: SavedRun) -> RebalancerState:
 
 
 def save_inside_epoch(state: TrainState, sums: EpochSums) -> None:
-    """Copy and gather all workers' state, and start to write it; every worker calls this."""
+    """Gather all workers' state, which rank 0 starts to write; every worker calls this.
+
+    ``sums`` are the totals of the epoch so far.
+    """
     state.step.copy_state()
     state.learning.join()
     part = WorkerPart(
@@ -111,10 +114,11 @@ def save_after_epoch(state: TrainState, trained: EpochRecord, *, last: bool) -> 
 
 
 def keep_best(state: TrainState, trained: EpochRecord) -> None:
-    """Keep the weights if they are the best so far, and save the best with the checkpoint.
+    """Keep the last epoch's weights if they are the best so far, and save the best weights.
 
-    Called on rank 0. The last epoch in ``history`` is validated; ``trained`` is its record before.
-    If the run is finished, a missing checkpoint is written, and this waits for all files.
+    They are saved if there is a checkpoint of this epoch. Called on rank 0, after validation;
+    ``trained`` is the epoch's record before. If the run is finished, a missing checkpoint is
+    written, and this waits for all files.
     """
     progress = state.progress
     best = best_number(progress.metrics, state.metric)
@@ -149,7 +153,11 @@ def _save(
     *,
     validated: bool = False,
 ) -> None:
-    """Start to write a checkpoint, if enabled: of epoch ``trained``, or (None) inside an epoch."""
+    """Start to write a checkpoint, if enabled: of epoch ``trained``, or (None) inside an epoch.
+
+    Inside, it has the epoch's totals ``sums`` and the state of ``workers``. ``validated``: the
+    history has the epoch already, which the checkpoint leaves out of its history.
+    """
     if state.checkpoint.runtime.checkpoint:
         progress, step = state.progress, state.progress.steps_done
         state.checkpoint.save(

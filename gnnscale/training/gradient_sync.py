@@ -146,7 +146,7 @@ def _statistics(model: nn.Module) -> Iterator[tuple[int, Tensor, Tensor | None]]
 
 
 def _layer_index(name: str, last: int) -> int:
-    """Return the layer that the module ``name`` belongs to, counted from the inputs."""
+    """Return the layer of the module ``name``, counted from the inputs; ``last``: it is in none."""
     container, _, path = name.partition(".")
     number = path.partition(".")[0]
     return int(number) if container in ("layers", "norms") and number.isdigit() else last
@@ -227,7 +227,7 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> StepTotals:
-        """Sum this device's arguments with all devices' and return the step's totals."""
+        """Write this device's arguments, all-reduce the buffer, and return the step's totals."""
         self.write(outcome, stages, counted or StageTimes(), checkpoint=checkpoint)
         self._group.sum(self.values)
         return self.read(counts=counted is not None)
@@ -240,11 +240,11 @@ class StepControl:
         *,
         checkpoint: bool,
     ) -> None:
-        """Write loss, flag ``checkpoint`` and this device's row; zeros into all other rows.
+        """Write loss, ``checkpoint`` flag and this device's row; zeros into all other rows.
 
         The row has the counts of ``outcome`` (None: no seeds), the measured stage times ``stages``
         and ``counted``, the stage times by counted work. Since only one device writes each row, the
-        all-reduce leaves rows exact.
+        all-reduce leaves rows exact. By the flag rank 0 requests a checkpoint after the step.
         """
         control: Float32Array = self.values.numpy()
         control[:] = 0
@@ -293,8 +293,8 @@ class Synchronizer:
     ) -> None:
         """Lay out the bucket for the ``model`` that this device trains.
 
-        ``own_collective``: the bucket is in device memory, summed by the library
-        ``Device.collective``, which is equal for all devices.
+        ``own_collective``: the library ``Device.collective``, which is equal for all devices, sums
+        the bucket in its memory, apart from the control data.
         """
         self._model = model
         self._backend = backend

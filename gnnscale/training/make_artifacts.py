@@ -47,7 +47,10 @@ def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
 
 
 def make_graph_artifacts(config: RunConfig, graph: Graph) -> tuple[RunArtifact, ...]:
-    """Return a run's partition, edge split, cache plan and aggregated rows, made if missing."""
+    """Return the edge split, partition, cache plan and aggregated rows that a run uses.
+
+    Those that are missing are made.
+    """
     check_features(config.features, graph)
     links = make_links(config.task_inputs, graph)
     artifacts = [] if links is None else [links]

@@ -153,7 +153,10 @@ def _feature_store(
     cache: OpenedCache | None,
     tier: TieredStore | None,
 ) -> FeatureStore:
-    """Return the loader's store: embeddings, cache, tier, preaggregated rows, or else ``host``."""
+    """Return the store that the loader reads: the first of these that the run has.
+
+    Learned embeddings, the device's ``cache``, ``tier``, preaggregated rows, ``host``.
+    """
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:
@@ -172,7 +175,7 @@ def _open_tier(
     group: Group,
     rows: ShardedStore | None,
 ) -> OpenedTier | None:
-    """Return this worker's tiered store above disk or other machines; None: rows are in memory."""
+    """Return this worker's tiered store above disk or other machines; None: the run uses none."""
     features, devices = config.features, config.device_plan.parsed()
     # Free memory decides nothing in a deterministic run.
     may_choose = not config.runtime.deterministic
@@ -209,7 +212,7 @@ def _open_tier(
 
 
 def _open_tier_if_it_fits(options: DiskFeaturesConfig, inputs: TierInputs) -> OpenedTier | None:
-    """Return a tiered store that no option requires, or None.
+    """Return a tiered store that no option requires.
 
     None: some worker lacks memory for it; the reason is logged, and rows are read from a mapped
     file.
@@ -237,7 +240,7 @@ def _open_step(
     devices: Sequence[Device],
     group: Group,
 ) -> WorkerStep:
-    """Return the device-driven or host-driven training step."""
+    """Return a device-driven training step if the devices can own steps, else a host-driven one."""
     full_model, caches = learning.model, data.caches
     common: dict[str, Any] = {
         "work": counted_work(

@@ -60,7 +60,10 @@ class _PreaggregationHeader:
 
 
 def identify(graph: Graph, *, layer: type[object], width: int) -> PreaggregationIdentity:
-    """Return the identity of rows aggregated by ``layer``; GraphError: ``graph`` is in no store."""
+    """Return the identity of rows of ``width`` elements that ``layer`` aggregates from ``graph``.
+
+    GraphError: the graph is in no store.
+    """
     if graph.content is None:
         raise GraphError(
             f"{graph.name}: expected a graph store to preaggregate, got a graph in memory"
@@ -97,7 +100,7 @@ def preaggregate(
 
 
 def _first_layer(model: ModelConfig, graph: Graph) -> LinearAggregationLayer:
-    """Return a copy of the model's first layer; its aggregation does not depend on weights."""
+    """Build the model's first layer, with any weights: its aggregation depends on none."""
     with torch.random.fork_rng(devices=[]):
         layer = model.build(num_features=graph.num_features, num_classes=1).layer(0)
     assert isinstance(layer, LinearAggregationLayer)

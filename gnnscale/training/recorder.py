@@ -131,9 +131,10 @@ class WorkerStats:
             self._meter.take()
 
     def end_epoch(self, *, due: bool) -> None:
-        """Gather all workers' statistics at rank 0 if ``due``, or 32 steps after the last time.
+        """Gather all workers' statistics at rank 0, if it is time.
 
-        Otherwise memory and GPU use stay as gathered last, and counters and spans are empty.
+        It is time with one worker, if ``due``, or 32 steps after the last time. Otherwise memory
+        and GPU use stay as gathered last, and counters and spans are empty.
         """
         self._gpu = None if self._meter is None else self._meter.take()
         if due or self._group.size == 1 or self._steps_since_gathered >= _GATHER_EVERY:
@@ -254,7 +255,7 @@ class StepRecorder:
     def end_epoch(self, *, last: bool) -> None:
         """Stop the clock of the epoch, and gather all workers' statistics at rank 0.
 
-        Without accelerators this is done 32 steps after the last time, or if ``last``.
+        Several CPU workers gather them only 32 steps after the last time, or if ``last``.
         """
         self._counters.stop()
         assert self._plan is not None

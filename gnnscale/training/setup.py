@@ -211,7 +211,10 @@ def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:
 
 
 def _open_topology(config: RunConfig, graph: Graph, group: Group) -> Graph:
-    """Return ``graph``, or a copy that samples lists on disk: by option, or as memory demands."""
+    """Return ``graph``, or a copy that reads adjacency lists from disk.
+
+    An option asks for the copy, or the topology exceeds the memory.
+    """
     devices = config.device_plan.parsed()
     problem = lists_problem(devices, requests_caches=config.requests_caches)
     return open_topology(

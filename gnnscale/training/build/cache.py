@@ -61,7 +61,7 @@ def shared_rows(
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedCache:
-    """Cache in the memory of one worker's device."""
+    """Cache of one worker's device: a store that reads through it, cached lists, and its bytes."""
 
     store: FeatureStore  #: reads rows from the cache, from peers, or from the host
     #: counts reads of cached adjacency lists; None: the host samples
@@ -73,7 +73,7 @@ class OpenedCache:
     replay: LookAheadReplay | None = None  #: host replay of a dynamic cache; None: it is static
 
     def counters(self) -> Mapping[str, float]:
-        """Return hits and misses by name since the last call, which restarts them; may be empty."""
+        """Return hits and misses by name since the last call, and restart them; may be empty."""
         store = self.store
         if isinstance(store, cached_features.CachedFeatures | MultiLevelStore):
             return store.take_counters()
@@ -151,8 +151,9 @@ def open_caches(
 ) -> OpenedCache | None:
     """Fill this worker's cache, and map the caches of its peers; every worker calls this.
 
-    The result is None if the device has no cache. ConfigError if the devices of a clique are on
-    different machines, MemoryError if the host that emulates the device has too little memory.
+    The cache is above ``tier``, or above host memory (None). The result is None if the device has
+    no cache of its own. ConfigError if the devices of a clique are on different machines,
+    MemoryError if the host that emulates the device has too little memory.
     """
     source = CachedRowSource.from_tier(graph, None if tier is None else tier.rows)
     static_rows = _static_rows(plan, source, group, holds_rows=device.holds_rows)
@@ -179,7 +180,7 @@ def open_caches(
 
 
 def _members(plan: CachePlan, rank: int) -> tuple[list[str], int]:
-    """Return the device names of a clique, and the position of worker ``rank``'s device in it."""
+    """Return the device names of worker ``rank``'s clique, and its device's position there."""
     clique = plan.clique_of(rank)
     return [plan.of(member).name for member in clique], clique.index(rank)
 
@@ -254,9 +255,10 @@ class _StaticRows:
 def _static_rows(
     plan: CachePlan, source: CachedRowSource, group: Group, *, holds_rows: bool
 ) -> _StaticRows | None:
-    """Copy this worker's rows to cache to host memory; return those of its whole clique.
+    """Copy the rows that this worker caches to host memory; return those of its whole clique.
 
-    None: this worker has no cache, or its device ``holds_rows``. All workers must call this.
+    None: this worker has no cache, or its device copies rows itself (``holds_rows``). All workers
+    must call this.
     """
     entry = plan.of(group.rank) if plan.has(group.rank) and not holds_rows else None
     if not plan.has_peers:
@@ -290,7 +292,10 @@ def _device_rows(
     source: CachedRowSource,
     static_rows: _StaticRows | None,
 ) -> DeviceCacheRows:
-    """Return rows and policy of a cache above a tiered store; a dynamic cache's rows are unset."""
+    """Return arrays of rows and the policy of a device cache above a tiered store.
+
+    A static cache has the ``static_rows`` of its clique; a dynamic cache has rows without values.
+    """
     device_filter = DeviceCacheFilter.of(plan, graph, group.rank)
     assert device_filter is not None
     names, position = _members(plan, group.rank)
@@ -327,7 +332,7 @@ def _check_machine(clique: Sequence[int], group: Group) -> None:
 def _lists(
     plan: CachePlan, graph: Graph, device: Device, group: Group
 ) -> cached_features.CachedAdjacency | None:
-    """Return the cached adjacency lists of a device that samples; None: the host samples."""
+    """Return the counter of reads of cached adjacency lists; None: the host samples."""
     if not (isinstance(device, Accelerator) and device.samples):
         return None
     clique = plan.clique_of(group.rank)

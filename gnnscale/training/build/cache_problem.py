@@ -76,7 +76,10 @@ def plan_caches(
 def check_cache_plan(
     devices: Sequence[Device], graph: Graph, partition: Partition | None, path: Path
 ) -> None:
-    """Raise an error if the plan at ``path`` is of another graph, partition or kind of devices."""
+    """Raise an error if the plan at ``path`` is of another graph or partition.
+
+    ConfigError also if it has caches that ``devices`` cannot have, or cannot share.
+    """
     stored = cache.read_plan(path, graph)
     cache.check_partition(stored, None if partition is None else partition.content)
     positions = {i for i, device in enumerate(devices) if has_memory(device)}
@@ -136,7 +139,7 @@ def cache_task(config: BatchConfig, graph: Graph, partition: Partition | None) -
 
 
 def _aggregated_row_bytes(model: TrainableModel) -> int | None:
-    """Return the bytes of a row aggregated by the host for the first layer; None: it cannot."""
+    """Return the bytes of a row that the host aggregates for the first layer; None: it cannot."""
     first = next(iter(model.layer_costs), None)
     if first is None or not first.aggregates_on_load:
         return None
@@ -146,7 +149,10 @@ def _aggregated_row_bytes(model: TrainableModel) -> int | None:
 def _devices(
     config: BatchConfig, graph: Graph, workload: Workload, task: cache.CacheTask
 ) -> tuple[cache.CacheDevice, ...]:
-    """Return the devices that can have a cache, each with its budget and costs of requests."""
+    """Return the devices that can have a cache, each with its budget and costs of requests.
+
+    ``task`` draws the mini-batches by which free memory is estimated.
+    """
     runtime = config.runtime
     first_batches = task.first_batches if config.cache_planner.uses_free_memory else {}
     in_flight = 1 if runtime.prefetch == "none" else runtime.prefetch_depth + 1
@@ -186,7 +192,7 @@ def has_memory(device: Device) -> bool:
 def _cliques(
     config: BatchConfig, devices: tuple[cache.CacheDevice, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the cliques of devices that read each other's caches, as positions in the plan."""
+    """Return cliques of devices that read each other's caches, as positions in the device plan."""
     planner, positions = config.cache_planner, [device.position for device in devices]
     if not planner.shares or planner.nvlink is None:
         return tuple((position,) for position in positions)

@@ -20,13 +20,13 @@ _NUM_BUDGETS = 128
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLeft:
-    """Device memory that the steps of a profiling run without caches did not use."""
+    """Memory of each device that steps of a profiling run without caches did not use."""
 
     unused_bytes: tuple[int | None, ...]  #: bytes by position; None: the device caches no rows
 
 
 def is_profiled(planner: CachePlannerConfig, devices: Sequence[Device]) -> bool:
-    """Whether a profiling run can size the caches: all of them are on GPUs.
+    """Whether a profiling run sizes the caches: no option sets their size, and all are on GPUs.
 
     Caches of emulated devices take the bytes that the workload leaves instead.
     """

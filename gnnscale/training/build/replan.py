@@ -67,7 +67,8 @@ class CacheReplanner:
     ) -> None:
         """Start with ``plan`` and this worker's ``cache`` (None: no cache).
 
-        The run has ``epochs``; workers of a machine share ``num_threads`` to sample mini-batches.
+        The run has ``epochs``, whose mini-batches follow from ``sampler``, ``order`` and ``seed``.
+        Workers of a machine share ``num_threads`` to sample them in advance.
         """
         self._graph = graph
         self._sampler = sampler
@@ -80,9 +81,10 @@ class CacheReplanner:
         self.plan = plan
 
     def check(self, epoch: int, traffic: Sequence[Traffic], devices: DevicePlan) -> None:
-        """Plan and fill the caches again if their hit rates differ, unless ``epoch`` was the last.
+        """Plan and fill caches again if the hit rates in ``traffic`` are not as the plan predicts.
 
-        Every worker calls this after the same epoch, with equal ``traffic``.
+        Every worker calls this after the same ``epoch``, with equal ``traffic``; after the last
+        epoch nothing is done. The next epochs are sampled for the split of ``devices``.
         """
         gap = hit_rate_gap(self.plan, traffic)
         if gap is None or epoch + 1 >= self._num_epochs:
@@ -173,7 +175,8 @@ class CacheReplanner:
     def _count_reads(self, features: dict[int, Array], uses: Int32Array) -> list[int]:
         """Return how many of this worker's reads each device's cache serves, by rank.
 
-        The last entry counts reads from the host; ``features`` are the cached rows by rank.
+        ``uses`` are the reads of each row, ``features`` the cached rows by rank. The last entry
+        counts reads from the host.
         """
         reads = [0] * (self._group.size + 1)
         for member, vertices in features.items():

@@ -73,7 +73,7 @@ class SharedFeatures(FeatureStore):
 
 @dataclass(frozen=True, kw_only=True)
 class _MachineStore:
-    """One process's description of the store on its machine."""
+    """Description by one process of its machine's graph store, which has the rows of one part."""
 
     machine: str  #: host name
     local_rank: int  #: rank of the process on the machine
@@ -193,7 +193,10 @@ def open_sharded_tier(
 
 
 def _effect(rows: ShardedStore, values: Any, sample: SampledBatches) -> SourceEffect:
-    """Return miss rate and seconds a row, after all processes together measure the network."""
+    """Return miss rate and seconds a row, by a buffer plan's ``values`` and the network's speed.
+
+    All processes measure the network together.
+    """
     remote_s = rows.seconds_per_row() * (1 - values["own_share"])
     return SourceEffect(
         row_misses=values["row_misses"] * sample.asked, row_s=remote_s + values["own_s"]
@@ -272,7 +275,10 @@ def _sizes(
 def _sizes_with_exchange(
     sample: SampledBatches, num_rows: int, row_bytes: int, memory_bytes: int, horizon: Horizon
 ) -> TierSizes:
-    """Return the slots for rows that stay and for arriving rows, beside buffers of exchanges."""
+    """Return the slots for rows that stay and for arriving rows, out of ``num_rows``.
+
+    They and the buffers by which machines exchange rows take ``memory_bytes``.
+    """
 
     def sizes_within(memory_bytes: int) -> TierSizes:
         return size_tier(

@@ -48,7 +48,7 @@ def chosen_tier(
 ) -> DiskFeaturesConfig | None:
     """Return options of rows on disk, set by the user or chosen since rows exceed memory.
 
-    None: rows are in memory, or ``may_choose`` is false and nothing is set.
+    None: the user has set none, and rows fit into memory or ``may_choose`` is false.
     """
     if isinstance(features, DiskFeaturesConfig):
         return features
@@ -85,7 +85,10 @@ class TierInputs:
         options: DiskFeaturesConfig | SharedFeaturesConfig,
         samples: Sequence[sizing.SampledBatches],
     ) -> tuple[sizing.SampledBatches, int, sizing.Horizon]:
-        """Merge a machine's ``samples``; return these, the bytes for its rows, and the horizon."""
+        """Return the merged ``samples`` of a machine's workers, bytes for rows, and the horizon.
+
+        The horizon is the look-ahead, with the priority of each row to stay in memory.
+        """
         graph, group, memory = self.graph, self.group, options.memory_bytes
         sample = merge_samples(samples)
         if memory is None:
@@ -116,7 +119,10 @@ class TierInputs:
         )
 
     def sample(self) -> sizing.SampledBatches:
-        """Return a sample of this worker's first mini-batches, without rows in its device cache."""
+        """Return a sample of this worker's first mini-batches.
+
+        It is without the rows that the device's cache has.
+        """
         rank = self.group.rank
         device_filter = policies.DeviceCacheFilter.of(self.caches, self.graph, rank)
         split = self.split or [1] * self.group.size
@@ -206,7 +212,10 @@ def tier_planner(
     *,
     num_fixed: int = 0,
 ) -> policies.TierPlanner:
-    """Return the planner of a buffer; its ``num_fixed`` slots always hold the same rows."""
+    """Return the planner that chooses by ``policy`` the rows in a buffer of ``sizes`` slots.
+
+    ``num_fixed`` of the slots always hold the same rows.
+    """
     return policies.TierPlanner(
         policy,
         num_kept=sizes.num_kept,

@@ -30,11 +30,12 @@ def open_topology(
     samples_any: bool,
     may_choose: bool,
 ) -> Graph:
-    """Return ``graph``, or a copy whose sampled adjacency lists are read from disk.
+    """Return ``graph``, or a copy that reads adjacency lists from disk.
 
-    Lists are read from disk if ``sampler.memory_bytes`` is set, or if the topology exceeds the
-    memory and ``may_choose`` allows it. Every worker calls this at the same time. ``samples_any``:
-    any vertex may be a seed, and not only training vertices.
+    The copy keeps the lists that are read most in memory. Neighbor sampling reads lists from disk
+    if its ``memory_bytes`` is set, or if the topology exceeds the memory and ``may_choose`` allows
+    it. Every worker calls this at the same time. ``samples_any``: any vertex may be a seed, and not
+    only training vertices.
     """
     if not isinstance(sampler, NeighborSampling):
         return graph

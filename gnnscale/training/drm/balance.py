@@ -73,7 +73,10 @@ def expected_seconds(
     *,
     fixed: Sequence[float] = (),
 ) -> float:
-    """Return the slowest device's seconds under ``new_split``, by its measured ``seconds``."""
+    """Return the slowest device's expected seconds under ``new_split``.
+
+    Device i took ``seconds[i]`` under ``split``; ``fixed[i]`` of them do not depend on seeds.
+    """
     models = _linear_times(split, seconds, fixed).items()
     return max(intercept + slope * new_split[i] for i, (intercept, slope) in models if new_split[i])
 
@@ -81,8 +84,9 @@ def expected_seconds(
 def propose_work(plan: DevicePlan, damping: Damping) -> task_times.Move:
     """Return the move of seeds towards equal times, as far as ``damping`` goes.
 
-    Its promise is the fraction of a step that equal times would save, by mean times under the plan.
-    It is 1 if a device gets its first seeds, or took less than 2/3 of the slowest device's time.
+    The move's promise is the fraction of a step that equal times would save, by mean times under
+    the plan; it is 1 if a device gets its first seeds, or took less than 2/3 of the slowest
+    device's time.
     """
     balance = partial(
         balance_work,
@@ -165,7 +169,10 @@ def shares_sampling(share: DeviceShare) -> bool:
 
 
 def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
-    """Return how many steps to observe: ``num_steps``, or 8 if host and device sample in turn."""
+    """Return how many steps a decision observes: ``num_steps``, or 8 with sampling in turn.
+
+    In turn: the host samples some mini-batches of a device, which samples the others.
+    """
     in_turn = any(0 < share.host_samples < SAMPLED_IN_TURN for share in plan.shares)
     return SAMPLED_IN_TURN if in_turn else num_steps
 
@@ -173,7 +180,10 @@ def steps_to_see(plan: DevicePlan, num_steps: int) -> int:
 def sample_times(
     plan: DevicePlan, steps: Sequence[BalanceInput]
 ) -> tuple[task_times.SampleTimes, ...]:
-    """Return by device the median seconds of its samples in ``steps``, and of the host's for it."""
+    """Return by device the median seconds of its samples in ``steps``, and of the host's for it.
+
+    None in the result: nothing was sampled there, or the host cannot sample for the device.
+    """
     return tuple(_sample_times(share, i, steps) for i, share in enumerate(plan.shares))
 
 
@@ -240,7 +250,10 @@ def balance_sampling(
 
 
 def _probe(share: DeviceShare, times: task_times.SampleTimes) -> int | None:
-    """Return how many of 8 mini-batches the host samples to measure a time; None: no change."""
+    """Return how many of 8 mini-batches the host should sample so that a missing time is measured.
+
+    None: the plan measures it already.
+    """
     if times.on_host is None:
         return 1 if share.host_samples == 0 else None
     return SAMPLED_IN_TURN - 1 if share.host_samples == SAMPLED_IN_TURN else None

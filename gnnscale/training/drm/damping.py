@@ -63,14 +63,15 @@ class Damping:
     tabu_trades: tuple[tuple[ThreadMove, Count], ...] = ()
 
     def remember(self, sampled: Sequence[SampleTimes]) -> Damping:
-        """Return the memory with new sampling times; None in ``sampled`` keeps the older time."""
+        """Return a copy with new sampling times; None in ``sampled`` keeps the older time."""
         times = self.sampled or tuple(SampleTimes() for _ in sampled)
         pairs = zip(times, sampled, strict=True)
         return replace(self, sampled=tuple(old.updated(new) for old, new in pairs))
 
     def observe(self, plan: DevicePlan, seconds: Sequence[float]) -> Damping:
-        """Return the memory with each device's ``seconds``, averaged if the split is similar.
+        """Return a copy with each device's ``seconds`` under ``plan``.
 
+        They are averaged with those of the last plan if only its split differs, by at most 10 %.
         One more decision is counted, and expired bans of thread moves are dropped.
         """
         number = self.decisions + 1
@@ -87,7 +88,10 @@ class Damping:
         return replace(updated, seconds=mean, count=count, gain=gain)
 
     def _predict(self, plan: DevicePlan) -> tuple[float, ...] | None:
-        """Return each device's expected seconds; None: ``plan`` is too unlike the last plan."""
+        """Return each device's seconds under ``plan``, by mean seconds under the last plan.
+
+        None: a device's seeds differ by more than 10 %, or the plans in anything else.
+        """
         if self.plan is None or plan.with_split(self.plan.split) != self.plan:
             return None
         scaled = []
@@ -131,7 +135,7 @@ class Damping:
         return None if proves_itself else self.trial.trade
 
     def after(self, move: Move | None, tasks: Sequence[Mapping[str, float]]) -> Damping:
-        """Return the memory after ``move`` (None: no move); ``tasks`` are the seconds before it."""
+        """Return a copy after ``move`` (None: no move); ``tasks`` are the seconds before it."""
         ended = replace(self, trial=None)
         if move is None:
             return ended
@@ -154,6 +158,6 @@ class Damping:
         return replace(steered, shift=move.shift, excluded_devices=self.excluded_devices + idle)
 
     def _forbid(self, trade: ThreadMove) -> Damping:
-        """Return the memory with ``trade`` forbidden for the next 24 decisions."""
+        """Return a copy with ``trade`` forbidden for the next 24 decisions."""
         tabu = (trade, self.decisions + _TABU_DECISIONS)
         return replace(self, tabu_trades=(*self.tabu_trades, tabu))

@@ -15,7 +15,7 @@ from gnnscale.training.pipeline.slices import MAX_PLANS, Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Result of ``rebalance``: the next plan, the memory, and a log line about the move."""
+    """Result of ``rebalance``: the next plan, the next ``Damping``, and a log line on the move."""
 
     plan: DevicePlan  #: the next plan; the current plan if no move helps
     damping: Damping  #: memory for the next decision
@@ -200,7 +200,7 @@ def _drop_version_0_2_steps(values: Any) -> Any:
 
 
 def _damping(plan: DevicePlan, values: _DampingValues) -> Damping:
-    """Return the memory of the last decision; ValueError: ``values`` do not fit ``plan``."""
+    """Rebuild the ``Damping`` of the last decision; ValueError: ``values`` do not fit ``plan``."""
     last_plan = None if values.plan is None else _plan(plan, values.plan)
     damping = Damping(**{**vars(values), "plan": last_plan})
     num_devices = len(plan.shares)

@@ -30,7 +30,11 @@ class SampleTimes:
 
 
 def sampling_tasks(share: DeviceShare, sampled: SampleTimes) -> dict[str, float]:
-    """Return mean seconds a mini-batch of T_SA, and of T_SC if the host samples some."""
+    """Return seconds of T_SA (sampling on a device), and of T_SC (on the host) if the host helps.
+
+    Both are means over all the device's mini-batches: a device that samples half of them takes half
+    of its measured time.
+    """
     host_part = share.host_samples / SAMPLED_IN_TURN
     times = {T_SA: (1 - host_part) * (sampled.on_device or 0.0)}
     if host_part:

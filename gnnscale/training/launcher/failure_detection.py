@@ -90,7 +90,10 @@ class WorkerWatch:
         return [Heartbeat.unpacked(content[start : start + HEARTBEAT_BYTES]) for start in starts]
 
     def _judge(self, stall: Stall, heartbeats: Sequence[Heartbeat | None]) -> None:
-        """Log the worker that all wait for; after the limit kill it and set ``verdict``."""
+        """Log the stalled workers, or kill them after the limit and set ``verdict``.
+
+        Do nothing if one of them has ended.
+        """
         if any(has_process_ended(heartbeats[rank]) for rank in stall.ranks):
             return  # its closed connection reports the end
         if self._watch.is_over(stall):
@@ -102,7 +105,7 @@ class WorkerWatch:
 
 
 def _kill_process(heartbeat: Heartbeat | None) -> None:
-    """Send SIGKILL, which ends stopped processes too, unless the process has ended."""
+    """Kill the process of ``heartbeat``, also if it is stopped, unless it has ended."""
     if heartbeat is not None and not has_process_ended(heartbeat):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(heartbeat.pid, signal.SIGKILL)

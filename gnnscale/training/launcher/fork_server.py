@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """State of the launching process that a worker adopts: it may differ from the server's."""
+    """Directory, import path, variables and program of the launching process, for its worker."""
 
     directory: Path  #: working directory
     search_path: list[str]  #: ``sys.path``
@@ -54,7 +54,7 @@ class Environment:
 
 
 def begin(descriptor: int) -> None:
-    """Run a worker's task; end as soon as the requesting process ends.
+    """Run a worker's task in this process; end it as soon as the requesting process ends.
 
     That process sends over ``descriptor`` a pickled ``Environment`` and a ``WorkerTask`` pickled by
     ``serialization.dump``. Terminal signals are ignored.
@@ -168,7 +168,8 @@ def _fork(
 ) -> None:
     """Fork a worker; add its status pipe by process number, and write that number into the pipe.
 
-    ``descriptors`` are the worker's; ``server_descriptors`` are those it must close.
+    ``descriptors`` are a request's (connection, status pipe, output, errors); the worker closes
+    the ``server_descriptors``.
     """
     connection, status, *streams = descriptors
     pid = os.fork()

@@ -221,8 +221,8 @@ def _handle_message(
 ) -> Outcome | None:
     """Pass a message to observer or log, or set the worker done or failed.
 
-    After an epoch the worker is told whether to stop, if an observer may. The result is that of
-    ``done``, None otherwise.
+    After an epoch the worker is told whether to stop, if the observer may stop training. The
+    result is the content of ``done``, or None.
     """
     event, content = message
     if event == "done":
@@ -247,7 +247,10 @@ def _handle_message(
 
 
 def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str | None) -> Failure:
-    """Return why a process ended without a result; ``lost_page``: line on a shortened file."""
+    """Return why a process ended without a result.
+
+    ``kills`` tells whether a memory limit killed it; ``lost_page`` is a line on a shortened file.
+    """
     code = process.exit_code(timeout=1)
     if code == LOST_PAGE and lost_page is not None:
         message = f"process {process.pid} has lost a page of a mapped file: {lost_page}"
@@ -275,7 +278,7 @@ def _failure_of_ended(process: WorkerProcess, kills: KillCounts, lost_page: str 
 
 
 def _worker_error(failed: Sequence[tuple[str, Failure]], directory: Path) -> Exception:
-    """Return an error about the first cause in ``failed``; write its traceback to a file."""
+    """Return an error about the likeliest cause among ``failed``; write its traceback to a file."""
     name, failure = min(failed, key=lambda pair: _CAUSES.index(pair[1].kind))
     if failure.kind == "user":
         return ConfigError(failure.message)

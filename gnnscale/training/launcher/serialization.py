@@ -69,7 +69,10 @@ def refuse_while_imported() -> None:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Check that workers can import a class or function; pickle a named option by name."""
+        """Pickle a class or function by the name that an option gives it, if any.
+
+        ConfigError: workers cannot import it. Other values are pickled as usual.
+        """
         if isinstance(value, (type, FunctionType)):
             _check_importable(value)
             if (name := name_for_workers(value)) is not None:

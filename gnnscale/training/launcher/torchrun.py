@@ -180,7 +180,7 @@ class _HeartbeatBoard:
 
 
 class _PeerWatch:
-    """Check of the heartbeats of all processes: logs who is waited for, and ends a stalled run."""
+    """Check of all processes' heartbeats: logs who is waited for, and ends a stalled run."""
 
     def __init__(self, rank: int, names: Sequence[str], *, limit_s: float | None) -> None:
         self._rank = rank
@@ -190,7 +190,10 @@ class _PeerWatch:
         self._unanswered_s = 0.0
 
     def check_without_answer(self, seconds: float) -> None:
-        """Add ``seconds`` without an answer of torchrun's store; end the run after the limit."""
+        """Add ``seconds`` without an answer of torchrun's store.
+
+        After the limit set the verdict, and close this process's connections.
+        """
         self._unanswered_s += min(seconds, MAX_CHECK_S)
         if self._limit_s is not None and self._unanswered_s >= self._limit_s:
             STATUS.verdict = (
@@ -200,7 +203,10 @@ class _PeerWatch:
             hang_up()
 
     def check(self, heartbeats: Sequence[Heartbeat | None], seconds: float) -> None:
-        """Log the process that live processes wait for; after the limit, end the run."""
+        """Log the process that live processes wait for.
+
+        After the limit set the verdict, and close this process's connections.
+        """
         self._unanswered_s = 0.0
         stall = self._watch.look(heartbeats, seconds)
         if stall is None:
@@ -245,10 +251,10 @@ class FailureConsensus:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Answer one call in the background, within the ``with`` block.
+        """Answer one call of a peer in the background; handle an error of the ``with`` block.
 
-        On an error hang up, if a peer was lost, and store the reason of this process's end, or
-        raise a PeerLostError that names the failed process.
+        After the loss of a peer close the connections, and raise a PeerLostError that names the
+        failed process. After another error, or a stall, store the reason of this process's end.
         """
         # Daemon thread without join, since it may wait forever.
         threading.Thread(target=self._answer_once, name="roll-call", daemon=True).start()
@@ -265,7 +271,10 @@ class FailureConsensus:
             raise
 
     def _report_end(self, reason: str) -> None:
-        """Store why this process ends; if the store is in this process, hang up and linger."""
+        """Store why this process ends.
+
+        If this process holds the store, close its connections and let peers read for half a second.
+        """
         _in_time(lambda: self._calling.set(self._key(self._rank), reason))
         if self._keeps_store:
             hang_up()
@@ -295,7 +304,10 @@ class FailureConsensus:
         return verdicts[0]
 
     def _decide(self, reason: str) -> str:
-        """Ask all processes whether they live; return the stored conclusion, equal for all."""
+        """Ask all processes whether they live; return the stored conclusion, equal for all.
+
+        ``reason`` tells how this process lost its peers.
+        """
         key, store = f"{self._prefix}/decided", self._calling
         self._answer_alive(store)
         store.set(f"{self._prefix}/call", "")

@@ -54,7 +54,10 @@ class Messages:
 
 
 class _Forwarder(records.RunObserver):
-    """Observer that sends events to the launching process, and awaits replies to epochs."""
+    """Observer that sends events to the launching process.
+
+    If an observer there may stop training, it awaits a reply after each epoch.
+    """
 
     def __init__(self, messages: Messages, replies: SimpleQueue[bytes], *, may_stop: bool) -> None:
         self._messages = messages

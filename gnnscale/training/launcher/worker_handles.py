@@ -51,7 +51,7 @@ class WorkerServer:
         return self.is_ours and self._process.poll() is None
 
     def start_worker(self) -> WorkerProcess:
-        """Request a worker and return its handle; it starts once the server has imported torch.
+        """Request a worker, which starts once the server has imported torch; return its handle.
 
         If the server has ended, the worker's connection is closed.
         """
@@ -120,7 +120,10 @@ class WorkerProcess:
                 self.connection.recv_bytes()
 
     def _read(self, count: int, *, timeout: float | None) -> None:
-        """Read numbers from the pipe until there are ``count``, time is up, or it is closed."""
+        """Read the process number, and for a ``count`` of 2 the exit code, from the status pipe.
+
+        Return as well if there is nothing to read for ``timeout`` seconds, or the pipe is closed.
+        """
         from multiprocessing.connection import wait
 
         while len(self._numbers) < count and wait([self._status], timeout):

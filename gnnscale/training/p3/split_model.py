@@ -66,7 +66,7 @@ class HostPartialSumExchange:
     def reduce_products(
         self, parts: Sequence[torch.Tensor], multiply: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Send each peer the product of its part; return the sum for this device's part."""
+        """Send each peer the product of its part; return the sum of products for this device."""
         group, rank = self.group, self.group.rank
         sent = []
         for peer in self._peers():
@@ -139,7 +139,10 @@ class SplitLayer(LinearAggregationLayer):
     """First layer of a model, with the weights of this device's columns only."""
 
     def __init__(self, layer: LinearAggregationLayer, columns: tuple[int, int], width: int) -> None:
-        """Copy the weights of the feature columns ``(first, last + 1)`` from ``layer``."""
+        """Copy the weights of feature columns ``(first, last + 1)`` from ``layer``.
+
+        ``width`` is the number of all feature columns.
+        """
         super().__init__()
         linear = layer.linear
         assert isinstance(linear, nn.Linear)
@@ -188,7 +191,7 @@ class SplitGNN(GNN):
         return weight
 
     def exchange_by(self, trade: PartialSumExchange) -> None:
-        """Replace the exchange of partial products by ``trade``, for data in device memory."""
+        """Replace the exchange of partial products by ``trade``, which works in device memory."""
         self._exchange = trade
 
     @property

@@ -40,7 +40,7 @@ class InputBlock:
 
 
 def pack(batch: MiniBatch) -> torch.Tensor:
-    """Return the input block of ``batch``, with its vertices, in one int32 tensor."""
+    """Return the first layer's block of ``batch``, with its vertices, in one int32 tensor."""
     block = batch.blocks[0]
     optional = [getattr(block, name) for name in _OPTIONAL]
     sizes = [block.num_dst, block.num_src, block.num_edges]
@@ -56,7 +56,7 @@ def pack(batch: MiniBatch) -> torch.Tensor:
 
 
 def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
-    """Return the input block that ``pack`` made ``numbers`` of; vertex ids have type ``dtype``."""
+    """Return the block and vertices that ``pack`` made ``numbers`` of; vertex ids are ``dtype``."""
     values: Int32Array = numbers.numpy()
     num_dst, num_src, num_edges, *flags = (int(value) for value in values[:_HEADER])
     lengths = (num_edges, num_edges, num_src)
@@ -71,7 +71,7 @@ def unpack(numbers: torch.Tensor, dtype: np.dtype[Any]) -> InputBlock:
 
 
 class InputBlockExchange:
-    """All-to-all exchange of the devices' input blocks, ahead of propagation (P3, section 3.2).
+    """All-to-all exchange of first-layer blocks, ahead of propagation (P3, section 3.2).
 
     Aggregation uses no weights. So blocks are exchanged, and columns read and aggregated, while
     earlier mini-batches are still training; only products with the weights wait for them.
@@ -84,9 +84,10 @@ class InputBlockExchange:
         self._loader = loader
 
     def trade(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
-        """Exchange input blocks; return ``inputs`` with ``parts`` and the traffic added.
+        """Exchange first layers' blocks, and aggregate this device's columns for all mini-batches.
 
-        ``parts[r]`` has the rows of rank r's mini-batch, aggregated in this device's columns.
+        Return ``inputs`` with the traffic added, and ``parts``: ``parts[r]`` has the rows of rank
+        r's mini-batch, aggregated in this device's columns.
         """
         size, rank = self._group.size, self._group.rank
         packed = self._group.trade([pack(batch)] * size)
@@ -125,7 +126,10 @@ class InputBlockExchange:
 
 
 class SplitWeights:
-    """Gatherer of the full W¹ from the devices' columns for checkpoints, and its distributor."""
+    """Gatherer of the full W¹ from all devices' columns, for checkpoints.
+
+    After a restore it copies each device's columns back.
+    """
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class SplitWeights:
         columns: Sequence[tuple[int, int]],
         group: Group,
     ) -> None:
-        """Prepare to gather the weights of ``split``; all workers call ``join`` at the same time.
+        """Prepare to gather the weights of ``split``, which ``optimizer`` updates.
 
         ``columns`` are ``(first, last + 1)`` of the feature columns of each device.
         """
@@ -167,7 +171,8 @@ class SplitWeights:
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
         """Copy this device's columns of the full model's W¹ to the split model.
 
-        Its optimizer gets the state of ``optimizer``, which is of the full model.
+        The split model's optimizer gets the state of ``optimizer``, which is of the full model,
+        with these columns of its tensors for W¹.
         """
         self._split.own_weight.copy_(self._own_columns(self._weight))
         state = optimizer_state(optimizer)
@@ -187,7 +192,10 @@ class SplitWeights:
         return column_slice(weight, self._columns[self._group.rank], self._full.widths[0])
 
     def _gathered(self, values: torch.Tensor) -> torch.Tensor:
-        """Return all devices' columns ``[f^1, ...]`` by a sum of matrices with zeros elsewhere."""
+        """Return the full matrix, of which each device has the columns ``values`` ``[f^1, ...]``.
+
+        It is a sum of matrices with zeros in all other columns.
+        """
         first, end = self._columns[self._group.rank]
         columns = torch.zeros_like(self._weight).reshape(len(values), -1, self._full.widths[0])
         columns[:, :, first:end] = values.detach().reshape(len(values), -1, end - first)
@@ -213,7 +221,7 @@ class SplitRun:
         return HostFeatures.of(graph, columns=self._columns[self._group.rank])
 
     def exchange(self, loader: FeatureLoader) -> InputBlockExchange:
-        """Return the exchange of input blocks, over new connections; all workers call this."""
+        """Return the exchange of first-layer blocks, by new connections; all workers call this."""
         return InputBlockExchange(self._group.new_group(), self.model, loader)
 
     def weights(self, optimizer: torch.optim.Optimizer) -> SplitWeights:

@@ -86,7 +86,10 @@ class DeviceDrivenStep:
         self._pending.append((batch, pending))
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterator[Finished]:
-        """Yield finished steps that are due; all steps before a checkpoint or at an epoch's end."""
+        """Yield finished steps that are due: all steps before a checkpoint or at an epoch's end.
+
+        ``checkpoint``: rank 0 requests one; the last of all yielded steps then has the flag.
+        """
         ends_epoch = (batch.step + 1) % self._steps_per_epoch == 0
         is_single = self._group.size == 1
         self._checkpoint_due |= checkpoint
@@ -100,7 +103,10 @@ class DeviceDrivenStep:
             yield finished, totals if same else replace(totals, checkpoint=saves)
 
     def _is_due(self, is_single: bool) -> bool:
-        """Whether to read the oldest outcome: four steps late, or ready at the only worker."""
+        """Whether to read the oldest outcome.
+
+        It is due if more than four are unread, or if it is ready and there is a single worker.
+        """
         return len(self._pending) > MAX_LATE or (is_single and self._pending[0][1].ready)
 
     def update_weights(self, batch: BatchSlice) -> None:
@@ -113,7 +119,8 @@ class DeviceDrivenStep:
     def combine_statistics(self) -> None:
         """Copy the device's state to the host, and combine running statistics of all devices.
 
-        Changed statistics are copied back to the device, and ``rows`` are cleared.
+        Changed statistics are copied back to the device. ``rows``, by which the devices' statistics
+        are weighted, restart at zero.
         """
         self.copy_state()
         if combine_statistics(self._model, self.rows, self._group):

@@ -15,7 +15,10 @@ from gnnscale.training.pipeline.slices import BatchSlice
 
 
 class Stages:
-    """Stages of a slice before propagation; no seeds: skipped unless devices exchange rows."""
+    """Stages of a slice before propagation.
+
+    A slice without seeds skips them, unless devices exchange rows.
+    """
 
     def __init__(self, backend: Backend, exchange: Exchange | None = None) -> None:
         """Run on ``backend``, and exchange rows through ``exchange``."""
@@ -29,7 +32,7 @@ class Stages:
         return self._exchange is not None
 
     def sample_on_host(self, batch: BatchSlice) -> None:
-        """Sample a slice on the host if the plan assigns it to the host of a sampling device."""
+        """Sample a slice on the host, if the plan says so for a device that samples itself."""
         if batch.host_samples and len(batch.seeds) and batch.on_host is None:
             with measured(batch, "sample"):
                 batch.on_host = self._sample_taker.sample_on_host(batch.seeds, batch.step)

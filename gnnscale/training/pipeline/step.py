@@ -31,7 +31,7 @@ class WorkerStep(Protocol):
         """Start to compute the gradients of the slice on the device, which may finish later."""
 
     def synchronize(self, batch: BatchSlice, *, checkpoint: bool = False) -> Iterable[Finished]:
-        """Sum the gradients of all workers, and return the steps that are done.
+        """Sum the gradients of all workers; return slice and totals of each step that is done.
 
         Outcomes may be some steps late, except at a checkpoint and at the end of an epoch. All
         workers learn here whether rank 0 requests a ``checkpoint`` after the step.
@@ -44,7 +44,10 @@ class WorkerStep(Protocol):
         """Whether weights are updated after ``step``, counted over all epochs from 0."""
 
     def combine_statistics(self) -> None:
-        """Combine running statistics of all devices, weighted by ``rows``, and clear ``rows``."""
+        """Combine the running statistics of all devices, and restart ``rows``.
+
+        A device's weight for a layer is ``rows``: the rows normalized there since the last call.
+        """
 
     def copy_state(self) -> None:
         """Copy the state that the device has trained to the host's model."""
@@ -181,7 +184,10 @@ class TrainStep:
         self._last_sync_s = batch.stages.sync
 
     def combine_statistics(self) -> None:
-        """Combine running statistics of all devices, weighted by ``rows``, and clear ``rows``."""
+        """Combine the running statistics of all devices, and restart ``rows``.
+
+        A device's weight for a layer is ``rows``: the rows normalized there since the last call.
+        """
         self._synchronizer.combine_statistics(self.rows)
         self.rows.clear()
 
@@ -190,7 +196,10 @@ class TrainStep:
         self._backend.copy_buffers()
 
     def _finish(self, batch: BatchSlice) -> None:
-        """Wait for the device; set outcome, ``rows`` and stage times by the device's clock."""
+        """Wait for the device; set the slice's outcome, and stage times by the device's clock.
+
+        The rows that each layer has normalized are added to ``rows``.
+        """
         if batch.device_batch is None:
             return
         start = time.perf_counter()

@@ -155,7 +155,7 @@ def device_workloads(
 def _memory_effect(
     device: Device, effect: CacheEffect, workload: Workload, graph: Graph
 ) -> CacheEffect:
-    """Return the cache's ``effect``, or of topology or features held entirely by the device."""
+    """Return the cache's ``effect``; without one, that of topology or features in device memory."""
     if effect.num_bytes:
         return effect
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
@@ -227,7 +227,7 @@ class PlanModel:
             planner.check_parts(self.devices, self._workloads, max_counts, batch_size=size)
 
     def proposals(self, correction: Correction | None) -> list[tuple[DevicePlan, Prediction]]:
-        """Return plans with their predictions, fastest first."""
+        """Return plans with predictions, fastest first; ``correction`` None: by the rates alone."""
         options, group = self.options, self._group
         return planner.plan_devices(
             self.devices,
@@ -249,12 +249,15 @@ class PlanModel:
     def correction(
         self, plan: DevicePlan, profiles: Sequence[PlanProfile], step_s: float
     ) -> Correction:
-        """Return the correction of the rates by each worker's profile and the step time."""
+        """Return the correction of the rates by workers' profiles of ``plan`` and its step time."""
         stages = [profile.stages for profile in profiles]
         return correct(plan, self._workloads, self._platform, stages, step_s)
 
     def within_limits(self, plan: DevicePlan) -> DevicePlan:
-        """Return ``plan`` with current seed limits and depths; ConfigError: memory is too small."""
+        """Return ``plan`` with the seed limits and depths that the devices' memory allows.
+
+        ConfigError: a device's memory is too small.
+        """
         limits = planner.seed_limits(
             self.devices,
             self._workloads,

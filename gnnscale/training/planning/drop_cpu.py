@@ -30,7 +30,7 @@ def accelerator_position(devices: Sequence[Device]) -> int | None:
 
 
 def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
-    """Return the plan of a single device with device-driven steps."""
+    """Return the plan by which ``device`` trains all seeds alone, with device-driven steps."""
     threads = Threads(sample=cores, load=cores, propagate=0)
     share = DeviceShare(device=device, num_seeds=batch_size, threads=threads, prefetch=BY_DEVICE)
     return DevicePlan(shares=(share,))
@@ -39,7 +39,7 @@ def plan_solo(device: Device, *, batch_size: int, cores: int) -> DevicePlan:
 def compare(
     devices: Sequence[Device], position: int, *, step_with_s: float, step_without_s: float
 ) -> DroppedProcessors | None:
-    """Return the workers except ``position`` to drop if steps without are no slower; else None."""
+    """Return all workers but that at ``position``, to drop them; None: steps get slower by that."""
     if step_with_s < step_without_s:
         return None
     labels = [device.label for device in devices]

@@ -129,7 +129,8 @@ class PlanSearch:
     def _worthwhile_ratio(self, plan: DevicePlan) -> float:
         """Return how long the predicted step of ``plan`` may be to justify profiling it.
 
-        The result is relative to the fastest profiled step, and above 1 for untried prefetching.
+        The result is relative to the fastest profiled step. It is above 1 for a single device with
+        prefetching that no profile has tried.
         """
         if len(self._model.devices) > 1:
             return _WORTHWHILE
@@ -143,7 +144,10 @@ def agree_on_plan(
     group: Group,
     profile: Callable[[DevicePlan], PlanProfile],
 ) -> DevicePlan:
-    """Return the plan that ``search`` (None: not rank 0) chooses after all workers ``profile``."""
+    """Return the plan that ``search`` chooses after all workers ``profile`` its proposals.
+
+    ``search`` is None on all ranks but 0.
+    """
     while True:
         proposal = search and (search.plan.to_values(), search.converged)
         values, converged = group.broadcast_object(proposal)

@@ -120,9 +120,9 @@ class ModelState:
         return self.optimizer if self.weights is None else self.optimizer_options.build(self.model)
 
     def restore(self, optimizer: torch.optim.Optimizer) -> None:
-        """After a restore, copy this device's columns to ``trained`` and its optimizer (P3).
+        """Copy this device's columns of the restored ``model`` to ``trained`` (P3).
 
-        They come from ``model`` and ``optimizer``, from ``full_optimizer``, which have all columns.
+        The state of ``optimizer``, from ``full_optimizer``, goes to the optimizer of ``trained``.
         Without P3 nothing is copied, since ``trained`` is ``model``.
         """
         if self.weights is not None:

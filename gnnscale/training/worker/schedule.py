@@ -43,8 +43,9 @@ def plan_layout(
 ) -> RunLayout:
     """Return the run's layout, with the plan that profiling chose or a checkpoint's.
 
-    All workers call this to profile plans; ``saved_plan`` has plain values. ConfigError if a device
-    cannot hold its part, ProcessorsDropped if the CPU workers do not shorten the steps.
+    Other ranks than 0 get the plan alone. All workers call this to profile plans; ``saved_plan``
+    has plain values. ConfigError if a device cannot hold its part, ProcessorsDropped if the CPU
+    workers do not shorten the steps.
     """
     start, group = time.perf_counter(), device.group
     search = None

@@ -114,7 +114,7 @@ class TrainState:
 
     @property
     def may_end_early(self) -> bool:
-        """Whether metrics or observers may end training or lower its rate; equal on every rank."""
+        """Whether metrics or observers may end training or lower the rate; equal on every rank."""
         follows_metrics = self.learning.optimizer_options.follows_metrics
         return self.may_stop or self.patience is not None or follows_metrics
 
