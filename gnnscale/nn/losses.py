@@ -108,7 +108,7 @@ class CrossEntropy(LossConfig):
             )
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function; ConfigError: no single class per vertex, or weights misfit."""
+        """Return the loss function; ConfigError: labels are no classes, or weights do not fit."""
         import torch
         from torch.nn import functional
 
@@ -174,7 +174,7 @@ class BinaryCrossEntropy(LossConfig):
             _check_weights("loss.pos_weight", listed, or_else="a number or null")
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function; ConfigError: labels are not multilabel, or weights misfit."""
+        """Return the loss; ConfigError: labels are not multilabel, or weights do not fit them."""
         import torch
         from torch.nn import functional
 

@@ -181,7 +181,7 @@ class LayeredModel(ModelConfig):
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build a layer from ``num_in`` to ``num_out`` features; ``last``: they are the logits."""
+        """Build a layer from ``num_in`` to ``num_out`` features; ``last``: its output is logits."""
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
         """Build a layer, as ``layer`` does, that reads ``edge_dim`` features of each edge.

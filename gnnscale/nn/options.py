@@ -320,7 +320,7 @@ class CustomModel(ModelConfig):
     ) -> None:
         """Warn if ``module`` is a built module that the name of its class cannot build again.
 
-        It can if constructing the class from the run's sizes gives weights of the same shapes.
+        It can if constructing the class from the run's options gives weights of the same shapes.
         """
         from torch import nn
 

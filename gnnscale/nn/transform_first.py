@@ -89,7 +89,7 @@ class TransformFirstLayer(GraphLayer):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether ``load`` reads the destinations' rows before the transformation."""
+        """Whether ``load`` reads the destinations' untransformed rows."""
         return self.reads_own
 
     def make(self, h: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class Device:
             )
 
     def check(self) -> None:
-        """Raise ConfigError, naming an alternative, if this machine lacks the device."""
+        """Raise ConfigError, naming an alternative, if this machine lacks it; here, do nothing."""
 
     @property
     def card_index(self) -> int | None:
@@ -101,7 +101,7 @@ class Device:
 
     @property
     def holds_cache(self) -> bool:
-        """Whether the device can cache rows or adjacency lists."""
+        """Whether the device can cache rows or adjacency lists; here, if it has its own memory."""
         return not self.on_host
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
@@ -114,7 +114,7 @@ class Device:
 
     @property
     def takes_aggregated(self) -> bool:
-        """Whether the host aggregates the first layer for the device: not if the device loads."""
+        """Whether the host aggregates the first layer: ``host_aggregates``, unless it ``loads``."""
         return self.host_aggregates and not self.loads
 
     @property
@@ -338,7 +338,7 @@ class Fpga(Accelerator):
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` common to devices on distinct cards. None: the host sums."""
+    """Return the ``collective`` that all devices share. None: none, or two devices share a card."""
     collectives = {device.collective for device in devices}
     cards = [device.card_index for device in devices if device.card_index is not None]
     if len(collectives) > 1 or len(set(cards)) < len(cards):

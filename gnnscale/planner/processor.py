@@ -88,7 +88,7 @@ class Rates:
         return replace(self, **rates)
 
     def values(self, name: str) -> list[float] | None:
-        """Return rates ``name`` by number of threads, or None; bfloat16 defaults to float32."""
+        """Return rates ``name`` by number of threads, or None if unset; bfloat16: then float32."""
         rates: list[float] | None = getattr(self, name)
         if rates is None and name == "bfloat16_macs_per_s":
             return self.macs_per_s
@@ -126,7 +126,7 @@ class Sharing:
             check_amounts(f"processor.sharing.{name}", value)
 
     def contention(self, name: str) -> float:
-        """Return the slowdown of rate ``name`` while all other cores are busy."""
+        """Return the slowdown, of memory or compute, of rate ``name`` with all other cores busy."""
         return self.memory_contention if name in _MEMORY_RATES else self.compute_contention
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
@@ -137,7 +137,7 @@ class Sharing:
 
     @property
     def messages(self) -> tuple[float, float]:
-        """Seconds of a message, and bytes per second of messages."""
+        """Latency of a message in seconds, and bytes per second of messages."""
         latency_s = self.message_latency_s
         return (
             self.sync_latency_s if latency_s is None else latency_s,
@@ -233,7 +233,7 @@ class Processor:
 
 
 def check_amounts(option: str, amounts: float | Sequence[float] | None) -> None:
-    """Raise ConfigError unless amounts are at least 1e-9, or seconds (by ``option``) 0 to 1e9."""
+    """Raise ConfigError unless rates are at least 1e-9; seconds (by ``option``'s name) 0 to 1e9."""
     name = option.rpartition(".")[2]
     seconds = name == "straggler_wait" or (name.endswith("_s") and not name.endswith("_per_s"))
     for value in (amounts,) if isinstance(amounts, (int, float)) else amounts or ():

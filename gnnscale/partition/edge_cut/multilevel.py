@@ -71,7 +71,7 @@ LIMITS = (1.05, 1.05, 1.05)
 
 @dataclass(frozen=True, kw_only=True)
 class RefinedParts:
-    """Part of each vertex after refinement, weight of cut edges, and whether parts keep limits."""
+    """Part of each vertex after refinement, number of cut edges, and whether limits are kept."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
     cut: int  #: number of undirected edges between parts
@@ -183,7 +183,7 @@ class Level(NamedTuple):
 
 
 def edge_budget(num_edges: int) -> int:
-    """Return the undirected edges that a coarse graph keeps at most, about, of ``num_edges``."""
+    """Return about how many of a graph's ``num_edges`` undirected edges a coarse graph may have."""
     return max(SMALL_EDGES, num_edges // 5)
 
 
@@ -230,7 +230,7 @@ def cut_multilevel(
 def _coarsen(
     full: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
 ) -> list[Level]:
-    """Return ``full`` and ever coarser graphs; clusters stay within parts of ``owner``, if given."""
+    """Return ``full`` and ever coarser graphs; clusters stay within parts of ``owner``, if any."""
     levels = [full]
     part = max_weights.min(axis=0)
     budget = edge_budget(full.num_edges)

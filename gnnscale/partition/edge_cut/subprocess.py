@@ -150,7 +150,7 @@ def run_tool(
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turn an OSError of the ``with`` block into a ConfigError about TMPDIR, ``folder``'s parent."""
+    """Turn an OSError of the ``with`` block into a ConfigError about TMPDIR, above ``folder``."""
     try:
         yield
     except OSError as error:
@@ -231,7 +231,7 @@ def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return the part of each vertex of the graph in ``folder`` by Mt-KaHyPar, deterministically."""
+    """Return the part of each vertex of the graph in ``folder`` by Mt-KaHyPar, always the same."""
     import mtkahypar
 
     library = mtkahypar.initialize(num_threads, False)
