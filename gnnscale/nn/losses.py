@@ -33,7 +33,10 @@ _KINDS = {
 
 
 def label_kind(labels: Array) -> str:
-    """Return ``regression`` for floats, ``classes`` for ``[n]`` integers, else ``multilabel``."""
+    """Return the kind of ``labels``.
+
+    ``regression``: floats; ``classes``: one integer per vertex; ``multilabel``: other arrays.
+    """
     if labels.dtype.kind == "f":
         return "regression"
     return "classes" if labels.ndim == 1 else "multilabel"

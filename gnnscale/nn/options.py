@@ -91,7 +91,7 @@ class GAT(LayeredModel):
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
         """Build a GAT layer whose attention reads ``edge_dim`` features of each edge, 0: none.
 
-        Heads are averaged if ``last``, otherwise concatenated.
+        ``last``: its heads are averaged, else concatenated.
         """
         from gnnscale.nn.conv.gat import GATLayer
 
@@ -111,7 +111,7 @@ class GATv2(GAT):
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
         """Build a GATv2 layer whose attention reads ``edge_dim`` features of each edge, 0: none.
 
-        Heads are averaged if ``last``, otherwise concatenated.
+        ``last``: its heads are averaged, else concatenated.
         """
         from gnnscale.nn.conv.gat import GATv2Layer
 

@@ -169,8 +169,8 @@ def build_user_model(
 ) -> UserModel:
     """Build a user's module; find how to call it, and count its cost, on tiny mini-batches.
 
-    ``code`` is a class, a function or a module, or the name of one; ``settings`` are the run's
-    values that fill arguments of its constructor; ``form``: a convention to call it, or ``auto``.
+    ``code`` is a class, a function or a module, or the name of one; ``settings`` are values of the
+    run for its constructor; ``form`` is a convention to call it, or ``auto``.
 
     Raises:
         ConfigError: the module cannot be imported, built or called, or does not return logits.

@@ -27,7 +27,7 @@ def cut_matrix(
 ) -> Int64Array:
     """Return ``[K, K]`` numbers of edges from each part (row) to each part (column), by ``owner``.
 
-    ``advance`` is called with numbers of edges read since its last call, to show progress.
+    ``advance`` is called with the number of edges read since its last call.
     """
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
@@ -48,9 +48,9 @@ def halo_sizes(
     """Return the sizes ``[K]`` of one-hop halos, and the number of vertices in any part or halo.
 
     A part's halo has the in-neighbors of the part's vertices that the part does not own. ``owner``
-    is the part of each vertex; ``advance`` is called with numbers of edges read since its last
-    call. A pass over the edges serves as many parts, of ``num_vertices`` bytes each, as
-    ``max_bytes`` allow.
+    is the part of each vertex; ``advance`` gets the number of edges read since its last call. A
+    pass over the edges serves as many parts, of ``num_vertices`` bytes each, as ``max_bytes``
+    allow.
     """
     sizes = np.zeros(num_parts, np.int64)
     in_any_part = owner >= 0

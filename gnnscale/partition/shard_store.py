@@ -201,7 +201,7 @@ def _write_features(
 ) -> npy.ArrayEntry:
     """Write ``rows`` to a .npy file, with holes, which read as zeros, outside mask ``present``.
 
-    ``activity`` and ``unit`` are for the progress display.
+    ``activity`` and ``unit`` name the progress.
     """
     row_bytes, crc32 = rows[:1].nbytes, 0
     page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows

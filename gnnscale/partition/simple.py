@@ -162,7 +162,7 @@ class FromFile(PartitionerConfig):
 def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> Int16Array:
     """Return ``[num_vertices]`` ``owners``, each a part below ``num_parts``, as int16.
 
-    ConfigError, which begins with ``source``: they are not.
+    ConfigError, which begins with ``source``: another type, shape or part.
     """
     values = np.asarray(owners)
     if values.shape != (graph.num_vertices,) or values.dtype.kind not in "iu":

@@ -193,7 +193,7 @@ def read_partition(path: Path, graph: Graph) -> Partition:
 
 
 def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Graph) -> None:
-    """Raise GraphError unless ``stored``, what the artifact at ``path`` was made of, is ``graph``.
+    """Raise GraphError unless ``stored``, of which the artifact at ``path`` was made, is ``graph``.
 
     ``kind`` names the artifact in the message.
     """

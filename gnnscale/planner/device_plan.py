@@ -62,7 +62,10 @@ class DeviceShare:
             check_range("depth", self.depth, 1)
 
     def host_samples_at(self, step: int) -> bool:
-        """Whether the host samples mini-batch ``step``: ``host_samples`` of 8, evenly spread."""
+        """Whether the host, in place of the device, samples the mini-batch of ``step``.
+
+        This holds for ``host_samples`` of every 8 steps, spread evenly.
+        """
         if not self.host_samples:
             return False
         index = step % SAMPLED_IN_TURN
@@ -71,7 +74,10 @@ class DeviceShare:
 
     @property
     def host_threads(self) -> int:
-        """Host threads that compute at a time: stages that take turns share; device-driven: 1."""
+        """Number of host threads that compute at a time; 1 if the device drives its steps.
+
+        Stages that take turns use the same threads.
+        """
         threads = self.threads
         if self.prefetch == BY_DEVICE:
             return 1  # launches the device's steps

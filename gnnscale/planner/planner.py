@@ -51,7 +51,10 @@ def max_seeds(
 
 
 def in_flight_at(device: Device, workload: Workload, num_seeds: int, limit: int) -> int:
-    """Return how many mini-batches of ``num_seeds`` fit device memory: 1 (always) to ``limit``."""
+    """Return how many mini-batches of ``num_seeds`` fit into device memory, up to ``limit``.
+
+    The result is at least 1, even if none fits.
+    """
     if not isinstance(device, Accelerator) or not num_seeds:
         return limit
     num_bytes = work.batch_bytes(workload, workload.size(num_seeds))
@@ -106,7 +109,10 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Raise ConfigError with proposals if a device cannot hold a mini-batch of its part's seeds."""
+    """Raise ConfigError, with proposals, if a device cannot hold a mini-batch of its seeds.
+
+    ``parts`` are the seeds of each device.
+    """
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
@@ -211,7 +217,7 @@ def plan_devices(
 
 
 def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> StageTimes:
-    """Return the stages' seconds for ``num_seeds`` on one host thread, weights to share threads."""
+    """Return stage times of ``num_seeds`` on one host thread, the weights for dividing threads."""
     host = Host(processor=platform.processor, num_workers=1, emulates=False)
     size = workload.size(num_seeds)
     return StageTimes(
@@ -293,7 +299,10 @@ def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
 
 
 def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Divide the sum of ``split`` in proportion to device speeds, ``split`` divided by ``times``."""
+    """Divide the sum of ``split`` among devices in proportion to their speeds.
+
+    A speed is the device's seeds in ``split`` divided by its seconds in ``times``.
+    """
     pairs = zip(split, times, strict=True)
     speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
     return device_plan.apportion(speeds, sum(split))

@@ -94,7 +94,10 @@ class OptimizerConfig(ABC):
         return self.lr
 
     def warm_up(self, step: int, *, steps_per_epoch: int) -> float:
-        """Return the factor of the learning rate in ``step``, from 0; it grows linearly to 1."""
+        """Return the factor of the learning rate in ``step``, counted from 0.
+
+        The factor grows linearly to 1 over ``warmup_epochs``, and is 1 afterwards.
+        """
         steps = self.warmup_epochs * steps_per_epoch
         return 1.0 if step >= steps else (step + 1) / steps
 

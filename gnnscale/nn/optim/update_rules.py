@@ -60,7 +60,7 @@ class RowSums:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of native functions that sum: ``weights``, and the self term's."""
+        """Keyword arguments of native functions that sum: weights, and fields of self terms."""
         names = ("weights", "self_rows", "self_scale", "num_self")
         return {name: getattr(self, name) for name in names}
 

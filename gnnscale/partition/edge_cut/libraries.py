@@ -101,7 +101,7 @@ class Metis(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts`` equal parts by METIS; hops are unused."""
+        """Divide ``graph`` into ``num_parts`` balanced parts by METIS; hops have no effect."""
         tool = metis_tool()
         check_num_parts(graph, num_parts)
         return cut_by_metis(graph, np.ones(num_parts), tool=tool, num_threads=num_threads)
@@ -186,7 +186,7 @@ class MtKaHyPar(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts`` equal parts by Mt-KaHyPar; hops are unused."""
+        """Divide ``graph`` into ``num_parts`` balanced parts by Mt-KaHyPar; hops have no effect."""
         require("mtkahypar", "partitioner=mtkahypar")
         check_num_parts(graph, num_parts)
         return cut_by_mtkahypar(graph, np.ones(num_parts), num_threads=num_threads)
@@ -242,7 +242,7 @@ class EdgeCut(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts`` equal parts by an installed tool; hops are unused."""
+        """Cut ``graph`` into ``num_parts`` balanced parts by an installed tool; hops are unused."""
         cutter = chosen_cutter("auto", "partitioner=edge_cut")
         check_num_parts(graph, num_parts)
         return cut(cutter, graph, np.ones(num_parts), num_threads=num_threads)
@@ -258,7 +258,7 @@ class EdgeCut(PartitionerConfig):
 def chosen_cutter(cutter: str, option: str) -> str:
     """Return ``cutter``, or for ``auto`` the first installed of ``mtkahypar`` and ``metis``.
 
-    ConfigError, naming ``option``: it is not installed.
+    ConfigError: not installed; ``option`` is for its message.
     """
     if cutter == "mtkahypar":
         require("mtkahypar", option)

@@ -197,7 +197,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return the part of each vertex of the graph in ``folder`` by DGL's METIS, by all weights."""
+    """Return the part of each vertex of ``folder``'s graph by DGL's METIS, by all weights."""
     from gnnscale.core.lazy import import_dgl
 
     with warnings.catch_warnings():
@@ -218,7 +218,7 @@ def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return the part of each vertex of the graph in ``folder`` by METIS, balancing one weight."""
+    """Return the part of each vertex of ``folder``'s graph by METIS, balancing one weight."""
     import pymetis
 
     indptr, indices, weights = (
@@ -231,7 +231,7 @@ def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return the part of each vertex of the graph in ``folder`` by Mt-KaHyPar, always the same."""
+    """Return the part of each vertex of ``folder``'s graph by Mt-KaHyPar, deterministically."""
     import mtkahypar
 
     library = mtkahypar.initialize(num_threads, False)

@@ -222,7 +222,7 @@ def _time_round(
 
 
 def _operand_seconds(threads: int) -> float:
-    """Return the seconds per row of a product bound by operand reads, in <= 1/8 of free memory."""
+    """Time a product bound by operand reads, in <= 1/8 of free memory; return seconds per row."""
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)

@@ -213,7 +213,7 @@ def probe_graph(num_vertices: int, num_edges: int) -> Graph:
 
 
 def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
-    """Return two random graphs of ``num_edges``: of ``num_vertices``, and of an eighth of them.
+    """Return two random graphs of ``num_edges``: sparse of ``num_vertices``, dense of an eighth.
 
     A probe uses ``graphs[probe.dense]``.
     """

@@ -50,7 +50,7 @@ class CacheEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownSlices:
-    """Mini-batch sizes for some numbers of a device's seeds, sampled or from a graph's sizes."""
+    """Mini-batch sizes for some numbers of seeds, sampled or derived from a graph's sizes."""
 
     num_seeds: tuple[int, ...] = ()  #: ascending seeds of the slices
     sizes: tuple[BatchSize, ...] = ()  #: size of each slice's mini-batch
