@@ -33,7 +33,10 @@ _KINDS = {
 
 
 def label_kind(labels: Array) -> str:
-    """Return the kind of ``labels``: ``classes``, ``multilabel`` or ``regression``."""
+    """Return the kind of ``labels``.
+
+    ``regression``: floats; ``classes``: one integer per vertex; ``multilabel``: other arrays.
+    """
     if labels.dtype.kind == "f":
         return "regression"
     return "classes" if labels.ndim == 1 else "multilabel"
@@ -55,7 +58,7 @@ class _DeviceCopies:
         self._copies = {values.device: values}
 
     def on(self, device: torch.device) -> Tensor:
-        """Return the tensor on ``device``, copied there at the first call."""
+        """Return the tensor's copy on ``device``, made at the first call for it and then kept."""
         if device not in self._copies:
             self._copies[device] = next(iter(self._copies.values())).to(device)
         return self._copies[device]
@@ -70,10 +73,10 @@ class LossConfig(ABC):
         """Return the loss function for the labels of ``graph``.
 
         The loss is a mean over vertices, and a vertex's term does not depend on other vertices: the
-        means of slices, weighted by their numbers of vertices, give the mean of the mini-batch.
+        means of the devices' slices, weighted by numbers of vertices, give the mini-batch's mean.
 
         Raises:
-            ConfigError: the graph's labels are of another kind.
+            ConfigError: the loss cannot be computed from this kind of labels.
         """
 
 
@@ -108,7 +111,7 @@ class CrossEntropy(LossConfig):
             )
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function; ConfigError: labels or the number of weights do not fit."""
+        """Return the loss function; ConfigError: labels are no classes, or weights do not fit."""
         import torch
         from torch.nn import functional
 
@@ -135,7 +138,10 @@ class CrossEntropy(LossConfig):
         return weighted
 
     def _weights(self, graph: SplitLabels) -> Float32Array:
-        """Return ``[num_classes]`` weights of mean 1 over training vertices, else ConfigError."""
+        """Return ``[num_classes]`` weights, scaled to mean 1 over the labeled training vertices.
+
+        ConfigError: another number of weights than classes, or only weights of 0 at these vertices.
+        """
         labels = graph.labels[graph.split.train_idx]
         counts = np.bincount(labels[labels >= 0], minlength=graph.num_classes).astype(np.float64)
         if self.class_weights == "balanced":
@@ -171,7 +177,7 @@ class BinaryCrossEntropy(LossConfig):
             _check_weights("loss.pos_weight", listed, or_else="a number or null")
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function; ConfigError: labels or the number of weights do not fit."""
+        """Return the loss; ConfigError: labels are not multilabel, or weights do not fit them."""
         import torch
         from torch.nn import functional
 
@@ -195,7 +201,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_weights(option: str, weights: Any, *, or_else: str) -> None:
-    """Raise ConfigError, which adds ``or_else``, unless ``weights`` list finite numbers >= 0."""
+    """Raise ConfigError unless ``weights`` is a non-empty list of finite numbers of at least 0.
+
+    ``or_else`` names what the option may be in place of a list, for the message.
+    """
     if not isinstance(weights, Sequence) or isinstance(weights, str) or not weights:
         raise ConfigError(f"{option}={brief(weights)}: expected a list of numbers, {or_else}")
     for weight in weights:
@@ -258,7 +267,7 @@ class MeanSquaredError(LossConfig):
     """
 
     def build(self, graph: SplitLabels) -> Loss:
-        """Return the loss function; ConfigError: labels are of another kind."""
+        """Return the loss function; ConfigError: the labels are no floating-point numbers."""
         check_labels("loss=mean_squared_error", graph, "regression")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:

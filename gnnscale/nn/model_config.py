@@ -69,16 +69,19 @@ class ModelConfig(ABC):
 
     @property
     def takes_edge_features(self) -> bool:
-        """Whether layers can read edge features."""
+        """Whether the model's layers can read edge features; False in this base class."""
         return False
 
     @property
     def _may_take_edge_features(self) -> bool:
-        """Whether ``edge_features=true`` is allowed; must not import user code."""
+        """Whether the option ``edge_features=true`` is valid; found without importing user code."""
         return self.takes_edge_features
 
     def edge_width(self, num_edge_features: int) -> int:
-        """Return ``num_edge_features`` if layers read edge features; otherwise 0."""
+        """Return the number of features of an edge that layers read: ``num_edge_features`` or 0.
+
+        ``edge_features`` decides or, if it is None, ``takes_edge_features``.
+        """
         if self.edge_features is False or not num_edge_features:
             return 0
         return num_edge_features if self.edge_features or self.takes_edge_features else 0
@@ -90,22 +93,25 @@ class ModelConfig(ABC):
 
     @property
     def row_width(self) -> int | None:
-        """Features of output rows from which edges are predicted; None: it predicts no edges."""
+        """Number of features of an output row from which edges are predicted.
+
+        None, as in this base class: the model cannot predict edges.
+        """
         return None
 
     @property
     def drops_inputs(self) -> bool:
-        """Whether dropout applies to input features during training."""
+        """Whether dropout applies to input features during training; False in this base class."""
         return False
 
     @property
     def splits_columns(self) -> bool:
-        """Whether P3 can split the first layer by columns; see ``GraphLayer.splits_columns``."""
+        """Whether P3 can divide the first layer's features and product by columns among devices."""
         return self.multiplies_once and self.aggregates_on_load
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer aggregates unchanged input rows linearly.
+        """Whether the first layer aggregates input rows linearly, as they are (without dropout).
 
         It is then a ``LinearAggregationLayer``, whose aggregation can be computed once for all
         steps.
@@ -160,7 +166,7 @@ class LayeredModel(ModelConfig):
 
     @property
     def row_width(self) -> int:
-        """Features of an output row: ``hidden``."""
+        """Number of features of an output row from which edges are predicted: ``hidden``."""
         return self.hidden
 
     @property
@@ -170,15 +176,18 @@ class LayeredModel(ModelConfig):
 
     @property
     def takes_edge_features(self) -> bool:
-        """Whether the architecture has an ``edge_layer``."""
+        """Whether layers can read edge features: the subclass overrides ``edge_layer``."""
         return type(self).edge_layer is not LayeredModel.edge_layer
 
     @abstractmethod
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build a layer from ``num_in`` to ``num_out`` features; ``last``: it computes logits."""
+        """Build a layer from ``num_in`` to ``num_out`` features; ``last``: its output is logits."""
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build a layer, as ``layer`` does, that reads ``edge_dim`` features of each edge."""
+        """Build a layer, as ``layer`` does, that reads ``edge_dim`` features of each edge.
+
+        The base raises NotImplementedError: only architectures that read edge features override it.
+        """
         raise NotImplementedError(f"{self.name} takes no edge features")
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:

@@ -37,7 +37,10 @@ class CallConvention:
 
 
 def likely_forms(module: nn.Module) -> list[str]:
-    """Return all keys of ``CALLS``, first those that match the argument names of ``forward``."""
+    """Return the names of all conventions to call ``forward``, the likely ones first.
+
+    Likely are those that match the names of its arguments.
+    """
     names = [*inspect.signature(module.forward).parameters, "", ""]
     first, second = names[0].lower(), names[1].lower()
     by_name = {
@@ -57,7 +60,10 @@ def edge_argument(function: Callable[..., Any]) -> str | None:
 
 
 def _edge_keyword(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
-    """Return ``edge_attr`` as a keyword of ``forward``; ConfigError: ``forward`` takes none."""
+    """Return ``{name: edge_attr}``, by the argument of ``forward`` for edge features.
+
+    ConfigError: ``forward`` has no such argument.
+    """
     name = edge_argument(module.forward)
     if name is None:
         raise ConfigError(
@@ -68,7 +74,10 @@ def _edge_keyword(module: nn.Module, edge_attr: Any) -> dict[str, Any]:
 
 
 def _layer_edge_keyword(module: nn.Module, batch: MiniBatch) -> dict[str, Any]:
-    """Return the edge features of all layers as a keyword argument of ``forward``, if any."""
+    """Return the keyword argument of ``forward`` that lists the edge features of each block.
+
+    The dictionary is empty if the mini-batch has no edge features.
+    """
     if batch.blocks[0].edge_attr is None:
         return {}
     return _edge_keyword(module, [torch.from_numpy(block.edge_attr) for block in batch.blocks])
@@ -142,9 +151,9 @@ def tiny_batch(
 ) -> MiniBatch:
     """Return a mini-batch in which a vertex has the same neighbors in every hop.
 
-    All forms, and inference layer by layer, then give the same logits. One vertex of each hop has
-    no neighbor. ``vertices`` and ``edges`` are additional numbers of vertices and edges at each
-    depth, seeds first; edges have ``edge_width`` features, 0: none.
+    All conventions to call a module, and inference layer by layer, then give the same logits. One
+    vertex of each hop has no neighbor. ``vertices`` and ``edges`` are numbers of vertices and edges
+    to add at each depth, seeds first; edges have ``edge_width`` features, 0: none.
     """
     added_vertices = [*vertices, *[0] * (num_layers + 1 - len(vertices))]
     added_edges = [*edges, *[0] * (num_layers - len(edges))]
@@ -177,7 +186,7 @@ def tiny_batch(
 
 
 def tiny_rows(batch: MiniBatch, num_features: int) -> Tensor:
-    """Return random input rows ``[num_input_vertices, num_features]``, always the same."""
+    """Return input rows ``[num_input_vertices, num_features]`` for ``batch``, by a fixed seed."""
     generator = np.random.default_rng(0)
     rows = generator.standard_normal((len(batch.input_vertices), num_features), np.float32)
     return torch.from_numpy(rows)

@@ -54,7 +54,7 @@ class GraphSAGE(LayeredModel):
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the first layer is linear in unchanged input rows: mean, no input dropout."""
+        """Whether the first layer aggregates input rows linearly: by ``mean``, without dropout."""
         return self.aggregator == "mean" and not self.drops_inputs
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
@@ -85,11 +85,14 @@ class GAT(LayeredModel):
             )
 
     def layer(self, num_in: int, num_out: int, *, last: bool) -> GraphLayer:
-        """Build a layer without edge features; ``last``: its heads are averaged."""
+        """Build a layer without edge features; ``last``: heads are averaged, else concatenated."""
         return self.edge_layer(num_in, num_out, last=last, edge_dim=0)
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build a layer whose attention reads ``edge_dim`` features of each edge."""
+        """Build a GAT layer whose attention reads ``edge_dim`` features of each edge, 0: none.
+
+        ``last``: its heads are averaged, else concatenated.
+        """
         from gnnscale.nn.conv.gat import GATLayer
 
         return GATLayer(num_in, num_out, self.num_heads, average=last, edge_dim=edge_dim)
@@ -106,7 +109,10 @@ class GATv2(GAT):
     share_weights: bool = False
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build a layer whose attention reads ``edge_dim`` features of each edge."""
+        """Build a GATv2 layer whose attention reads ``edge_dim`` features of each edge, 0: none.
+
+        ``last``: its heads are averaged, else concatenated.
+        """
         from gnnscale.nn.conv.gat import GATv2Layer
 
         return GATv2Layer(
@@ -132,7 +138,7 @@ class GIN(LayeredModel):
         return GINLayer(num_in, self.hidden, num_out)
 
     def edge_layer(self, num_in: int, num_out: int, *, last: bool, edge_dim: int) -> GraphLayer:
-        """Build a layer whose messages read ``edge_dim`` features of each edge."""
+        """Build a GINE layer, whose messages read ``edge_dim`` features of each edge."""
         from gnnscale.nn.conv.gine import GINELayer
 
         return GINELayer(num_in, self.hidden, num_out, edge_dim=edge_dim)
@@ -161,7 +167,7 @@ class SGC(ModelConfig):
 
     @property
     def row_width(self) -> int:
-        """Features of an output row: ``hidden``."""
+        """Number of features of an output row from which edges are predicted: ``hidden``."""
         return self.hidden
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> GNN:
@@ -206,7 +212,7 @@ class APPNP(ModelConfig):
 
     @property
     def row_width(self) -> int:
-        """Features of an output row: ``hidden``."""
+        """Number of features of an output row from which edges are predicted: ``hidden``."""
         return self.hidden
 
     @property
@@ -274,12 +280,15 @@ class CustomModel(ModelConfig):
 
     @property
     def named(self) -> str:
-        """``MODULE:NAME`` of the module's code, as a run's ``config.yaml`` stores it."""
+        """``MODULE:NAME`` or ``FILE.py:NAME`` of the user's code, as in a run's ``config.yaml``."""
         return self.module if isinstance(self.module, str) else user_code.name_of_code(self.module)
 
     @property
     def takes_edge_features(self) -> bool:
-        """Whether ``forward`` or constructor has an argument for edge features; imports code."""
+        """Whether the module takes edge features, by argument names of ``forward`` and constructor.
+
+        The user's code is imported.
+        """
         code = self.module
         if isinstance(code, str):
             code = user_code.load_named(code, option="model.module")
@@ -295,7 +304,10 @@ class CustomModel(ModelConfig):
     def build(
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Import the module, build it and call it on a tiny mini-batch; ConfigError: it fails."""
+        """Build the user's module as a trainable model, tried on a tiny mini-batch.
+
+        ConfigError: importing, building or calling it fails.
+        """
         from gnnscale.nn.user_module import build_user_model
 
         settings = self._run_settings(num_features, num_classes, num_edge_features)
@@ -306,7 +318,10 @@ class CustomModel(ModelConfig):
     def warn_unless_built_again(
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> None:
-        """Warn if ``module`` is a built module that its class's name cannot build again."""
+        """Warn if ``module`` is a built module that the name of its class cannot build again.
+
+        It can if constructing the class from the run's options gives weights of the same shapes.
+        """
         from torch import nn
 
         from gnnscale.nn.user_constructor import warn_unless_built_again
@@ -318,7 +333,10 @@ class CustomModel(ModelConfig):
     def _run_settings(
         self, num_features: int, num_classes: int, num_edge_features: int
     ) -> dict[str, Any]:
-        """Return the values of the run that a constructor may take, by meaning; None: not set."""
+        """Return the run's values that may fill arguments of the constructor; None: not set.
+
+        Keys are meanings, such as ``hidden``, whatever the name of the argument.
+        """
         return {
             "num_features": num_features,
             "num_classes": num_classes,

@@ -66,7 +66,10 @@ class CustomLayer(GraphLayer):
         self.uses_degrees = functions.gather not in ("mean", "max")
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Return the output rows; ConfigError: a user's function returns a wrong shape."""
+        """Return the destinations' output rows from source rows ``x``.
+
+        ConfigError: a user's function returns a wrong shape.
+        """
         if block.edge_weights is not None:
             warn_unweighted(type(self.functions).__name__)
         rows = x.float()
@@ -88,7 +91,7 @@ class CustomLayer(GraphLayer):
         return out.to(x.dtype, memory_format=torch.contiguous_format, copy=True)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the layer's cost: products of its functions, recorded for one edge."""
+        """Return the layer's cost by the ``nn.Linear`` calls of its functions for a single edge."""
         edge = Block(indptr=np.array([0, 1]), indices=np.zeros(1, np.int32), num_src=1)
         row, functions = torch.zeros(1, width_in), self.functions
         was_training = self.training
@@ -111,9 +114,10 @@ class CustomLayer(GraphLayer):
     def _gather(
         self, rows: Tensor, messages: Tensor | None, block: Block, first: int, degrees: Degrees
     ) -> Tensor:
-        """Return gathered rows of ``block``'s destinations, which are ``rows`` from ``first`` on.
+        """Return the gathered row of each destination of ``block``, a part of the layer's block.
 
-        ``messages`` has one for each source; None: they are computed here, for each edge.
+        ``rows`` are all input rows, the part's destinations from ``first`` on. ``messages`` has one
+        for each source; None: ``scatter`` computes them here, for each edge.
         """
         if messages is None:
             dst = _destinations(block, first)
@@ -180,12 +184,15 @@ class Custom(options.LayeredModel):
 
 
 def _sources(block: Block) -> Int32Array:
-    """Return the source of each edge, ``[num_edges]`` int32."""
+    """Return each edge's source, a row number among the block's sources: ``[num_edges]`` int32."""
     return block.sources() if isinstance(block, DeviceBlock) else block.indices  # type: ignore[return-value]
 
 
 def _destinations(block: Block, first: int) -> Int32Array:
-    """Return each edge's destination ``[num_edges]``, counted from ``first`` (device: from 0)."""
+    """Return the row number of each edge's destination, ``[num_edges]``.
+
+    The block's first destination has row ``first`` or, in a block on a device, row 0.
+    """
     if isinstance(block, DeviceBlock):
         return block.destinations()  # type: ignore[return-value]
     dst = np.arange(first, first + block.num_dst, dtype=np.int32)
@@ -198,7 +205,10 @@ def _num_parameters(function: Callable[..., Any]) -> int:
 
 @contextmanager
 def _products(module: nn.Module) -> Iterator[list[tuple[int, int]]]:
-    """Yield a list that gets ``(inputs, outputs)`` of each ``nn.Linear`` called in ``module``."""
+    """Record ``(inputs, outputs)`` of ``module``'s calls of ``nn.Linear`` within a ``with`` block.
+
+    The list that is yielded gets the pairs.
+    """
     products: list[tuple[int, int]] = []
 
     def record(linear: nn.Linear, *_: Any) -> None:

@@ -29,7 +29,10 @@ class Segments:
     """
 
     def __init__(self, block: Block, degrees: Degrees) -> None:
-        """Group the edges of ``block`` by destination; ``degrees`` None: it has all neighbors."""
+        """Group the edges of ``block`` by destination.
+
+        ``degrees``: in-degrees, to scale sums of sampled neighbors; None: all neighbors are given.
+        """
         self.num_dst = block.num_dst  #: number of destinations
         counts = np.diff(block.indptr)
         #: ``[num_edges]`` int64 destination of each edge, ascending
@@ -41,8 +44,8 @@ class Segments:
     def sum(self, messages: Tensor) -> Tensor:
         """Return the sums ``[num_dst, ...]`` of the messages ``[num_edges, ...]``.
 
-        The expectation of a sum over sampled neighbors is the sum over all neighbors: it is
-        multiplied by degree / number sampled, or its edges are weighted by their importance.
+        A sum over sampled neighbors estimates the sum over all neighbors: it is multiplied by
+        degree / number sampled, or its edges are weighted by their importance.
         """
         scale = None if self._degrees is None else sum_scale(self._block, self._degrees)
         return self._reduce(_SegmentSum, messages, scale)
@@ -50,7 +53,8 @@ class Segments:
     def mean(self, messages: Tensor) -> Tensor:
         """Return the mean of each destination's messages, zeros without messages.
 
-        With importance, the result estimates the mean over all neighbors.
+        If edges have importance (layer-wise sampling) and degrees are given, the sum weighted by
+        importance is divided by the degree: an estimate of the mean over all neighbors.
         """
         count = self._counts
         if self._block.importance is not None and self._degrees is not None:
@@ -62,7 +66,7 @@ class Segments:
     def max(self, messages: Tensor) -> Tensor:
         """Return the maximum of each destination's messages, zeros without messages.
 
-        Messages that are equal to the maximum share its gradient.
+        Messages that are equal to the maximum share its gradient equally.
         """
         return self._reduce(_SegmentMax, messages, self.dst)
 
@@ -73,7 +77,7 @@ class Segments:
 
 
 class _SegmentSum(torch.autograd.Function):
-    """``out[i] = scale[i] * sum_e importance[e] * messages[e]``."""
+    """``out[i] = scale[i] * sum_e importance[e] * messages[e]``, over edges e of destination i."""
 
     @staticmethod
     def forward(ctx: Any, messages: Tensor, block: Block, scale: Float32Array | None) -> Tensor:
@@ -99,7 +103,7 @@ class _SegmentSum(torch.autograd.Function):
 
 
 class _SegmentMax(torch.autograd.Function):
-    """``out[i] = max_e messages[e]``, 0 for a destination without edges."""
+    """``out[i] = max_e messages[e]``, over edges e of destination i; 0 without edges."""
 
     @staticmethod
     def forward(ctx: Any, messages: Tensor, block: Block, dst: Tensor) -> Tensor:
@@ -122,7 +126,7 @@ class _SegmentMax(torch.autograd.Function):
 
 
 class _NeighborMax(torch.autograd.Function):
-    """``out[i] = max_e x[indices[e]]``, 0 for a destination without edges."""
+    """``out[i] = max_e x[indices[e]]``, over edges e of destination i; 0 without edges."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, block: Block) -> Tensor:
@@ -181,7 +185,10 @@ class _SelectRows(torch.autograd.Function):
 
 
 def message_sums(block: Block, degrees: Degrees) -> MessageSums:
-    """Return the reductions of messages over the edges of ``block``, on the block's device."""
+    """Return an object that reduces messages over the edges of ``block``, on the block's device.
+
+    ``degrees``: in-degrees, to scale sums of sampled neighbors; None: all neighbors are given.
+    """
     if isinstance(block, DeviceBlock):
         return block.sums(degrees)  # type: ignore[arg-type]
     return Segments(block, degrees)
@@ -225,7 +232,11 @@ def _unweighted(block: Block) -> Block:
 
 
 def cut_block(block: Block, num_edges: int) -> Iterator[tuple[int, Block]]:
-    """Yield ``(first, part)``: parts of about ``num_edges`` edges, and their first destinations."""
+    """Cut ``block`` between destinations, and yield ``(first, part)`` for each part.
+
+    A part has about ``num_edges`` edges, or those of one destination with more, and all sources;
+    ``first`` is the number of its first destination in ``block``.
+    """
     if block.num_edges <= num_edges:
         yield 0, block
         return

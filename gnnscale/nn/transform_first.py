@@ -43,9 +43,10 @@ class TransformedStore(WrappedStore):
     def sums(
         self, vertices: Array, block: Block, degrees: Degrees, layer: LinearAggregationLayer
     ) -> Tensor:
-        """Return transformed rows aggregated as in ``layer``, ``[num_dst, width]``.
+        """Return transformed rows of the sources ``vertices``, aggregated over edges of ``block``.
 
-        A self term that ``layer`` adds is included; a self term that it concatenates is not.
+        The result ``[num_dst, width]`` has ``layer``'s coefficients. A self term that ``layer``
+        adds is included; a self term that it concatenates is not.
         """
         raise NotImplementedError
 
@@ -81,26 +82,27 @@ class TransformFirstLayer(GraphLayer):
         self.columns = (0, width)
 
     def part(self, first: int, end: int) -> "TransformFirstLayer":
-        """Return the layer whose ``make`` and ``sums`` compute columns ``first`` to ``end - 1``."""
+        """Return a copy whose ``make`` and ``sums`` compute columns ``first`` to ``end - 1``."""
         layer = copy(self)
         layer.columns = (first, end)
         return layer
 
     @property
     def reads_rows(self) -> bool:
-        """Whether ``load`` reads the destinations' rows before the transformation."""
+        """Whether ``load`` reads the destinations' untransformed rows."""
         return self.reads_own
 
     def make(self, h: Tensor) -> Tensor:
-        """Return the transformed rows ``[n, columns]`` of rows ``h`` ``[n, num_in]``."""
+        """Transform rows ``h`` ``[n, num_in]``; return this layer's ``columns`` of the result."""
         raise NotImplementedError
 
     def sums(
         self, store: FeatureStore, vertices: Array, block: Block, degrees: Degrees, num_threads: int
     ) -> Tensor:
-        """Return aggregated rows ``[num_dst, columns]`` of ``store``, rows that ``make`` returned.
+        """Return transformed rows ``[num_dst, columns]``, aggregated over the edges of ``block``.
 
-        ``degrees`` are ``[num_src]`` float32 in-degrees, if the layer uses them.
+        ``store`` has the rows that ``make`` returned; ``vertices`` are the sources. ``degrees`` are
+        ``[num_src]`` float32 in-degrees, if the layer uses them.
         """
         raise NotImplementedError
 
@@ -114,7 +116,10 @@ class TransformFirstLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return aggregated rows, joined with destinations' rows if ``reads_own``; no traffic."""
+        """Return aggregated transformed rows; with ``reads_own``, joined with destinations' rows.
+
+        The latter are rows before the transformation. The returned traffic is empty.
+        """
         assert isinstance(store, TransformedStore)
         sums = self.sums(store, vertices, block, degrees, num_threads)
         if self.reads_own:
@@ -125,13 +130,16 @@ class TransformFirstLayer(GraphLayer):
 class LinearTransformFirst(TransformFirstLayer):
     """Transform-first GCN, GraphSAGE and GIN: ``W sum_u c_u h_u = sum_u c_u (W h_u)``.
 
-    With ``projects=False``, rows are not multiplied first, only aggregated in blocks of columns.
+    With ``projects=False``, rows are aggregated in blocks of columns and multiplied afterwards.
     """
 
     aggregates_on_load = True
 
     def __init__(self, layer: LinearAggregationLayer, width_in: int, *, projects: bool) -> None:
-        """Split ``layer`` at its product; input rows have ``width_in`` features."""
+        """Split ``layer`` at its product; ``projects``: the product comes first, then aggregation.
+
+        Input rows have ``width_in`` features.
+        """
         product = layer.product
         assert product is not None
         super().__init__(layer, _padded_width(product.out_features) if projects else width_in)
@@ -140,7 +148,10 @@ class LinearTransformFirst(TransformFirstLayer):
         self.reads_own = product.in_features == 2 * width_in
 
     def make(self, h: Tensor) -> Tensor:
-        """Return ``columns`` of ``h`` or, if ``projects``, of its product with the weights."""
+        """Return ``columns`` of ``h`` or, if ``projects``, of its product with the weights.
+
+        With a concatenated self term, these are the weights for aggregated rows.
+        """
         first, end = self.columns
         if not self.projects:
             return h[:, first:end]
@@ -184,11 +195,11 @@ class AttentionTransformFirst(TransformFirstLayer):
 
     @property
     def reads_rows(self) -> bool:
-        """Whether ``load`` reads untransformed rows, as destinations have their own projection."""
+        """Whether destinations have their own projection, for which ``load`` reads their rows."""
         return self._layers[0].dst_linear is not None
 
     def make(self, h: Tensor) -> Tensor:
-        """Return ``columns`` of the projections of rows ``h``."""
+        """Return ``columns`` of the projections of rows ``h`` as sources."""
         return _multiply_columns(self._layers[0].linear, h, self.columns)
 
     def sums(
@@ -211,7 +222,7 @@ class AttentionTransformFirst(TransformFirstLayer):
         return attend(layer.scores(dst_rows, z, block, None, heads), z, block).flatten(1)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Return aggregated heads ``x``, concatenated or averaged, plus the bias."""
+        """Return the output rows: aggregated heads ``x``, concatenated or averaged, plus bias."""
         (layer,) = self._layers
         return layer.merge(x.view(len(x), layer.num_heads, layer.width))  # type: ignore[no-any-return]
 
@@ -223,7 +234,7 @@ class PoolingTransformFirst(TransformFirstLayer):
     reads_own = True
 
     def __init__(self, layer: PoolingLayer) -> None:
-        """Split ``layer`` between its two products."""
+        """Split ``layer`` between its product for messages and its product after the maximum."""
         super().__init__(layer, layer.pool.out_features)
 
     def make(self, h: Tensor) -> Tensor:
@@ -240,7 +251,7 @@ class PoolingTransformFirst(TransformFirstLayer):
         return neighbor_max(rows, block)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Multiply the concatenation ``h_v ‖ pooled row`` with the weights."""
+        """Return the output rows: the weights times ``h_v ‖ pooled row``, both found in ``x``."""
         dst_rows, pooled = x[:, self.width :], x[:, : self.width]
         return linear(self._layers[0].linear, torch.cat([dst_rows, pooled], dim=1))
 
@@ -283,7 +294,7 @@ class ProjectedLayer(LinearAggregationLayer):
 
     @torch.no_grad()
     def project(self, h: Tensor) -> Tensor:
-        """Return the products of rows ``h`` ``[n, width_in]``, ``[n, num_parts * width]``.
+        """Return rows ``h`` ``[n, width_in]`` times the weights: ``[n, num_parts * width]``.
 
         The first ``width`` columns are the row to aggregate. With two parts, the remaining columns
         are the self term, which a destination adds to its sum.
@@ -292,7 +303,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return multiply(h, torch.cat([_padded(weight, self.width) for weight in weights]))
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the layer's coefficients, with the self term added instead of concatenated."""
+        """Return the original layer's coefficients; its self term is added, never concatenated."""
         return replace(self._layers[0].aggregation(block, degrees), self_term="add")
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
@@ -301,7 +312,7 @@ class ProjectedLayer(LinearAggregationLayer):
         return x[:, : linear.out_features] + linear.bias
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
-        """Return the cost of the full layer."""
+        """Return the cost of the original layer, including its product."""
         return self._layers[0].cost(width_in, width_out)
 
 
@@ -328,7 +339,10 @@ def _padded_width(width: int) -> int:
 
 
 def _split(product: nn.Linear, width_in: int) -> tuple[Tensor, ...]:
-    """Return the weights for aggregated rows; with a concatenated self term, then for own rows."""
+    """Return the columns of ``product``'s weights that multiply aggregated rows.
+
+    With a concatenated self term, the columns that multiply a destination's own row follow.
+    """
     return tuple(reversed(torch.split(product.weight, width_in, dim=1)))
 
 

@@ -30,9 +30,9 @@ def construct_module(
 ) -> nn.Module:
     """Return the module that ``code`` (its name, a class, a function or a module) constructs.
 
-    ``settings`` are values of the run by meaning, the keys of ``_ARGUMENT_NAMES``; None: not set. A
-    module is copied. ConfigError: importing or constructing fails, or an argument is unknown or
-    missing.
+    ``settings`` are the run's values by meaning, such as ``hidden``, which fill arguments that the
+    constructor has for them; None: not set. ``code`` that is a module is copied. ConfigError:
+    importing or constructing fails, or an argument is unknown or missing.
     """
     option = f"model.module={module_name}"
     if isinstance(code, str):
@@ -59,9 +59,9 @@ def construct_module(
 def warn_unless_built_again(
     module: nn.Module, settings: Mapping[str, Any], module_name: str
 ) -> None:
-    """Warn if constructing ``module_name`` without arguments does not give weights like ``module``.
+    """Warn unless ``module_name``, built from ``settings``, has weights of ``module``'s shapes.
 
-    The module can then be loaded after the run only if the user passes it again.
+    Otherwise the user has to pass the module again to load it after the run.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -94,9 +94,10 @@ def _parameters(code: Any) -> Mapping[str, inspect.Parameter] | None:
 def _arguments_from_run(
     code: Any, arguments: Mapping[str, Any], settings: Mapping[str, Any], option: str
 ) -> dict[str, Any]:
-    """Return the constructor's arguments that the run's ``settings`` fill.
+    """Return arguments of the constructor ``code``, by name, that the run's ``settings`` fill.
 
-    ConfigError: a required argument has no value, or ``hidden`` or ``dropout`` no argument.
+    ``arguments`` are those that the user gives. ConfigError: a required argument has no value from
+    either, or ``hidden`` or ``dropout`` is set and the constructor has no argument for it.
     """
     parameters = _parameters(code) or {}
     filled = {}
@@ -120,7 +121,7 @@ def _arguments_from_run(
 
 
 def _check_arguments(code: Any, arguments: Mapping[str, Any], label: str, module_name: str) -> None:
-    """Raise ConfigError for arguments that ``code`` does not take, or required ones not given."""
+    """Raise ConfigError if ``code`` takes no argument of a given name, or requires another one."""
     parameters = _parameters(code)
     if parameters is None:
         return

@@ -29,7 +29,7 @@ _TOLERANCE = 1e-3
 
 
 class UserLayer(GraphLayer):
-    """One layer of a module for exact inference, computed by its ``inference_per_layer``."""
+    """Layer of a user's module in exact inference, computed by its ``inference_per_layer``."""
 
     def __init__(self, model: "UserModel", index: int) -> None:
         """Compute layer ``index`` of ``model``."""
@@ -43,7 +43,7 @@ class UserLayer(GraphLayer):
         return h
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Return the rows ``[num_dst, f']`` that the next layer reads."""
+        """Return ``inference_per_layer`` of ``x``: ``[num_dst, f']`` rows for the next layer."""
         model, index = self._model_and_index
         out = module_probe.CALLS[model.form].infer(model.module, index, block, x)
         return model.checked(out, block.num_dst, None, f"inference_per_layer({index}, ...)")
@@ -66,11 +66,11 @@ class UserModel(TrainableModel):
         *,
         edge_width: int = 0,
     ) -> None:
-        """Wrap ``module``, called in ``form``, a key of ``CALLS``.
+        """Wrap ``module``, called by the convention ``form``, a key of ``CALLS``.
 
         ``widths`` are features of an input row and number of classes; ``option`` is
-        ``model.module=NAME``, the beginning of messages; ``edge_width``: features of an edge that
-        the module reads.
+        ``model.module=NAME``, with which error messages begin; ``edge_width``: features of an edge
+        that the module reads.
         """
         super().__init__()
         self.uses_edge_features = edge_width > 0
@@ -97,7 +97,7 @@ class UserModel(TrainableModel):
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Gather input rows; ConfigError: the form cannot pass weights of layer-wise sampling."""
+        """Gather input rows; ConfigError: ``form`` cannot pass layer-wise sampling's weights."""
         if batch.blocks[0].importance is not None and not self.uses_edge_weights:
             raise ConfigError(
                 f"sampler: expected neighbor sampling with model.form={self.form}, got layer-wise "
@@ -108,9 +108,9 @@ class UserModel(TrainableModel):
         )
 
     def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
-        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, else ConfigError.
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32; ConfigError: other output.
 
-        In training, torch's generator is seeded first, by the step.
+        In training, torch's generator is seeded first, from run seed, step and first seed vertex.
         """
         if not batch.num_seeds:
             # A user's module need not support empty mini-batches.
@@ -141,7 +141,10 @@ class UserModel(TrainableModel):
         return self.checked(out, batch.num_seeds, self._num_classes, "forward")
 
     def checked(self, out: Any, num_rows: int, width: int | None, call: str) -> Tensor:
-        """Return ``out`` as float32; ConfigError, naming ``call``: not ``[num_rows, width]``."""
+        """Return ``out`` as float32; ConfigError, naming ``call``: it is not ``[num_rows, width]``.
+
+        ``width`` None: any number of columns.
+        """
         expected = f"[{num_rows}, {width or 'features'}]"
         if not isinstance(out, Tensor):
             raise ConfigError(
@@ -164,10 +167,10 @@ def build_user_model(
     form: str,
     module_name: str,
 ) -> UserModel:
-    """Import and build a user's module; find its form and count its cost on tiny mini-batches.
+    """Build a user's module; find how to call it, and count its cost, on tiny mini-batches.
 
-    ``code`` is a class, a function or a module, or the name of one; ``settings`` are as in
-    ``construct_module``.
+    ``code`` is a class, a function or a module, or the name of one; ``settings`` are values of the
+    run for its constructor; ``form`` is a convention to call it, or ``auto``.
 
     Raises:
         ConfigError: the module cannot be imported, built or called, or does not return logits.
@@ -202,14 +205,17 @@ def build_user_model(
 
 @cache
 def _warn_once(message: str) -> None:
-    """Log a warning once in a process."""
+    """Log ``message`` as a warning, once in a process."""
     _LOG.warning(message)
 
 
 def _find_form(
     module: nn.Module, form: str, batch: MiniBatch, x: Tensor, widths: tuple[int, int], option: str
 ) -> UserModel:
-    """Return the module in ``form``, for ``auto`` the first that works; ConfigError: none works."""
+    """Return a model that calls ``module`` by convention ``form``; ``auto``: the first that works.
+
+    ConfigError: none works on ``batch`` with input rows ``x``.
+    """
     if type(module).forward in (nn.Module.forward, nn.Sequential.forward):
         raise ConfigError(f"{option}: expected a forward that takes a graph")
     failures = []
@@ -252,7 +258,10 @@ def _check_parameters(model: UserModel, batch: MiniBatch, x: Tensor) -> None:
 
 
 def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> UserModel:
-    """Warn if logits ignore edge features, and then load none if possible; return ``model``."""
+    """Warn if logits ignore edge features; set ``model`` to load none if it runs without them.
+
+    Return ``model``.
+    """
     negated = tuple(
         replace(block, edge_attr=None if block.edge_attr is None else -block.edge_attr)
         for block in batch.blocks
@@ -273,7 +282,10 @@ def _without_unread_edges(model: UserModel, batch: MiniBatch, x: Tensor) -> User
 
 
 def _has_inference(model: UserModel) -> bool:
-    """Whether ``inference_per_layer`` suits: no jumping knowledge; takes edge features, if any."""
+    """Whether ``inference_per_layer`` exists and can compute the model's logits.
+
+    It cannot with jumping knowledge, or if the model reads edge features and it takes none.
+    """
     infer = getattr(model.module, "inference_per_layer", None)
     if not callable(infer) or getattr(model.module, "jk_mode", None) is not None:
         return False
@@ -282,7 +294,10 @@ def _has_inference(model: UserModel) -> bool:
 
 
 def _add_layers(model: UserModel, num_layers: int, batch: MiniBatch, x: Tensor) -> None:
-    """Give ``model`` layers for inference; ConfigError: they fail, or give other logits."""
+    """Give ``model`` the layers and widths for inference by ``inference_per_layer``.
+
+    ConfigError: on ``batch`` it fails, or its logits differ from those of ``forward``.
+    """
     layers = [UserLayer(model, index) for index in range(num_layers)]
     h, widths = x, [x.shape[1]]
     with torch.no_grad():

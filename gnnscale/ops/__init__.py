@@ -66,7 +66,10 @@ def gather_from_disk(x: Rows, ids: Array, *, out: torch.Tensor, num_threads: int
 
 
 def _prefetch_rows(x: Rows, ids: Array) -> int:
-    """Return how many of ``ids`` to prefetch at a time: about ``_PREFETCH_PAGES`` pages of rows."""
+    """Return how many of ``ids`` to prefetch at a time: ids of about ``_PREFETCH_PAGES`` pages.
+
+    The ids per page are estimated if ``ids`` ascend, and otherwise 1.
+    """
     if (ids[1:] < ids[:-1]).any():
         return _PREFETCH_PAGES
     row_bytes = x[0].strides[0] if isinstance(x, tuple) else x.stride(0) * x.element_size()

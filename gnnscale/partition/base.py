@@ -26,7 +26,8 @@ _SLICE_VERTICES = 1 << 22
 class Parts:
     """Division of a graph into parts. Vertices keep their ids, and neighbors their order.
 
-    Example of a path 0 - 1 - 2 - 3 with training vertices 0 and 3::
+    ``owner`` is the part of each vertex; ``hops`` are its hops from each part's training vertices,
+    255 if the part does not have it. A path 0 - 1 - 2 - 3 with training vertices 0 and 3::
 
         hops = [[0, 1, 255, 255], [255, 255, 1, 0]]
         Parts(num_parts=2, num_hops=1, owner=[0, 0, 1, 1], hops=hops)
@@ -46,7 +47,10 @@ class Parts:
     notes: tuple[str, ...] = ()  #: lines of a report about the making of the parts
 
     def train_vertices(self, train_idx: IntArray) -> list[Array]:
-        """Return each part's vertices of ``train_idx``, in its order; ValueError: no owners."""
+        """Return each part's vertices of ``train_idx``, in the order of ``train_idx``.
+
+        ValueError: no part owns vertices (``owner`` is None).
+        """
         if self.owner is None:
             raise ValueError("owner: expected an array, got None; parts own no training vertices")
         owners = self.owner[train_idx]
@@ -116,7 +120,7 @@ class PartitionerConfig(ABC):
 
     @abstractmethod
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts`` parts; read the topology only.
+        """Divide ``graph`` into ``num_parts`` parts; no feature rows are read.
 
         Args:
             num_parts: K.

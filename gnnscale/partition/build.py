@@ -30,11 +30,11 @@ def make_partition(
     num_threads: int,
     force: bool = False,
 ) -> Path:
-    """Divide ``graph`` by ``config`` unless an equal partition is stored, and return its directory.
+    """Divide ``graph`` by ``config`` unless that partition is stored already; return its directory.
 
     ``force`` divides again in any case. Raises ConfigError if the graph cannot be divided in this
     way, GraphError if ``config.store`` has other content or cannot be written, and NoSpaceError if
-    the forecast far exceeds this machine's memory. No files are left behind.
+    the forecast far exceeds this machine's memory. An error leaves no files behind.
 
     Args:
         graph: of a store or in memory; a graph in memory is identified by a hash of its topology
@@ -65,7 +65,7 @@ def partition_path(
 def write_parts(partition: store.Partition, graph: Graph) -> Path:
     """Write each part that has no store yet as a graph store, and return the stores' folder.
 
-    ConfigError: the parts have no halo.
+    ConfigError: the parts have no halo, the vertices that sampling reaches from a part.
     """
     if partition.parts.hops is None:
         raise ConfigError(
@@ -138,7 +138,10 @@ def _make(
 
 
 def _announce(forecast: Forecast, path: Path, graph: Graph, identity: PartitionIdentity) -> None:
-    """Log predicted memory and time; NoSpaceError for over twice the machine's memory."""
+    """Log the predicted memory and time of a division, as a warning if free memory is too small.
+
+    NoSpaceError: more than twice the machine's memory is predicted.
+    """
     needed = max(forecast.memory_bytes, examine_bytes(graph, identity.num_parts))
     memory = hardware.find_machine().memory
     activity = f"partitioning {graph.name} into {identity.num_parts} parts by {identity.algorithm}"
@@ -162,7 +165,10 @@ def _duration(seconds: float) -> str:
 
 
 def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_hops: int) -> None:
-    """Raise ConfigError unless ``parts``, which a user's class may return, fit the arguments."""
+    """Raise ConfigError unless ``parts``, which a user's class may return, are consistent.
+
+    They have to fit ``graph``, the number of parts of ``identity`` and ``num_hops``.
+    """
     problem = problem_of(parts, graph)
     if parts.num_parts != identity.num_parts:
         problem = f"expected {identity.num_parts} parts, got {parts.num_parts}"
@@ -173,7 +179,7 @@ def _check_result(parts: Parts, graph: Graph, identity: PartitionIdentity, num_h
 
 
 def _check_fits(path: Path, identity: PartitionIdentity, graph: Graph) -> None:
-    """Raise GraphError, naming a difference, unless ``path`` has the partition ``identity``."""
+    """Raise GraphError, naming a difference, unless ``path`` has the partition of ``identity``."""
     stored = store.read_meta(path).identity
     store.check_graph(PARTITION, path, stored.graph, graph)
     PARTITION.check_same(path, _named(identity), _named(stored))

@@ -53,7 +53,7 @@ class Hierarchical(PartitionerConfig):
         check_choice(_OPTION, self.edge_cut, CUTTERS)
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` among the first ``num_parts`` GPUs."""
+        """Divide ``graph`` among the first ``num_parts`` GPUs of the link matrix, by cliques."""
         cliques = self._cliques(num_parts)
         check_num_parts(graph, num_parts)
         clique_of = np.zeros(graph.num_vertices, np.int16)

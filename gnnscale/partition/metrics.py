@@ -27,7 +27,7 @@ def cut_matrix(
 ) -> Int64Array:
     """Return ``[K, K]`` numbers of edges from each part (row) to each part (column), by ``owner``.
 
-    ``advance`` is called with numbers of edges read since its last call.
+    ``advance`` is called with the number of edges read since its last call.
     """
     with naming_graph(graph.path or graph.name):
         counts = ops.count_cut(
@@ -48,8 +48,9 @@ def halo_sizes(
     """Return the sizes ``[K]`` of one-hop halos, and the number of vertices in any part or halo.
 
     A part's halo has the in-neighbors of the part's vertices that the part does not own. ``owner``
-    and ``advance`` are those of ``cut_matrix``. A pass over the edges serves as many parts, of
-    ``num_vertices`` bytes each, as ``max_bytes`` allow.
+    is the part of each vertex; ``advance`` gets the number of edges read since its last call. A
+    pass over the edges serves as many parts, of ``num_vertices`` bytes each, as ``max_bytes``
+    allow.
     """
     sizes = np.zeros(num_parts, np.int64)
     in_any_part = owner >= 0
@@ -156,7 +157,7 @@ def examine(
     predicted: PredictedCost,
     notes: Sequence[str] = (),
 ) -> PartitionStats:
-    """Return the sizes, balances and cut of ``parts`` of ``graph``, with cost and ``notes``."""
+    """Return the measured sizes, balances and cut of ``parts``, with the given costs and notes."""
     inner = train = cut = None
     if parts.owner is not None:
         inner = _counts(parts.owner, parts.num_parts)
@@ -189,7 +190,10 @@ def examine(
 
 
 def _idle_note(train: Sequence[int] | None) -> tuple[str, ...]:
-    """Return a report's line about parts without training vertices; none if all have some."""
+    """Return a report's line about parts without training vertices; none if all have some.
+
+    ``train`` are the parts' numbers of training vertices.
+    """
     idle = [str(part) for part, count in enumerate(train or ()) if not count]
     if len(idle) == 1:
         return (f"part {idle[0]} has no training vertex; its device trains those of other parts",)
@@ -206,7 +210,7 @@ def examine_bytes(graph: Graph, num_parts: int) -> int:
 def _sizes(
     graph: Graph, parts: Parts, inner: Sequence[int] | None
 ) -> tuple[list[int], list[int], int]:
-    """Return numbers of vertices, halo included, and in-edges by part; and vertices in any part.
+    """Return each part's vertices (with halo) and in-edges, and the vertices in at least one part.
 
     ``inner`` are the numbers of vertices that the parts own. None: every part has the full
     topology.
@@ -231,7 +235,10 @@ def _sizes(
 def _sizes_with_halo(
     graph: Graph, hops: UInt8Array, num_hops: int
 ) -> tuple[list[int], list[int], int]:
-    """Return the results of ``_sizes`` for parts that ``hops`` define."""
+    """Return each part's vertices and in-edges, and the vertices in at least one part, by ``hops``.
+
+    A part has the in-edges of vertices fewer than ``num_hops`` hops from its training vertices.
+    """
     num_vertices, num_edges = np.zeros((2, len(hops)), np.int64)
     in_any_part = 0
     for rows in row_slices(graph.num_vertices, 1, _SLICE_VERTICES):

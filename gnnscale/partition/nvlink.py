@@ -121,7 +121,10 @@ def links_between(gpus: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
 
 
 def _read_links(library: Any) -> Int64Array:
-    """Return active links, ``[n, n]``; two GPUs on an NVSwitch have the smaller of both counts."""
+    """Return the NVLinks between all GPUs of this machine that are active at both ends, ``[n, n]``.
+
+    Two GPUs on an NVSwitch have the smaller of their numbers of links to it.
+    """
     gpus = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
     index = {_address(library.nvmlDeviceGetPciInfo(gpu)): i for i, gpu in enumerate(gpus)}
     links = np.zeros((len(gpus), len(gpus)), np.int64)

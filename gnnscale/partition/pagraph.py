@@ -113,7 +113,7 @@ class PaGraph(PartitionerConfig):
 
 
 def _training_vertices(graph: Graph) -> IntArray:
-    """Return the training vertices by id, which often follows communities.
+    """Return the labeled training vertices, ascending: ids often follow communities.
 
     Replication factors are then lower than in random order: by 22 to 24 % on tolokers, 9 to 15 % on
     soc-Slashdot0902 (L = 2), though 3 to 10 % higher on Cora with 140 training vertices.
@@ -147,7 +147,7 @@ def _overlap_note(num_estimated: int, num_train: int) -> str:
 
 
 def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
-    """Return a report's line about the vertices and edges that no training vertex reaches."""
+    """Return a report's line that counts vertices and edges which no training vertex reaches."""
     vertices = edges = 0
     for rows in row_slices(graph.num_vertices, len(hops), _SLICE_ENTRIES):
         fewest = hops[:, rows].min(axis=0)
@@ -161,7 +161,7 @@ def _drop_note(graph: Graph, hops: UInt8Array, num_hops: int) -> str:
 
 
 def _num_paths(graph: Graph, vertex: int, num_hops: int) -> int:
-    """Return the number of paths of 1 to ``num_hops`` edges to ``vertex``; exact up to 16,384."""
+    """Count the paths of 1 to ``num_hops`` edges that end at ``vertex``; stop beyond 16,384."""
     ends, total = np.array([vertex]), 0
     for hop in range(num_hops):
         # Clipped ids: the partitioner reports ids out of range.

@@ -23,7 +23,7 @@ _PAGE_BYTES = 4096
 
 
 def view_of_part(graph: Graph, parts: Parts, index: int) -> Graph:
-    """Return ``graph`` with the training vertices of one part; only these take memory."""
+    """Return ``graph`` with only one part's training vertices; it shares all other arrays."""
     return graph.with_split(train_idx=_train_vertices(graph, parts, index))
 
 
@@ -79,7 +79,10 @@ def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
 
 
 def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
-    """Return a part's training vertices and the other splits in full; GraphError: one is empty."""
+    """Return the part's training vertices, and the full validation and test vertices, ascending.
+
+    GraphError: one of the three is empty.
+    """
     splits = {
         "train_idx": _train_vertices(graph, parts, index),
         "valid_idx": labeled_vertices(graph, "valid"),
@@ -94,7 +97,10 @@ def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
 def _write_arrays(
     folder: Path, graph: Graph, listed: BoolArray, present: BoolArray
 ) -> dict[str, npy.ArrayEntry]:
-    """Write a part's arrays: rows of vertices in mask ``present``, neighbor lists of ``listed``."""
+    """Write a part's topology and features, and return the entries of the arrays.
+
+    Vertices in mask ``listed`` keep their adjacency lists, those in ``present`` their features.
+    """
     degrees = _degrees(graph)
     indptr = np.concatenate([[0], np.cumsum(np.where(listed, degrees, 0), dtype=np.int64)])
     row_bytes = graph.features[:1].nbytes
@@ -135,7 +141,11 @@ def _write_edge_features(
     listed: BoolArray,
     name: str,
 ) -> dict[str, npy.ArrayEntry]:
-    """Write the row numbers of the part's edges, and these feature rows without renumbering."""
+    """Write the row number of each edge that the part has, and the feature rows at these numbers.
+
+    ``rows`` number the rows of ``features`` for all edges; numbers stay, with holes in the file.
+    ``listed`` masks vertices whose in-edges the part has; ``name`` begins progress messages.
+    """
     used = np.zeros(len(features), np.bool_)
 
     def marked() -> Iterator[Array]:
@@ -189,7 +199,10 @@ def _listed_values(
 def _write_features(
     path: Path, rows: Array, present: BoolArray, activity: str, unit: str
 ) -> npy.ArrayEntry:
-    """Write ``rows`` to ``path``, with holes, which read as zeros, outside mask ``present``."""
+    """Write ``rows`` to a .npy file, with holes, which read as zeros, outside mask ``present``.
+
+    ``activity`` and ``unit`` name the progress.
+    """
     row_bytes, crc32 = rows[:1].nbytes, 0
     page = max(1, _PAGE_BYTES // max(1, row_bytes))  # rows
     with path.open("wb") as file, track(activity, len(rows), unit) as advance:
@@ -308,7 +321,7 @@ def _common_arrays(graph: Graph, owner: Int16Array) -> dict[str, Array]:
 
 
 def _copy_array(file: Path, array: Array, activity: str) -> npy.ArrayEntry:
-    """Write ``array`` slice by slice, and show progress."""
+    """Write ``array`` to the .npy ``file`` slice by slice, showing progress; return its entry."""
     row_bytes = array[:1].nbytes
     with track(activity, array.nbytes, "bytes") as advance:
 
@@ -323,7 +336,10 @@ def _copy_array(file: Path, array: Array, activity: str) -> npy.ArrayEntry:
 def _write_rows(
     graph: Graph, owner: Int16Array, folders: dict[int, Path]
 ) -> dict[int, npy.ArrayEntry]:
-    """Write the feature rows of parts in one pass; return each part's array entry by index."""
+    """Write the feature rows of each part in ``folders`` to its folder, in one pass over all rows.
+
+    Return the array entry of each part.
+    """
     features = graph.features
     row_bytes = graph.num_features * features.itemsize
     with ExitStack() as files, track(f"dividing rows of {graph.name}", len(owner), "rows") as done:

@@ -27,7 +27,7 @@ _STREAM = 0x70617274
 
 @dataclass(frozen=True, kw_only=True)
 class _ById(PartitionerConfig):
-    """Base of the partitioners that read no edges."""
+    """Base of partitioners that assign vertices by their ids and read no edges."""
 
     depends_on_hops: ClassVar[bool] = False
 
@@ -36,10 +36,10 @@ class _ById(PartitionerConfig):
 
     @abstractmethod
     def _owners(self, graph: Graph, num_parts: int) -> Int16Array:
-        """Return the part of each vertex."""
+        """Return the part of each vertex, which subclasses define."""
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``; hops and threads have no effect."""
+        """Divide ``graph`` into ``num_parts`` by ``_owners``; hops and threads have no effect."""
         check_num_parts(graph, num_parts)
         return Parts(num_parts=num_parts, owner=self._owners(graph, num_parts))
 
@@ -142,7 +142,7 @@ class FromFile(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Return the parts by the file's owners; hops and threads have no effect."""
+        """Return the parts that the file assigns to vertices; hops and threads have no effect."""
         check_num_parts(graph, num_parts)
         source = f"partitioner.owners={brief(self.owners)}"
         try:
@@ -160,7 +160,10 @@ class FromFile(PartitionerConfig):
 
 
 def check_owners(owners: Any, graph: Graph, num_parts: int, *, source: str) -> Int16Array:
-    """Return ``[num_vertices]`` ``owners`` below ``num_parts`` as int16; else ConfigError."""
+    """Return ``[num_vertices]`` ``owners``, each a part below ``num_parts``, as int16.
+
+    ConfigError, which begins with ``source``: another type, shape or part.
+    """
     values = np.asarray(owners)
     if values.shape != (graph.num_vertices,) or values.dtype.kind not in "iu":
         raise ConfigError(
@@ -187,7 +190,7 @@ class P3(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide the feature columns into ``num_parts``; hops and threads have no effect."""
+        """Divide the feature columns into ``num_parts`` ranges; hops and threads have no effect."""
         width = graph.num_features
         if num_parts > width:
             raise ConfigError(

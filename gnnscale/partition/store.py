@@ -59,7 +59,7 @@ class PartitionIdentity:
 def identify(
     config: PartitionerConfig, graph: Graph, *, num_parts: int, num_hops: int
 ) -> PartitionIdentity:
-    """Return the identity of a partition of ``graph`` by ``config``; see ``describe``."""
+    """Return what determines a partition of ``graph`` by ``config``: graph, options, sizes."""
     names = (field.name for field in fields(config))
     options = {name: plain(getattr(config, name)) for name in names if name not in _OTHER_OPTIONS}
     code = code_digest(type(config))
@@ -73,7 +73,10 @@ def identify(
 
 
 def describe(graph: Graph) -> GraphIdentity:
-    """Return the identity of ``graph``; in memory, topology and training vertices are hashed."""
+    """Return name, sizes and content hash of ``graph``.
+
+    For a graph in memory, topology and training vertices are hashed here.
+    """
     trains = graph.num_classes and len(graph.train_idx)
     train = labeled_vertices(graph, "train") if trains else graph.train_idx[:0]
     return GraphIdentity(
@@ -148,7 +151,7 @@ class _Arrays:
 
 
 def read_meta(path: Path) -> PartitionMeta:
-    """Return ``partition.json`` of the partition at ``path``, checked."""
+    """Return ``partition.json`` of the partition at ``path``; GraphError: missing or damaged."""
     entries = PARTITION.read_header(path)
     figures = PARTITION.record(PartitionStats, entries, path)
     identity = PARTITION.record(PartitionIdentity, entries, path)
@@ -160,7 +163,7 @@ def read_meta(path: Path) -> PartitionMeta:
 
 
 def read_partition(path: Path, graph: Graph) -> Partition:
-    """Return the partition of ``graph`` at ``path``, checked."""
+    """Return the partition at ``path``; GraphError: damaged, or of another graph than ``graph``."""
     meta = read_meta(path)
     check_graph(PARTITION, path, meta.identity.graph, graph)
     num_parts, names = meta.identity.num_parts, set(meta.arrays)
@@ -190,7 +193,10 @@ def read_partition(path: Path, graph: Graph) -> Partition:
 
 
 def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Graph) -> None:
-    """Raise GraphError unless ``stored``, the graph of the artifact at ``path``, is ``graph``."""
+    """Raise GraphError unless ``stored``, of which the artifact at ``path`` was made, is ``graph``.
+
+    ``kind`` names the artifact in the message.
+    """
     expected = describe(graph)
     if stored != expected:
         old, new = (

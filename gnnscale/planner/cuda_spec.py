@@ -145,7 +145,7 @@ class Cuda(Accelerator):
         return stored[0], stored[1]
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return the result of ``keeps`` (full topology, all rows) for ``budget_bytes``."""
+        """Return whether GPU memory shall have the full topology, and all rows, by ``keeps``."""
         budget = self.budget_bytes
         return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
@@ -248,7 +248,10 @@ class CardRates:
         return float(np.interp(np.log(max(row_bytes, 1)), np.log(widths), rates))
 
     def of(self, device: Cuda, *, row_bytes: int) -> Cuda:
-        """Return ``device`` with its default rates replaced by these, at ``row_bytes`` per row."""
+        """Return ``device`` with rates left at their defaults replaced by these.
+
+        ``row_bytes`` are the bytes of a feature row, for the link's rate.
+        """
         rates = {
             "macs_per_s": self.macs_per_s,
             "memory_bandwidth": self.memory_bandwidth,

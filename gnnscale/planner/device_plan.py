@@ -62,7 +62,10 @@ class DeviceShare:
             check_range("depth", self.depth, 1)
 
     def host_samples_at(self, step: int) -> bool:
-        """Whether the host samples the mini-batch of ``step``; such steps are spread evenly."""
+        """Whether the host, in place of the device, samples the mini-batch of ``step``.
+
+        This holds for ``host_samples`` of every 8 steps, spread evenly.
+        """
         if not self.host_samples:
             return False
         index = step % SAMPLED_IN_TURN
@@ -71,7 +74,10 @@ class DeviceShare:
 
     @property
     def host_threads(self) -> int:
-        """Host threads that compute at a time: stages in turn share them; device-driven: 1."""
+        """Number of host threads that compute at a time; 1 if the device drives its steps.
+
+        Stages that take turns use the same threads.
+        """
         threads = self.threads
         if self.prefetch == BY_DEVICE:
             return 1  # launches the device's steps
@@ -116,13 +122,13 @@ class DevicePlan:
         return sum(share.host_threads for share in self.shares)
 
     def counts(self, num_seeds: int) -> tuple[int, ...]:
-        """Return each device's number of seeds in a mini-batch of ``num_seeds``, full or not."""
+        """Return each device's seeds in a mini-batch of ``num_seeds``, divided like ``split``."""
         if num_seeds == self.batch_size:
             return self.split
         return tuple(apportion(self.split, num_seeds))
 
     def within_memory(self, split: Sequence[int]) -> tuple[int, ...]:
-        """Return ``split`` changed by ``cap_split`` to fit into the devices' memory."""
+        """Return ``split`` with seeds above a device's ``max_seeds`` moved to other devices."""
         return cap_split(split, [share.max_seeds for share in self.shares])
 
     def with_split(self, split: Sequence[int]) -> "DevicePlan":
@@ -250,7 +256,7 @@ class CpuEachConfig(DevicePlanConfig):
 
 
 def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[int, ...]:
-    """Cap each part of ``split`` at its maximum, and divide the excess among the remaining parts.
+    """Cap each part of ``split`` at its maximum, and add the excess in proportion to other parts.
 
     Raises ConfigError if the sum of ``max_seeds`` is smaller than that of ``split``.
     """

@@ -87,7 +87,10 @@ class Device:
             )
 
     def check(self) -> None:
-        """Raise ConfigError, naming an alternative, if this machine lacks the device."""
+        """Raise ConfigError, naming an alternative, if this machine lacks the device.
+
+        The base class checks nothing.
+        """
 
     @property
     def card_index(self) -> int | None:
@@ -101,7 +104,7 @@ class Device:
 
     @property
     def holds_cache(self) -> bool:
-        """Whether the device can cache rows or adjacency lists."""
+        """Whether the device can cache rows or adjacency lists; by default, if not ``on_host``."""
         return not self.on_host
 
     def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
@@ -114,7 +117,7 @@ class Device:
 
     @property
     def takes_aggregated(self) -> bool:
-        """Whether the host aggregates the first layer for the device: not if the device loads."""
+        """Whether the host aggregates the first layer: ``host_aggregates``, and not ``loads``."""
         return self.host_aggregates and not self.loads
 
     @property
@@ -338,7 +341,10 @@ class Fpga(Accelerator):
 
 
 def shared_collective(devices: Sequence[Device]) -> str | None:
-    """Return the ``collective`` common to devices on distinct cards. None: the host sums."""
+    """Return the ``collective`` of the devices, if all have the same and no two share a card.
+
+    None: the host sums the gradients.
+    """
     collectives = {device.collective for device in devices}
     cards = [device.card_index for device in devices if device.card_index is not None]
     if len(collectives) > 1 or len(set(cards)) < len(cards):

@@ -154,7 +154,7 @@ class PublishedGraph:
 
     @cached_property
     def degrees(self) -> Degrees:
-        """Exact degree classes, or lognormal ones of the vertices that mini-batches contain."""
+        """Exact degree classes if known, else lognormal ones of vertices that an epoch reaches."""
         if self.exact_degrees is not None:
             return self.exact_degrees
         mean = self.num_edges / self.num_vertices
@@ -162,7 +162,7 @@ class PublishedGraph:
         return Degrees.lognormal(count, mean, self.skew, directed=self.directed)
 
     def size(self, fanouts: Sequence[int], num_seeds: float) -> BatchSize:
-        """Return the expected sizes of a mini-batch of ``num_seeds``; see ``expected_size``."""
+        """Return the expected sizes of a mini-batch of ``num_seeds``; a fan-out of -1: all."""
         return expected_size(self.degrees, fanouts, num_seeds)[0]
 
 

@@ -24,7 +24,7 @@ _SPARE = 0.1
 
 
 def batch_memory_bytes(device: Accelerator, workload: Workload) -> int:
-    """Return the bytes that model and cache leave to mini-batches; negative if they do not fit."""
+    """Return the bytes that model and cache leave to mini-batches; negative: the two do not fit."""
     resident = equations.BYTES_PER_PARAMETER * workload.num_weights + workload.cache.num_bytes
     return device.budget_bytes - resident
 
@@ -51,7 +51,10 @@ def max_seeds(
 
 
 def in_flight_at(device: Device, workload: Workload, num_seeds: int, limit: int) -> int:
-    """Return how many mini-batches of ``num_seeds`` fit into device memory, 1 to ``limit``."""
+    """Return how many mini-batches of ``num_seeds`` fit into device memory, up to ``limit``.
+
+    The result is at least 1, even if none fits.
+    """
     if not isinstance(device, Accelerator) or not num_seeds:
         return limit
     num_bytes = work.batch_bytes(workload, workload.size(num_seeds))
@@ -106,7 +109,10 @@ def check_parts(
     *,
     batch_size: int,
 ) -> None:
-    """Raise ConfigError with proposals if a device cannot hold its seeds in ``parts``."""
+    """Raise ConfigError, with proposals, if a device cannot hold a mini-batch of its seeds.
+
+    ``parts`` are the seeds of each device.
+    """
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
         _check_part(device, workload, num_seeds, batch_size=batch_size)
 
@@ -136,7 +142,10 @@ def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_siz
 def with_depths(
     plan: device_plan.DevicePlan, workloads: Sequence[Workload], in_flight: int
 ) -> device_plan.DevicePlan:
-    """Return ``plan`` with prefetch depths that fit into memory; None means ``in_flight`` fit."""
+    """Return ``plan`` with each device's ``depth``, the mini-batches in flight that fit its memory.
+
+    None: ``in_flight`` fit.
+    """
 
     def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
         depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)
@@ -208,7 +217,7 @@ def plan_devices(
 
 
 def _host_seconds(workload: Workload, platform: Platform, num_seeds: int) -> StageTimes:
-    """Return a slice's stage times on one host thread, as weights for dividing threads."""
+    """Return stage times of ``num_seeds`` on one host thread, the weights for dividing threads."""
     host = Host(processor=platform.processor, num_workers=1, emulates=False)
     size = workload.size(num_seeds)
     return StageTimes(
@@ -246,7 +255,7 @@ def _computes(device: Device) -> bool:
 
 
 def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], int]]:
-    """Yield divisions of ``cores``: the threads of each CPU device, and of every accelerator."""
+    """Yield divisions of ``cores``: the threads of each CPU device, and of each accelerator."""
     num_processors = sum(_computes(device) for device in devices)
     num_accelerators = len(devices) - num_processors
     largest = 1 if not num_accelerators else max(1, (cores - num_processors) // num_accelerators)
@@ -258,7 +267,7 @@ def _grants(devices: Sequence[Device], cores: int) -> Iterator[tuple[list[int], 
 
 
 def _modes(threads: int, computes: bool, prefetch: str, seconds: StageTimes) -> dict[str, _Choice]:
-    """Return threads per stage by mode: of ``prefetch``, or (``auto``) of all with enough threads.
+    """Return threads and prefetching: for ``prefetch``, or (``auto``) each that ``threads`` allow.
 
     ``computes``: the threads also propagate. ``seconds`` of the stages are weights.
     """
@@ -290,7 +299,10 @@ def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
 
 
 def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Divide the sum of ``split`` in proportion to device speeds, ``split`` over ``times``."""
+    """Divide the sum of ``split`` among devices in proportion to their speeds.
+
+    A speed is the device's seeds in ``split`` divided by its seconds in ``times``.
+    """
     pairs = zip(split, times, strict=True)
     speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
     return device_plan.apportion(speeds, sum(split))

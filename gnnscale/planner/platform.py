@@ -173,7 +173,7 @@ def platform_file() -> Path:
 
 
 def estimate_file() -> Path:
-    """Return the file of this machine's estimated rates, for runs before calibration."""
+    """Return the file of this machine's quickly estimated rates, in ``GNNSCALE_HOME``."""
     return home() / "platform.estimated.yaml"
 
 

@@ -88,7 +88,10 @@ class Rates:
         return replace(self, **rates)
 
     def values(self, name: str) -> list[float] | None:
-        """Return rates ``name`` by number of threads, or None; bfloat16 defaults to float32."""
+        """Return the rates in field ``name``, one per number of threads; None: not set.
+
+        ``bfloat16_macs_per_s`` defaults to ``macs_per_s``.
+        """
         rates: list[float] | None = getattr(self, name)
         if rates is None and name == "bfloat16_macs_per_s":
             return self.macs_per_s
@@ -126,7 +129,10 @@ class Sharing:
             check_amounts(f"processor.sharing.{name}", value)
 
     def contention(self, name: str) -> float:
-        """Return the slowdown of rate ``name`` while all other cores are busy."""
+        """Return the slowdown of rate ``name`` while all other cores are busy.
+
+        It is ``memory_contention`` for rates bound by memory, else ``compute_contention``.
+        """
         return self.memory_contention if name in _MEMORY_RATES else self.compute_contention
 
     def sync_seconds(self, num_bytes: float, num_workers: int) -> float:
@@ -137,7 +143,7 @@ class Sharing:
 
     @property
     def messages(self) -> tuple[float, float]:
-        """Seconds of a message, and bytes per second of messages."""
+        """Latency of a message in seconds, and bytes per second of messages."""
         latency_s = self.message_latency_s
         return (
             self.sync_latency_s if latency_s is None else latency_s,
@@ -233,7 +239,10 @@ class Processor:
 
 
 def check_amounts(option: str, amounts: float | Sequence[float] | None) -> None:
-    """Raise ConfigError unless amounts are at least 1e-9, or seconds (by ``option``) 0 to 1e9."""
+    """Raise ConfigError for rates below 1e-9, or seconds outside of 0 to 1e9.
+
+    The name of ``option`` tells whether ``amounts`` are seconds.
+    """
     name = option.rpartition(".")[2]
     seconds = name == "straggler_wait" or (name.endswith("_s") and not name.endswith("_per_s"))
     for value in (amounts,) if isinstance(amounts, (int, float)) else amounts or ():

@@ -71,15 +71,16 @@ class OptimizerConfig(ABC):
 
     @property
     def follows_metrics(self) -> bool:
-        """Whether ``learning_rate`` reads ``metrics``, so that all workers need them."""
+        """Whether ``learning_rate`` depends on validation results, which all workers then need."""
         return self.schedule == "plateau"
 
     def learning_rate(
         self, epoch: int, *, epochs: int, metrics: Sequence[float], metric: str
     ) -> float:
-        """Return the learning rate of ``epoch``, from 0, without the factor ``warm_up``.
+        """Return the learning rate of ``epoch``, counted from 0, before the factor of ``warm_up``.
 
-        ``metrics`` has the validation ``metric`` of each epoch so far, for ``plateau``.
+        ``metrics`` has the value of validation ``metric`` (a name) of each epoch so far, which only
+        the schedule ``plateau`` reads.
         """
         # The schedule begins after the warm-up.
         epoch, epochs = max(epoch - self.warmup_epochs, 0), epochs - self.warmup_epochs
@@ -93,7 +94,10 @@ class OptimizerConfig(ABC):
         return self.lr
 
     def warm_up(self, step: int, *, steps_per_epoch: int) -> float:
-        """Return the factor of the learning rate in ``step``, counted from 0; 1 after warm-up."""
+        """Return the factor of the learning rate in ``step``, counted from 0.
+
+        The factor grows linearly to 1 over ``warmup_epochs``, and is 1 afterwards.
+        """
         steps = self.warmup_epochs * steps_per_epoch
         return 1.0 if step >= steps else (step + 1) / steps
 
@@ -128,7 +132,10 @@ def _first_layer(model: nn.Module) -> nn.Module:
 
 
 def _plateaus(metrics: Sequence[float], metric: str, patience: int) -> int:
-    """Return the number of times that ``patience`` consecutive values did not improve the best."""
+    """Return how often ``patience`` consecutive values of ``metrics`` did not improve the best.
+
+    The count restarts after each time; ``metric`` names the values and so which are better.
+    """
     best, not_better, plateaus = None, 0, 0
     for value in metrics:
         if best is None or better(metric, value, best):
@@ -146,7 +153,7 @@ class Adam(OptimizerConfig):
 
     @property
     def state_names(self) -> frozenset[str]:
-        """Names of the number of steps, and of both moments of the gradient."""
+        """Names of a parameter's state tensors: the number of steps and both moments."""
         return frozenset({"step", "exp_avg", "exp_avg_sq"})
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -186,7 +193,7 @@ class Sgd(OptimizerConfig):
 
     @property
     def state_names(self) -> frozenset[str]:
-        """Name ``momentum_buffer``; empty without momentum."""
+        """Names of a parameter's state tensors: ``momentum_buffer``; none without momentum."""
         return frozenset({"momentum_buffer"} if self.momentum else ())
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

@@ -23,8 +23,8 @@ from gnnscale.core import Array, Float32Array
 class RowSums:
     """Gradients of n rows as sums over edges that are not computed yet.
 
-    The gradient of row ``i`` is ``sum_e weights[e] * rows[indices[e]] + self_scale[i] *
-    self_rows[i]``, for ``e`` in ``indptr[i]:indptr[i + 1]``.
+    The gradient of row ``i`` is ``sum_e weights[e] * rows[indices[e]]``, for ``e`` in
+    ``indptr[i]:indptr[i + 1]``, plus ``self_scale[i] * self_rows[i]`` if ``i < num_self``.
     """
 
     rows: Tensor  #: ``[any number, f]`` float32 or bfloat16
@@ -37,7 +37,7 @@ class RowSums:
 
     @classmethod
     def of(cls, gradients: Tensor) -> "RowSums":
-        """Return sums without edges, equal to ``gradients`` ``[n, f]``."""
+        """Return sums that have no edges, only the self term: ``gradients`` ``[n, f]``."""
         num_rows = len(gradients)
         return cls(
             rows=gradients,
@@ -55,12 +55,12 @@ class RowSums:
 
     @property
     def edges(self) -> tuple[Tensor, Array, Array]:
-        """Positional arguments of native sums: ``rows``, ``indptr`` and ``indices``."""
+        """Positional arguments of native functions that sum: ``rows``, ``indptr``, ``indices``."""
         return self.rows, self.indptr, self.indices
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of native sums: ``weights``, and the terms of ``self_rows``."""
+        """Keyword arguments of native functions that sum: weights, and fields of self terms."""
         names = ("weights", "self_rows", "self_scale", "num_self")
         return {name: getattr(self, name) for name in names}
 
@@ -87,7 +87,10 @@ class RowOptimizer(ABC):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update rows ``vertices`` of the table, and ``state``; its ``step`` counts this update."""
+        """Update the table's rows of ``vertices``, and ``state``, in place, by their ``gradients``.
+
+        ``state["step"]`` counts this update already; ``rate`` is the learning rate.
+        """
 
     def update(
         self,
@@ -99,10 +102,11 @@ class RowOptimizer(ABC):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update the rows of ``vertices``, ``[n]`` distinct, and compute ``gradients`` meanwhile.
+        """Update the table's rows of ``vertices`` (``[n]``, distinct) by ``gradients``.
 
-        ``optimizer`` has the table ``rows`` ``[num_vertices, dim]`` among its weights, without
-        ``grad``, and keeps the state of the rule, which the first call creates.
+        The gradients are summed meanwhile. ``optimizer`` has the table ``rows`` ``[num_vertices,
+        dim]`` among its weights, without ``grad``, and keeps the rule's state, which the first
+        call creates.
         """
         state = optimizer.state[rows]
         if not state:
@@ -133,7 +137,7 @@ class LazyAdam(RowOptimizer):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update rows ``vertices`` of the table, and both moments in ``state``, by Adam."""
+        """Update the table's rows of ``vertices``, and their moments in ``state``, by Adam."""
         step, (beta1, beta2) = state["step"].item(), self._BETAS
         ops.adam_rows(
             rows,
@@ -174,7 +178,7 @@ class RowWiseAdagrad(RowOptimizer):
         rate: float,
         num_threads: int,
     ) -> None:
-        """Update rows ``vertices`` of the table, and the sums in ``state``, by Adagrad."""
+        """Update the table's rows of ``vertices``, and their sums in ``state``, by Adagrad."""
         ops.adagrad_rows(
             rows,
             state["sum"].numpy(),

@@ -51,7 +51,10 @@ def one_way_share(graph: Graph) -> float:
 
 
 def _undirected(graph: Graph) -> tuple[int, int]:
-    """Return estimates: undirected edges, and bytes of a symmetric copy, 0 if none is needed."""
+    """Estimate for ``graph`` with reverse edges added: undirected edges, and bytes of this copy.
+
+    The bytes are 0 if no reverse is missing.
+    """
     share = one_way_share(graph)
     entries = int(graph.num_edges * (1 + share))
     copied = entries * graph.indices.itemsize + graph.indptr.nbytes if share else 0
@@ -59,7 +62,7 @@ def _undirected(graph: Graph) -> tuple[int, int]:
 
 
 def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
-    """Return the predicted memory, of both processes, and duration of ``MtKaHyPar.assign``."""
+    """Return the predicted memory, subprocess included, and duration of ``MtKaHyPar.assign``."""
     edges, copied = _undirected(graph)
     ours = graph.topology_bytes + copied + _VERTEX_BYTES * graph.num_vertices
     levels = _COARSE * _COARSE_BYTES * min(edges, multilevel.edge_budget(edges))
@@ -77,7 +80,7 @@ def forecast_mtkahypar(graph: Graph, num_threads: int) -> Forecast:
 
 
 def forecast_metis(graph: Graph, tool: str) -> Forecast:
-    """Return the predicted memory, of both processes, and duration of ``Metis.assign``."""
+    """Return the predicted memory, subprocess included, and duration of ``Metis.assign``."""
     edges, copied = _undirected(graph)
     per_vertex, per_edge = _METIS_BYTES[tool]
     ours = graph.topology_bytes + copied + 56 * graph.num_vertices
@@ -98,7 +101,7 @@ class Metis(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``."""
+        """Divide ``graph`` into ``num_parts`` balanced parts by METIS; hops have no effect."""
         tool = metis_tool()
         check_num_parts(graph, num_parts)
         return cut_by_metis(graph, np.ones(num_parts), tool=tool, num_threads=num_threads)
@@ -131,8 +134,8 @@ def cut_by_metis(
     """Cut ``graph`` into parts with sizes proportional to ``shares`` ``[num_parts]``, of any sum.
 
     METIS, of the tool ``dgl`` or ``metis``, makes equal parts on one thread; vertices move
-    afterwards. ``limits`` are the largest vertices, edges and training vertices of a part, over its
-    share. The result does not depend on ``num_threads``.
+    afterwards. ``limits`` are the largest numbers of vertices, edges and training vertices of a
+    part, as multiples of its share. The result does not depend on ``num_threads``.
     """
     undirected = multilevel.make_undirected(graph, "METIS", num_threads=num_threads)
     weights = undirected.weights
@@ -183,7 +186,7 @@ class MtKaHyPar(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``."""
+        """Divide ``graph`` into ``num_parts`` balanced parts by Mt-KaHyPar; hops have no effect."""
         require("mtkahypar", "partitioner=mtkahypar")
         check_num_parts(graph, num_parts)
         return cut_by_mtkahypar(graph, np.ones(num_parts), num_threads=num_threads)
@@ -202,7 +205,11 @@ def cut_by_mtkahypar(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Cut ``graph`` into parts with sizes proportional to ``shares``, as ``cut_by_metis`` does."""
+    """Cut ``graph`` by Mt-KaHyPar into parts with sizes proportional to ``shares``, of any sum.
+
+    ``limits`` are the largest numbers of vertices, edges and training vertices of a part, as
+    multiples of its share.
+    """
     undirected = multilevel.make_undirected(graph, "Mt-KaHyPar", num_threads=num_threads)
     allowed = multilevel.max_weights(undirected.weights, shares, limits)
     peaks = [0]
@@ -235,7 +242,7 @@ class EdgeCut(PartitionerConfig):
     depends_on_hops: ClassVar[bool] = False
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``."""
+        """Cut ``graph`` into ``num_parts`` balanced parts by an installed tool; hops are unused."""
         cutter = chosen_cutter("auto", "partitioner=edge_cut")
         check_num_parts(graph, num_parts)
         return cut(cutter, graph, np.ones(num_parts), num_threads=num_threads)
@@ -249,7 +256,10 @@ class EdgeCut(PartitionerConfig):
 
 
 def chosen_cutter(cutter: str, option: str) -> str:
-    """Return ``mtkahypar`` or ``metis`` (``auto``: the first installed); else ConfigError."""
+    """Return ``cutter``, or for ``auto`` the first installed of ``mtkahypar`` and ``metis``.
+
+    ConfigError: not installed; ``option`` is for its message.
+    """
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":
@@ -273,7 +283,11 @@ def cut(
     limits: tuple[float, ...] = multilevel.LIMITS,
     num_threads: int,
 ) -> Parts:
-    """Return parts of ``graph`` sized by ``shares``, cut by ``mtkahypar`` or ``metis``."""
+    """Cut ``graph`` by ``cutter`` into parts with sizes proportional to ``shares``, of any sum.
+
+    ``limits`` are the largest numbers of vertices, edges and training vertices of a part, as
+    multiples of its share.
+    """
     if cutter == "mtkahypar":
         parts = cut_by_mtkahypar(graph, shares, limits=limits, num_threads=num_threads)
         return replace(parts, notes=("edge cut by Mt-KaHyPar", *parts.notes))

@@ -40,7 +40,10 @@ class Undirected:
 
 
 def make_undirected(graph: Graph, tool: str, *, num_threads: int) -> Undirected:
-    """Return ``graph`` as an undirected simple graph, reusing equal arrays; notes name ``tool``."""
+    """Return ``graph`` without loops and repeated edges, with both directions of each edge.
+
+    Arrays that stay equal are the graph's own. Notes say what changed for ``tool``.
+    """
     try:
         lists = ops.make_undirected(graph.indptr, graph.indices, num_threads)
     except ValueError as error:
@@ -68,7 +71,7 @@ LIMITS = (1.05, 1.05, 1.05)
 
 @dataclass(frozen=True, kw_only=True)
 class RefinedParts:
-    """Part of each vertex after refinement, cut edges, and whether parts keep their limits."""
+    """Part of each vertex after refinement, number of cut edges, and whether limits are kept."""
 
     owner: Int32Array  #: ``[num_vertices]`` int32
     cut: int  #: number of undirected edges between parts
@@ -107,7 +110,10 @@ def improve(
     num_rounds: int,
     num_threads: int,
 ) -> RefinedParts:
-    """Balance a copy of ``owner`` to ``limit_weights``, and refine its cut in ``num_rounds``."""
+    """Balance a copy of ``owner``, then reduce its edge cut in up to ``num_rounds`` rounds.
+
+    No part should weigh more than its row of ``limit_weights``.
+    """
     moved = np.array(owner, np.int32)
     refined = ops.refine(
         graph.indptr,
@@ -152,8 +158,9 @@ Cut = Callable[["Level", Int64Array], Int32Array]
 
 
 class Level(NamedTuple):
-    """Graph of a level; ``labels`` map each vertex of the finer level to a vertex of this graph.
+    """Graph at one level of coarsening: the given graph, or one of clusters of the finer level.
 
+    ``labels`` map each vertex of the finer level to its cluster, a vertex of this graph.
     ``sampled``: some of the light edges of a finer level were left out.
     """
 
@@ -176,12 +183,12 @@ class Level(NamedTuple):
 
 
 def edge_budget(num_edges: int) -> int:
-    """Return the maximum undirected edges of a coarse graph; the full graph has ``num_edges``."""
+    """Return about how many of a graph's ``num_edges`` undirected edges a coarse graph may have."""
     return max(SMALL_EDGES, num_edges // 5)
 
 
 def num_cycles(num_entries: int) -> int:
-    """Return the number of refinement cycles of a graph with ``num_entries`` neighbors in lists."""
+    """Return the number of refinement cycles, by the total length of a graph's adjacency lists."""
     return max(1, min(_MAX_CYCLES, _ENTRIES // max(1, num_entries)))
 
 
@@ -190,11 +197,11 @@ def cut_multilevel(
 ) -> RefinedParts:
     """Cut ``graph`` so that parts weigh at most ``max_weights`` ``[num_parts, 3]``, if possible.
 
-    A small graph is cut as it is, a large graph after coarsening. Then follow cycles: clustering
-    within parts, and refinement of the parts from the coarsest graph to the full graph. Parts of
-    coarse graphs may exceed their weights by the heaviest vertex. Large graphs get one cycle. Small
-    graphs get two starting cuts, each unchanged and balanced, and up to eight cycles from each of
-    these four. The best result is returned.
+    ``cut`` cuts a small graph as it is, a large graph after coarsening. Then follow cycles:
+    clustering within parts, and refinement of the parts from the coarsest graph to the full graph.
+    Parts of coarse graphs may exceed their weights by the heaviest vertex. Large graphs get one
+    cycle. Small graphs get two starting cuts, each unchanged and balanced, and up to eight cycles
+    from each of these four. The best result is returned.
     """
     full = Level(graph.indptr, graph.indices, None, graph.weights, None)
     results: list[RefinedParts] = []
@@ -223,7 +230,7 @@ def cut_multilevel(
 def _coarsen(
     full: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
 ) -> list[Level]:
-    """Return the graph and its coarser levels; clusters are within parts of ``owner``, if given."""
+    """Return ``full`` and ever coarser graphs; clusters stay within parts of ``owner``, if any."""
     levels = [full]
     part = max_weights.min(axis=0)
     budget = edge_budget(full.num_edges)
@@ -272,7 +279,10 @@ def _cluster_owners(owner: Int32Array, labels: Int32Array, num_clusters: int) ->
 def _refine_back(
     levels: list[Level], owner: Int32Array, max_weights: Int64Array, *, num_threads: int
 ) -> RefinedParts:
-    """Return the full graph's parts from the coarsest's ``owner``; refine and drop each level."""
+    """Return the full graph's parts, refined level by level from the coarsest graph's ``owner``.
+
+    Each level is removed from ``levels`` after its refinement.
+    """
     full = levels[0]
     # The fair share of each part, without the factors of its limits.
     fair = max_weights / np.maximum(max_weights.sum(axis=0), 1) * full.vertex_weights.sum(axis=0)
@@ -316,7 +326,10 @@ def _refine(
     labels: Int32Array | None = None,
     num_threads: int,
 ) -> ops.Refined:
-    """Refine ``owner`` in place; vertices with equal ``labels`` (a cluster) move together."""
+    """Balance ``owner`` in place and reduce its cut; return the cut, and whether weights are kept.
+
+    Vertices with equal ``labels`` (a cluster) move together.
+    """
     return ops.refine(
         level.indptr,
         level.indices,

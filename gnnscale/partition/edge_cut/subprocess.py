@@ -87,16 +87,16 @@ def is_installed(tool: str) -> bool:
 
 
 def require(tool: str, option: str) -> None:
-    """Raise ConfigError, naming the package to install, if the tool of an option is missing."""
+    """Raise ConfigError, naming ``option`` and the package to install, if ``tool`` is missing."""
     if not is_installed(tool):
         module, remedy = TOOLS[tool]
         raise ConfigError(f"{option}: expected {module}, which is not installed; {remedy}")
 
 
 def combined(weights: Int64Array) -> Int64Array:
-    """Return an integer of at least 1 per vertex: the sum of its shares of the weights' totals.
+    """Return an integer weight per vertex, at least 1, from ``[num_vertices, num_weights]``.
 
-    ``weights`` are ``[num_vertices, num_weights]``; the mean of the integers is about 100.
+    It is the sum of the vertex's shares of each weight's total, scaled to a mean of about 100.
     """
     totals = np.maximum(weights.sum(axis=0), 1)
     scale = _RESOLUTION * len(weights) / weights.shape[1]
@@ -150,7 +150,7 @@ def run_tool(
 
 @contextmanager
 def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turn the ``with`` block's OSError into a ConfigError that names TMPDIR, above ``folder``."""
+    """Turn an OSError of the ``with`` block into a ConfigError about TMPDIR, above ``folder``."""
     try:
         yield
     except OSError as error:
@@ -197,7 +197,7 @@ def _cause(status: int, lines: list[str]) -> str:
 
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return owners of the vertices in ``folder`` by DGL's METIS, with a constraint per weight."""
+    """Return the part of each vertex of ``folder``'s graph by DGL's METIS, by all weights."""
     from gnnscale.core.lazy import import_dgl
 
     with warnings.catch_warnings():
@@ -218,7 +218,7 @@ def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return owners of the vertices in ``folder`` by METIS, with one weight for each vertex."""
+    """Return the part of each vertex of ``folder``'s graph by METIS, balancing one weight."""
     import pymetis
 
     indptr, indices, weights = (
@@ -231,7 +231,7 @@ def _metis(folder: Path, num_parts: int, num_threads: int) -> Any:
 
 
 def _mtkahypar(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return owners of the vertices in ``folder`` by Mt-KaHyPar, independent of the threads."""
+    """Return the part of each vertex of ``folder``'s graph by Mt-KaHyPar, deterministically."""
     import mtkahypar
 
     library = mtkahypar.initialize(num_threads, False)
@@ -248,7 +248,10 @@ _CALLS = {"dgl": _dgl, "metis": _metis, "mtkahypar": _mtkahypar}
 
 
 def main(arguments: list[str]) -> None:
-    """Partition by tool, folder, parts, threads; write owners and peak memory into the folder."""
+    """Partition the graph in a folder; write each vertex's part and the peak memory into it.
+
+    ``arguments`` are tool, folder, number of parts and number of threads.
+    """
     tool, folder_name, num_parts, num_threads = arguments
     folder = Path(folder_name)
     try:

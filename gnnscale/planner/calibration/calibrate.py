@@ -118,7 +118,7 @@ def calibrate() -> Platform:
 
 
 def _needed_bytes(effort: _Effort) -> int:
-    """Return the bytes of memory of calibration, including its processes from two cores on."""
+    """Return the bytes of memory of calibration, with both of its processes if two cores exist."""
     table = probes.table_bytes(effort.num_vertices, effort.probes)
     if usable_cores() < 2:
         return table
@@ -191,7 +191,7 @@ def _times(
     counts: Sequence[int],
     advance: Callable[[int], None],
 ) -> list[_Times]:
-    """Return the times of all probes for each number of threads, as medians over the rounds."""
+    """Time all probes with each number of threads in ``counts``; return medians over the rounds."""
     table = probes.probe_table(graphs[0], effort.probes)
     rounds = []
     for _ in range(effort.rounds):
@@ -222,7 +222,7 @@ def _time_round(
 
 
 def _operand_seconds(threads: int) -> float:
-    """Time the product bound by operand reads, in <= 1/8 of free memory; return seconds per row."""
+    """Time a product bound by operand reads, in <= 1/8 of free memory; return seconds per row."""
     width, outputs = _OPERANDS
     allowed = read_memory().available // 8 // (width * BYTES_PER_FEATURE)
     rows = max(min(_OPERAND_ROWS, allowed), 1)
@@ -246,7 +246,7 @@ def _median(rounds: Sequence[_Times]) -> _Times:
 
 
 def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
-    """Return the rates of ``Rates`` by name, fitted to the times for one number of threads."""
+    """Return rates and minimum seconds by name, fitted to the times for one number of threads."""
     rates = _propagation_rates(effort, times) | _update_rates(times.steps)
     rates |= _load_rates(effort, times.steps, threads)
     return rates | {"sampled_edges_per_s": 1 / times.sample_s}
@@ -255,7 +255,7 @@ def _rates(effort: _Effort, times: _Times, threads: int) -> dict[str, float]:
 def _load_rates(
     effort: _Effort, steps: Sequence[probes.StepTimes], threads: int
 ) -> dict[str, float]:
-    """Return the rates of loading by name, fitted: seconds = constant + sum of amounts / rates."""
+    """Return rates of loading and ``load_s``: seconds = ``load_s`` + sum of amounts / rates."""
     cache = cache_bytes()
     work, seconds = _table_loads(effort, threads) if effort.widths else ([], [])
     for step in steps:
@@ -272,7 +272,7 @@ def _load_rates(
 
 
 def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]], list[float]]:
-    """Time reads of tables in and out of cache; return work as in ``_load_rates``, and seconds."""
+    """Time reads of tables in and out of cache; return amounts of work by rate, and seconds."""
     cache = cache_bytes()
     num_bytes = max(effort.table_bytes, min(2 * cache, _MAX_TABLE))
     buffer = probes.mapped(max(min(num_bytes, read_memory().available // 8), _MIN_TABLE) // 4)
@@ -296,7 +296,10 @@ def _table_loads(effort: _Effort, threads: int) -> tuple[list[tuple[float, ...]]
 
 
 def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
-    """Return rates by name; seconds = product seconds + amounts / rates + layers · ``layer_s``."""
+    """Return rates by name, fitted to the probes' seconds of forward and backward propagation.
+
+    Seconds = product seconds + amounts / rates + operations · ``layer_s``.
+    """
     macs_per_s = effort.product_rows * _WIDTH**2 / times.product_s
     width, outputs = _OPERANDS
     reading_s = times.operand_s - width * outputs / macs_per_s
@@ -319,14 +322,14 @@ def _propagation_rates(effort: _Effort, times: _Times) -> dict[str, float]:
 
 
 def _update_rates(steps: Sequence[probes.StepTimes]) -> dict[str, float]:
-    """Return the rates of the optimizer's step: seconds = constant + bytes of weights / rate."""
+    """Return ``update_s`` and ``update_bandwidth``; seconds = ``update_s`` + bytes / bandwidth."""
     work = [(1.0, step.workload.weight_bytes) for step in steps]
     rates = fit_rates(("updates", "update_bandwidth"), work, [step.update_s for step in steps])
     return rates | {"update_s": 1 / rates.pop("updates")}
 
 
 def _pair_rates(effort: _Effort, counts: Sequence[int]) -> dict[str, float]:
-    """Return the rates of ``Sharing`` by name, measured by two processes, otherwise assumed."""
+    """Return the fields of ``Sharing``, measured by two processes, or assumed if there are none."""
     if not effort.processes or counts[-1] < 2:
         return _PAIR_ESTIMATE
     half = max(i for i, count in enumerate(counts) if 2 * count <= counts[-1])

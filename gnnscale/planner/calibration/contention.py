@@ -51,7 +51,7 @@ class PairTask:
 
 
 def time_pair(task: PairTask) -> PairTimes:
-    """Measure ``task`` in two processes that run at a time, as workers do; return the times."""
+    """Measure ``task`` in two concurrent processes, as workers run; return the first's results."""
     store = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False)
     with _started() as first, _started() as second:
         try:
@@ -65,7 +65,7 @@ def time_pair(task: PairTask) -> PairTimes:
 
 @contextmanager
 def _started() -> Iterator[Connection]:
-    """Start a process and yield the connection to it; afterwards wait for its end, or kill it."""
+    """Start a process that runs ``begin``, and yield a connection to it; then await or kill it."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -84,14 +84,17 @@ def _started() -> Iterator[Connection]:
 
 
 def begin(line: int) -> None:
-    """Measure in a subprocess of ``time_pair``: get the task from socket ``line``, send results."""
+    """Run in a subprocess: get a task from ``time_pair`` over socket ``line``, and measure it."""
     with Connection(line) as connection:
         task, rank, port = connection.recv()
         _work_in_pair(task, rank, port, connection)
 
 
 def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> None:
-    """Measure ``task`` as one of the two processes; the process of rank 0 sends the answer."""
+    """Measure ``task`` as process ``rank`` of two, which meet at the store on ``port``.
+
+    Rank 0 sends the results over ``answer``.
+    """
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(task.threads)
     ops.keep_freed_memory()

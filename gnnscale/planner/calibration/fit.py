@@ -62,7 +62,7 @@ def _solved(a: Float64Array, b: Float64Array, passive: BoolArray) -> Float64Arra
 
 
 def sync_rates(steps: Sequence[StepTimes], s_per_byte: float) -> dict[str, float]:
-    """Return ``sync_latency_s`` and ``straggler_wait``, fitted to ``steps``.
+    """Return ``sync_latency_s`` and ``straggler_wait``, fitted to the synchronization of ``steps``.
 
     Seconds = latency + bytes · ``s_per_byte`` + wait · seconds of loading and propagation.
     """

@@ -55,7 +55,7 @@ def median_seconds(work: Callable[[int], object], repeats: int) -> float:
 def rows_seconds(
     table: Float32Array, num_rows: int, *, threads: int, repeats: int, cold: bool
 ) -> float:
-    """Return the median seconds of summing random rows in groups of ten; ``cold``: uncached."""
+    """Return median seconds of summing random rows of ``table`` by tens; ``cold``: out of cache."""
     generator = np.random.default_rng(_SEED)
     ids = [generator.integers(0, len(table), num_rows).astype(np.int32) for _ in range(repeats + 1)]
     indptr = np.arange(0, num_rows + 1, 10, dtype=np.int64)
@@ -92,7 +92,7 @@ def mapped(num_values: int) -> Float32Array:
 def time_products(
     width: int, num_rows: int, *, threads: int, repeats: int, dtype: torch.dtype = torch.float32
 ) -> float:
-    """Return the mean seconds of a layer's two products with a square matrix of ``width``.
+    """Return the seconds of a product with a square matrix of ``width``, the mean of two kinds.
 
     The products are the forward product of ``num_rows`` rows and the product for the weights'
     gradient, which libraries compute at different rates.
@@ -213,13 +213,19 @@ def probe_graph(num_vertices: int, num_edges: int) -> Graph:
 
 
 def probe_graphs(num_vertices: int, num_edges: int) -> tuple[Graph, Graph]:
-    """Return a sparse and a dense graph of as many edges: a probe uses ``graphs[probe.dense]``."""
+    """Return two random graphs of ``num_edges``: sparse of ``num_vertices``, dense of an eighth.
+
+    A probe uses ``graphs[probe.dense]``.
+    """
     sparse, dense = num_vertices, max(num_vertices // _DENSITY, 1)
     return probe_graph(sparse, num_edges), probe_graph(dense, num_edges)
 
 
 def table_bytes(num_vertices: int, probes: Sequence[StepProbe]) -> int:
-    """Return the bytes of the largest feature matrix of ``probes``, by the sparse graph's size."""
+    """Return the bytes of the largest feature matrix of ``probes``.
+
+    ``num_vertices`` are those of the sparse graph; the dense graph has an eighth.
+    """
     dense = max(num_vertices // _DENSITY, 1)
     return max((dense if probe.dense else num_vertices) * probe.row_bytes for probe in probes)
 
@@ -230,7 +236,7 @@ def probe_table(graph: Graph, probes: Sequence[StepProbe]) -> Float32Array:
 
 
 def time_sampling(graph: Graph, *, threads: int, repeats: int) -> tuple[float, float]:
-    """Sample mini-batches; return their mean number of edges and the median seconds of one."""
+    """Sample mini-batches; return their mean number of edges, and median seconds per mini-batch."""
     sampler = NeighborSampler(graph, fanouts=[15, 10], num_threads=threads)
     order = np.random.default_rng(_SEED).permutation(graph.train_idx)
     edges: list[int] = []
@@ -358,9 +364,10 @@ class _Trainer:
 
 
 def _stage_seconds(times: Float64Array, *, synchronizes: bool) -> Float64Array:
-    """Return median stage times ``[stages]`` that add up to the median step of ``times``.
+    """Return median stage times ``[stages]``, made to add up to the median step of ``times``.
 
-    ``times`` are ``[steps, stages]``; if it ``synchronizes``, synchronization takes the difference.
+    ``times`` are ``[steps, stages]``. If the step ``synchronizes``, that stage gets the difference,
+    otherwise all stages are scaled.
     """
     stages: Float64Array = np.median(times, axis=0)
     step_s = float(np.median(times.sum(axis=1)))

@@ -126,9 +126,10 @@ def _scaled(
     measured: StageTimes,
     predicted: StageTimes,
 ) -> dict[str, float]:
-    """Return factors by host stage: ``previous``, multiplied by measured over ``on_host`` seconds.
+    """Return factors by host stage: ``previous``, multiplied by measured over predicted seconds.
 
-    The factor of a stage that its device's own time hides is not increased.
+    ``on_host`` has the seconds predicted on the host, ``predicted`` those of the device's stage.
+    The factor of a stage that the device's own time hides is not increased.
     """
     scaled = {}
     for stage, seconds in on_host.items():

@@ -52,13 +52,13 @@ class BatchSize:
 
     @property
     def rows(self) -> dict[int, int]:
-        """Number of rows that each layer writes, by layer number from 0 at the inputs."""
+        """Number of output rows of each layer, by layer number from 0 at the inputs."""
         return {layer: int(count) for layer, count in enumerate(self.vertices[1:])}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Predicted stage times of each device, and seconds, of a full training step."""
+    """Predicted seconds of a full training step, and of each device's stages in it."""
 
     devices: tuple[StageTimes, ...]  #: stage times of each device, in the plan's order
     step_s: float  #: seconds of a step, eq. 6
@@ -75,7 +75,7 @@ def load_seconds(num_bytes: float, bandwidth: float) -> float:
 
 
 def transfer_seconds(num_bytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of a transfer to an accelerator: eq. 8 with topology plus a latency."""
+    """Return the seconds of sending rows and topology to an accelerator: eq. 8 plus latency."""
     return latency + num_bytes / bandwidth
 
 
@@ -125,7 +125,7 @@ def product_seconds(
 
 
 def sync_seconds(num_weight_bytes: float, bandwidth: float, latency: float) -> float:
-    """Return the seconds of gathering gradients and scattering their average, eq. 13."""
+    """Return the seconds of gathering gradients and scattering their mean over a link, eq. 13."""
     return 2 * (latency + num_weight_bytes / bandwidth)
 
 
@@ -133,8 +133,8 @@ def pipeline_seconds(stages: StageTimes, prefetch: str) -> float:
     """Return the seconds of a step on one device: the longest of overlapping stages, eq. 6 and 9.
 
     ``prefetch`` of ``none``: all stages take turns. ``one_stage``: propagation, with
-    synchronization, overlaps with all earlier stages together. ``two_stage`` or ``BY_DEVICE``: all
-    stages overlap.
+    synchronization, overlaps with all earlier stages together. ``two_stage`` or ``BY_DEVICE`` (the
+    device drives its steps): all stages overlap.
     """
     propagate = stages.propagate + stages.sync
     prepare = (stages.sample, stages.load, stages.exchange, stages.transfer)

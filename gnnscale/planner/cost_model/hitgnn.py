@@ -129,7 +129,7 @@ def limits(passes: Sequence[Phase], design: ComputeDesign) -> dict[str, float]:
 
 
 def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
-    """Return the forward pass, with pipelined aggregation and update; only inputs use the link."""
+    """Return the pass of layer ``number`` forward; only layer 0 may read rows over the link."""
     num_bytes = layer.sources * layer.width_in * FEATURE_BYTES
     local = card.local_share if number == 0 else 1.0
     return Phase(
@@ -142,7 +142,7 @@ def _forward(card: FpgaCard, layer: LayerWorkload, number: int) -> Phase:
 
 
 def _backward(card: FpgaCard, layer: LayerWorkload, number: int) -> tuple[Phase, ...]:
-    """Return the backward passes: the weights' gradient, then (not in layer 0) that of the rows."""
+    """Return layer ``number``'s backward passes: weights' gradient, and rows' except in layer 0."""
     weights = Phase(
         name=f"layer {number}, gradients of weights", multiplier_s=_multiplier_seconds(card, layer)
     )

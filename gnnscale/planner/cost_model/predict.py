@@ -129,7 +129,7 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """Ratios of measured to predicted times from a profiling run; see ``corrections.py``."""
+    """Ratios of measured to predicted times from a profiling run, as factors of predictions."""
 
     #: for each device, measured over predicted seconds of each of its stages on the host
     host: tuple[Mapping[str, float], ...]
@@ -298,7 +298,7 @@ def _fixed_point(
     emulates: bool,
     correction: Correction | None,
 ) -> list[DeviceTimes]:
-    """Return each device's times, iterated with the host's load, on which they depend."""
+    """Return each device's times, iterated until they agree with the host load that they cause."""
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     parts = [
@@ -342,7 +342,7 @@ def _longest(plan: DevicePlan, times: Sequence[DeviceTimes]) -> float:
 
 
 def _lane(share: DeviceShare, stage: str) -> str:
-    """Return the name of a stage's lane; the stages of a lane take turns."""
+    """Return the name of the group of the device's host stages that take turns with ``stage``."""
     if share.prefetch == "none":
         return "all"
     if stage == "propagate":
@@ -361,9 +361,10 @@ def _lanes(plan: DevicePlan) -> list[tuple[int, str]]:
 def _active(
     share: DeviceShare, position: int, load: Mapping[tuple[int, str], float], total: float
 ) -> dict[str, float]:
-    """Return the threads that work during each host stage: its own, and those of other lanes.
+    """Return the mean host threads that work during each stage of the device at ``position``.
 
-    ``load`` has the mean busy threads of each lane, ``total`` their sum.
+    They are the stage's own threads, and those busy in other lanes, of all devices; a lane is the
+    stages of a device that take turns. ``load`` has each lane's busy threads, ``total`` their sum.
     """
     threads = share.threads
     counts = {
@@ -383,7 +384,10 @@ def _host_load(
     step: float,
     previous: Mapping[tuple[int, str], float],
 ) -> dict[tuple[int, str], float]:
-    """Return each lane's mean busy threads in ``step`` seconds, averaged with ``previous``."""
+    """Return the mean busy threads of each lane (a device's stages that take turns) in a step.
+
+    ``step`` are its seconds; the result is averaged with ``previous``.
+    """
     load = dict.fromkeys(previous, 0.0)
     for position, (share, device) in enumerate(zip(plan.shares, times, strict=True)):
         for stage, (threads, seconds) in device.busy.items():

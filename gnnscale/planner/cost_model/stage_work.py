@@ -88,7 +88,7 @@ def edge_bytes(workload: Workload, size: BatchSize) -> float:
 
 
 def _loaded_values(workload: Workload, size: BatchSize) -> float:
-    """Return the number of elements of the first layer's input."""
+    """Return the number of elements of the first layer's input, raw or aggregated by the host."""
     if workload.aggregates_on_load:
         return size.vertices[1] * workload.layers[0].loaded_width
     return size.vertices[0] * workload.widths[0]
@@ -101,7 +101,7 @@ def batch_bytes(workload: Workload, size: BatchSize) -> float:
 
 
 def list_reads(size: BatchSize) -> float:
-    """Return how often a sampling device reads lists: once per sampled edge and destination."""
+    """Return a sampling device's reads of adjacency lists: one per sampled edge and destination."""
     return sum(size.edges) + sum(size.vertices[1:])
 
 
@@ -118,7 +118,7 @@ def activation_bytes(workload: Workload, size: BatchSize) -> float:
 def propagation_work(
     workload: Workload, size: BatchSize
 ) -> tuple[tuple[LayerWork, LayerWork], ...]:
-    """Return each layer's forward and backward work; ``workload.counted``: one pair for all."""
+    """Return each layer's forward and backward work; with ``workload.counted`` one pair for all."""
     if workload.counted is not None:
         return ((workload.counted.work(size.vertices, size.edges), LayerWork()),)
     work = []

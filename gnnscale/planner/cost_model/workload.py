@@ -58,7 +58,7 @@ class KnownSlices:
     sample_s: tuple[tuple[float, ...], ...] = ()  #: ``[threads][slices]`` seconds of sampling
 
     def size(self, num_seeds: int) -> BatchSize:
-        """Return the sizes for ``num_seeds``, interpolated between known slices in logarithms."""
+        """Return sizes for ``num_seeds``, interpolated in logarithms between known numbers."""
 
         def interpolate(values: Sequence[float]) -> float:
             return _interpolate(self.num_seeds, values, num_seeds)
@@ -70,7 +70,7 @@ class KnownSlices:
         )
 
     def sample_seconds(self, num_seeds: int, threads: int) -> float | None:
-        """Return the seconds in which ``threads`` threads sample a slice. None: untimed."""
+        """Return the seconds in which ``threads`` threads sample ``num_seeds``. None: untimed."""
         if not self.sample_threads:
             return None
         speeds = [
@@ -124,14 +124,14 @@ class Workload:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """f^0 to f^L; widths of inputs and outputs with ``counted``."""
+        """f^0 to f^L; only f^0 and f^L for a model with ``counted`` cost."""
         if self.counted is not None:
             return self.counted.widths
         return (*(layer.width_in for layer in self.layers), self.layers[-1].width_out)
 
     @property
     def aggregates_on_load(self) -> bool:
-        """Whether the host aggregates the first layer while it loads."""
+        """Whether loading aggregates: ``host_aggregates`` is set, and the first layer allows it."""
         if self.counted is not None:
             return False
         return self.host_aggregates and self.layers[0].aggregates_on_load
@@ -225,7 +225,7 @@ def measure_workload(
 
 
 def unmeasured_workload(graph: Graph, model: TrainableModel) -> Workload:
-    """Return the workload of training ``model`` on ``graph``, without slices."""
+    """Return the workload of training ``model`` on ``graph``, still without mini-batch sizes."""
     return Workload(
         layers=model.layer_costs,
         counted=model.counted,
@@ -256,7 +256,10 @@ def _time_slices(
     budget_s: float,
     min_rounds: int,
 ) -> tuple[float, ...]:
-    """Time sampling of each of ``num_seeds``: return lower quartiles in s, and fill ``sizes``."""
+    """Return lower quartiles of the seconds of sampling each number of seeds in ``num_seeds``.
+
+    ``sizes`` gets the size of a mini-batch of each.
+    """
     times: dict[int, list[float]] = {count: [] for count in num_seeds}
     evicting = other_data()
     begin = time.perf_counter()
