@@ -23,7 +23,7 @@ class OptimizerConfig(ABC):
     """Base of the configuration group ``optimizer``.
 
     Attributes:
-        lr: learning rate of the first epoch; above 0.
+        lr: learning rate of the first epoch after ``warmup_epochs``; above 0.
         weight_decay: coefficient of the L2 penalty, added to the gradient. AdamW subtracts it from
             the weights instead, separately from the gradient.
         decay_first_layer_only: whether only the first layer's weights decay, as in GCN by Kipf and

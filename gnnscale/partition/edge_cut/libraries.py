@@ -113,13 +113,16 @@ class Metis(PartitionerConfig):
         return forecast_metis(graph, metis_tool())
 
 
-def metis_tool() -> str:
-    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis; else ConfigError."""
+def metis_tool(option: str = "partitioner=metis") -> str:
+    """Return the installed METIS: ``dgl``, or otherwise ``metis`` of pymetis.
+
+    ConfigError: neither is installed; ``option`` is the option that needs METIS, for the message.
+    """
     for tool in ("dgl", "metis"):
         if is_installed(tool):
             return tool
     raise ConfigError(
-        f"partitioner=metis: expected DGL or pymetis, neither is installed; {TOOLS['metis'][1]}"
+        f"{option}: expected DGL or pymetis, neither is installed; {TOOLS['metis'][1]}"
     )
 
 
@@ -263,7 +266,7 @@ def chosen_cutter(cutter: str, option: str) -> str:
     if cutter == "mtkahypar":
         require("mtkahypar", option)
     elif cutter == "metis":
-        metis_tool()
+        metis_tool(option)
     elif is_installed("mtkahypar"):
         return "mtkahypar"
     elif is_installed("dgl") or is_installed("metis"):

@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from one_line import one_line
 
 from gnnscale.core.errors import ConfigError
 from gnnscale.partition.edge_cut import libraries, multilevel
@@ -138,6 +139,10 @@ def test_mtkahypar_goes_first(only):
     assert chosen_cutter("metis", "x") == "metis"
     only("dgl")
     assert chosen_cutter("auto", "x") == "metis"
+    only()
+    for cutter in ("auto", "metis"):
+        with one_line(begins="partitioner.edge_cut=x: "):
+            chosen_cutter(cutter, "partitioner.edge_cut=x")
 
 
 def test_one_way_edges_are_counted_in_a_sample(bridge, make_graph):
