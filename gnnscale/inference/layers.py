@@ -32,7 +32,7 @@ class LayerPass:
         limits: MemoryLimits,
         workers: Workers,
     ) -> None:
-        """Compute the layers of ``model`` on ``graph`` as planned in ``work``."""
+        """Compute the layers of ``model`` on ``graph`` as planned in ``work``, by ``workers``."""
         self._model = model
         self._graph = graph
         self._work = work

@@ -259,7 +259,7 @@ class LayerwiseInference:
 def _progress(
     graph: Graph, limits: MemoryLimits, total: int
 ) -> AbstractContextManager[Callable[[int], None]]:
-    """Return the context of a progress bar up to ``total``; a graph below one chunk shows none."""
+    """Return the context of a progress bar up to ``total``; a graph of one chunk shows none."""
     if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
         return nullcontext(lambda _: None)
     return track("inference", total=total, unit="vertices")

@@ -103,7 +103,7 @@ class TrainableModel(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def layer(self, index: int) -> GraphLayer:
-        """Return layer ``index``, input layer first, of a model that ``infers_by_layer``."""
+        """Return layer ``index``; NotImplementedError unless the model ``infers_by_layer``."""
         if not self.infers_by_layer:
             raise NotImplementedError
         layer = self.layers[index]

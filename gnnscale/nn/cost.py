@@ -169,7 +169,7 @@ class LayerCost:
 
 
 def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[int, int]:
-    """Return the numbers of floats that ``(passes, product)`` pairs read and write per row."""
+    """Return the floats per row read and written by products: ``(passes, (inputs, outputs))``."""
     read = sum(inputs + (count - 1) * outputs for count, (inputs, outputs) in products if count)
     written = sum(outputs + (count - 1) * inputs for count, (inputs, outputs) in products if count)
     return read, written

@@ -96,7 +96,7 @@ class Processes:
         return memory + registers(words * WORD) + size.n * dealt + counted + _loop(5)
 
     def read_rows(self) -> Resources:
-        """Return the resources that read source rows, from device memory or banks, and scale them."""
+        """Return the resources that read source rows, from device memory or banks, and scale."""
         ends = self._ends(_ROW, 6) + self._ends(WORD, 6)
         chosen = selects(WORD, self.size.banks + 1)
         return _lanes(self.tool.multiply) + chosen + ends + counters(5, 32) + _loop(6)

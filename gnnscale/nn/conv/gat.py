@@ -156,7 +156,10 @@ def attend(scores: Tensor, z: Tensor, block: Block) -> Tensor:
 
 
 def with_self_edges(block: Block) -> Block:
-    """Return ``block`` with a self-edge first in each list, without edge weights or features."""
+    """Return ``block`` with a self-edge first in each list, without edge weights or features.
+
+    If edges have importance, a self-edge has 1.
+    """
     if isinstance(block, DeviceBlock):
         return block.with_self_edges()
     num_dst = block.num_dst
