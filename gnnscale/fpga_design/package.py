@@ -43,7 +43,7 @@ _ONE_DIE = "MC_NOC"
 
 
 def constants(design: GeneratedDesign) -> str:
-    """Return ``gnnscale_design.hpp``, the header with the kernels' sizes."""
+    """Return the text of ``gnnscale_design.hpp``: macros of the kernels' sizes and clock."""
     design.check_words()
     sizes = {
         "GNNSCALE_N": f"{design.n}  // scatter-gather PEs",
@@ -58,7 +58,10 @@ def constants(design: GeneratedDesign) -> str:
 
 
 def connectivity(design: GeneratedDesign) -> str:
-    """Return the input of ``v++ --link --config``: compute units, their dies and memory banks."""
+    """Return the text for ``v++ --link --config``: compute units with their memory banks.
+
+    Units on a part with several dies also have their dies.
+    """
     design.check_words()
     units = [f"{KERNEL}_{number + 1}" for number in range(design.compute_units)]
     lines = [
@@ -79,7 +82,7 @@ def connectivity(design: GeneratedDesign) -> str:
 
 
 def make_constants(design: GeneratedDesign, *, header: bool) -> str:
-    """Return ``design.mk`` for the Makefile; ``header``: the directory has a ``layer.hpp``."""
+    """Return ``design.mk``, variables for the Makefile; ``header``: also name ``layer.hpp``."""
     design.check_words()
     values = {
         "PLATFORM": design.platform,
@@ -98,9 +101,9 @@ def make_constants(design: GeneratedDesign, *, header: bool) -> str:
 
 
 def tcl_constants(design: GeneratedDesign, depths: Mapping[str, int], *, header: bool) -> str:
-    """Return ``design.tcl`` for ``hls.tcl``.
+    """Return ``design.tcl``: part, clock period, compiler flags and buffer depths for ``hls.tcl``.
 
-    ``depths`` are 64-byte words of test vectors by port; ``header``: the folder has a
+    ``depths`` are 64-byte words of test vectors by port; ``header``: kernels include
     ``layer.hpp``.
     """
     design.check_words()
@@ -125,7 +128,7 @@ def host_configuration(
 ) -> str:
     """Return ``train.yaml``, a configuration of ``gnnscale train`` on ``cards`` simulated cards.
 
-    ``groups`` are its configuration groups by name, ``options`` further options.
+    ``groups`` has the choice for each configuration group, ``options`` are further options.
     """
     design.check_words()
     card = {
@@ -156,7 +159,7 @@ def host_configuration(
 def write_files(
     directory: Path, sources: Path, texts: Mapping[str, str], binaries: Mapping[str, bytes]
 ) -> None:
-    """Write a design's directory: ``texts``, ``binaries`` by file name, copies from ``sources``."""
+    """Write a design's directory: ``texts``, ``binaries`` by name, kernels from ``sources``."""
     for folder in FOLDERS:
         for source in sorted((sources / folder).rglob("*.[ch]pp")):
             _write(directory / source.relative_to(sources), source.read_bytes())
@@ -196,7 +199,7 @@ class Vectors:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the files of the test bench by name; ``arguments.txt`` has depths and scalars."""
+        """Return the test bench's files, contents by name; ``arguments.txt``: depths, scalars."""
         lines = [f"{name} {words}" for name, words in self.depths.items()]
         lines += [f"scalar {value}" for value in self.step.scalars]
         contents = {f"{name}.bin": array.tobytes() for name, array in self.step.inputs.items()}
@@ -209,7 +212,11 @@ class Vectors:
 def make_vectors(
     model: ModelConfig, *, num_features: int, num_classes: int, limits: ChipLimits, library: Path
 ) -> Vectors:
-    """Return a packed step of a small random graph and its result in C simulation."""
+    """Return a packed step of ``model`` on a small random graph, and its result.
+
+    The result is computed by ``library``, the kernels compiled for C simulation; ``limits`` are the
+    sizes of the chip.
+    """
     torch.manual_seed(0)
     built = model.build(num_features=num_features, num_classes=num_classes)
     assert isinstance(built, GNN)

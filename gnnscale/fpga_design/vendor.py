@@ -81,7 +81,7 @@ def read_csynth(file: Path) -> Synthesis:
 
 
 class _Texts:
-    """Streaming parser that stores the text of the first element at each of ``_PATHS``."""
+    """Streaming XML parser that stores the text of the first element at each path of ``_PATHS``."""
 
     def __init__(self, file: Path) -> None:
         self.texts: dict[str, str] = {}
@@ -90,7 +90,10 @@ class _Texts:
         self._path: str | None = None
 
     def read(self, content: bytes) -> None:
-        """Parse the XML in ``content`` into ``texts``; ConfigError: no XML, or a document type."""
+        """Parse the XML in ``content`` into ``texts``, by path below the root.
+
+        ConfigError: no XML, a document type, or elements that are nested too deep.
+        """
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse_doctype
         parser.StartElementHandler = self._start
@@ -158,7 +161,7 @@ _REACH, _REACH_BYTES = 12, 16 << 10
 
 
 def read_slack(file: Path) -> float:
-    """Return the worst negative slack in ns of a routed timing report; ConfigError: it has none."""
+    """Return the worst negative slack (ns) in a routed timing report; ConfigError: none found."""
     content = read_regular(file, limit=_MAX_BYTES_TIMING)
     title = _TITLE.search(content)
     if title is not None:
@@ -186,7 +189,10 @@ _CELL = re.compile(r"(\d+(?:\.\d+)?)(?:\s*\[\s*[\d.]+%\])?")
 
 
 def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
-    """Return the routed resources of ``kernel``'s compute units by name; ConfigError: no unit."""
+    """Return the resources after routing of each compute unit of ``kernel``, by unit name.
+
+    ``file`` is a utilization report. ConfigError: another format, or no such unit.
+    """
     text = read_regular(file, limit=_MAX_BYTES).decode(errors="replace")
     heads = next(
         (row for row in _rows(text) if row[0] == "Name" and set(_COLUMNS) <= set(row)), None
@@ -207,7 +213,7 @@ def read_utilization(file: Path, kernel: str) -> dict[str, Resources]:
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    """Yield the cells of each line of a table."""
+    """Yield the stripped cells of each line of ``text`` that begins with a vertical bar."""
     for line in StringIO(text):
         if line.lstrip().startswith("|"):
             yield [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -306,7 +312,10 @@ def _design_above(reports: Path) -> Path:
 
 
 def _find_reports(reports: Path) -> tuple[Path | None, Path | None, Path | None]:
-    """Return the paths of a synthesis, a utilization and a timing report. None: not found."""
+    """Return the first synthesis, utilization and timing report below a folder; None: none.
+
+    ConfigError: the folder has too many files to search.
+    """
     csynth: list[Path] = []
     routed: dict[str, list[Path]] = {ending: [] for ending in _ROUTED}
     for number, file in enumerate(reports.rglob("*")):

@@ -23,14 +23,14 @@ SCALE_BYTES = 4
 
 
 def row_length(dtype: str, num_features: int) -> int:
-    """Return the number of ``FEATURE_DTYPES[dtype]`` elements that store ``num_features``."""
+    """Return the number of elements of a stored row, its scale included, for ``num_features``."""
     if dtype == "int8":
         return SCALE_BYTES + num_features
     return SCALE_BYTES + (num_features + 1) // 2 if dtype == "int4" else num_features
 
 
 def row_bytes(dtype: str, num_features: int) -> int:
-    """Return the bytes of a row of ``num_features``, its scale included."""
+    """Return the bytes of a stored row of ``num_features``, its scale included."""
     return row_length(dtype, num_features) * FEATURE_DTYPES[dtype].itemsize
 
 
@@ -88,7 +88,8 @@ def as_float32(rows: Array, dtype: str, num_features: int) -> Float32Array:
 def finite(rows: Array, dtype: str) -> BoolArray:
     """Return whether each element of stored ``rows`` is finite, ``[n, f]``.
 
-    For int8 and int4 ``[n, 1]``, whether the row's scale is finite, not negative, and small enough.
+    For int8 and int4 ``[n, 1]``: whether the row's scale is finite, not negative, and small enough
+    for finite features.
     """
     if dtype in MAX_QUANTIZED:
         scales = scales_of(rows)

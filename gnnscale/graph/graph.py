@@ -20,9 +20,10 @@ from gnnscale.graph.topology import EdgeData, Origin, Topology
 
 
 class ShardedFeatures:
-    """Feature rows of one part, with the owner of every vertex.
+    """Feature rows of one part of a partitioned graph, and the part that owns each vertex.
 
-    The object has the shape of the matrix that it replaces in a ``Graph``; reads raise GraphError.
+    The object replaces the full matrix as ``Graph.features`` and has its shape; indexing it raises
+    GraphError, and ``rows`` are the part's rows.
     """
 
     ndim = 2
@@ -30,10 +31,11 @@ class ShardedFeatures:
     def __init__(
         self, rows: Array, owner: Array, *, part: int, num_parts: int, partition: str, path: Path
     ) -> None:
-        """Hold ``rows`` of ``part``; GraphError unless they agree with ``owner``.
+        """Hold ``rows``, the features of the vertices that ``part`` owns.
 
         ``owner`` is ``[num_vertices]`` the part of each vertex, ``partition`` the partition's
-        digest, ``path`` the store.
+        digest, ``path`` the store. GraphError: an owner is not a part, or ``part`` owns another
+        number of vertices than ``rows`` has.
         """
         self.rows, self.owner, self.path = rows, owner, path
         self.part, self.num_parts, self.partition = part, num_parts, partition
@@ -61,7 +63,7 @@ class ShardedFeatures:
         return len(self.owner)
 
     def places(self) -> IntArray:
-        """Return ``[num_vertices]`` the row of each vertex in ``rows``; -1 for remote vertices."""
+        """Return ``[num_vertices]`` each vertex's index in ``rows``; -1: another part owns it."""
         dtype = np.int32 if len(self.rows) < 2**31 else np.int64
         row_numbers = np.full(len(self.owner), -1, dtype)
         local = np.flatnonzero(np.asarray(self.owner) == self.part)
@@ -149,7 +151,7 @@ class Graph(Topology):
 
     @property
     def num_features(self) -> int:
-        """Length of a feature row, f^0 in the papers."""
+        """Number of features of a vertex, f^0 in the papers."""
         if self.feature_dtype in MAX_QUANTIZED:
             return self.num_quantized
         return int(self.features.shape[1])
@@ -171,7 +173,7 @@ class Graph(Topology):
 
     @property
     def feature_bytes(self) -> int:
-        """Bytes of ``features``."""
+        """Bytes of the feature matrix of all vertices, as stored."""
         return self.features.nbytes
 
     def check_features(self) -> None:
@@ -183,7 +185,7 @@ class Graph(Topology):
             )
 
     def with_split(self, **parts: IntArray) -> Graph:
-        """Return the graph with the given id arrays in its split, such as ``train_idx=ids``."""
+        """Return the graph with parts of its split replaced, such as ``train_idx=ids``."""
         return replace(self, split=replace(self.split, **parts))
 
     def with_quantized_features(self, dtype: str) -> Graph:
@@ -279,7 +281,7 @@ class Graph(Topology):
 
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:
-    """Whether arrays are equal, by file, offset and shape if both are mapped; False for None."""
+    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False."""
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]
@@ -287,7 +289,10 @@ def _are_equal(array: Array | None, stored: Array | None) -> bool:
 
 
 def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
-    """Return the metadata in the graph's store that a copy keeps, and the id files to copy."""
+    """Return metadata of the graph's store, such as column names, that a copy keeps, and id files.
+
+    Metadata is kept if the array that it describes equals the store's.
+    """
     if graph.path is None:
         return {}, []
     stored = Graph.open(graph.path)
@@ -305,7 +310,7 @@ def _applicable_notes(graph: Graph) -> tuple[dict[str, Any], list[Path]]:
 
 
 def _store_arrays(graph: Graph) -> dict[str, Array]:
-    """Return a graph's arrays by name in the types of a store; ids of splits are sorted."""
+    """Return a graph's arrays by their names in a store, in its types, ids of splits sorted."""
     ids = store_format.vertex_dtype(graph.num_vertices)
     indices = graph.indices.astype(ids, copy=False)
     arrays = {"indptr": graph.indptr, "indices": indices, "features": graph.features}
@@ -321,7 +326,7 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
 
 
 def _sharded(arrays: dict[str, Array], part: store_format.PartEntry, path: Path) -> Any:
-    """Return the features of a shard, which have the matrix's shape and refuse reads."""
+    """Remove the owners from a shard's ``arrays``; return ``ShardedFeatures`` of its rows."""
     return ShardedFeatures(
         arrays["features"],
         arrays.pop(store_format.OWNER),

@@ -34,9 +34,10 @@ def has_label(labels: Array) -> BoolArray:
 def check_labeled(
     labels: Array, ids: Array, *, source: object, of: str, part: str = "", hint: str = ""
 ) -> None:
-    """Raise GraphError, which names the first, if vertices or edges ``ids`` lack labels.
+    """Raise GraphError if some of ``ids``, of vertices or edges, have no label in ``labels``.
 
-    ``source``, ``of`` (``vertex`` or ``edge``), ``part`` and ``hint`` are texts of the message.
+    The message names the first id; ``source``, ``of`` (``vertex`` or ``edge``), ``part`` and
+    ``hint`` are texts of the message.
     """
     first, count = None, 0
     row_bytes = ids[:1].nbytes + labels[:1].nbytes
@@ -53,7 +54,10 @@ def check_labeled(
 
 
 def array_slices(array: Array, overlap: int = 0) -> Iterator[tuple[int, Array]]:
-    """Yield the first index and the rows of bounded slices, each with ``overlap`` more rows."""
+    """Yield ``(first index, rows)`` for consecutive slices of ``array``, of bounded size.
+
+    Each slice also has the first ``overlap`` rows of the next slice.
+    """
     step = max(1, _SLICE_ENTRIES // max(1, math.prod(array.shape[1:])))
     for first in range(0, len(array), step):
         yield first, array[first : first + step + overlap]
@@ -68,9 +72,9 @@ def check_splits(
 ) -> None:
     """Raise GraphError for a split with an empty part, overlaps, or invalid or unlabeled ids.
 
-    ``names`` are the split's parts and ``labels`` the labels in ``arrays``; ``of`` is ``vertex`` or
-    ``edge``. The ids of a part must ascend. The last part may lack labels; three empty parts are
-    valid. Each worker runs this check, in bounded memory.
+    ``names`` are the keys in ``arrays`` of the split's parts, ``labels`` of the labels; ``of`` is
+    ``vertex`` or ``edge``. The ids of a part must ascend. The last part may lack labels; three
+    empty parts are valid. Each worker process runs this check, in bounded memory.
     """
     if not any(len(arrays[name]) for name in names):
         return
@@ -95,7 +99,7 @@ def check_splits(
 
 
 def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
-    """Raise GraphError for an id in [first, last) in two parts, whose ids ascend."""
+    """Raise GraphError if an id in [first, last) is in two of ``parts``, ascending ids by file."""
     in_earlier_part = np.zeros(last - first, np.bool_)
     for file, ids in parts.items():
         # With bounds of another type NumPy would copy all ids.
@@ -116,7 +120,7 @@ def _no_vertices() -> IntArray:
 class Split:
     """Disjoint ids of training, validation and test vertices or edges; empty without a split.
 
-    In a store the ids are sorted, and only test vertices may lack a label.
+    In a store the ids are sorted, and only the test set may lack labels.
     """
 
     train_idx: IntArray = field(default_factory=_no_vertices)  #: training set
@@ -135,7 +139,7 @@ class SplitSource:
     )
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
-        """Raise GraphError, which names ``graph``, if some, but not all, ``parts`` are empty."""
+        """Raise GraphError naming ``graph`` if one or two of the three ``parts`` are empty."""
         empty = [name for name, ids in zip(self.names, parts, strict=True) if not len(ids)]
         if empty and len(empty) < len(parts):
             raise GraphError(

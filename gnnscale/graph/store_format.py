@@ -108,12 +108,18 @@ class StoreMeta:
 
     @property
     def graph_content(self) -> str:
-        """Digest of the full graph's store for a shard, else ``content``."""
+        """Digest that identifies the graph: ``content``, or for a shard the full store's digest.
+
+        A shard has the full topology, and the feature rows of one part.
+        """
         return self.part.of if self.part is not None and self.part.rows_of else self.content
 
     @property
     def shared_content(self) -> str:
-        """Digest of the arrays that are equal in all shards: all but the features."""
+        """Digest of all arrays but the features.
+
+        It is equal for all shards, stores with the full topology and one part's feature rows.
+        """
         return self._digest({name for name in self.arrays if name != "features"})
 
     @property
@@ -132,7 +138,7 @@ class StoreMeta:
 
 
 def read_meta(path: Path) -> StoreMeta:
-    """Read, check and return ``meta.json`` of the store at ``path``."""
+    """Return ``meta.json`` of the store at ``path``; GraphError: missing or invalid."""
     entries = GRAPH_STORE.read_header(path)
     values = {key: value for key, value in entries.items() if key != "entries"}
     return replace(GRAPH_STORE.record(StoreMeta, values, path), entries=entries)
@@ -166,10 +172,10 @@ ID_FILES = ("ids.npy", "ids.parquet")
 def applicable_metadata(
     path: Path, unchanged: Collection[str]
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Return the metadata of the store at ``path`` that a copy keeps, and id files to copy.
+    """Return metadata of the store at ``path``, such as column names, that a copy keeps; id files.
 
     ``unchanged`` names the data that is equal in the copy: ``vertices``, ``features``, ``labels``,
-    ``edge_features``, ``edge_labels``.
+    ``edge_features``, ``edge_labels``. The file of the users' vertex ids, if any, is to be copied.
     """
     entries = read_meta(path).entries
     notes = {n: entries[n] for n, of in _NOTES.items() if n in entries and of in unchanged}
@@ -181,10 +187,10 @@ def applicable_metadata(
 def write_store(
     path: Path, arrays: Mapping[str, Array], *, copied: Sequence[Path] = (), **entries: Any
 ) -> None:
-    """Write a graph in memory to a new store at ``path``, checked and atomically.
+    """Write a graph in memory to a new store at ``path``, atomically, and check its arrays.
 
     ``arrays`` have the types of a store, ``copied`` are files to add, and ``entries`` are as in
-    ``write_meta``.
+    ``write_meta``. GraphError: ``path`` is not empty, or an array is invalid.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -291,7 +297,10 @@ def _label_form(meta: StoreMeta) -> Form:
 
 
 def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
-    """Raise GraphError unless ``indptr``, read from ``file``, rises from 0 to ``num_edges``."""
+    """Raise GraphError unless ``indptr`` begins with 0, ends with ``num_edges`` and never falls.
+
+    ``file`` names it in the message.
+    """
     if indptr[0] != 0 or indptr[-1] != num_edges:
         raise GraphError(
             f"{file}: expected offsets from 0 to {num_edges}, the number of edges, got "

@@ -23,7 +23,7 @@ _EDGE_SPLIT = SplitSource(
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeLabels:
-    """Labels and split of edges, one label for each edge of the input."""
+    """Labels and split of a graph's edges, one label for each edge of the input."""
 
     name: str  #: name of the graph
     #: ``[num_rows]`` int64 class, -1 if unknown; or float32 regression target, NaN if unknown
@@ -46,7 +46,10 @@ class EdgeLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeData:
-    """Data of edges in the order of ``Graph.indices``; features and labels are by row number."""
+    """Data of edges: weights, ids and row numbers in the order of ``Graph.indices``.
+
+    Features, ends and labels are indexed by the row numbers.
+    """
 
     #: ``[num_edges]`` float32, finite and not negative. None: all edges weigh 1
     weights: Float32Array | None = None
@@ -63,7 +66,7 @@ class EdgeData:
 
     @classmethod
     def from_store(cls, arrays: dict[str, Array], meta: store_format.StoreMeta) -> "EdgeData":
-        """Remove the arrays of edges from ``arrays``, a store's, and return them as edge data."""
+        """Remove the arrays of edges from a store's ``arrays``; return them as ``EdgeData``."""
         labels = arrays.pop(store_format.EDGE_LABELS, None)
         split = Split(
             **{
@@ -92,7 +95,7 @@ class EdgeData:
         )
 
     def arrays(self) -> dict[str, Array]:
-        """Return all arrays but ``ids``, which a store lacks, by the names of a store."""
+        """Return the arrays that are not None by their names in a store, which lacks ``ids``."""
         arrays: dict[str, Array | None] = {
             store_format.WEIGHTS: self.weights,
             store_format.EDGE_ROWS: self.rows,
@@ -113,7 +116,7 @@ _LISTS = 1 << 18
 
 
 def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
-    """Return the float32 sum of ``values`` in each list by ``indptr``, accumulated in float64."""
+    """Return the float32 sums of ``values[indptr[i]:indptr[i + 1]]``, accumulated in float64."""
     sums = np.zeros(len(indptr) - 1, np.float32)
     filled = np.diff(indptr) > 0
     if filled.any():
@@ -123,9 +126,10 @@ def list_sums(indptr: Int64Array, values: Float32Array) -> Float32Array:
 
 
 def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: object) -> Float32Array:
-    """Return ``list_sums`` of a store's edge ``weights`` in bounded memory.
+    """Return the float32 sum of edge ``weights`` in each list by ``indptr``, in bounded memory.
 
-    GraphError: offsets are out of order, or a sum is negative or not finite.
+    GraphError, which names ``source``: offsets are out of order, or a sum is negative or not
+    finite.
     """
     num_vertices = len(indptr) - 1
     sums = np.empty(num_vertices, np.float32)
@@ -228,7 +232,10 @@ class Topology:
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of the topology that samplers read randomly in memory or mapped files."""
+        """Bytes of ``indptr``, and of ``indices`` unless samplers read neighbors from disk.
+
+        Samplers read these at random in memory or mapped files.
+        """
         return self.indptr.nbytes if self.lists is not None else self.topology_bytes
 
     @property
@@ -238,7 +245,7 @@ class Topology:
 
     @property
     def content(self) -> str | None:
-        """Hex digest of the store's content. None: the graph is in memory."""
+        """Hex digest of the store's content, for a shard of the full graph's. None: in memory."""
         return self.origin.content
 
     @property

@@ -35,7 +35,7 @@ class AggregationRequest:
 
     @property
     def edge_rows(self) -> Array:
-        """``[num_edges]`` stored row of each edge's source."""
+        """``[num_edges]`` row number, in the store, of each edge's source."""
         rows = self.block.edge_vertices
         return self.vertices[self.block.indices] if rows is None else rows
 
@@ -101,7 +101,11 @@ class MemoryRows(HostFeatures):
     """Store of a layer's output rows in memory."""
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1) -> None:
-        """Allocate rows; ``num_parts`` of 2: also rows that destinations add for themselves."""
+        """Allocate ``num_rows`` rows of ``width`` features.
+
+        ``num_parts`` of 2: a vertex has a row that its neighbors aggregate, and one that only the
+        vertex itself adds.
+        """
         # ops.empty uses huge pages, which speed up random access.
         self._parts = [
             ops.empty((num_rows, width), torch.float32).numpy() for _ in range(num_parts)
@@ -171,7 +175,10 @@ class FileRows(FeatureStore):
     """
 
     def __init__(self, num_rows: int, width: int, *, num_parts: int = 1, range_bytes: int) -> None:
-        """Allocate a file for ``num_rows`` rows of ``width``, read in ranges of ``range_bytes``."""
+        """Allocate a file for ``num_rows`` rows of ``width``, read in ranges of ``range_bytes``.
+
+        ``num_parts`` of 2: a vertex has a row that neighbors aggregate, and one for itself.
+        """
         self._num_rows = num_rows
         self._width = width
         self._num_parts = num_parts
@@ -237,7 +244,7 @@ class FileRows(FeatureStore):
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices`` in the first part, ``[n, width]``, and no traffic."""
+        """Return ``vertices``' rows that neighbors aggregate, ``[n, width]``, and no traffic."""
         rows = ops.empty((len(vertices), self._width), dtype)
         self._gather(0, vertices, rows, num_threads)
         return rows, Traffic()

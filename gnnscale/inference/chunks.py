@@ -15,7 +15,7 @@ from gnnscale.core import Array
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """Consecutive output vertices of a layer, with a function that loads block and input rows."""
+    """Consecutive output vertices of a layer, and a function that loads block and input rows."""
 
     first: int  #: output row of the first vertex
     load: Callable[[], LoadedChunk]  #: loads the chunk, in any thread

@@ -38,14 +38,20 @@ class _LabelExaminer(ABC):
 
     @abstractmethod
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
-        """Yield outputs ``[n, width]`` and labels of each split's labeled vertices or edges."""
+        """Yield, for each split, the model's outputs ``[n, width]`` and the labels.
+
+        Both are of the split's labeled vertices or edges; a subclass computes the outputs.
+        """
 
     def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
         """Return the metrics of each split; None for a metric that is not defined."""
         return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
 
     def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return metrics of ``split``, and counts of each class; None: regression, or no rows."""
+        """Return metrics of ``split``, and counts of labels, predictions and hits by class.
+
+        The counts are None for regression, or if nothing in the split has a label.
+        """
         ((outputs, labels),) = self._outputs([split])
         counted = len(outputs) > 0 and labels.dtype.kind != "f"
         counts = count_classes(outputs, labels) if counted else None
@@ -106,7 +112,7 @@ class LinkExaminer:
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
-        """Return the rank of every edge of ``split`` among its candidates, ``[n]``."""
+        """Return the rank, by score, of each edge's destination among its candidates, ``[n]``."""
         vertices = self._vertices(split)
         rows = torch.from_numpy(self._predictor.logits(vertices))
         self._model.decoder.eval()
@@ -179,7 +185,7 @@ class EdgeExaminer(_LabelExaminer):
 def scores(
     task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
 ) -> dict[str, float | None]:
-    """Return the metrics of ``outputs`` ``[n, width]``; None for a metric that is not defined."""
+    """Return the task's metrics of ``outputs`` ``[n, width]`` and ``labels``; None: not defined."""
     values = {name: task.score(name, outputs, labels) for name in task.measures}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
@@ -187,7 +193,7 @@ def scores(
 def open_examiner(
     task: base.Task, model: TrainableModel, predictor: Predictor
 ) -> VertexExaminer | LinkExaminer | EdgeExaminer:
-    """Return the examiner of ``model`` for ``task``."""
+    """Return the object that evaluates ``model`` at ``task``, by labels or by ranks of edges."""
     if isinstance(task, base.EdgeTask):
         assert isinstance(model, EdgeGNN)
         return EdgeExaminer(task, model, predictor)
@@ -255,13 +261,16 @@ class Validator:
         return self.test_by_class()[0]
 
     def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the test metrics and the counts of each class; None without classes."""
+        """Return the test metrics, and counts of labels, predictions and hits by class.
+
+        The counts are None for regression and link prediction, or if no test label is known.
+        """
         with self._all_threads():
             return self._examiner.measure_by_class("test")
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
-        """Use all threads of the host in this process, inside a ``with`` block."""
+        """Let torch use all threads of the host inside a ``with`` block, then as many as before."""
         num_threads = torch.get_num_threads()
         torch.set_num_threads(self._num_threads)
         try:

@@ -28,7 +28,10 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLayer:
-    """First layer of exact inference, from rows that passes of ``plan`` over features transform."""
+    """First layer of exact inference that transforms rows before it aggregates them.
+
+    Each pass of ``plan`` over the features computes some columns of all transformed rows.
+    """
 
     plan: InputPlan
     graph: Graph
@@ -39,12 +42,12 @@ class FirstLayer:
 
     @property
     def _chunk_edges(self) -> int:
-        """Maximum edges of a chunk: fewer for a layer that needs a row per source in memory."""
+        """Maximum edges of a chunk: fewer if the layer copies a row per source to memory."""
         gathers = not self.plan.layer.aggregates_on_load
         return self.limits.file_chunk_edges if gathers else self.limits.chunk_edges
 
     def chunks(self, vertices: Vertices, advance: Advance) -> Iterator[Iterator[Chunk]]:
-        """Run the passes over the features, then yield one group: the chunks of ``vertices``.
+        """Transform the features in passes, then yield one group: the chunks of ``vertices``.
 
         ``advance`` is called with the number of vertices after each part of a pass.
         """
@@ -71,7 +74,10 @@ class FirstLayer:
         advance: Advance,
         count: int | None = None,
     ) -> TransformedRows:
-        """Return the first ``count`` rows (None: all), transformed in a pass over the features."""
+        """Return a store of transformed rows, computed in one pass over the features.
+
+        The store has the rows of the plan's first ``count`` vertices; None: all.
+        """
         vertices = self.plan.vertices[:count]
         first, end = layer.columns
         rows = MemoryRows(len(vertices), end - first)
@@ -87,7 +93,10 @@ class FirstLayer:
         return self._with_positions(rows, reader)
 
     def _with_positions(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
-        """Return a store of ``rows`` by vertex; in a trial, a row stands for many vertices."""
+        """Return a store that finds transformed ``rows`` by vertex.
+
+        If a trial has transformed only some vertices, each row stands for many vertices.
+        """
         vertices, num_vertices = self.plan.vertices, self.graph.num_vertices
         positions: Callable[[Array], Array] | None = None
         if (count := len(rows.rows)) < len(vertices):  # a trial: its rows represent all rows
@@ -104,7 +113,10 @@ class FirstLayer:
     def _chunk_loads(
         self, layer: TransformFirstLayer, transformed: TransformedRows, vertices: Vertices
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices`` with load functions, and start to read needed features."""
+        """Yield chunks of ``vertices``, each with a function that loads block and sums.
+
+        If ``layer`` reads the destinations' own features, they are requested before the yield.
+        """
         limits = self.limits
         for chunk in cut(self.graph, vertices, self._chunk_edges, limits.chunk_vertices):
             rows = transformed.prefetch(chunk) if layer.reads_rows else transformed
@@ -118,7 +130,10 @@ class FirstLayer:
         target: tuple[FileRows, int],
         advance: Advance,
     ) -> None:
-        """Transform rows in a pass; write sums for ``vertices`` to part ``target[1]`` of a file."""
+        """Transform rows in a pass, and write the sums over neighbors of ``vertices`` to a file.
+
+        ``target`` is the file and the number of the part that gets this pass's columns.
+        """
         transformed = self._transform(layer, reader, advance)
         sums, number = target
 
@@ -134,7 +149,10 @@ class FirstLayer:
     def _sum_loads(
         self, reader: FeatureReader, vertices: Vertices, sums: FileRows
     ) -> Iterator[tuple[Array, Callable[[], LoadedChunk]]]:
-        """Yield chunks of ``vertices`` with functions that read ``sums``, and features if used."""
+        """Yield chunks of ``vertices``, each with a function that reads its rows in ``sums``.
+
+        The destinations' own features are joined to the sums if the layer reads them.
+        """
         layer, first = self.plan.layer, 0
         for chunk in cut(self.graph, vertices, self._chunk_edges, self.limits.chunk_vertices):
             features = reader.start(chunk) if layer.reads_own else None

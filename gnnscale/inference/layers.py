@@ -32,7 +32,7 @@ class LayerPass:
         limits: MemoryLimits,
         workers: Workers,
     ) -> None:
-        """Compute the layers of ``model`` on ``graph`` as planned in ``work``."""
+        """Compute the layers of ``model`` on ``graph`` as planned in ``work``, by ``workers``."""
         self._model = model
         self._graph = graph
         self._work = work
@@ -44,11 +44,11 @@ class LayerPass:
 
     @property
     def makes_rows(self) -> bool:
-        """Whether the first layer aggregates rows that passes over the features transform."""
+        """Whether the first layer aggregates rows that earlier passes have transformed."""
         return self._work.inputs is not None
 
     def first(self, store: FeatureStore) -> FirstLayer:
-        """Return the first layer, computed in the planned passes over the features ``store``."""
+        """Return the first layer, which runs the planned passes over the features in ``store``."""
         assert self._work.inputs is not None
         assert isinstance(store, HostFeatures)
         return FirstLayer(
@@ -63,7 +63,10 @@ class LayerPass:
     def encode(
         self, store: FeatureStore, advance: Callable[[int], None], count: int | None = None
     ) -> MemoryRows | FileRows:
-        """Return a new store of the encoded rows of the first ``count`` vertices (None: all)."""
+        """Encode the features of the first ``count`` vertices (None: all) into a new store.
+
+        ``advance`` is called with the number of vertices after each part.
+        """
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
         assert encoder is not None
@@ -93,11 +96,11 @@ class LayerPass:
         return out
 
     def num_reads(self, index: int) -> int:
-        """Return the number of stores from which layer ``index`` reads its destinations' rows."""
+        """Return how many earlier outputs layer ``index`` reads in addition to its input."""
         return len(self._model.reads(index))
 
     def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
-        """Allocate a store for ``num_rows`` output rows. None: the last layer, not stored."""
+        """Allocate a store for the output of layer ``index``. None: it is the last, not stored."""
         work = self._work
         if index == len(work.widths):
             return None
@@ -118,9 +121,9 @@ class LayerPass:
 
         Args:
             groups: groups of chunks; a group is loaded after the previous one is finished.
-            out: store that gets the output rows, while chunks are yielded with their inputs. None:
-                chunks are yielded with output rows.
-            self_stores: stores from which the layer reads the rows of its own vertices.
+            out: store that gets the output rows; chunks are then yielded with their input rows.
+                None: chunks are yielded with their output rows.
+            self_stores: stores of earlier outputs that the layer reads for its own vertices.
         """
         work, model = self._work, self._model
         layer = work.layers[index]
@@ -153,10 +156,11 @@ class LayerPass:
         vertices: Vertices,
         advance: Callable[[int], None] = lambda _: None,
     ) -> Iterator[Iterable[Chunk]]:
-        """Yield groups of chunks of layer ``index``, to be computed one group after the other.
+        """Yield the chunks of layer ``index`` for ``vertices``, in groups.
 
-        ``rows`` stores the inputs; ``advance`` gets the number of vertices after each part of a
-        pass over the features.
+        A group is computed before the next one is taken: its sums are in memory together. ``rows``
+        stores the layer's inputs; ``advance`` gets the number of vertices after each part of a pass
+        over the features.
         """
         if index == 0 and self.makes_rows:
             yield from self.first(rows).chunks(vertices, advance)
@@ -181,7 +185,10 @@ class LayerPass:
         rows: FileRows,
         chunks: Iterator[Array],
     ) -> Iterator[Iterable[Chunk]]:
-        """Yield groups of chunks; for each, aggregate ``rows`` in one pass over their file."""
+        """Yield groups of chunks, whose sums one pass over the file of ``rows`` computes.
+
+        ``store`` finds a vertex's row in ``rows``, or is ``rows``.
+        """
         first = 0
         for group in self._groups(rows, chunks):
             requests = [partial(self._request, layer, store, chunk) for chunk in group]
@@ -192,7 +199,7 @@ class LayerPass:
             first += sum(map(len, group))
 
     def _groups(self, rows: FileRows, chunks: Iterator[Array]) -> Iterator[list[Array]]:
-        """Yield groups of chunks whose sums and edges fit into ``rows.range_bytes``."""
+        """Yield lists of chunks whose sums and edges together fit into ``rows.range_bytes``."""
         group: list[Array] = []
         free_bytes = rows.range_bytes
         for chunk in chunks:
@@ -208,7 +215,7 @@ class LayerPass:
     def _request(
         self, layer: LinearAggregationLayer, store: FeatureStore, chunk: Array
     ) -> AggregationRequest:
-        """Return the block of a chunk's in-edges, its sources' rows, and their coefficients."""
+        """Return the request to aggregate stored rows over all in-edges of a chunk's vertices."""
         distinct = not store.reads_per_edge
         vertices, block, degrees = self._loader.neighbours(chunk, distinct=distinct)
         aggregation = layer.aggregation(block, degrees)

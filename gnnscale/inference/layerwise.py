@@ -29,7 +29,7 @@ _LIMITS = MemoryLimits()
 
 
 class _InputCache:
-    """Cache of the first layer's loaded chunks, for the next call, if they take few bytes."""
+    """Cache that keeps the first layer's loaded chunks for the next call, up to ``max_bytes``."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -98,7 +98,8 @@ class LayerwiseInference:
     def work(self, vertices: Array | None) -> InferenceWork:
         """Return the plan of ``logits(vertices)``, which is kept for the next call.
 
-        A plan for other vertices may drop the cached inputs of the first layer.
+        ``vertices`` None: all. A plan for other vertices may drop the cached inputs of the first
+        layer.
         """
         outputs: Vertices = range(self._graph.num_vertices)
         if vertices is not None:
@@ -118,9 +119,9 @@ class LayerwiseInference:
         return work
 
     def prepare(self, vertices: Array | None) -> None:
-        """Log the cost of ``logits(vertices)`` if high; do nothing for a device.
+        """Log the cost of ``logits(vertices)`` if it is high, and the host computes.
 
-        ConfigError: the disk has too little space for hidden layers.
+        ConfigError: the host's disk has too little space for hidden layers.
         """
         work = self.work(vertices)
         if self._device is not None:
@@ -189,11 +190,11 @@ class LayerwiseInference:
                     close(store)
 
     def _self_stores(self, stores: Sequence[FeatureStore], index: int) -> list[FeatureStore]:
-        """Return the stores from which layer ``index`` reads the rows of its own vertices."""
+        """Return the ``stores`` of earlier outputs that layer ``index`` adds or joins."""
         return [stores[number] for number in self._model.reads(index)]
 
     def _close_read(self, stores: list[FeatureStore], following: int, last: int) -> None:
-        """Close and drop the stores that layers ``following`` to ``last`` do not read."""
+        """Free the stores that no layer from ``following`` to ``last`` reads."""
         layers = range(following, last + 1)
         used = {following, *(number for index in layers for number in self._model.reads(index))}
         for number, store in enumerate(stores):
@@ -204,9 +205,9 @@ class LayerwiseInference:
 
     @contextmanager
     def _passes(self, vertices: Array | None) -> Iterator[tuple[LayerPass, InferenceWork]]:
-        """Yield layer computation and plan for ``vertices``, in a context of worker threads.
+        """Yield the computation of layers, and its plan, for ``vertices``.
 
-        The model is in evaluation mode meanwhile.
+        Until the ``with`` block ends, worker threads run and the model is in evaluation mode.
         """
         work = self.work(vertices)
         was_training = self._model.training
@@ -230,7 +231,8 @@ class LayerwiseInference:
     ) -> FeatureStore:
         """Compute hidden layer ``index`` for ``vertices``, and return a store of its output rows.
 
-        Small inputs of the first layer are cached.
+        ``stores`` has the features, then each earlier layer's output. Small inputs of the first
+        layer are cached.
         """
         cached = self._inputs.chunks
         if index == 0 and cached is not None and not passes.makes_rows:
@@ -257,7 +259,7 @@ class LayerwiseInference:
 def _progress(
     graph: Graph, limits: MemoryLimits, total: int
 ) -> AbstractContextManager[Callable[[int], None]]:
-    """Return the context of a progress bar up to ``total``; a graph below one chunk shows none."""
+    """Return the context of a progress bar up to ``total``; a graph of one chunk shows none."""
     if graph.num_edges < limits.chunk_edges and graph.num_vertices < limits.chunk_vertices:
         return nullcontext(lambda _: None)
     return track("inference", total=total, unit="vertices")

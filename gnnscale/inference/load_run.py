@@ -52,10 +52,10 @@ def load_run(
     own_graph: bool = True,
     measures: bool = False,
 ) -> RunConfig:
-    """Read the options of the run in directory ``run``.
+    """Return the options of the run in directory ``run``.
 
-    The user's code is not imported, as nothing needs it after training. The exception is the
-    sampler in sampled inference, if ``overrides`` names it.
+    The user's code is imported only if ``overrides`` names it again, such as the sampler for
+    sampled inference.
 
     Args:
         run: the run directory.
@@ -115,7 +115,7 @@ class _NotImported(SamplerConfig):
 
 
 def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | None:
-    """Remove from ``values`` the user's code that ``overrides`` does not name; allow named code.
+    """Remove the user's code from ``values``; code that ``overrides`` names stays, and is allowed.
 
     Returns:
         The class path of a removed sampler; None if the sampler is of gnnscale or is named again.
@@ -230,7 +230,7 @@ class TrainedModel:
         return self.signature.edge_weights
 
     def give_rows(self, graph: Graph) -> None:
-        """Move learned rows, if any, into ``graph``'s features, which the model then shares."""
+        """Copy learned rows, if any, into ``graph.features``, which the model then uses."""
         rows = self.model.vertex_rows
         if rows is not None:
             # Sharing the memory frees the copy from the checkpoint.
@@ -301,7 +301,7 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
 def open_trained(
     directory: Path, run: RunConfig, *, ranks: bool = False
 ) -> tuple[Task, TrainedModel]:
-    """Return the task of the run in ``directory`` and its model.
+    """Return the task of the run in ``directory``, and the model with its best weights.
 
     Args:
         ranks: whether edges are ranked, for which the candidates are read.
@@ -327,5 +327,5 @@ def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
 
 
 def _is_built_in(model: ModelConfig) -> bool:
-    """Whether no code of the user builds the model."""
+    """Whether gnnscale's own code, and no code of the user, builds the model."""
     return not (isinstance(model, CustomModel) or model.only_in_programs)

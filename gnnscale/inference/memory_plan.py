@@ -61,7 +61,7 @@ def needed_vertices(
 
 
 class RankBitmap:
-    """Bitmap of a subset of vertices, one bit per vertex, with a count of members per eight."""
+    """Bitmap of a subset of vertices; for each eight bits, the number of members before them."""
 
     def __init__(self, vertices: Array, num_vertices: int) -> None:
         member = np.zeros(num_vertices, np.bool_)
@@ -102,13 +102,13 @@ class SubsetStore(WrappedStore):
         return self._num_vertices
 
     def local(self, vertices: Array, block: Block) -> tuple[Array, Block]:
-        """Return the positions of ``vertices`` in ``rows``, and the block without vertex ids."""
+        """Return the positions of ``vertices`` in ``rows``, and ``block`` without source ids."""
         return self._positions(vertices), replace(block, edge_vertices=None)
 
     def gather(
         self, vertices: Array, *, dtype: torch.dtype, num_threads: int
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return the rows of ``vertices``, ``[n, width]``, and the traffic."""
+        """Return the rows of ``vertices``, ``[n, width]``, and the bytes read."""
         return self.rows.gather(self._positions(vertices), dtype=dtype, num_threads=num_threads)
 
     def aggregate(
@@ -120,7 +120,7 @@ class SubsetStore(WrappedStore):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[torch.Tensor, Traffic]:
-        """Return rows aggregated over ``block``, ``aggregation.width(width)`` wide, and traffic."""
+        """Return a row per destination, aggregated over ``block``, and the bytes read."""
         positions, local_block = self.local(vertices, block)
         return self.rows.aggregate(
             positions, local_block, aggregation, dtype=dtype, num_threads=num_threads
@@ -141,7 +141,7 @@ _CACHED_SHARE, _MAX_CACHED_STREAM_BYTES = 0.5, 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class InferencePlan:
-    """Choice of memory or a file as the store of each hidden layer, and the bytes of both."""
+    """Choice of memory or a file for the rows of each hidden layer, and the bytes of either."""
 
     in_file: tuple[bool, ...]  #: for each hidden layer whether it goes to a temporary file
     temporary_bytes: int  #: maximum bytes of files that exist together
@@ -168,13 +168,15 @@ def plan_layers(
     stream_bytes: int | None,
     keeps_all: bool = False,
 ) -> InferencePlan:
-    """Decide for each hidden layer, of ``(rows, width)``, whether memory or a file stores it.
+    """Plan for each hidden layer, of ``(rows, width)``, whether memory or a file stores it.
 
     Args:
         hidden_bytes: maximum bytes of a layer in memory; None: a share of the available memory, up
             to 512 MiB for all layers that exist together.
-        stream_bytes: maximum bytes of sums for a layer in a file; None: a share of the memory.
-        keeps_all: whether the outputs of all hidden layers exist together, for the last layer.
+        stream_bytes: maximum bytes of sums of a layer that reads a file; None: a share of the
+            available memory.
+        keeps_all: whether the last layer reads the outputs of all hidden layers, so that all exist
+            together.
     """
     total = sum if keeps_all else _adjacent
     available = read_memory().available
@@ -257,7 +259,7 @@ class LayerSize:
 
 @dataclass(frozen=True, kw_only=True)
 class InputPlan:
-    """Plan of passes over the features, each of which transforms rows to a block of columns.
+    """Plan of passes over the features, each of which computes some columns of transformed rows.
 
     Example: a layer of width 256 whose blocks are [(0, 128), (128, 256)] reads the features twice.
     """
@@ -270,7 +272,7 @@ class InputPlan:
 
     @property
     def num_passes(self) -> int:
-        """Number of reads of the features: passes, and reads of the destinations' rows."""
+        """Number of reads of the features: for passes, and for the destinations' own rows."""
         self_reads = len(self.blocks) if self.layer.reads_rows and not self.layer.reads_own else 0
         return len(self.blocks) + self_reads + self.layer.reads_own
 
@@ -315,7 +317,7 @@ def find_work(
     num_threads: int,
     num_layers: int | None = None,
 ) -> InferenceWork:
-    """Plan exact inference for ``outputs`` with the first ``num_layers`` layers (None: all)."""
+    """Return a plan of exact inference for ``outputs`` by the first ``num_layers`` (None: all)."""
     num_hidden = (num_layers or len(model.layers)) - 1
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden

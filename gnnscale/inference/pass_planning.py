@@ -55,9 +55,9 @@ def with_passes(
     """Return ``work`` with a faster plan to read and transform the features, if there is one.
 
     Features on the disk are read in sequential passes if the disk needs less time for them than for
-    gathering the rows of each chunk. Features in memory are transformed before all chunks if all
-    vertices are needed, the rows fit into memory, and chunks would transform a row repeatedly. An
-    encoder's rows are computed once if all vertices are needed.
+    gathering the rows of each chunk. Features in memory are transformed before all chunks if the
+    first layer is computed for all vertices, the rows fit into memory, and chunks would transform a
+    row repeatedly. An encoder's rows are computed once if that layer is computed for all vertices.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work
@@ -115,7 +115,10 @@ def _with_encoding(
     store: HostFeatures,
     limits: MemoryLimits,
 ) -> InferenceWork:
-    """Return ``work`` that encodes all rows once, in memory or a file, if it reads all rows."""
+    """Return ``work`` that encodes all rows once, to memory or a file.
+
+    ``work`` is unchanged unless the first layer is computed for all vertices.
+    """
     if not isinstance(work.needed[0], range):
         return work
     num_rows, width = graph.num_vertices, model.widths[1]
@@ -128,7 +131,7 @@ def _with_encoding(
 def _memory_for_rows(
     work: InferenceWork, graph: Graph, store: HostFeatures, limits: MemoryLimits
 ) -> int:
-    """Return the maximum bytes of transformed or encoded rows in memory."""
+    """Return the maximum bytes of rows that may be transformed or encoded to memory."""
     if limits.made_bytes is not None:
         return limits.made_bytes
     memory = int(read_memory().available * _TRANSFORMED_SHARE) - work.plan.memory_bytes
@@ -142,7 +145,8 @@ def _plan_passes(
 ) -> InputPlan:
     """Return the plan of the fewest passes that fit into ``memory`` bytes.
 
-    A pass transforms some columns of the rows of ``vertices``; ``first``: vertices of the outputs.
+    A pass transforms the rows of ``vertices`` to some columns; ``first`` are the vertices for which
+    the first layer is computed.
     """
     steps = -(-layer.width // layer.step)
     steps_per_pass = min(max(memory // (4 * layer.step * max(len(vertices), 1)), 1), steps)
@@ -165,7 +169,7 @@ def _passes_s(
 ) -> float:
     """Return the disk seconds of all passes, and of writing and reading their sums.
 
-    ``first``: vertices of the outputs, whose features some passes read for the self term.
+    ``first``: vertices for which the first layer is computed; it may read their own features too.
     """
     pass_s = _sequential_s(inputs.vertices, graph, store, rates)
     self_s = _sequential_s(first, graph, store, rates)
@@ -271,9 +275,9 @@ def _first_s(passes: LayerPass, work: InferenceWork, graph: Graph, store: Featur
 def _encoding_s(
     passes: LayerPass, work: InferenceWork, graph: Graph, features: FeatureStore
 ) -> tuple[float, SubsetStore]:
-    """Return the seconds of encoding all rows, estimated by a trial, and a store of its rows.
+    """Return the estimated seconds of encoding all rows, and a store of a trial's encoded rows.
 
-    The store has one of the trial's rows for any vertex.
+    The store has one of these rows for any vertex.
     """
     count = max(min(graph.num_vertices, _TRIAL_BYTES // features.row_bytes), 1)
     close(passes.encode(features, lambda _: None, count // _NUM_RANGES))
@@ -284,7 +288,10 @@ def _encoding_s(
 
 
 def _trial_vertices(vertices: Vertices, graph: Graph, rows: FeatureStore | None) -> Array:
-    """Return some of ``vertices`` in evenly spaced ranges, fewer if ``rows`` are on the disk."""
+    """Return some of ``vertices`` in evenly spaced ranges.
+
+    They are fewer if ``rows``, which a trial reads for their neighbors, are on the disk.
+    """
     count = _TRIAL_VERTICES
     if isinstance(rows, HostFeatures) and rows.from_disk:
         neighbors = 1 + graph.num_edges // max(graph.num_vertices, 1)
@@ -340,9 +347,10 @@ def _written_bytes(work: InferenceWork, index: int) -> float:
 
 
 def _read_bytes(work: InferenceWork, index: int) -> float:
-    """Return the bytes that layer ``index`` reads from a file of hidden rows; 0: it reads memory.
+    """Return the bytes that layer ``index`` reads of the previous layer's file, from the disk.
 
-    It reads the file once for each group of destinations whose sums fit into memory.
+    It reads the file once for each group of destinations whose sums fit into memory. 0: the rows
+    are in memory or the page cache.
     """
     plan, layer = work.plan, work.sizes[index]
     if index == 0 or not plan.in_file[index - 1] or plan.cached:

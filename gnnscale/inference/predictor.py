@@ -121,7 +121,7 @@ class Predictor:
         self._graph.check_files()
 
     def logits_of_each(self, splits: Sequence[IntArray]) -> list[Float32Array]:
-        """Return the logits of the vertices of each split."""
+        """Return the logits of the vertices of each of ``splits``, one array a split."""
         if self._exact is None:
             return [self.logits(vertices) for vertices in splits]
         # The hidden layers of all splits mostly share their vertices: compute them once.
@@ -213,7 +213,7 @@ class PairScorer:
                 yield best.partners.numpy(), best.scores.numpy()
 
     def _slice_sizes(self, num_sources: int, num_targets: int, k: int) -> tuple[int, int]:
-        """Return the numbers of sources and targets to compare at a time, ``k`` targets or more."""
+        """Return how many sources and targets to score at a time; ``k`` targets, if there are."""
         row_bytes = 4 * self._width
         targets = min(num_targets, max(k, _SLICE_BYTES // (4 * row_bytes)))
         pair_bytes = 4 * (self._decoder.hidden_width + 1)
@@ -224,7 +224,7 @@ class PairScorer:
 def _output_rows(
     predictor: Predictor, vertices: IntArray | None, count: int, width: int
 ) -> Iterator[Float32Array]:
-    """Compute rows of ``vertices`` (None: all), and yield them as one ``[count, width]`` array.
+    """Compute the rows of ``vertices`` (None: all), and yield an array ``[count, width]`` of them.
 
     An array of more than ``_MEMORY_BYTES`` is a temporary file until the ``with`` block ends.
     """
@@ -244,7 +244,7 @@ def _output_rows(
 
 
 class EdgePredictor:
-    """Predictor of the outputs of labeled edges, by an edge model."""
+    """Predictor of the labels of edges or pairs of vertices, by an edge model."""
 
     def __init__(self, model: EdgeGNN, predictor: Predictor) -> None:
         """Predict with the edge network of ``model``, whose vertex rows ``predictor`` computes."""
@@ -253,7 +253,7 @@ class EdgePredictor:
         self._width = model.widths[-1]
 
     def prepare(self, ends: IntArray) -> None:
-        """Log the cost of predicting edges with ``ends`` ``[n, 2]``; ConfigError: full disk."""
+        """Log the cost of predicting edges with ``ends`` ``[n, 2]``; ConfigError: little disk."""
         self._predictor.prepare(np.unique(ends))
 
     @torch.no_grad()
@@ -279,7 +279,7 @@ class EdgePredictor:
 
 
 class _TopPartners:
-    """Best ``k`` partners of each vertex among the candidates so far."""
+    """Best ``k`` partners of each vertex among the candidates added so far, and their scores."""
 
     def __init__(self, vertices: IntArray, k: int) -> None:
         self._vertices = np.array(vertices, np.int64)
@@ -287,9 +287,10 @@ class _TopPartners:
         self.scores = torch.full((len(vertices), k), -torch.inf)
 
     def add(self, candidates: Array, scores: torch.Tensor) -> None:
-        """Add ascending candidates ``[m]`` with their ``scores`` ``[s, m]``.
+        """Keep the best of previous partners and of ascending ``candidates`` ``[m]``.
 
-        The score of a vertex with itself is overwritten by -inf.
+        ``scores`` are ``[s, m]``, for s vertices; the score of a vertex with itself is overwritten
+        by -inf.
         """
         ids = torch.from_numpy(np.array(candidates, np.int64))
         columns = np.searchsorted(candidates, self._vertices)
@@ -310,7 +311,7 @@ _GROUP = 64
 def _top(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the ``k`` highest of ``scores`` ``[s, m]`` in each row, and their columns.
 
-    With many columns, only those in the ``k`` groups with the highest maxima are sorted.
+    Many columns form groups of 64: only the ``k`` groups with the highest maxima are searched.
     """
     num_rows, num_columns = scores.shape
     num_groups = num_columns // _GROUP

@@ -85,8 +85,8 @@ def make_rows(
 ) -> None:
     """Read rows of ascending ``vertices`` by range, apply ``make``, and ``write`` its results.
 
-    ``write`` gets the position of a range's first vertex and the range's rows, on any of
-    ``workers``; ``advance`` gets each range's number of rows. ``width``: features of a row read.
+    ``write`` gets the index in ``vertices`` of a range's first vertex and the range's rows, on any
+    of ``workers``; ``advance`` gets each range's number of rows. ``width``: features of a row read.
     """
 
     def ranges() -> Iterator[tuple[int, Reading]]:
@@ -118,7 +118,10 @@ class TransformedRows(TransformedStore):
         *,
         num_threads: int,
     ) -> None:
-        """Read a vertex's row in ``rows`` at its position (None: id), features by ``reader``."""
+        """Store ``rows``, which ``positions`` finds by vertex (None: its id).
+
+        ``reader`` reads the original features.
+        """
         self.inner = rows
         self._positions = positions
         self._reader = reader
@@ -156,7 +159,10 @@ class TransformedRows(TransformedStore):
     def sums(
         self, vertices: Array, block: Block, degrees: Degrees, layer: LinearAggregationLayer
     ) -> torch.Tensor:
-        """Return ``[num_dst, width]`` rows aggregated as in ``layer``, with a self term it adds."""
+        """Return transformed rows aggregated as in ``layer``, ``[num_dst, width]``.
+
+        A self term that ``layer`` adds is included; a self term that it concatenates is not.
+        """
         aggregation = layer.aggregation(block, degrees)
         if self._positions is not None and block.edge_vertices is not None:
             block = replace(block, edge_vertices=self._positions(block.edge_vertices))

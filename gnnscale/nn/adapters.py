@@ -49,7 +49,7 @@ def to_dgl_blocks(batch: MiniBatch, *, idtype: torch.dtype = torch.int64) -> "li
 
 
 def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> "dgl.DGLGraph":
-    """Return ``block`` as a block of DGL, like ``to_dgl_blocks``, without the vertices' ids."""
+    """Return ``block`` as DGL's, with importance, weights and features of edges, no vertex ids."""
     dgl = import_dgl()
     indptr, indices = (_converted(ids, idtype) for ids in (block.indptr, block.indices))
     try:
@@ -182,7 +182,7 @@ class PyGModel(_WrappedModel):
     uses_edge_weights: bool = False
 
     def __init__(self, module: nn.Module, *, bipartite: bool = False) -> None:
-        """Wrap ``module``; ``bipartite`` selects the form of the call."""
+        """Wrap ``module``, which takes an ``Adjacency`` (``bipartite``) or edge index a layer."""
         super().__init__(module)
         self.bipartite = bipartite
 

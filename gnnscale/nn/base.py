@@ -19,7 +19,7 @@ from gnnscale.sampling import Block, MiniBatch
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Feature rows and edge features of one mini-batch, as a model's ``load`` returns them."""
+    """Feature rows and edge features of one mini-batch, which a model computes outputs from."""
 
     #: the input rows ``[num_input_vertices, f]``; if ``aggregated``, the first layer's ``load``
     #: result, with rows for the first block's destinations only
@@ -45,7 +45,7 @@ class Inputs:
         return sum(rows.nbytes for rows in self.edge_attr)
 
     def with_edges(self, batch: MiniBatch) -> MiniBatch:
-        """Return ``batch`` with ``edge_attr`` in its blocks; ``batch`` itself if there is none."""
+        """Return ``batch`` with the loaded edge features in its blocks; unchanged without any."""
         if not self.edge_attr:
             return batch
         pairs = zip(batch.blocks, self.edge_attr, strict=True)
@@ -94,16 +94,16 @@ class TrainableModel(nn.Module):
 
     @property
     def layer_costs(self) -> tuple[cost.LayerCost, ...]:
-        """Cost of each layer, input layer first; empty: ``counted`` has the model's cost."""
+        """Cost of each layer, input layer first; here empty: ``counted`` has the model's cost."""
         return ()
 
     @property
     def shared_parameters(self) -> list[nn.Parameter]:
-        """Parameters with gradients that every device has a copy of, ordered as ``parameters``."""
+        """Parameters that each device has a copy of: here all that require a gradient."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def layer(self, index: int) -> GraphLayer:
-        """Return layer ``index``, input layer first, of a model that ``infers_by_layer``."""
+        """Return layer ``index``; NotImplementedError unless the model ``infers_by_layer``."""
         if not self.infers_by_layer:
             raise NotImplementedError
         layer = self.layers[index]
@@ -132,7 +132,8 @@ class TrainableModel(nn.Module):
             x: the result of the layer's ``load``.
             block: the edges to the layer's destinations, with all neighbors.
             layer: layer that loaded ``x`` in place of layer ``index``; None: layer ``index`` did.
-            dst_rows: ``[num_dst, f]`` each, the destinations' rows that the layer ``reads``.
+            dst_rows: ``[num_dst, f]`` each, the destinations' rows with the numbers that ``reads``
+                returns; not used here.
         """
         return (layer or self.layer(index)).update(x, block)
 
@@ -146,12 +147,12 @@ class TrainableModel(nn.Module):
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Read the rows of the input vertices of ``batch`` from ``store``.
+        """Read the rows of the input vertices of ``batch`` from ``store``; here not aggregated.
 
         Args:
             degrees: ``[num_input_vertices]`` float32 in-degrees, if the model uses them.
-            aggregates: whether to aggregate while reading, if the first layer allows it. The model
-                computes the same output either way.
+            aggregates: whether overriding methods may aggregate while reading, if the first layer
+                allows it. The model computes the same output either way.
             dtype: float32 or bfloat16.
         """
         x, traffic = store.gather(batch.input_vertices, dtype=dtype, num_threads=num_threads)
@@ -182,7 +183,7 @@ class VertexObjective:
         return self._loss(outputs, _targets(self._graph, batch.seeds))
 
     def on(self, device: torch.device) -> Objective:
-        """Copy all labels to ``device``; return this loss for mini-batches with seeds there."""
+        """Copy all labels to ``device``; return the loss as a function of batches there."""
         labels = torch.tensor(np.asarray(self._graph.labels), device=device)
 
         def objective(outputs: Tensor, batch: MiniBatch) -> Tensor:
@@ -197,7 +198,8 @@ class VertexObjective:
 def vertex_objective(graph: Graph, loss: losses.LossConfig | None = None) -> VertexObjective:
     """Return the loss of predicting the labels of a mini-batch's seeds.
 
-    ``loss`` None: the loss for the graph's kind of labels. ConfigError: it does not fit the labels.
+    ``loss`` None: the loss for the graph's kind of labels. ConfigError: ``loss`` does not fit the
+    labels.
     """
     return VertexObjective(graph, (loss or losses.AutoLoss()).build(graph))
 
@@ -223,12 +225,12 @@ def edge_objective(labels: SplitLabels, loss: losses.LossConfig) -> EdgeObjectiv
 
 
 def objective_on(objective: Objective, device: torch.device) -> Objective:
-    """Return a ``VertexObjective`` with its labels on ``device``, another objective unchanged."""
+    """Return a ``VertexObjective`` with its labels on ``device``, any other objective unchanged."""
     return objective.on(device) if isinstance(objective, VertexObjective) else objective
 
 
 def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
-    """Return the mean loss of labeled ``seeds``, by the kind of their labels; 0 without seeds."""
+    """Return the mean loss of ``seeds``, all labeled, by the kind of labels; 0 without seeds."""
     if not len(seeds):
         return outputs.sum()
     return losses.AutoLoss().build(graph)(outputs, _targets(graph, seeds))

@@ -93,19 +93,21 @@ class LayerCost:
     def forward(
         self, *, edges: float, targets: float, sources: float, aggregated: bool
     ) -> LayerWork:
-        """Return the work of forward propagation over a block with these numbers of edges and rows.
+        """Return the work of forward propagation over a block of ``edges``.
 
-        ``aggregated`` says whether rows were aggregated while they were loaded.
+        ``targets`` and ``sources`` are its numbers of destinations and sources; ``aggregated`` says
+        whether rows were aggregated while they were loaded.
         """
         passes = [1] * len(self.products)
         work = self._work(edges, targets, sources, reads=0 if aggregated else 1, passes=passes)
         return work + self._message_work(edges, sources, passes=[1] * len(self.message_products))
 
     def backward(self, *, edges: float, targets: float, sources: float, first: bool) -> LayerWork:
-        """Return the work of backward propagation over a block; arguments as in ``forward``.
+        """Return the work of backward propagation over a block of ``edges``.
 
-        Each product has two products in its gradient: for its weights and for its input. The
-        ``first`` layer needs no gradient of its input features.
+        ``targets`` and ``sources`` are its numbers of destinations and sources. Each product has
+        two products in its gradient: for its weights and for its input. The ``first`` layer needs
+        no gradient of its input features.
         """
         passes = [2 - (first and number == 0) for number in range(len(self.products))]
         reads = 2 if self.attention else 1 - first
@@ -120,7 +122,7 @@ class LayerCost:
     def _work(
         self, edges: float, targets: float, sources: float, *, reads: int, passes: Sequence[int]
     ) -> LayerWork:
-        """Return the work of ``reads`` passes over edges, and of each product, ``passes`` times."""
+        """Return the work of ``reads`` passes over edges, and of product i ``passes[i]`` times."""
         rows = sources if self.attention else targets
         width = self.products[-1][1] if self.attention else self.message_width or self.width_in
         products = list(zip(passes, self.products, strict=True))
@@ -142,7 +144,8 @@ class LayerCost:
     def _edge_rows(self, num_values: float) -> LayerWork:
         """Return the work of writing and reading ``num_values`` floats in rows of edges.
 
-        They are ``stream_bytes`` if the host stores rows of edges, otherwise ``edge_row_bytes``.
+        Their bytes are ``stream_bytes`` if the host, too, stores a row per edge; otherwise
+        ``edge_row_bytes``, which only accelerators read and write.
         """
         num_bytes = num_values * BYTES_PER_FEATURE
         if self.host_makes_edge_rows:
@@ -150,7 +153,7 @@ class LayerCost:
         return LayerWork(edge_row_bytes=num_bytes)
 
     def _message_work(self, edges: float, sources: float, *, passes: Sequence[int]) -> LayerWork:
-        """Return the work of each message product, ``passes`` times, and of a message per edge."""
+        """Return the work of message product i ``passes[i]`` times, and of messages on edges."""
         if not self.message_width:
             return LayerWork()
         rows = edges if self.messages_per_edge else sources
@@ -166,7 +169,7 @@ class LayerCost:
 
 
 def _product_values(products: Sequence[tuple[int, tuple[int, int]]]) -> tuple[int, int]:
-    """Return the numbers of floats that ``(passes, product)`` pairs read and write per row."""
+    """Return the floats per row read and written by products: ``(passes, (inputs, outputs))``."""
     read = sum(inputs + (count - 1) * outputs for count, (inputs, outputs) in products if count)
     written = sum(outputs + (count - 1) * inputs for count, (inputs, outputs) in products if count)
     return read, written
@@ -198,7 +201,10 @@ class CostModel:
         )
 
     def activation_bytes(self, vertices: Sequence[float], edges: Sequence[float]) -> float:
-        """Return the bytes of rows saved for backward propagation, and of their gradients."""
+        """Return the bytes of rows saved for backward propagation, and of their gradients.
+
+        A mini-batch has ``vertices`` in V^0 .. V^L and ``edges`` in E^1 .. E^L.
+        """
         return 2 * _product(self.kept_bytes, vertices, edges)
 
 

@@ -65,7 +65,7 @@ class MessageSums(Protocol):
     dst: Tensor  #: ``[num_edges]`` int64 destination of each edge, ascending
 
     def sum(self, messages: Tensor) -> Tensor:
-        """Return the sum of each destination's messages."""
+        """Return each destination's sum of messages, scaled up if neighbors were sampled."""
 
     def mean(self, messages: Tensor) -> Tensor:
         """Return the mean of each destination's messages, zeros without any."""
@@ -85,7 +85,10 @@ class DeviceBlock(Block, ABC):
     def activation(
         self, p: float, *, seed: int, step: int, layer: int, sources: bool = False
     ) -> Activation:
-        """Return ReLU and dropout ``p`` of destinations' rows or, with ``sources``, source rows."""
+        """Return ReLU and dropout, with probability ``p``, of destinations' rows.
+
+        With ``sources``, of source rows. ``seed``, ``step``, ``layer`` select the random numbers.
+        """
 
     @abstractmethod
     def aggregate(
@@ -103,20 +106,23 @@ class DeviceBlock(Block, ABC):
 
     @abstractmethod
     def edge_scores(self, src: Tensor, dst: Tensor) -> Tensor:
-        """Return ``src[u] + dst[v]`` of each edge, with gradient; see ``nn.conv.gat``."""
+        """Return ``src[u] + dst[v]`` for each edge from u to v, with gradient."""
 
     @abstractmethod
     def attend(self, scores: Tensor, z: Tensor) -> Tensor:
-        """Sum source rows with the softmax of edge scores; see ``nn.conv.gat.attend``."""
+        """Return each destination's sum of ``z``, weighted by the softmax of edge ``scores``."""
 
     @abstractmethod
     def sums(self, degrees: Tensor | None) -> MessageSums:
-        """Return the reductions of messages over the edges; see ``Segments``."""
+        """Return an object that sums, averages or maximizes messages over each destination.
+
+        ``degrees`` are ``[num_src]`` full-graph in-degrees. None: the block has all neighbors.
+        """
 
     @abstractmethod
     def sources(self) -> Tensor:
-        """Return the source of each edge, ``[num_edges]`` int32."""
+        """Return the index of each edge's source in the block, ``[num_edges]`` int32."""
 
     @abstractmethod
     def destinations(self) -> Tensor:
-        """Return the destination of each edge, ``[num_edges]`` int32, ascending."""
+        """Return each edge's destination in the block, ``[num_edges]`` int32, ascending."""

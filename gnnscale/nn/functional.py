@@ -29,7 +29,7 @@ class _ReluDropout(torch.autograd.Function):
 
 
 def activation(p: float, batch: MiniBatch, layer: int) -> Activation:
-    """Return ReLU and dropout of probability ``p`` for ``layer``'s output, in the batch's step."""
+    """Return ReLU, and dropout of probability ``p``, of ``layer``'s output in the batch's step."""
     block = batch.blocks[layer]
     if isinstance(block, DeviceBlock):
         return block.activation(p, seed=batch.seed, step=batch.step, layer=layer)
@@ -97,7 +97,7 @@ def sum_scale(block: Block, degrees: Float32Array) -> Float32Array | None:
 
 
 def sampling_totals(block: Block, degrees: Float32Array) -> Float32Array:
-    """Return the ``degrees`` argument of ``sum_scale``: ``degrees`` or sums of in-edge weights.
+    """Return the totals for which sampled neighbors stand: ``degrees``, or sums of edge weights.
 
     Neighbors sampled by weight count equally, and stand for the sum of all in-edge weights.
     Neighbors sampled uniformly stand for the in-degree.
@@ -132,10 +132,11 @@ class _WeightedAggregate(torch.autograd.Function):
 def gradient_of_rows(
     grad: Tensor, block: Block, coefficients: Aggregation, *, scale: float | None = None
 ) -> RowSums:
-    """Return the gradient, not summed yet, of rows ``[num_src, f]`` aggregated over a block.
+    """Return the gradient of aggregated rows ``[num_src, f]``, as sums that are computed later.
 
-    ``grad`` is the gradient of the result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a
-    concatenated self term; ``scale`` multiplies it, None: 1.
+    The rows were aggregated over ``block`` with ``coefficients``. ``grad`` is the gradient of the
+    result, ``[num_dst, f]``, or ``[num_dst, 2 f]`` with a concatenated self term; ``scale``
+    multiplies it, None: 1.
     """
     grad = grad.contiguous()
     width = grad.shape[1] // (2 if coefficients.self_term == "concat" else 1)

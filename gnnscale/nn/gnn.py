@@ -21,7 +21,7 @@ _NORMS: dict[str, Any] = {"none": nn.Identity, "batch": nn.BatchNorm1d, "layer":
 
 @dataclass(frozen=True, kw_only=True)
 class Connections:
-    """Connections between layers, in addition to each layer reading the previous layer's output.
+    """Residual connections, jumping knowledge or teleport between layers, and activation.
 
     Rows are numbered by layer: 0 for the rows that the first layer reads, n for the output of
     layer n - 1 after its activation.
@@ -42,7 +42,11 @@ class Connections:
         return self.residual or self.jumping != "none" or self.teleport > 0
 
     def reads(self, index: int, last: int) -> tuple[int, ...]:
-        """Return the numbers of the rows that layer ``index`` of 0 .. ``last`` adds or joins."""
+        """Return the numbers of the rows that layer ``index`` adds or joins, besides its input.
+
+        Number 0 is the first layer's input, n the output of layer n - 1; layer ``last`` is the
+        last.
+        """
         if self.teleport:
             return (0,)
         if index == last and self.jumping != "none":
@@ -50,13 +54,16 @@ class Connections:
         return (index,) if self.residual and 0 < index < last else ()
 
     def add(self, out: Tensor, dst_rows: Sequence[Tensor]) -> Tensor:
-        """Return a layer's output ``[num_dst, f]`` plus residual or teleport of ``dst_rows``."""
+        """Return a layer's output ``out`` with a residual or teleport added, if any.
+
+        The residual is the last of ``dst_rows``, the teleport mixes in the first.
+        """
         if self.teleport:
             return (1 - self.teleport) * out + self.teleport * dst_rows[0]
         return out + dst_rows[-1] if self.residual and dst_rows else out
 
     def join(self, rows: Sequence[Tensor]) -> Tensor:
-        """Return the concatenation or the maximum of all layers' outputs ``[n, f]``."""
+        """Return the concatenation or, by ``jumping``, the maximum of the layers' outputs."""
         if self.jumping == "cat":
             return torch.cat(list(rows), dim=1)
         return torch.stack(list(rows)).max(0).values
@@ -101,9 +108,10 @@ class GNN(TrainableModel):
         output: nn.Linear | None = None,
         input_dropout: float = 0.0,
     ) -> None:
-        """Stack ``layers``, input layer first, with ``norms`` of each output that is activated.
+        """Stack ``layers``, input layer first.
 
         Args:
+            norms: normalization of each output that is activated.
             dropout: probability of dropping a hidden feature.
             widths: f^0 .. f^L: features of the inputs, of each hidden layer, and of the logits.
             encoder: module applied to input rows; None: the first layer reads input rows.
@@ -125,7 +133,7 @@ class GNN(TrainableModel):
 
     @property
     def shared_parts(self) -> dict[str, Any]:
-        """Keyword-only arguments of this model's construction, to construct another ``GNN``."""
+        """Arguments to build another ``GNN`` with this model's encoder, output and options."""
         return {
             "connections": self.connections,
             "encoder": self.encoder,
@@ -159,7 +167,7 @@ class GNN(TrainableModel):
         dtype: torch.dtype,
         num_threads: int,
     ) -> Inputs:
-        """Read the first layer's input from ``store``; see ``TrainableModel.load``."""
+        """Read the first layer's input, aggregated if ``aggregates`` and the layer allow it."""
         if not (aggregates and self.aggregates_on_load):
             return super().load(
                 store, batch, degrees, aggregates=False, dtype=dtype, num_threads=num_threads
@@ -213,7 +221,7 @@ class GNN(TrainableModel):
         return h.float() if self.output is None else self._logits([*dst_rows, h])
 
     def _activation(self, batch: MiniBatch, index: int) -> functional.Activation | None:
-        """Return the activation of the output of layer ``index``; None: the model has none."""
+        """Return ReLU and dropout of layer ``index``'s output; None: layers are not activated."""
         if not self.connections.activates:
             return None
         return functional.activation(self.dropout if self.training else 0.0, batch, index)
@@ -227,7 +235,7 @@ class GNN(TrainableModel):
         return self.connections.reads(index, len(self.layers) - 1)
 
     def first(self, block: Block, inputs: Inputs) -> Tensor:
-        """Return the first layer's output rows ``[num_dst, f^1]``; aggregate inputs if needed."""
+        """Return the first layer's output ``[num_dst, f^1]``, before norm and activation."""
         layer, x = self.layer(0), inputs.x
         if not inputs.aggregated:
             x = layer.prepare(x, block, inputs.degrees, None)
@@ -238,10 +246,7 @@ class GNN(TrainableModel):
         return linear(self.output, self.connections.join(rows)).float()
 
     def normalise(self, index: int, h: Tensor) -> Tensor:
-        """Return output ``h`` of layer ``index``, normalized if norms come between layers.
-
-        See ``_normalize``, also for batch normalization of one row.
-        """
+        """Return output ``h`` of layer ``index``, normalized if ``connections.activates``."""
         return _normalize(self.norms[index], h) if self.connections.activates else h
 
     def infer(
@@ -252,7 +257,13 @@ class GNN(TrainableModel):
         layer: GraphLayer | None = None,
         dst_rows: Sequence[Tensor] = (),
     ) -> Tensor:
-        """Return the activated output of a layer, or the logits; see ``TrainableModel.infer``."""
+        """Return the activated output of layer ``index``, or the logits after the last layer.
+
+        Args:
+            x: the result of the layer's ``load``, over ``block`` with all neighbors.
+            layer: layer that loaded ``x`` in place of layer ``index``; None: layer ``index`` did.
+            dst_rows: destinations' rows with the numbers that ``reads`` returns.
+        """
         h = self.connections.add((layer or self.layer(index)).update(x, block), dst_rows)
         last = index + 1 == len(self.layers)
         if not self.connections.activates or (last and self.output is None):
@@ -318,9 +329,9 @@ def _check_edges(edge_attr: Tensor | None, width: int) -> None:
 def _normalize(norm: nn.Module, h: Tensor) -> Tensor:
     """Return rows ``h`` ``[n, f]`` normalized by ``norm``, in the type of ``h``.
 
-    Batch normalization computes mean and variance over the rows of a slice. A single row has no
-    variance: it is normalized with the running statistics, which it does not update
-    (``allow_single_element`` of PyG's ``BatchNorm``).
+    Batch normalization computes mean and variance over ``h``, a device's share of a mini-batch. A
+    single row has no variance: it is normalized with the running statistics, which it does not
+    update (``allow_single_element`` of PyG's ``BatchNorm``).
     """
     # A slice without seeds has no rows to normalize.
     if isinstance(norm, nn.Identity) or not len(h):

@@ -43,7 +43,10 @@ class LearnedEmbedding(nn.Module):
         return self._optimizer.state_shapes(self.weight)
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Update the last step's rows by ``gradient``, if any, and reset it to None."""
+        """Update the last step's rows by ``gradient``, if any, and reset it to None.
+
+        ``optimizer`` gives the rate and keeps the state.
+        """
         if self.gradient is None:
             return
         (vertices, gradients), self.gradient = self.gradient, None
@@ -60,7 +63,7 @@ class LearnedEmbedding(nn.Module):
 class LearnedFeatureStore(FeatureStore):
     """Store of learned rows; backward propagation writes ``LearnedEmbedding.gradient``.
 
-    Only the training thread may read it, one step at a time. It uses torch's number of threads.
+    Only the training thread may read the store, one step at a time, with torch's threads.
     """
 
     def __init__(self, rows: LearnedEmbedding) -> None:

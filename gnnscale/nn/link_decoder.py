@@ -62,7 +62,7 @@ def make_decoder(kind: str, width: int) -> Decoder:
 
 
 def initialize_rows(gnn: GNN) -> None:
-    """Initialize the weights of GraphSAGE layers for rows that a dot product compares.
+    """Initialize anew the GraphSAGE weights of ``gnn``, as a dot product of output rows needs.
 
     The gradient of a dot product is as small as the rows. The weights of own and of aggregated rows
     are therefore initialized separately by Glorot's rule with the gain of ReLU, which doubles them.
@@ -86,7 +86,7 @@ class PairGNN(GNN):
     """
 
     def __init__(self, gnn: GNN) -> None:
-        """Take the layers, norms, dropout, connections, encoder and last product of ``gnn``."""
+        """Share the layers, norms, connections, encoder and last product of ``gnn``."""
         norms = list(gnn.norms)
         layers = [gnn.layer(index) for index in range(len(gnn.layers))]
         super().__init__(layers, norms, gnn.dropout, gnn.widths, **gnn.shared_parts)
@@ -104,7 +104,7 @@ class PairGNN(GNN):
         return rows if links is None else self.outputs(rows, links)
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
-        """Return outputs of the edges ``links``, whose ends are row numbers in ``rows``."""
+        """Return outputs of the edges ``links`` between ``rows``; subclasses define it."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ class LinkGNN(PairGNN):
         self.decoder = decoder
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
-        """Return scores ``[n, 1 + k]`` of edges and their negatives."""
+        """Return scores ``[n, 1 + k]``: of an edge, then of its k negatives."""
         sources = take(rows, links.sources)
         destinations = take(rows, links.destinations.reshape(-1))
         shape = (*links.destinations.shape, rows.shape[1])
@@ -154,7 +154,7 @@ class EdgeGNN(PairGNN):
         self.network = network
 
     def outputs(self, rows: Tensor, links: Links) -> Tensor:
-        """Return outputs ``[n, num_outputs]`` of edges with or without features."""
+        """Return outputs ``[n, num_outputs]`` of edges, from both ends' rows and edge features."""
         sources = take(rows, links.sources)
         destinations = take(rows, links.destinations.reshape(-1))
         features = None if links.features is None else torch.from_numpy(links.features)

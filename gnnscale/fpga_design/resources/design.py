@@ -14,7 +14,10 @@ SUM_WINDOW, GATHER_WINDOW = READ + ADD + 1, URAM_READ + ADD + 1
 
 @dataclass(frozen=True, kw_only=True)
 class DesignSize:
-    """n scatter-gather PEs, m multiply-accumulate units, and on-chip memory in 512-bit words."""
+    """Size of a compute unit: PEs, multipliers and on-chip memory.
+
+    It has n scatter-gather PEs, m multiply-accumulate units, and memories in 512-bit words.
+    """
 
     n: int
     m: int
@@ -25,52 +28,52 @@ class DesignSize:
 
     @property
     def banks(self) -> int:
-        """Number of banks of the row memory."""
+        """Number of banks of the memory of feature rows: two for each scatter-gather PE."""
         return 2 * self.n
 
     @property
     def rows(self) -> int:
-        """Number of rows of the multiply-accumulate array."""
+        """Number of rows, of 16 units each, of the multiply-accumulate array."""
         return self.m // LANES
 
     @property
     def slices(self) -> int:
-        """Number of slices into which the array is divided for the weights' gradients."""
+        """Number of slices of up to 16 array rows, between which weight gradients are divided."""
         return max(self.rows // LANES, 1)
 
     @property
     def lefts(self) -> int:
-        """Number of 512-bit words of rows that enter the left of the array in one cycle."""
+        """Number of feature rows of which a 512-bit word enters the array in one cycle."""
         return min(self.banks, self.rows, LANES)
 
     @property
     def step(self) -> int:
-        """Number of aggregated rows that enter the array in one cycle."""
+        """Number of aggregated rows of which a 512-bit word enters the array in one cycle."""
         return min(self.n, self.rows)
 
     @property
     def drain_step(self) -> int:
-        """Number of rows whose sums leave the array in one cycle."""
+        """Number of output rows of which a 512-bit word leaves the array in one cycle."""
         return min(self.n, max(self.rows // LANES, 1))
 
     @property
     def drains(self) -> int:
-        """Number of streams of sums out of the array."""
+        """Number of streams of sums out of the array, for output rows or for slices."""
         return max(self.drain_step, self.slices)
 
     @property
     def max_turns(self) -> int:
-        """Maximum number of feature rows that take turns on one row of the array."""
+        """Maximum feature rows interleaved on an array row, which hides the adders' latency."""
         return max(self.banks // self.rows, SUM_WINDOW)
 
     @property
     def sums_of_row(self) -> int:
-        """Number of 512-bit words of sums in each of the two memories of an array row."""
+        """Number of 512-bit words of sums in each half of an array row's double buffer."""
         return max(self.max_words_out, 2 * self.max_turns)
 
     @property
     def routing_stages(self) -> int:
-        """Number of routing stages with n / 2 switches each."""
+        """Number of stages, of n / 2 switches, that route messages to gather PEs: log2(n)."""
         return self.n.bit_length() - 1
 
 

@@ -31,7 +31,7 @@ def delays(bits: int, cycles: int) -> Resources:
 
 
 def logic(bits: int, inputs: int = 2) -> Resources:
-    """Return the resources of ``bits`` functions of ``inputs`` bits: trees of six-input LUTs."""
+    """Return the resources of ``bits`` functions, each of ``inputs`` bits: six-input LUT trees."""
     luts = 0
     while inputs > 1:
         inputs = ceil(inputs / 6) if inputs > 6 else 1
@@ -49,7 +49,7 @@ def selects(bits: int, inputs: int) -> Resources:
 
 
 def equals(bits: int) -> Resources:
-    """Return the resources of comparing two numbers of ``bits``: a LUT per three, and a tree."""
+    """Return the resources of comparing two ``bits``-wide numbers: a LUT per 3 bits, and a tree."""
     parts = ceil(bits / 3)
     return Resources(luts=parts) + logic(1, parts)
 
@@ -60,7 +60,10 @@ def counters(count: int, bits: int) -> Resources:
 
 
 def memory_of_luts(width: int, depth: int) -> Resources:
-    """Return the resources of a LUT memory without read latency: blocks of at most 64 words."""
+    """Return the resources of ``depth`` words of ``width`` bits in LUTs, without read latency.
+
+    LUTs form blocks of at most 64 words.
+    """
     rows, bits = next((shape for shape in _LUT_SHAPES if depth <= shape[0]), _LUT_SHAPES[-1])
     return Resources(luts=ceil(depth / rows) * 8 * ceil(width / bits)) + selects(
         width, ceil(depth / rows)
@@ -91,16 +94,16 @@ def memory_of_ultra_blocks(width: int, depth: int, *, folds: bool) -> Resources:
 
 
 def streams(count: int, width: int, depth: int) -> Resources:
-    """Return the resources of ``count`` FIFOs made of LUTs."""
+    """Return the resources of ``count`` FIFOs of LUTs, of ``depth`` words of ``width`` bits."""
     return count * (memory_of_luts(width, depth) + _STREAM_CONTROL)
 
 
 def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
-    """Return the resources at the end of a pipeline of ``depth`` stages in front of a stream.
+    """Return the resources that keep a pipeline's results while its output stream stalls.
 
-    Results of ``width`` bits wait there while the stream stalls. A flushable pipeline keeps results
-    in its last stages, each of which may stop. With ``in_memory``, the pipeline never stops, and a
-    memory behind it keeps results, which bypass an empty memory.
+    The pipeline has ``depth`` stages and results of ``width`` bits. Its last stages stop one by one
+    and keep the results. With ``in_memory`` the pipeline never stops, and a memory behind it keeps
+    results, which bypass an empty memory.
     """
     entries = depth - 1
     if entries == 1:
@@ -112,6 +115,6 @@ def outlet(width: int, depth: int, *, in_memory: bool) -> Resources:
 
 
 def port(outstanding: int, burst: int, *, directions: int) -> Resources:
-    """Return the resources of a device-memory port that buffers its bursts in each direction."""
+    """Return the resources of a device-memory port, with a buffer of bursts per direction."""
     buffer = memory_of_blocks(WORD, outstanding * burst)
     return directions * (buffer + Resources(luts=1000, registers=2 * WORD + 1500))

@@ -47,13 +47,13 @@ _TASK_BITS, _DIVISIONS, _DIVIDING_PROCESSES = 10 * 32, 3, 8
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes of a design, with a method per process that returns its resources."""
+    """Hardware processes of a compute unit; a method for each returns its FPGA resources."""
 
     size: DesignSize
     tool: Tool
 
     def all(self) -> dict[str, Resources]:
-        """Return the resources by process, summed over its instances, and of the shared parts."""
+        """Return the resources by process, all instances together, and by shared part."""
         pes, banks = self.size.n, self.size.banks
         switches = self.size.routing_stages * pes // 2
         return {
@@ -79,7 +79,7 @@ class Processes:
         }
 
     def _ends(self, width: int, depth: int) -> Resources:
-        """Return ``outlet`` for a pipeline of ``depth`` stages and results of ``width`` bits."""
+        """Return the resources that keep a ``depth``-stage pipeline's results during stalls."""
         return outlet(width, depth, in_memory=self.tool.holds_in_memory)
 
     def _ultra(self, words: int) -> Resources:
@@ -87,7 +87,7 @@ class Processes:
         return memory_of_ultra_blocks(WORD, words, folds=self.tool.folds_memories)
 
     def read_edges(self) -> Resources:
-        """Return the resources of the edge reader: URAM, and n edges with sources per cycle."""
+        """Return the resources of the edge reader: cache in URAM, n edges a cycle to the PEs."""
         size = self.size
         words = max(size.n // 8, 1)
         memory = words * self._ultra(size.edge_words // words)
@@ -96,17 +96,17 @@ class Processes:
         return memory + registers(words * WORD) + size.n * dealt + counted + _loop(5)
 
     def read_rows(self) -> Resources:
-        """Return the resources of the process that reads rows from memory or banks and scales."""
+        """Return the resources that read source rows, from device memory or banks, and scale."""
         ends = self._ends(_ROW, 6) + self._ends(WORD, 6)
         chosen = selects(WORD, self.size.banks + 1)
         return _lanes(self.tool.multiply) + chosen + ends + counters(5, 32) + _loop(6)
 
     def select(self) -> Resources:
-        """Return the resources of a PE's register that holds a row until the row is requested."""
+        """Return the resources of a PE's filter, which passes on only rows that its edges need."""
         return registers(_ROW + _NEED) + self._ends(_ROW, 2) + 3 * equals(32) + _loop(2)
 
     def scatter(self) -> Resources:
-        """Return the resources of a scatter PE, which multiplies sixteen floats per edge."""
+        """Return the resources of a scatter PE: 16 features times an edge's weight a cycle."""
         inputs = selects(_ROW, 2) + selects(_EDGE, 2) + registers(_ROW + _EDGE)
         matching = counters(1, 32) + selects(32, 2) + equals(32) + selects(32, 2)
         ends = delays(33, MULTIPLY) + self._ends(_MESSAGE, 6) + registers(_MESSAGE)
@@ -119,7 +119,7 @@ class Processes:
         return 2 * side + counters(1, 16) + _loop(2)
 
     def gather(self) -> Resources:
-        """Return the resources of a gather PE, which sums messages in two halves of its memory."""
+        """Return the resources of a gather PE, which sums messages, double-buffered."""
         rows = self.size.gather_rows // self.size.n
         address_bits = (rows - 1).bit_length() + 1
         sums = memory_of_blocks(WORD, rows) + self._ultra(rows)
@@ -137,7 +137,7 @@ class Processes:
         return _lanes(self.tool.add) + sums + total(parts) + control
 
     def fill_left(self) -> Resources:
-        """Return the resources of the array's left input, from gather PEs, banks or memory."""
+        """Return the resources that feed rows of gather PEs, banks or memory to the array."""
         size = self.size
         sources = 3 * size.banks // size.lefts + 1
         outputs = size.lefts * (selects(WORD, sources) + self._ends(WORD, 2))
@@ -145,7 +145,10 @@ class Processes:
         return outputs + banks + counters(8, 20) + 3 * _loop(2)
 
     def fill_right(self) -> Resources:
-        """Return the resources of the array's right input: weights, or gradients and bias sum."""
+        """Return the resources that feed weights, or output gradients, to the array.
+
+        The gradients are also added up to the gradient of the bias.
+        """
         size = self.size
         adders = size.slices * _lanes(self.tool.add)  # tree over the slices, and the sum
         sources = max(size.banks // size.slices, 1) + 1
@@ -186,7 +189,7 @@ class Processes:
         return size.rows * self.array_row() + blocks + ends + selects(WORD, 3) + control
 
     def deal(self) -> Resources:
-        """Return the resources of the router of products to banks, and gradients to aggregation."""
+        """Return the resources of the router of array outputs: products to banks, and gradients."""
         size, tool = self.size, self.tool
         ids = 2 * memory_of_blocks(WORD, size.gather_rows // 16)
         draws = (_KEY_PRODUCTS + _DRAWS * _DRAW_PRODUCTS) * tool.multiply_64
@@ -199,13 +202,16 @@ class Processes:
         return ids + size.drain_step * product + banks + rows + slices + control
 
     def write_gradients(self) -> Resources:
-        """Return the resources of the adder that sums gradients over turns and seed groups."""
+        """Return the resources of the adder of weight gradients.
+
+        It adds interleaved partial sums, and sums of a mini-batch's earlier groups of seeds.
+        """
         totals = memory_of_blocks(WORD, min(self.size.rows, LANES) * self.size.max_words_out)
         adder = _lanes(self.tool.add)
         return adder + totals + 3 * selects(WORD, 2) + counters(8, 32) + _loop(17)
 
     def keep_rows(self) -> Resources:
-        """Return the resources of a bank of the row memory, with update and dropout of rows."""
+        """Return the resources of a bank of rows, which also sums, activates and drops features."""
         words = self.size.row_words // self.size.banks
         memory = self._ultra(words)
         memory += memory_of_luts(WORD, self.size.max_words_out)
@@ -235,7 +241,7 @@ class Processes:
         return largest + classes + seed + binary + memories + rows + control
 
     def tasks(self) -> Resources:
-        """Return the resources of all processes' task FIFOs, and of divisions by task sizes."""
+        """Return the resources of all processes' FIFOs of tasks, and of divisions by task sizes."""
         number = 10 + 3 * self.size.n + self.size.routing_stages + self.size.banks
         fields = memory_of_luts(_TASK_BITS, 2) + registers(2 * _TASK_BITS)
         divisions = _DIVIDING_PROCESSES * _DIVISIONS * self.tool.divide_integers
@@ -243,7 +249,7 @@ class Processes:
 
 
 def _lanes(operator: Resources) -> Resources:
-    """Return the resources of 16 operators, one per float of a word."""
+    """Return the resources of 16 operators, one for each float of a 512-bit word."""
     return LANES * operator
 
 
@@ -253,7 +259,7 @@ def _loop(depth: int) -> Resources:
 
 
 def _fifos(size: DesignSize) -> Resources:
-    """Return the resources of the FIFOs between the processes (``engines.hpp``)."""
+    """Return the resources of the data FIFOs between the hardware processes (``engines.hpp``)."""
     pes, banks = size.n, size.banks
     return total(
         [
@@ -282,24 +288,24 @@ MAX_SHARE = 0.85
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Resources of a compute unit, and the fractions of a die in use with the unit."""
+    """Resources of a compute unit, and the fractions of its die that the unit and the shell use."""
 
     resources: dict[str, Resources]  #: by process, and by shared part such as ``ports``
     shares: dict[str, float]  #: used fraction by resource, shell included
 
     @property
     def fits(self) -> bool:
-        """Whether no resource is fuller than ``MAX_SHARE``."""
+        """Whether at most ``MAX_SHARE`` of each resource of the die is used."""
         return all(share <= MAX_SHARE for share in self.shares.values())
 
     @property
     def limit(self) -> str:
-        """Name of the fullest resource."""
+        """Name of the resource of the die with the largest used fraction."""
         return max(self.shares, key=lambda name: self.shares[name])
 
 
 def fit(size: DesignSize, die: Die, tool: Tool = VITIS_HLS) -> Fit:
-    """Return the resources of a compute unit, and the used fractions of ``die`` with its shell."""
+    """Return the resources of a compute unit, and the used fractions of ``die``, shell included."""
     resources = Processes(size, tool).all()
     used = total(resources.values()) + die.shell
     shares = {name: getattr(used, name) / getattr(die.has, name) for name in NAMES}

@@ -25,7 +25,7 @@ from gnnscale.nn import ModelConfig, options
 
 
 def with_bias(*names: str, sign: int) -> Weight:
-    """Return a conversion: the last of ``names`` that exists, plus ``sign`` times the final bias.
+    """Return a conversion to a bias: a layer's last bias in ``names``, plus ``sign`` * final bias.
 
     DGL's ``GATv2Conv`` has no final bias. A source bias is part of every message, and attention
     averages messages, so that a source bias acts as a final bias. Scores add the biases of both
@@ -287,7 +287,7 @@ def _snippet(
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return the note on differences in DGL; empty if there are none, or if ``weighted``."""
+    """Return how DGL's modules differ from the model; empty: not at all, or if ``weighted``."""
     return "" if weighted else NOTES.get(config.name, "")
 
 

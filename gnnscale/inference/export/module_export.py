@@ -17,7 +17,7 @@ Weight = Callable[[Mapping[str, torch.Tensor], int], torch.Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """Other library, with conversions of a model's weights and a program for its modules."""
+    """Other library, such as PyG: conversions of weights to its modules, programs to load them."""
 
     name: str  #: name of the library in ``format``
     #: weights of layer i, ``convs.i.NAME``, by architecture and name
@@ -106,7 +106,7 @@ def reads_weights(config: ModelConfig) -> bool:
 
 
 def renamed(name: str, columns: str = "all") -> Weight:
-    """Return the conversion that takes weight ``name``: all columns, ``first`` or second half."""
+    """Return the conversion that takes weight ``name``: all ``columns``, first or second half."""
 
     def make(layer: Mapping[str, torch.Tensor], _: int) -> torch.Tensor:
         weight = layer[name]
@@ -151,7 +151,10 @@ def last_of(*names: str) -> Weight:
 
 
 def perceptron(prefix: str) -> dict[str, Weight]:
-    """Return conversions by name for a GIN layer, whose perceptron is the module ``prefix``."""
+    """Return the conversions of a GIN layer, by weight name in the other library.
+
+    There, the layer's perceptron is the module ``prefix``.
+    """
     weights = {
         f"{prefix}.{index}.{key}": renamed(f"{name}.{key}")
         for index, name in ((0, "first"), (2, "second"))

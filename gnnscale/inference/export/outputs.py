@@ -38,7 +38,7 @@ def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
 
 
 def check_labels(what: str | None, signature: InputSchema) -> None:
-    """Raise ConfigError if labels are regression values, and ``what`` is not None."""
+    """Raise ConfigError if ``what`` names an output, but labels are regression values."""
     if what is not None and signature.regression:
         raise ConfigError(
             f"what={what}: expected null, as labels of {signature.graph} are values, not classes"
@@ -118,7 +118,7 @@ class RowIds:
         return rows if self.own is None else self.own.take(rows)
 
     def array(self, first: int, count: int) -> Array:
-        """Return ``slice`` as a NumPy array; texts have the length of the graph's longest id."""
+        """Return ids from row ``first`` on as NumPy; texts are as wide as the longest id."""
         ids = self.slice(first, count)
         array = ids if isinstance(ids, np.ndarray) else ids.to_numpy(zero_copy_only=False)
         return array.astype(f"<U{self.longest}") if array.dtype == object else array
@@ -135,7 +135,7 @@ class RowIds:
 
     @property
     def array_bytes(self) -> int:
-        """Bytes of an id in ``array``."""
+        """Bytes of an id in the NumPy array that ``array`` returns."""
         return self.array(0, 0).dtype.itemsize
 
     @cached_property

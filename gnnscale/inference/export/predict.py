@@ -91,11 +91,14 @@ class PredictConfig(SavedRunOptions):
 
     @property
     def compares(self) -> bool:
-        """Whether pairs of vertices are scored."""
+        """Whether pairs of vertices are scored: those in ``pairs``, or candidates for ``top``."""
         return self.pairs is not None or self.top is not None
 
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
-        """Return the names of the outputs per row; ``links``: rows are embeddings."""
+        """Return the names of the outputs per row, for a model with the labels in ``signature``.
+
+        ``links``: the run predicts links, so that output rows are embeddings.
+        """
         if self.layer != -1 or links:
             return (outputs.EMBEDDINGS,)
         if signature.regression:
@@ -150,7 +153,7 @@ def predict(config: PredictConfig) -> Path:
 
 
 def _other_graph(config: PredictConfig, signature: InputSchema) -> Graph:
-    """Open the graph that the options name, with the feature columns that the model reads."""
+    """Open the graph that ``config`` names, with only the feature columns that the model reads."""
     assert config.graph is not None
     parts = (config.vertices, config.candidates, config.edges)
     splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
@@ -166,7 +169,10 @@ def _predict_vertices(
     *,
     links: bool,
 ) -> None:
-    """Check options and disk, and write the outputs of the selected vertices to ``config.out``."""
+    """Check options and disk, and write the outputs of the selected vertices to ``config.out``.
+
+    ``links``: the run predicts links, so that output rows are embeddings.
+    """
     model, signature = trained.model, trained.signature
     num_layers = outputs.check_layer(
         config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
@@ -195,7 +201,7 @@ def _predict_vertices(
 def _predict_edges(
     config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
 ) -> None:
-    """Check options and disk, and write the outputs of edges or pairs to ``config.out``."""
+    """Check options and disk, and write predicted labels of edges or pairs to ``config.out``."""
     model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
     assert isinstance(model, EdgeGNN)
     if config.top is not None:
@@ -224,9 +230,10 @@ def find_edges(
 ) -> tuple[IntArray, IntArray]:
     """Return ends ``[n, 2]`` of edges to predict, and rows ``[n]`` of their features.
 
-    ``part`` is ``all``, or a part of the edge split. ``pairs``, as in ``find_pairs``, are predicted
-    instead of edges of the graph, with rows 0 to n - 1. ConfigError: the part has no edge, or the
-    model reads features that pairs lack. GraphError: a file of pairs is damaged.
+    ``part``, ``all`` or a part of the edge split, selects edges of the graph. With ``pairs``, in a
+    form of ``find_pairs``, pairs are predicted instead, with rows 0 to n - 1. ConfigError: the part
+    has no edge, the graph lists no edges, or the model reads features that pairs lack. GraphError:
+    a file of pairs is damaged.
     """
     if pairs is not None:
         if signature.num_edge_features:
@@ -288,8 +295,8 @@ def find_candidates(
     """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
     ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise. A
-    candidate is not its own partner. ConfigError, which names ``option``: a vertex may have fewer
-    than ``top`` candidates.
+    vertex is not its own partner. ConfigError, which names ``option``: one of ``vertices`` may have
+    fewer than ``top`` candidates.
     """
     candidates = find_vertices(selection, graph, user_ids, option="candidates")
     count = graph.num_vertices if candidates is None else len(candidates)

@@ -202,7 +202,10 @@ logits = model.eval()(x, edge_index)
 
 
 def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
-    """Whether a basic model of PyG, such as its ``GCN``, has this architecture."""
+    """Whether PyG has a ready-made model, such as its ``GCN``, of this architecture.
+
+    ``weighted``: the model has to read edge weights.
+    """
     if weighted and architecture(config) in WEIGHTED:
         return False
     return config.name != "GIN" and not config.residual
@@ -254,7 +257,7 @@ def _snippet(
 
 
 def _add_edge_data(text: str, edge_width: int, weighted: bool) -> str:
-    """Return program ``text`` with edge features or weights passed after ``edge_index``."""
+    """Return program ``text`` whose calls also pass edge features or, if ``weighted``, weights."""
     name = "edge_attr" if edge_width else "edge_weight" if weighted else ""
     return text.replace("edge_index)", f"edge_index, {name})") if name else text
 
@@ -289,7 +292,7 @@ def _layered(
 
 
 def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
-    """Return the note on differences in PyG, or on graphs with self-loops; empty if none."""
+    """Return how PyG differs from the model, as for graphs with self-loops; empty: not at all."""
     if isinstance(config, options.GIN | options.GraphSAGE):
         return "" if weighted else NOTES.get(config.name, "")
     data, loops = "edge_index", "edge_index, num_nodes=len(x))[0]"

@@ -69,7 +69,7 @@ class ExportConfig(SavedRunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedWeights:
-    """File of exported weights, a program that loads them, and a note on missing parts."""
+    """File of exported weights, a program that loads it, and a note on parts that differ."""
 
     file: Path  #: the weights
     snippet: str  #: program that builds the model and loads the weights
@@ -79,7 +79,7 @@ class ExportedWeights:
 def export(config: ExportConfig) -> ExportedWeights:
     """Write the weights of a run's best epoch, with the names of gnnscale, PyG or DGL.
 
-    The result has the file, a program that loads the weights, and a note on missing parts.
+    The result has the file, a program that loads it, and a note on parts left out or different.
 
     Raises:
         ConfigError: the directory has no run or best checkpoint; the model has no counterpart in
@@ -100,10 +100,11 @@ def export(config: ExportConfig) -> ExportedWeights:
 def export_model(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, *, weighted: bool
 ) -> ExportedWeights:
-    """Write the weights of a model in memory; return the file and a program that loads them.
+    """Write the weights of a model in memory; return the file, a program that loads it, and a note.
 
     ``weighted`` says whether edges of the graph have weights. ConfigError: the model has no
-    counterpart in the library, or the file is not allowed.
+    counterpart in PyG or DGL, or the file has a wrong suffix, no folder, or exists without
+    ``force``.
     """
     _check_file(config)
     file = config.file
@@ -118,7 +119,7 @@ def export_model(
 
 
 def _check_file(config: ExportConfig) -> None:
-    """Raise ConfigError for a wrong suffix, an existing file without ``force``, or no folder."""
+    """Raise ConfigError for a wrong suffix, a file that exists without ``force``, or no folder."""
     file = config.file
     if file.suffix != ".safetensors":
         raise ConfigError(f"out={brief(file)}: expected a name that ends in .safetensors")
@@ -132,9 +133,9 @@ def _check_file(config: ExportConfig) -> None:
 def _convert(
     config: ExportConfig, options: ModelConfig, model: TrainableModel, weighted: bool
 ) -> tuple[Mapping[str, Tensor], str, str]:
-    """Return weights by exported name, program that loads them, and a note.
+    """Return weights by exported name, a program that loads them, and a note on differences.
 
-    ConfigError: the model has no counterpart.
+    ConfigError: the model has no counterpart in PyG or DGL.
     """
     peer, file = _PEERS.get(config.format), config.file
     if peer is not None:

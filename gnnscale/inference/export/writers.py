@@ -44,7 +44,7 @@ class OutputTable(Protocol):
     """Output file that is open for writing."""
 
     def write(self, rows: Float32Array) -> None:
-        """Append output rows of the model, ``[n, width]``."""
+        """Append the file's outputs, such as classes, of a model's rows ``[n, width]``."""
 
 
 def check_file(file: Path, *, force: bool) -> None:
@@ -73,7 +73,7 @@ def ids_file(file: Path) -> Path:
 
 
 def check_ids(file: Path, layout: Layout) -> None:
-    """Raise ConfigError for text ids in ``.npy`` whose fixed width wastes too much disk."""
+    """Raise ConfigError if text ids in ``.npy``, all as wide as the longest, take too much disk."""
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
         return
@@ -88,7 +88,7 @@ def check_ids(file: Path, layout: Layout) -> None:
 
 
 def row_bytes(file: Path, layout: Layout) -> int:
-    """Return the approximate bytes of a row and its id in an output file."""
+    """Return the approximate bytes of a row of outputs and its id in an output file."""
     num_float = len([name for name in layout.answers if name != "classes"])
     ids = layout.ids.array_bytes if file.suffix == ".npy" else layout.ids.mean_bytes
     class_bytes = layout.width if layout.multilabel else 0
@@ -118,7 +118,7 @@ def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
 
 
 class _Parquet:
-    """Writer of a table of ids, ``class``, and lists of probabilities, logits or embeddings."""
+    """Writer of a ``.parquet`` table: ids, and outputs such as class and list of probabilities."""
 
     def __init__(self, stream: IO[bytes], layout: Layout) -> None:
         self._pa = load_pyarrow()
@@ -182,7 +182,7 @@ class _Parquet:
 
 
 class _Npy:
-    """Writer of one output as an array, and of ids to a second file unless ``ids`` is None."""
+    """Writer of one output to a ``.npy`` file, and of ids, if given a stream, to a second file."""
 
     def __init__(self, stream: IO[bytes], layout: Layout, ids: IO[bytes] | None) -> None:
         (self._output,) = layout.answers
@@ -300,7 +300,7 @@ def _ids(vertices: IntArray, user_ids: pyarrow.Array | None) -> Any:
 
 @contextmanager
 def _open_parquet(file: Path) -> Iterator[Any]:
-    """Yield a function that appends rows of sources, targets and scores."""
+    """Open ``file``; yield a function that appends rows of sources, targets and scores."""
     pa = load_pyarrow()
     from pyarrow import parquet
 

@@ -20,7 +20,7 @@ from gnnscale.sampling import Block
 
 
 class _BlockSoftmax(torch.autograd.Function):
-    """Softmax of edge scores per destination and head; importance multiplies exponentials."""
+    """Softmax of edge scores per destination and head, with exponentials times importance."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, block: Block) -> Tensor:
@@ -44,7 +44,7 @@ class _BlockSoftmax(torch.autograd.Function):
 
 
 class _HeadSum(torch.autograd.Function):
-    """``out[i, k] = sum_e alpha[e, k] z[indices[e], k]`` for each head k."""
+    """Sum of source rows: ``out[i, k] = sum_e alpha[e, k] z[indices[e], k]``, e the edges to i."""
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, z: Tensor, block: Block) -> Tensor:
@@ -93,7 +93,7 @@ class _HeadSum(torch.autograd.Function):
 
 
 class _PairScores(torch.autograd.Function):
-    """Autograd function of ``pair_scores``."""
+    """GATv2's score of each edge and head, differentiable, without a stored row per edge."""
 
     @staticmethod
     def forward(
@@ -132,11 +132,11 @@ class _PairScores(torch.autograd.Function):
 def pair_scores(
     dst_rows: Tensor, z: Tensor, attention: Tensor, block: Block, slope: float
 ) -> Tensor:
-    """Return ``attention[k] · LeakyReLU(dst_rows[v, k] + z[u, k])`` for each edge, on the host.
+    """Return ``attention[k] · LeakyReLU(dst_rows[v, k] + z[u, k])`` for each edge u to v, head k.
 
-    No row per edge is stored, forward or backward. ``dst_rows`` ``[num_dst, num_heads, width]`` and
-    ``z`` ``[num_src, num_heads, width]`` are projected rows, ``attention`` is ``[num_heads,
-    width]``, the result ``[num_edges, num_heads]``, all float32.
+    No row per edge is stored, forward or backward, on the host. ``dst_rows`` ``[num_dst, num_heads,
+    width]`` and ``z`` ``[num_src, num_heads, width]`` are projected rows, ``attention`` is
+    ``[num_heads, width]``, the result ``[num_edges, num_heads]``, all float32.
     """
     flat = (rows.flatten(1).contiguous() for rows in (dst_rows, z))
     return _PairScores.apply(*flat, attention, block, slope)  # type: ignore[no-untyped-call, no-any-return]
@@ -156,7 +156,10 @@ def attend(scores: Tensor, z: Tensor, block: Block) -> Tensor:
 
 
 def with_self_edges(block: Block) -> Block:
-    """Return ``block`` with a self-edge first in each list, without edge weights or features."""
+    """Return ``block`` with a self-edge first in each list, without edge weights or features.
+
+    If edges have importance, a self-edge has 1.
+    """
     if isinstance(block, DeviceBlock):
         return block.with_self_edges()
     num_dst = block.num_dst
@@ -216,7 +219,7 @@ class AttentionLayer(GraphLayer):
 
     @property
     def dst_linear(self) -> nn.Linear | None:
-        """Projection of destinations for scores; None: destinations use ``linear``."""
+        """Projection of destinations; here None: ``linear`` projects destinations too."""
         return None
 
     def scores(
@@ -228,6 +231,8 @@ class AttentionLayer(GraphLayer):
         heads: slice = _ALL,
     ) -> Tensor:
         """Return the score of each edge before the softmax, ``[num_edges, num_heads]`` float32.
+
+        Subclasses define it.
 
         Args:
             dst_rows: ``[num_dst, num_heads, width]`` float32, projected destinations.
@@ -243,7 +248,7 @@ class AttentionLayer(GraphLayer):
         return replace(cost, attention=self.num_heads)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Return output rows: project sources, attend to them, concatenate or average the heads."""
+        """Return output rows: project source rows ``x``, attend, join or average the heads."""
         if block.edge_weights is not None:
             warn_unweighted(self.option_name)
         attr = _attr_with_self_edges(block, degrees) if self.uses_edge_features else None
@@ -261,7 +266,7 @@ class AttentionLayer(GraphLayer):
 
 
 def _attr_with_self_edges(block: Block, degrees: Degrees) -> Tensor:
-    """Return the edge features of ``with_self_edges(block)``; self-edges have in-edges' means."""
+    """Return the edge features of ``block``, before each list its mean, for the self-edge."""
     attr = edge_attr_of(block)
     means = Segments(block, degrees).mean(attr)
     edge_ids = np.arange(block.num_dst, block.num_dst + block.num_edges)

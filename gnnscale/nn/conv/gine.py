@@ -57,7 +57,10 @@ class GINELayer(GraphLayer):
         return linear(self.second, linear(self.first, h).relu())
 
     def _sum(self, x: Tensor, block: Block, totals: Degrees) -> Tensor:
-        """Return sums of messages ``[num_dst, num_in]``, rescaled by ``totals`` of all in-edges."""
+        """Return the destinations' sums of messages, ``[num_dst, num_in]``.
+
+        Sampled sums are scaled to ``totals``, in-degrees or sums of weights. None: not scaled.
+        """
         edge_rows = linear(self.edge_linear, edge_attr_of(block).to(x.dtype))
         messages = (take(x, block.indices) + edge_rows).relu_()
         if block.edge_weights is not None:

@@ -24,10 +24,10 @@ Degrees = Float32Array | None
 
 
 class GraphLayer(nn.Module):
-    """One layer: ``prepare`` aggregates a block's rows, ``update`` computes output rows from them.
+    """One layer: ``prepare`` activates and may aggregate rows, ``update`` computes output rows.
 
     The first layer may use ``load`` instead of ``prepare``: it reads rows from a feature store and
-    aggregates them in one pass. A layer whose aggregation has weights, such as attention, only
+    may aggregate them in one pass. A layer whose aggregation has weights, such as attention, only
     activates rows in ``prepare``, and aggregates in ``update``::
 
         x = layer.prepare(h, block, degrees, act)  # [num_dst, f] if it aggregates
@@ -57,7 +57,10 @@ class GraphLayer(nn.Module):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return rows of ``vertices``, aggregated if ``aggregates_on_load``, and the bytes read."""
+        """Return the rows of ``vertices``, the sources of ``block``, and the bytes read.
+
+        Layers with ``aggregates_on_load`` override it, and return rows aggregated over ``block``.
+        """
         return store.gather(vertices, dtype=dtype, num_threads=num_threads)
 
     def cost(self, width_in: int, width_out: int) -> LayerCost:
@@ -69,15 +72,16 @@ class GraphLayer(nn.Module):
     def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
         """Apply ``act``, if any, to ``h`` ``[num_src, f]`` in place; return ``x`` for ``update``.
 
-        By default ``x`` is ``h``. Layers with linear aggregation return ``h`` aggregated over
-        ``block``.
+        Here ``x`` is ``h``. Layers with linear aggregation override it, and return ``h`` aggregated
+        over ``block``.
         """
         return h if act is None else relu_dropout(h, act)
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Return the output rows ``[num_dst, f_out]``, given the result of ``load`` or ``prepare``.
 
-        ``degrees`` is None if the block has all neighbors, or the layer uses no degrees.
+        Subclasses define it. ``degrees`` is None if the block has all neighbors, or the layer uses
+        no degrees.
         """
         raise NotImplementedError
 
@@ -91,7 +95,7 @@ class LinearAggregationLayer(GraphLayer):
 
     @property
     def product(self) -> nn.Linear | None:
-        """``nn.Linear`` that ``update`` applies first. None: ``update`` multiplies nothing.
+        """``nn.Linear`` that ``update`` applies first; here None: ``update`` has no product.
 
         Its input is the aggregated row; with a concatenated self term, the vertex's own row
         followed by the aggregated row.
@@ -103,7 +107,10 @@ class LinearAggregationLayer(GraphLayer):
         return h
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
-        """Return the coefficients of the edges of ``block`` and of the destinations' own rows."""
+        """Return the coefficients of the edges of ``block`` and of the destinations' own rows.
+
+        Subclasses define it.
+        """
         raise NotImplementedError
 
     def load(
@@ -116,12 +123,12 @@ class LinearAggregationLayer(GraphLayer):
         dtype: torch.dtype,
         num_threads: int,
     ) -> tuple[Tensor, Traffic]:
-        """Return a row per destination, aggregated from rows of ``vertices``, and bytes read."""
+        """Return a row per destination, aggregated from ``vertices``' rows, and bytes read."""
         aggregation = self.aggregation(block, degrees)
         return store.aggregate(vertices, block, aggregation, dtype=dtype, num_threads=num_threads)
 
     def prepare(self, h: Tensor, block: Block, degrees: Degrees, act: Activation | None) -> Tensor:
-        """Overwrite ``h`` ``[num_src, f]`` by ``act``, and return it aggregated over ``block``."""
+        """Apply ``act``, if any, to ``h`` in place; return ``h`` aggregated over ``block``."""
         if isinstance(block, DeviceBlock):
             return block.aggregate(h, self.rule, degrees, act)  # type: ignore[arg-type]
         return aggregate(h, block, self.aggregation(block, degrees), act)
@@ -135,7 +142,7 @@ def edge_attr_of(block: Block) -> Tensor:
 
 @cache
 def warn_unweighted(model: str) -> None:
-    """Warn once in a process that ``model`` ignores edge weights."""
+    """Warn that ``model`` ignores edge weights, once in a process."""
     _LOG.warning(f"{model} ignores edge weights: all edges count the same")
 
 
@@ -205,7 +212,7 @@ class GCNLayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """``nn.Linear`` that ``update`` applies."""
+        """``nn.Linear`` that ``update`` applies to aggregated rows."""
         return self.linear
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
@@ -256,7 +263,7 @@ class SAGELayer(LinearAggregationLayer):
 
     @property
     def product(self) -> nn.Linear:
-        """``nn.Linear`` that ``update`` applies."""
+        """``nn.Linear`` that ``update`` applies to own and aggregated rows, side by side."""
         return self.linear
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
@@ -266,7 +273,10 @@ class SAGELayer(LinearAggregationLayer):
 
     @staticmethod
     def _divisors(block: Block, degrees: Degrees) -> Float32Array:
-        """Return the divisors ``[num_dst]`` of sums: number or weight of the terms, above 0."""
+        """Return the divisors ``[num_dst]``, above 0, that turn sums over edges into means.
+
+        They are the number or weight of the sampled edges; with importance, of all in-edges.
+        """
         if block.edge_weights is not None:
             if block.importance is None:
                 total = list_sums(block.indptr, block.edge_weights)

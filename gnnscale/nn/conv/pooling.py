@@ -39,7 +39,7 @@ class PoolingLayer(GraphLayer):
         )
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
-        """Pool, and multiply the concatenation ``h_v ‖ pooled row`` with the weights."""
+        """Return the product of ``h_v ‖ pooled neighbors`` with the weights, plus the bias."""
         if block.edge_weights is not None:
             warn_unweighted("model=sage model.aggregator=pool")
         messages = linear(self.pool, x).relu()
