@@ -113,8 +113,12 @@ def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
     else:
         with whole_file(file, wait=False) as stream:
             yield _Npy(stream, layout, None)
-        # The ids of an earlier file would belong to other rows.
-        ids_file(file).unlink(missing_ok=True)
+        _remove_ids(file)
+
+
+def _remove_ids(file: Path) -> None:
+    """Remove the ids next to an earlier ``.npy`` file, since they would belong to other rows."""
+    ids_file(file).unlink(missing_ok=True)
 
 
 class _Parquet:
@@ -253,6 +257,7 @@ def write_scores(
             write_header(stream, np.dtype(np.float32), (len(pairs),))
             for chunk in scores:
                 _append(stream, chunk)
+        _remove_ids(file)
         return
     with _open_parquet(file) as write:
         for chunk in scores:

@@ -221,8 +221,10 @@ def test_contents_of_files(tmp_path: Path, own: list[str] | None) -> None:
         "target": [names[each] for each in (1, 2, 0)],
         "score": [1, 2, 3],
     }
-    write_scores(tmp_path / "s.npy", pairs, scores, ids)
-    assert np.load(tmp_path / "s.npy").tolist() == [1, 2, 3]
+    # The ids of partners that an earlier command wrote belong to other scores.
+    write_scores(tmp_path / "t.npy", pairs, scores, ids)
+    assert np.load(tmp_path / "t.npy").tolist() == [1, 2, 3]
+    assert not (tmp_path / "t.ids.npy").exists()
 
 
 @pytest.mark.long
