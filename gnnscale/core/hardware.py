@@ -30,7 +30,7 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Description of this machine, obtained without importing torch."""
+    """Description of this machine (cores, memory, software), made without importing torch."""
 
     processor: str  #: model name
     cores: int  #: logical cores that this process may use
@@ -43,7 +43,10 @@ class Machine:
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Return the number of usable cores: the smaller of CPU affinity and the cgroup's quota."""
+    """Return the number of cores that this process may use.
+
+    It is the smaller of the CPU affinity and the cgroup's CPU quota, rounded up.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
     try:
@@ -54,9 +57,9 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
-    """Return the seconds, summed over usable cores, in which any program kept a core busy.
+    """Return the seconds since boot that this process's usable cores were busy, summed over cores.
 
-    They count from the system's start.
+    The work of all processes counts. 0 if ``stat`` cannot be read.
     """
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
@@ -81,7 +84,7 @@ def cache_bytes(folder: Path = _CPU_CACHES) -> int:
 
 
 def home() -> Path:
-    """Return the directory of graph stores and other artifacts.
+    """Return the directory of graph stores and other artifacts, which need not exist.
 
     It is ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
     """
@@ -95,8 +98,8 @@ def home() -> Path:
 def installed(distribution: str, module: str | None = None) -> str | None:
     """Return the version of a package, by its name on the package index; None: not installed.
 
-    Without the package's metadata, an importable ``module`` has ``unknown version``; only parents
-    of the module are imported.
+    If the package has no metadata, but ``module`` can be imported, the version is ``unknown
+    version``; only parents of the module are imported.
     """
     try:
         return metadata.version(distribution)
@@ -105,7 +108,7 @@ def installed(distribution: str, module: str | None = None) -> str | None:
 
 
 def _is_importable(module: str) -> bool:
-    """Whether a module exists; imports its parents."""
+    """Whether a module can be found; imports its parent packages, but not the module."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -113,7 +116,7 @@ def _is_importable(module: str) -> bool:
 
 
 def find_machine() -> Machine:
-    """Return the description of this machine; takes milliseconds."""
+    """Return the description of this machine; the call takes milliseconds."""
     flags = _cpu_flags()
     existing = home()
     while not existing.exists():
@@ -132,7 +135,7 @@ def find_machine() -> Machine:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether torch multiplies bfloat16 by hardware instructions (imports torch).
+    """Whether torch multiplies bfloat16 by hardware instructions here; imports torch.
 
     In software a product takes up to 50 times as long as in float32.
     """
@@ -150,9 +153,9 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def multiplies_by_onednn() -> bool:
-    """Whether oneDNN multiplies float32 faster than MKL, which is slow on AMD processors.
+    """Whether float32 products are to use oneDNN: on AMD processors, where MKL is slower.
 
-    Imports torch, which must have both.
+    False on other processors, or if torch lacks oneDNN or MKL; imports torch.
     """
     import torch
 
@@ -169,7 +172,7 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_field(*names: str) -> str:
-    """Return the first core's entry in /proc/cpuinfo under any of ``names``; empty if missing."""
+    """Return the first entry in /proc/cpuinfo that has one of ``names``; "" if there is none."""
     try:
         lines = (_PROC / "cpuinfo").read_text().splitlines()
     except OSError:
@@ -185,14 +188,14 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def torchrun_rank() -> int | None:
-    """Return this process's rank in the run. None: ``torchrun`` did not start this process."""
+    """Return this process's global rank; None if ``torchrun`` did not start this process."""
     return int(os.environ["RANK"]) if os.environ.keys() >= _TORCHRUN else None
 
 
 def restarting_run() -> str | None:
-    """Return torchrun's ``--rdzv-id`` if it restarts processes that fail. None: it does not.
+    """Return torchrun's ``--rdzv-id`` if torchrun restarts processes that fail, else None.
 
-    ConfigError: the id is missing, or cannot be a folder's name.
+    ConfigError if the id is missing, or cannot be a folder's name.
     """
     if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
         return None
@@ -211,10 +214,13 @@ def restarting_run() -> str | None:
 
 
 def leads_machine() -> bool:
-    """Whether ``torchrun`` started this process as local rank 0."""
+    """Whether this process is local rank 0 of ``torchrun`` on this machine."""
     return os.environ.get("LOCAL_RANK") == "0"
 
 
 def let_idle_threads_sleep() -> None:
-    """Make idle OpenMP threads sleep, not spin, by default; call this before torch's import."""
+    """Set OMP_WAIT_POLICY, unless set, so that idle OpenMP threads sleep and do not spin.
+
+    It has an effect only before the import of torch.
+    """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
