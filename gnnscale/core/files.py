@@ -97,7 +97,7 @@ def remove_unfinished(file: Path) -> None:
 
 
 def check_private(path: Path) -> None:
-    """Raise PermissionError unless ``path`` is owned by root or this user, and only by it writable."""
+    """Raise PermissionError if another user than root and this one owns or may write ``path``."""
     status = path.stat()
     if status.st_uid not in (os.getuid(), 0):
         why = f"it belongs to user {status.st_uid}"

@@ -116,7 +116,7 @@ def _is_importable(module: str) -> bool:
 
 
 def find_machine() -> Machine:
-    """Return the description of this machine; the call takes milliseconds."""
+    """Return the description of this machine; takes milliseconds."""
     flags = _cpu_flags()
     existing = home()
     while not existing.exists():

@@ -166,8 +166,8 @@ def _close(descriptor: int) -> None:
 def sole_writer(folder: Path, *, option: str, wait_s: float = 0.0) -> Iterator[None]:
     """Lock an existing ``folder`` during the ``with`` block, so that no other process writes to it.
 
-    ConfigError, naming ``option``, if another process still writes to the folder after ``wait_s``
-    seconds; ConfigError also if the folder is not writable.
+    ConfigError, naming ``option``: the folder is not writable, or another process still writes to
+    it after ``wait_s`` seconds.
     """
     file = folder / LOCK_FILE
     descriptor = _locked_within(file, option, wait_s)

@@ -142,7 +142,7 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
     """Return the machine's memory, and the total and available memory of this process.
 
-    The last two respect the limits of all enclosing cgroups and of the address space (RLIMIT_AS).
+    The latter two respect the limits of all enclosing cgroups and RLIMIT_AS.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     total = installed = os.sysconf("SC_PHYS_PAGES") * page

@@ -47,8 +47,8 @@ def accuracy(scores: Array, labels: Array) -> float:
 def micro_f1(scores: Array, labels: Array) -> float:
     """Return F1 with counts summed over classes, 2 TP / (2 TP + FP + FN).
 
-    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes (F1 is then the accuracy)
-    or, for multilabel, ``[n, num_classes]`` of 0 and 1; a positive logit predicts a label.
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes (F1 is then accuracy) or,
+    for multilabel, ``[n, num_classes]`` of 0 and 1.
     """
     if labels.ndim == 1:
         return accuracy(scores, labels)
@@ -71,10 +71,10 @@ def roc_auc(scores: Array, labels: Array) -> float:
 def _mean_over_labels(
     measure: Callable[[Array, Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return ``measure(scores, labels)`` for ``[n]`` labels of 0 and 1, from ``[n]`` scores.
+    """Return ``measure(scores, labels)`` of ``[n]`` labels of 0 and 1; of more columns, the mean.
 
-    Two columns of scores become their difference. For ``[n, num_classes]`` labels the result is the
-    mean of ``measure`` over the columns where it is not NaN; NaN if there is none.
+    Scores ``[n, 2]`` for ``[n]`` labels become their difference. The mean leaves out columns where
+    ``measure`` is NaN; NaN if all are.
     """
     if labels.ndim == 2:
         values = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
@@ -152,8 +152,8 @@ class ClassCounts:
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
     """Return each class's labels, predictions and true positives, and the confusion matrix.
 
-    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or for multilabel
-    ``[n, num_classes]`` of 0 and 1. Multilabel, or over 20 classes, has no confusion matrix.
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes or ``[n, num_classes]``
+    of 0 and 1. The matrix is None for multilabel, or over 20 classes.
     """
     if labels.ndim == 2:
         positive, actual = scores > 0, labels > 0
@@ -176,9 +176,9 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
 def average_precision(scores: Array, labels: Array) -> float:
     """Return the average precision: the sum over thresholds of precision times increase in recall.
 
-    ``labels`` are ``[n]`` of 0 and 1, and ``scores`` ``[n]`` of the positive class or ``[n, 2]``
-    logits. For multilabel both are ``[n, num_classes]``: the mean over classes with positives. NaN
-    without positives.
+    ``labels`` are ``[n]`` of 0 and 1, ``scores`` ``[n]`` of the positive class or ``[n, 2]``
+    logits; for multilabel both are ``[n, num_classes]``, and the result is the mean over classes
+    with positives. NaN without positives.
     """
     return _mean_over_labels(_precision, scores, labels)
 
@@ -209,8 +209,7 @@ def rmse(scores: Array, labels: Array) -> float:
 def mae(scores: Array, labels: Array) -> float:
     """Return the mean absolute error, averaged over columns; NaN without known labels.
 
-    ``scores`` are ``[n, width]`` predictions, ``labels`` ``[n]`` or ``[n, width]`` targets, of
-    which NaN is unknown and does not count.
+    ``scores`` are ``[n, width]`` predictions, ``labels`` targets of that size, NaN if unknown.
     """
     return _mean_over_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
 
@@ -220,8 +219,8 @@ def _mean_over_columns(
 ) -> float:
     """Return the mean over columns of ``measure(errors)``, errors of the column's known labels.
 
-    ``scores`` are ``[n, width]`` predictions, ``labels`` ``[n]`` or ``[n, width]`` targets, NaN if
-    unknown. A column without known labels is left out; NaN without any.
+    ``scores`` are ``[n, width]`` predictions, ``labels`` targets of that size, NaN if unknown. A
+    column without known labels is left out; NaN if all are.
     """
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels

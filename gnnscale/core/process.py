@@ -133,8 +133,7 @@ def standard_arithmetic() -> Iterator[None]:
 
     In the block torch's default type is float32 and its default device the CPU; gradients are
     recorded, inference mode and automatic mixed precision are off, and NumPy warns of
-    floating-point errors. The state is per thread, except the default type. The end of the block
-    restores the earlier state.
+    floating-point errors. The state is per thread, except the default type.
     """
     torch: Any = sys.modules.get("torch")
     with ExitStack() as block:
