@@ -45,10 +45,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says, by type, errno or message, that memory ran out.
-
-    A failure to start a thread counts, too, since its stack may lack memory.
-    """
+    """Whether an error's type, errno or message says that memory, also for a thread, ran out."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -65,10 +62,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _memory_detail(error: BaseException) -> str:
-    """Return the line of an error's message that tells what was not allocated, as `` (LINE)``.
-
-    It is the dynamic linker's line, or else the first line; "" for a MemoryError or no message.
-    """
+    """Return, as `` (LINE)``, the line of a message on what was not allocated; "" if unknown."""
     lines = str(error).splitlines()
     if isinstance(error, MemoryError) or not lines:
         return ""
@@ -178,10 +172,7 @@ def check_bank(option: str, text: str) -> None:
 
 
 def check_label(option: str, text: str) -> None:
-    """Raise ConfigError unless ``text`` can be in a comment of generated code.
-
-    Allowed are up to 128 ASCII letters, digits, blanks and ``_.:+()/-``.
-    """
+    """Raise ConfigError unless ``text`` has up to 128 characters, all safe in a code comment."""
     if not _LABEL.fullmatch(text):
         raise ConfigError(
             f"{option}={brief(text)}: expected at most 128 ASCII letters, digits, spaces and "

@@ -26,8 +26,7 @@ def write_atomically(
 ) -> None:
     """Write ``content``, a str as UTF-8, to a temporary file, and rename that to ``file``.
 
-    ``durable`` calls fsync before the rename. Without ``shared``, concurrent writers of ``file``
-    wait for each other; with it they do not, and the last rename wins.
+    ``durable`` calls fsync before. Writers of one file wait for each other unless ``shared``.
     """
     data = content.encode() if isinstance(content, str) else content
     with whole_file(file, durable=durable, shared=shared) as stream:

@@ -18,7 +18,7 @@ class NvmlError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Description of one GPU: model, UUID, memory, compute capability, and whether it is taken."""
+    """Description of one GPU."""
 
     index: int  #: NVML index: in the order of PCI addresses, hidden GPUs included
     name: str  #: product name
@@ -42,10 +42,7 @@ class Gpus:
 
 @contextmanager
 def nvml_session() -> Iterator[Any]:
-    """Yield the module ``pynvml``, initialized for the ``with`` block.
-
-    Errors of NVML, also in the block, are raised as NvmlError.
-    """
+    """Yield the module ``pynvml``, initialized for the block; errors of NVML become NvmlError."""
     import pynvml
 
     try:
@@ -176,7 +173,7 @@ class GpuMeter:
         return use
 
     def close(self) -> None:
-        """End the meter: shut down the NVML session that it keeps open."""
+        """Shut down this meter's NVML session."""
         with suppress(NvmlError):
             self._nvml_block.__exit__(None, None, None)
 

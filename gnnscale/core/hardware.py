@@ -30,7 +30,7 @@ _CPU_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Description of this machine (cores, memory, software), made without importing torch."""
+    """Description of this machine, obtained without importing torch."""
 
     processor: str  #: model name
     cores: int  #: logical cores that this process may use
@@ -57,10 +57,7 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
-    """Return the seconds since boot that this process's usable cores were busy, summed over cores.
-
-    The work of all processes counts. 0 if ``stat`` cannot be read.
-    """
+    """Return the seconds since boot in which any process kept usable cores busy, summed up."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
     try:
@@ -84,7 +81,7 @@ def cache_bytes(folder: Path = _CPU_CACHES) -> int:
 
 
 def home() -> Path:
-    """Return the directory of graph stores and other artifacts, which need not exist.
+    """Return the directory of graph stores and other artifacts.
 
     It is ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
     """
@@ -108,7 +105,7 @@ def installed(distribution: str, module: str | None = None) -> str | None:
 
 
 def _is_importable(module: str) -> bool:
-    """Whether a module can be found; imports its parent packages, but not the module."""
+    """Whether a module exists; imports its parents."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -219,8 +216,5 @@ def leads_machine() -> bool:
 
 
 def let_idle_threads_sleep() -> None:
-    """Set OMP_WAIT_POLICY, unless set, so that idle OpenMP threads sleep and do not spin.
-
-    It has an effect only before the import of torch.
-    """
+    """Set OMP_WAIT_POLICY, unless set, so that idle OpenMP threads sleep; before torch's import."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -91,7 +91,7 @@ class KnownFolder:
         self._writer = self._read()  # None: no process has locked it
 
     def check(self) -> None:
-        """Raise ConfigError if the folder's lock file is gone or names another process than first.
+        """Raise ConfigError if the lock file is gone or names another process than at first.
 
         Without a lock file when this object was made, every later state passes.
         """
@@ -137,9 +137,9 @@ def create_locked(file: Path, *, wait: bool) -> int | None:
 
 
 def _open_regular(file: Path) -> int | None:
-    """Open an existing regular file without following links, and return its descriptor.
+    """Open an existing regular file, and return its descriptor.
 
-    None if there is no file, or if it was something else or could not be opened, and was removed.
+    None: it is missing, or is something else or not accessible, and so is removed.
     """
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -226,10 +226,7 @@ def sole_maker(folder: Path) -> Iterator[None]:
 
 
 def _writer(file: Path) -> str:
-    """Return a phrase for the process that lock file ``file`` names, for a message.
-
-    The phrase is ``another process`` if the file, whose content is not trusted, names none.
-    """
+    """Return a phrase for the process that a lock file names; ``another process`` if none."""
     deadline = time.monotonic() + _WRITER_TIMEOUT_S
     while True:
         writer = _WRITER.fullmatch(_text(file))

@@ -18,7 +18,7 @@ _MIN_ADDRESS_SPACE = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Main memory in bytes: total and available for this process, and installed in the machine."""
+    """Main memory in bytes: total and available for this process, and in the machine."""
 
     total: int  #: limit of this process and its container
     available: int  #: free memory and page cache within ``total`` and within the address space
@@ -142,7 +142,7 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
     """Return the machine's memory, and the total and available memory of this process.
 
-    The latter two respect the limits of all enclosing cgroups and RLIMIT_AS.
+    Cgroups and RLIMIT_AS limit the latter two.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     total = installed = os.sysconf("SC_PHYS_PAGES") * page
@@ -199,9 +199,9 @@ class KillCounts:
         self._refusals = [group.refusals for group in self._groups]
 
     def reason(self) -> str | None:
-        """Return a phrase for what ran out of memory and caused an OOM kill since construction.
+        """Return a phrase for the memory, of a cgroup or the system, whose lack led to an OOM kill.
 
-        It is a cgroup's limit, or else the system's memory. None if no process was killed.
+        None: no process was killed since construction.
         """
         kills = zip(self._groups, self._kills, strict=True)
         if not any(start is not None and (group.kills or 0) > start for group, start in kills):

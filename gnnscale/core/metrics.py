@@ -14,7 +14,7 @@ from gnnscale.core.types import Array, Float64Array
 def mteps(num_edges: float, seconds: float) -> float:
     """Return million traversed edges per second, HyScale-GNN eq. 5.
 
-    ``num_edges`` is the number of edges |E^l|, summed over layers l; ``seconds`` is T_exec.
+    ``num_edges`` is the sum over layers of |E^l|, ``seconds`` is T_exec.
     """
     return num_edges / seconds / 1e6
 
@@ -22,8 +22,7 @@ def mteps(num_edges: float, seconds: float) -> float:
 def nvtps(num_vertices: int, seconds: float) -> float:
     """Return vertices traversed per second, HitGNN eq. 3.
 
-    ``num_vertices`` is the number of vertices |V^l|, summed over layers l; ``seconds`` is
-    t_parallel.
+    ``num_vertices`` is the sum over layers of |V^l|, ``seconds`` is t_parallel.
     """
     return num_vertices / seconds
 
@@ -47,8 +46,8 @@ def accuracy(scores: Array, labels: Array) -> float:
 def micro_f1(scores: Array, labels: Array) -> float:
     """Return F1 with counts summed over classes, 2 TP / (2 TP + FP + FN).
 
-    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes (F1 is then accuracy) or,
-    for multilabel, ``[n, num_classes]`` of 0 and 1.
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes (F1 is then accuracy), or
+    ``[n, num_classes]`` of 0 and 1.
     """
     if labels.ndim == 1:
         return accuracy(scores, labels)
@@ -71,10 +70,9 @@ def roc_auc(scores: Array, labels: Array) -> float:
 def _mean_over_labels(
     measure: Callable[[Array, Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return ``measure(scores, labels)`` of ``[n]`` labels of 0 and 1; of more columns, the mean.
+    """Return ``measure`` of ``[n]`` labels of 0 and 1; its mean over columns if they have several.
 
-    Scores ``[n, 2]`` for ``[n]`` labels become their difference. The mean leaves out columns where
-    ``measure`` is NaN; NaN if all are.
+    Scores ``[n, 2]`` of ``[n]`` labels become differences. NaN is left out of the mean.
     """
     if labels.ndim == 2:
         values = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
@@ -86,9 +84,9 @@ def _mean_over_labels(
 
 
 def _rank_auc(scores: Array, labels: Array) -> float:
-    """Return the area under the ROC curve of ``[n]`` scores, computed from ranks (Mann-Whitney).
+    """Return the area under the ROC curve of ``[n]`` scores; equal scores share a mean rank.
 
-    Equal scores share the mean of their ranks. NaN unless ``labels`` have positives and negatives.
+    NaN unless ``labels`` have positives and negatives.
     """
     positive = labels > 0
     num_positive = int(np.count_nonzero(positive))
@@ -106,9 +104,8 @@ def _rank_auc(scores: Array, labels: Array) -> float:
 def macro_f1(scores: Array, labels: Array) -> float:
     """Return the unweighted mean over classes of F1, 2 TP / (2 TP + FP + FN).
 
-    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or ``[n, num_classes]``
-    of 0 and 1. A class that is neither a label nor predicted is left out of the mean; for
-    multilabel its F1 is 0.
+    ``scores`` are logits, ``labels`` ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1. A class
+    that is neither a label nor predicted is left out; for multilabel its F1 is 0.
     """
     if labels.ndim == 1:
         classes = np.arange(scores.shape[1])
@@ -152,8 +149,8 @@ class ClassCounts:
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
     """Return each class's labels, predictions and true positives, and the confusion matrix.
 
-    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes or ``[n, num_classes]``
-    of 0 and 1. The matrix is None for multilabel, or over 20 classes.
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or 0/1 rows. The matrix
+    is None for such rows, or over 20 classes.
     """
     if labels.ndim == 2:
         positive, actual = scores > 0, labels > 0
@@ -174,19 +171,18 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
 
 
 def average_precision(scores: Array, labels: Array) -> float:
-    """Return the average precision: the sum over thresholds of precision times increase in recall.
+    """Return the sum over thresholds of precision times increase in recall; NaN without positives.
 
-    ``labels`` are ``[n]`` of 0 and 1, ``scores`` ``[n]`` of the positive class or ``[n, 2]``
-    logits; for multilabel both are ``[n, num_classes]``, and the result is the mean over classes
-    with positives. NaN without positives.
+    ``labels`` are ``[n]`` of 0 and 1, ``scores`` ``[n]``, or ``[n, 2]`` logits; for multilabel
+    both are ``[n, num_classes]``, and the result is the mean over classes with positives.
     """
     return _mean_over_labels(_precision, scores, labels)
 
 
 def _precision(scores: Array, labels: Array) -> float:
-    """Return the average precision of ``[n]`` scores for ``[n]`` labels of 0 and 1.
+    """Return the average precision of ``[n]`` scores; equal scores are one threshold.
 
-    Equal scores are one threshold. NaN without positive labels.
+    NaN without positive labels.
     """
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(labels[order] > 0)
@@ -209,7 +205,7 @@ def rmse(scores: Array, labels: Array) -> float:
 def mae(scores: Array, labels: Array) -> float:
     """Return the mean absolute error, averaged over columns; NaN without known labels.
 
-    ``scores`` are ``[n, width]`` predictions, ``labels`` targets of that size, NaN if unknown.
+    ``scores`` are ``[n, width]``, ``labels`` ``[n]`` or ``[n, width]``, NaN if unknown.
     """
     return _mean_over_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
 
@@ -219,8 +215,7 @@ def _mean_over_columns(
 ) -> float:
     """Return the mean over columns of ``measure(errors)``, errors of the column's known labels.
 
-    ``scores`` are ``[n, width]`` predictions, ``labels`` targets of that size, NaN if unknown. A
-    column without known labels is left out; NaN if all are.
+    Columns without known labels (NaN) are left out; the result is NaN if all are.
     """
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels
@@ -286,7 +281,7 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int | None:
-        """Peak in bytes, of this process or, if larger, with a child process; None if unknown."""
+        """Peak in bytes; None if unknown."""
         peak = _status_bytes(self._proc, "VmHWM")
         return None if peak is None else max(peak, self._with_child)
 

@@ -127,9 +127,9 @@ class Pipeline(Generic[_T]):
         return self
 
     def __next__(self) -> _T:
-        """Wait until the next item is finished, run the ``inline`` stages on it, and return it.
+        """Wait for the next item, run the ``inline`` stages on it, and return it.
 
-        An exception of the source (StopIteration at its end) or of a stage is raised instead.
+        An exception of the source or of a stage is raised in place of the item.
         """
         item = self._next_finished() if self._groups else next(self._source)
         for stage in self._inline:
@@ -159,10 +159,7 @@ class Pipeline(Generic[_T]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the pipeline's threads start no stage within the ``with`` block.
-
-        Running stages go on; the block does not wait for their end.
-        """
+        """Let the threads start no stage within the ``with`` block; running stages go on."""
         self._paused = True
         try:
             yield
@@ -221,11 +218,7 @@ class Pipeline(Generic[_T]):
                 return
 
     def _run_stage(self, stage: Callable[[_T], None], number: int, item: _T) -> None:
-        """Run a stage on an item; if it lacks memory, retry whenever the consumer finishes an item.
-
-        ``number`` is the item's, in the order of the source. If no earlier item is in use, or the
-        pipeline is closed, the exception is raised.
-        """
+        """Run a stage on item ``number``; retry if it lacks memory and earlier ones are in use."""
         while True:
             self._wait_while_paused()
             requested = self._requested
@@ -236,10 +229,7 @@ class Pipeline(Generic[_T]):
                     raise
 
     def _wait_for_request(self, number: int) -> bool:
-        """Wait until the consumer requests an item after item ``number``, and so has finished that.
-
-        Return False if the pipeline is closed.
-        """
+        """Wait for the consumer to request an item after ``number``; False: pipeline closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._requested > number)
             return not self._closed
@@ -272,10 +262,9 @@ class Pipeline(Generic[_T]):
                 return number, error
 
     def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
-        """Wait for the next item that the group before number ``group`` has finished.
+        """Wait for the next item of the group before ``group``, or an exception in its place.
 
-        Return the item's number, and the item or the exception in its place. None: the pipeline is
-        closed.
+        Return its number and the item or exception. None: the pipeline is closed.
         """
         finished = self._finished[group - 1]
         with self._changed:

@@ -41,10 +41,7 @@ def own_process() -> tuple[int, int]:
 
 
 def has_ended(number: int, start: int) -> bool:
-    """Whether process ``number`` with this start time, both of ``own_process``, has ended.
-
-    A zombie has ended, and so has a process whose id is another process's now.
-    """
+    """Whether the process of this id and start time (``own_process``) is gone, or a zombie."""
     stat = process_stat(number)
     return not stat or int(stat[19]) != start or stat[0] in ("Z", "X")
 
@@ -78,10 +75,7 @@ class SharedSetting:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the setting during the ``with`` block: set it unless another block has.
-
-        The end of the last open block restores it.
-        """
+        """Keep the setting during the ``with`` block, and restore it after the last open block."""
         with self._lock:
             if not self._num_blocks:
                 self._restore = self._begin()

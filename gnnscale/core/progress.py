@@ -18,7 +18,7 @@ _advances = 0
 
 
 class _ProgressState:
-    """Progress of one ``track`` block: description, units done and in total, and start time."""
+    """Progress of one ``track`` block."""
 
     def __init__(self, description: str, total: int | None, unit: str) -> None:
         self.description = description

@@ -47,10 +47,7 @@ class SharedMemory:
 
     @classmethod
     def empty(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory of zeros, at least one page.
-
-        ConfigError if less than ``num_bytes`` of main memory are available.
-        """
+        """Return new memory of zeros, at least one page; ConfigError: too little is available."""
         available = read_memory().available
         if num_bytes > available:
             raise ConfigError(
@@ -116,10 +113,7 @@ class SharedMemory:
 
 
 def shared_memory_of(array: Any) -> SharedMemory | None:
-    """Return the ``SharedMemory`` whose first byte is the first byte of ``array``.
-
-    None if ``array`` is elsewhere, or begins further on.
-    """
+    """Return the ``SharedMemory`` on whose first byte ``array`` begins; None: there is none."""
     base = array
     while isinstance(base, np.ndarray):
         base = base.base

@@ -142,10 +142,9 @@ class Traffic:
         return cls(rows=rows, lists=lists, tier=tier, neighbors=neighbors, disk=disk)
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
-        """Return this traffic plus transfers of rows and of lists between host and device.
+        """Return this traffic plus a transfer of rows and lists between host and device.
 
-        ``row_bytes`` and ``list_bytes`` are added to the bytes over the link, and the requests of
-        ``request_bytes`` that they take to the requests.
+        Their bytes are added to those over the link, and so are requests of ``request_bytes``.
         """
 
         def add_transfer(access: Access, num_bytes: int) -> Access:

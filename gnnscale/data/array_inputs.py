@@ -65,7 +65,7 @@ def describe_graph(value: Any) -> str:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return a tensor, array or list as a NumPy array, of any type but structures.
+    """Return a tensor, array or list as a NumPy array, whose dtype is any but structured.
 
     GraphError, in which ``what`` names the values: they are no such object, or some are masked.
     """
@@ -113,9 +113,8 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
 def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
     """Return a user's ids ``[n]`` of vertices as int32, or as int64 for 2^31 vertices or more.
 
-    GraphError, in which ``what`` names the ids: they are a mask, no whole numbers, or not below
-    ``num_vertices``. With ``of="edge"`` they are ids of edges, and ``num_vertices`` is the number
-    of edges.
+    GraphError, in which ``what`` names the ids: a mask, no whole numbers, or out of range. For
+    ``of="edge"`` they are ids of ``num_vertices`` edges.
     """
     ids = as_array(values, what)
     if ids.ndim != 1:
@@ -154,10 +153,7 @@ def split_parts(
 
 
 def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
-    """Return a part of a split as ids; it is given as ids, a mask, or None for no ids.
-
-    The mask is ``[num_vertices]``, and ``what`` names the part in errors.
-    """
+    """Return a split's part as ids; given are ids, a mask ``[num_vertices]``, or None for none."""
     part = as_array([] if values is None else values, what)
     if part.dtype.kind != "b":
         return part

@@ -61,15 +61,13 @@ class GraphSource(ABC):
         *,
         splits: bool,
     ) -> "GraphSource":
-        """Return the source to open the graph from for predictions by a trained run: this object.
+        """Return the source to open for predictions by a trained run: this object.
 
         A subclass may return one that reads no labels, or takes its feature columns from the run.
 
         Args:
-            columns: columns of the vertex features that the run was trained on. None: the
-                features have no names.
-            edge_columns: columns of the edge features that the run was trained on. None: the
-                features have no names.
+            columns: columns of the run's vertex features. None: they have no names.
+            edge_columns: columns of the run's edge features. None: they have no names.
             splits: whether the user predicts a part of the split, so that the split is read.
         """
         return self
@@ -134,9 +132,9 @@ class Dataset(StoreOptions, GraphSource):
 
     @abstractmethod
     def read(self, writer: StoreWriter) -> None:
-        """Push the content of the raw files into ``writer``; each reader implements it.
+        """Push the raw files' vertices, edges, features, labels and published split.
 
-        Content: vertices, edges, features, labels and, for ``split=published``, the split.
+        Each reader implements it.
         """
 
     @abstractmethod
@@ -189,7 +187,7 @@ class Dataset(StoreOptions, GraphSource):
         """Return a copy that does not warn about features when it writes a store.
 
         If the graph is a user's, the copy reads no labels either, unless ``splits``, or ``store``
-        exists and was prepared with these options. The columns are ignored here.
+        exists and was prepared with these options.
         """
         dataset = copy(self)
         object.__setattr__(dataset, "_advises", False)
@@ -210,8 +208,8 @@ class Dataset(StoreOptions, GraphSource):
     def _outdated(self, path: Path, force: bool) -> str:
         """Return the reason to replace the store at ``path``, or "" if it is up to date.
 
-        With ``force`` it is always replaced. Raises GraphError if the user's ``store`` is no graph
-        store; without ``force`` also if its raw files have changed, or any store's options differ.
+        ``force`` is a reason. GraphError: the user's ``store`` is no graph store; without ``force``
+        also: its raw files changed, or any store's options differ.
         """
         if force:
             if self.store is not None:
@@ -284,9 +282,9 @@ class Dataset(StoreOptions, GraphSource):
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
 
     def _identity(self) -> dict[str, Any]:
-        """Return the layout and the options on which the content of the store depends.
+        """Return layout and options that determine the store.
 
-        Options added by later releases are left out at their defaults, so that older stores match.
+        Options of later releases are left out at defaults, so that older stores match.
         """
         skip = ("raw", "store", "memory_bytes")
         values = {option.name: getattr(self, option.name) for option in fields(self)}
@@ -344,9 +342,9 @@ def _existing_files(dataset: Dataset) -> Sequence[Path]:
 
 
 def _download_and_write(dataset: Dataset, folder: Path) -> None:
-    """Write the dataset's store into ``folder``; if ``raw`` is None, download the raw files first.
+    """Write the dataset's store into ``folder``; if ``raw`` is None, download raw files first.
 
-    If downloaded files prove damaged, they are removed, so that the next attempt downloads again.
+    Downloaded files that prove damaged are removed.
     """
     published = dataset.published() if dataset.raw is None else None
     if published is not None:

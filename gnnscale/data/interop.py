@@ -140,10 +140,7 @@ def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> 
 def _read_edge_data(
     edge_features: Any, edge_labels: Any, edge_split: Any, num_edges: int, name: str, advises: bool
 ) -> dict[str, Any]:
-    """Return the checked ``features`` and ``labels`` of edges, by name; None if not given.
-
-    GraphError also for ``edge_split`` without ``edge_labels``.
-    """
+    """Return checked ``features`` and ``labels`` of edges by name, None if not given."""
     features = labels = None
     if edge_features is not None:
         features = array_inputs.edge_features(edge_features, num_edges, name, advises=advises)
@@ -272,10 +269,7 @@ def _edge_index(fields: Any, name: str) -> Array:
 
 
 def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
-    """Return the edge weights ``[num_edges]`` in ``fields[key]``, None if ``key`` is None.
-
-    GraphError: the field is missing, or has several axes.
-    """
+    """Return edge weights ``fields[key]`` ``[num_edges]``; None if ``key`` is None."""
     values = _edge_field(fields, key, name, "weights")
     if values is None:
         return None
@@ -288,10 +282,7 @@ def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
 
 
 def _edge_field(fields: Any, key: str | None, name: str, what: str) -> Any:
-    """Return ``fields[key]``, or None if ``key`` is None.
-
-    GraphError, in which ``what`` names the data of edges: the field is missing.
-    """
+    """Return edge data ``fields[key]``, None if ``key`` is None; GraphError: it is missing."""
     if key is not None and fields.get(key) is None:
         raise GraphError(f"{name}: has no edge {what} {key!r}")
     return None if key is None else fields[key]
@@ -350,9 +341,9 @@ def _topology(
     features: Float32Array | None,
     labels: EdgeLabels | None,
 ) -> dict[str, Any]:
-    """Return the ``Graph`` fields ``indptr``, ``indices`` and ``edges`` of an unsorted edge list.
+    """Return the ``Graph`` fields ``indptr``, ``indices`` and ``edges``, sorted by destination.
 
-    ``number_edges`` says whether ``edges`` has the index of each sorted edge in the list.
+    ``number_edges``: whether ``edges`` has each edge's index in the input.
     """
     listed = features is not None or labels is not None
     ends = np.stack([src, dst], axis=1) if listed else None

@@ -33,9 +33,9 @@ class RandomSplit:
             raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
 
     def write(self, writer: StoreWriter, name: str) -> None:
-        """Split the labeled vertices and labeled edges of ``writer``, and set these splits in it.
+        """Split the labeled vertices and edges of ``writer``, and set both splits in it.
 
-        ConfigError: a part is empty. ``name`` names the graph in errors.
+        ConfigError: a part is empty.
         """
         if writer.has_labels:
             parts = random_split(writer.labels, self.fractions, seed=self.seed)

@@ -137,7 +137,7 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
 def _check_events(file: Path, text: str) -> None:
     """Raise ConfigError if YAML ``text`` has anchors or tags, is too large, or is invalid.
 
-    The parser's events are checked; no values are constructed. ``file`` is named in errors.
+    No values are constructed for this check.
     """
     depth = count = 0
     try:

@@ -89,7 +89,7 @@ class Archive:
             return io.BufferedReader(_Member(self._zip.open(info), source), _BUFFER_BYTES)
 
     def read(self, name: str, *, allowance: int, ratio: int, advice: str) -> bytes:
-        """Return the content of a member; GraphError, which ends in ``advice``, if it is too large.
+        """Return the content of a member; GraphError, with ``advice``, if it is too large.
 
         Allowed are ``allowance`` bytes plus ``ratio`` times its packed size.
         """

@@ -60,10 +60,7 @@ def _run(data: bytes, source: object) -> Any:
 
 
 def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
-    """Return the array in ``value``, a record that ``parse_pickle`` returned.
-
-    GraphError: it is no array, has another number of ``axes``, or a dtype of none of the ``kinds``.
-    """
+    """Return the array in a ``parse_pickle`` record; GraphError: no array, other axes or kind."""
     if not isinstance(value, safe_pickle_types.ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
     check_array(value.array, axes=axes, kinds=kinds, source=source)
@@ -204,10 +201,7 @@ def _dict(machine: _StackMachine, argument: object) -> None:
 
 
 def _make(kind: Callable[[Any], Any]) -> Callable[[_StackMachine, Any], None]:
-    """Return an action of a stack machine, which ignores its second argument.
-
-    The action replaces the last mark and the objects above it by ``kind(objects)``.
-    """
+    """Return an action that replaces the objects above the last mark by ``kind(objects)``."""
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
 
 

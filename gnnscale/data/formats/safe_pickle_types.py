@@ -24,7 +24,7 @@ class PickleError(ValueError):
 
 @dataclass(frozen=True)
 class Global:
-    """Dotted name of a function or class in a pickle, which stands for it and is never imported."""
+    """Dotted name of a function or class in a pickle, never imported."""
 
     name: str
 
@@ -50,10 +50,7 @@ class DtypeRecord:
         self.dtype: np.dtype[Any] | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set ``dtype`` by the byte order in ``state``, the pickled state of a NumPy dtype.
-
-        PickleError: another version of the state, or a dtype with fields or flags.
-        """
+        """Set ``dtype`` by the byte order in ``state``; PickleError: a dtype of fields or flags."""
         if not (isinstance(state, tuple) and len(state) in (8, 9)):
             raise PickleError("a dtype with a state of another form")
         version, order, *details = state
@@ -77,7 +74,7 @@ class ArrayRecord:
     def build(self, state: object, budget: Budget) -> None:
         """Set ``array`` from ``state``: version, shape, type, whether Fortran order, and bytes.
 
-        The bytes are spent from ``budget``; PickleError: another form, or bytes that do not fit.
+        PickleError: the state has another form.
         """
         if not (isinstance(state, tuple) and len(state) == 5):
             raise PickleError("an array with a state of another form")
@@ -89,10 +86,7 @@ class ArrayRecord:
     def fill(
         self, content: object, dtype: object, shape: object, order: object, budget: Budget
     ) -> None:
-        """Set ``array`` from its bytes ``content``, type, shape and order ("C" or "F").
-
-        The bytes are spent from ``budget``; PickleError: they do not fit, or ``array`` is set.
-        """
+        """Set ``array`` from bytes ``content``, which are spent; PickleError: they do not fit."""
         if self.array is not None:
             raise PickleError("an array is filled twice")
         if not isinstance(dtype, DtypeRecord) or dtype.dtype is None:

@@ -73,9 +73,8 @@ def sparse_matrix(
 ) -> CsrMatrix:
     """Return a CSR matrix of features from its parts in a file; repeated entries are added up.
 
-    GraphError: the parts, or ``num_columns``, are not valid, or the matrix, if dense, has too many
-    bytes for a file of ``num_bytes``. Values become uint8 if all are integers from 0 to 255; else
-    they are float32 if ``data`` are, or float64.
+    GraphError: parts or ``num_columns`` are not valid, or the dense form is too large for a file of
+    ``num_bytes``. Values become uint8 if all are integers from 0 to 255, else float32 or float64.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 

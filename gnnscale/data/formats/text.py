@@ -60,10 +60,10 @@ def csv_table(
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
 ) -> Array:
-    """Return the first columns of a comma-separated text file as an array ``[rows, len(types)]``.
+    """Return comma-separated text without a header as one array ``[rows, len(types)]``.
 
-    ``types`` are the columns' NumPy types. The file has no header; a .gz is decompressed.
-    GraphError: over ``max_rows`` rows, or over ``allowance`` bytes plus 20 times the file's size.
+    ``types`` are the columns' NumPy types; a .gz is decompressed. GraphError: over ``max_rows``
+    rows, or over ``allowance`` bytes plus 20 times the file's size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []
@@ -110,9 +110,9 @@ def num_columns(file: Path, *, source: object) -> int:
 
 @contextmanager
 def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
-    """Yield a byte stream of a path, or ``file`` itself if it is a stream, for a ``with`` block.
+    """Yield a byte stream of a path, or ``file`` itself if it is a stream.
 
-    A path that ends in .gz is decompressed: GraphError beyond 64 MiB plus ``ratio`` times its size.
+    A .gz is decompressed: GraphError beyond 64 MiB plus ``ratio`` times its size.
     """
     if not isinstance(file, Path):
         yield file
@@ -152,9 +152,9 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the text after ``skip_lines`` lines in blocks of full lines, except blank blocks.
+    """Yield the number of the first line, from 1, and the bytes of blocks of full lines.
 
-    Each block comes with the number of its first line, counted from 1 in the stream.
+    ``skip_lines`` lines and blank blocks are left out.
     """
     line, partial_line = 1, b""
     while True:
@@ -197,9 +197,9 @@ def _names(
 
 
 def _first_fields(text: bytes, count: int) -> bytes:
-    """Return ``text`` with only the first ``count`` fields of each line, separated by one tab.
+    """Return the first ``count`` fields of each line, separated by tabs instead of any blanks.
 
-    Blanks and tabs separate the fields of ``text``; lines of fewer fields are unchanged.
+    A line with fewer fields stays as it is.
     """
     field = rb"[ \t]*([^ \t\r\n]+)"
     replacement = rb"\t".join(rb"\%d" % number for number in range(1, count + 1))
@@ -244,10 +244,7 @@ def _parsed(
 
 
 def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
-    """Return the start and end offset of the first line of ``block`` that ``parse`` raises for.
-
-    The caller knows that ``parse`` raises for the block.
-    """
+    """Return start and end of the first line of ``block`` that ``parse`` refuses; one exists."""
     start, stop = 0, len(block)
     while True:
         middle = (start + stop) // 2

@@ -107,9 +107,9 @@ class Arrays(base.Dataset):
     def _read_with_features(
         self, arrays: ArrayFolder | NpzReader, writer: StoreWriter, features: str
     ) -> None:
-        """Read a graph whose features are the array named ``features``, with a row per vertex.
+        """Set the number of vertices to the rows of the array called ``features``.
 
-        Set the number of vertices in ``writer``, push the edges, then the features.
+        Then push the edges, then that array as features.
         """
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
@@ -272,9 +272,9 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
 
 
 def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
-    """Return the number of vertices of a graph without features.
+    """Return the number of labels or, without labels, of lists in ``indptr``.
 
-    It is the number of labels or, without labels, of lists in ``indptr``. GraphError without both.
+    It is the number of vertices of a graph without features. GraphError: neither exists.
     """
     labels = _array_name(arrays, _LABELS)
     if labels is not None:

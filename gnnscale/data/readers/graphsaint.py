@@ -86,9 +86,9 @@ def _read_classes(path: Path, num_vertices: int) -> Array:
 
 
 def _multi_label(classes: dict[str, Any], path: Path) -> UInt8Array:
-    """Return ``classes``, a list of zeros and ones per vertex, as a matrix of rows in their order.
+    """Return the lists of zeros and ones in ``classes`` as rows, in their order.
 
-    GraphError unless the lists have equal lengths.
+    GraphError unless their lengths are equal.
     """
     width = len(next(iter(classes.values())))
     if not 1 <= width <= store_format.MAX_FEATURES:

@@ -203,9 +203,9 @@ class Mag240m(base.Dataset):
 
 
 def _read_split(path: Path, num_vertices: int) -> list[Array]:
-    """Return the train, valid and test-dev ids in a dictionary of arrays that torch.save wrote.
+    """Return train, valid and test-dev ids from a dictionary of arrays that torch.save wrote.
 
-    GraphError: a part is missing, or an id is not below ``num_vertices``.
+    GraphError: one is not below ``num_vertices``.
     """
     with Archive(path) as archive:
         names = [name for name in archive.names if name.endswith("/data.pkl")]

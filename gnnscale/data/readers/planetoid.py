@@ -87,10 +87,9 @@ class Planetoid(base.Dataset):
     def _read_test(
         self, allx: sparse.CsrMatrix, tx: sparse.CsrMatrix, ally: Array, ty: Array
     ) -> Int64Array:
-        """Return the ids of the test vertices, in file ``test.index``, in the order of its lines.
+        """Return the ids of test vertices in ``test.index``, in the order of its lines.
 
-        GraphError unless they are distinct, follow the vertices of ``allx``, and are as many as the
-        rows of ``tx`` and ``ty``.
+        GraphError unless they are distinct, follow those of ``allx``, and match ``tx`` and ``ty``.
         """
         file = self._file("test.index")
         num_known, num_tested = allx.shape[0], tx.shape[0]

@@ -159,9 +159,8 @@ class Tables(base.Dataset):
     ) -> base.Dataset:
         """Return these options for predictions by a run trained on the given columns.
 
-        If the user set no ``features`` (``edge_features``), the run's columns are read, except from
-        a ``store`` that exists. A feature of the run is then no label (unless ``splits``) and no
-        weight.
+        Unset ``features`` and ``edge_features`` become the run's columns, unless ``store`` is
+        prepared; such a column is then no label (unless ``splits``) and no weight.
         """
         changes: dict[str, Any] = {}
         if not self._is_prepared():
@@ -343,9 +342,9 @@ def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path
 
 
 def _edge_table(options: Tables, table: Table, writer: StoreWriter) -> EdgeTable:
-    """Return the edge table with its columns to read; log the columns that are not read.
+    """Return the edge table with its columns to read, and log the columns that are not read.
 
-    Columns of features are recorded in the notes of ``writer``, for ``meta.json``.
+    Feature columns go into the notes of ``writer``.
     """
     ends = (table.require("source", options.source), table.require("target", options.target))
     weight = None
@@ -409,9 +408,9 @@ def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str])
 def _set_labels(
     writer: StoreWriter, column: label_columns.LabelColumn, ids: vertex_ids.IdColumn, source: Path
 ) -> None:
-    """Set the labels gathered in ``column`` in ``writer``; ``ids`` locates their rows in errors.
+    """Set the labels of ``column`` in ``writer``; ``ids`` locates rows in errors.
 
-    If classes are texts, their names are recorded for ``meta.json``.
+    Names of classes go into the writer's notes.
     """
     labels, names = column.finish(ids)
     num_classes, count = None if names is None else len(names), writer.num_vertices
