@@ -218,7 +218,7 @@ class Pipeline(Generic[_T]):
                 return
 
     def _run_stage(self, stage: Callable[[_T], None], number: int, item: _T) -> None:
-        """Run a stage on item ``number``; retry if it lacks memory and earlier ones are in use."""
+        """Run a stage on item ``number``; retry if memory lacks and earlier items are in use."""
         while True:
             self._wait_while_paused()
             requested = self._requested

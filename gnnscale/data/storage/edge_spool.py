@@ -235,7 +235,7 @@ class EdgeSpool:
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges ``[num_edges]``, if ``has_rows`` with the next rows of features.
+        """Append edges ``[num_edges]``; if ``has_rows``, each takes the next feature row number.
 
         All calls have weights, or none; rows likewise. With either, GraphError beyond 2^31 - 1
         vertices.
