@@ -33,7 +33,7 @@ class UserError(ValueError):
 
 
 def explain(error: BaseException) -> str | None:
-    """Return a one-line message for an error that the user can fix; None for a program error."""
+    """Return a one-line message for an error that the user can fix; None for any other error."""
     if isinstance(error, UserError) or type(error).__name__ in _WORKER_ERRORS:
         return str(error)
     if is_out_of_memory(error):
@@ -45,7 +45,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, by the error's type, errno or message; a thread limit counts, too."""
+    """Whether an error's type, errno or message says that memory, also for a thread, ran out."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
@@ -62,10 +62,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _memory_detail(error: BaseException) -> str:
-    """Return, in parentheses, the line of an error's message that names the failed allocation.
-
-    Empty for a MemoryError.
-    """
+    """Return, as `` (LINE)``, the line of a message on what was not allocated; "" if unknown."""
     lines = str(error).splitlines()
     if isinstance(error, MemoryError) or not lines:
         return ""
@@ -73,11 +70,11 @@ def _memory_detail(error: BaseException) -> str:
 
 
 def one_line(text: object, limit: int = _MAX_MESSAGE) -> str:
-    """Return ``text`` as one line, shortened to ``limit`` characters before escapes.
+    """Return ``text`` as one line for a message: shortened to ``limit`` characters, then escaped.
 
     Control characters, line ends and lone surrogates are escaped, so that the content of a file
-    cannot move the terminal's cursor or fake a second line. A long text is cut in the middle: a
-    message begins with the file and ends with the expected values.
+    cannot move the terminal's cursor or fake a second line. A long text is cut in the middle, since
+    a message begins with the file and ends with the expected values.
     """
     text = str(text).strip()
     if len(text) > limit:
@@ -106,7 +103,7 @@ _ALIASES = {"gpu": "cuda", "nvidia": "cuda", "hybrid_gpu": "hybrid_cuda"}
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """Return ``", did you mean 'x'?"`` for the entry of ``names`` closest to ``name``, or ""."""
+    """Return ``", did you mean 'x'?"`` for the closest of ``names``, or "" if none is close."""
     if _ALIASES.get(name) in (names := list(names)):
         return f", did you mean {_ALIASES[name]!r}?"
     match = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -114,14 +111,14 @@ def suggestion(name: str, names: Iterable[str]) -> str:
 
 
 def check_choice(option: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise ConfigError unless ``value`` is one of ``allowed``."""
+    """Raise ConfigError, naming ``option``, unless ``value`` is one of ``allowed``."""
     allowed = tuple(allowed)
     if value not in allowed:
         raise ConfigError(f"{option}={brief(value)}: allowed are {', '.join(allowed)}")
 
 
 def check_range(option: str, value: float, minimum: float, maximum: float = MAX_COUNT) -> None:
-    """Raise ConfigError unless ``minimum <= value <= maximum``."""
+    """Raise ConfigError, naming ``option``, unless ``minimum <= value <= maximum``."""
     if not minimum <= value <= maximum:
         raise ConfigError(
             f"{option}={brief(value)}: must be at least {minimum} and at most {maximum:,}"
@@ -129,9 +126,9 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return ``values``, a sequence of whole numbers or an array of one axis, as a list.
+    """Return ``values``, a sequence or one-axis array of whole numbers, as a list of int.
 
-    ConfigError, naming ``option`` and a valid ``example``: ``values`` are something else.
+    For anything else, raise ConfigError that names ``option`` and a valid ``example``.
     """
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
@@ -161,7 +158,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+()/ -]{0,127}")
 
 
 def check_word(option: str, text: str) -> None:
-    """Raise ConfigError unless ``text`` is one word of ``[A-Za-z0-9_.+-]``."""
+    """Raise ConfigError unless ``text`` is one word of up to 128 characters ``[A-Za-z0-9_.+-]``."""
     if not _WORD.fullmatch(text):
         raise ConfigError(
             f"{option}={brief(text)}: expected at most 128 ASCII letters, digits and _.+-"
@@ -169,13 +166,13 @@ def check_word(option: str, text: str) -> None:
 
 
 def check_bank(option: str, text: str) -> None:
-    """Raise ConfigError unless ``text`` is a Vitis name of memory banks."""
+    """Raise ConfigError unless ``text`` names FPGA memory banks in Vitis, as in ``HBM[0:9]``."""
     if not _BANK.fullmatch(text):
         raise ConfigError(f"{option}={brief(text)}: expected a bank's name in Vitis, as in DDR[0]")
 
 
 def check_label(option: str, text: str) -> None:
-    """Raise ConfigError unless ``text`` has at most 128 characters, all safe in a comment."""
+    """Raise ConfigError unless ``text`` has up to 128 characters, all safe in a code comment."""
     if not _LABEL.fullmatch(text):
         raise ConfigError(
             f"{option}={brief(text)}: expected at most 128 ASCII letters, digits, spaces and "

@@ -24,9 +24,9 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write ``content``, a str as UTF-8, to ``file`` by ``whole_file``.
+    """Write ``content``, a str as UTF-8, to a temporary file, and rename that to ``file``.
 
-    ``durable`` and ``shared`` as there.
+    ``durable`` calls fsync before. Writers of one file wait for each other unless ``shared``.
     """
     data = content.encode() if isinstance(content, str) else content
     with whole_file(file, durable=durable, shared=shared) as stream:
@@ -37,7 +37,7 @@ def write_atomically(
 def whole_file(
     file: Path, *, durable: bool = False, shared: bool = False, wait: bool = True
 ) -> Iterator[IO[bytes]]:
-    """Open a temporary file next to ``file``, and rename it to ``file`` at the end of the block.
+    """Open a temporary file for a ``with`` block, and rename it to ``file`` at the block's end.
 
     An exception in the block removes the temporary file. A killed process leaves it, and the next
     call replaces it; in both cases ``file`` is unchanged. The temporary file is locked: a second
@@ -78,7 +78,8 @@ def whole_file(
 def expanded(path: str) -> Path:
     """Return ``path`` with ``~`` and ``~user`` replaced by home directories.
 
-    Without a user ``x``, ``~x`` is a file or folder of that name; RuntimeError if there is none.
+    If there is no user ``x``, ``~x`` is kept as the name of an existing file or folder;
+    RuntimeError if that does not exist either.
     """
     literal = Path(path)
     try:
@@ -90,15 +91,12 @@ def expanded(path: str) -> Path:
 
 
 def remove_unfinished(file: Path) -> None:
-    """Remove the temporary file that a killed writer of ``file`` left."""
+    """Remove the temporary file, if any, that a killed writer of ``file`` left beside it."""
     _unfinished(file).unlink(missing_ok=True)
 
 
 def check_private(path: Path) -> None:
-    """Raise PermissionError if ``path`` belongs to, or can be written by, another user than root.
-
-    This process's user may own and write it.
-    """
+    """Raise PermissionError if another user than root and this one owns or may write ``path``."""
     status = path.stat()
     if status.st_uid not in (os.getuid(), 0):
         why = f"it belongs to user {status.st_uid}"
@@ -111,7 +109,7 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def unfinished_folder(folder: Path) -> Iterator[None]:
-    """Remove ``folder`` if the ``with`` block raises.
+    """Remove ``folder``, which the ``with`` block creates and fills, if the block raises.
 
     ``remove_unfinished_folders`` also removes it, if called before the block's end.
     """
@@ -126,7 +124,7 @@ def unfinished_folder(folder: Path) -> Iterator[None]:
 
 
 def remove_unfinished_folders() -> None:
-    """Remove the folders of open ``unfinished_folder`` blocks; any thread may call it at exit."""
+    """Remove the folders of all open ``unfinished_folder`` blocks; for an exit by any thread."""
     for folder in tuple(_unfinished_folders):
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
-    """NVIDIA driver, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible."""
+    """Versions of the NVIDIA driver, and the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves visible."""
 
     driver: str  #: the driver's version
     cuda: tuple[int, int]  #: newest CUDA version that the driver supports
@@ -58,7 +58,7 @@ def nvml_session() -> Iterator[Any]:
 
 
 def find_gpus() -> Gpus:
-    """Return the driver and the visible GPUs of this machine; NvmlError if NVML fails."""
+    """Return the driver's versions and this machine's visible GPUs; NvmlError if NVML fails."""
     with nvml_session() as nvml:
         cuda = nvml.nvmlSystemGetCudaDriverVersion()
         gpus = [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -94,7 +94,7 @@ def _is_taken(nvml: Any, handle: Any) -> bool:
 
 
 def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
-    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` selects, in its order. None: all GPUs.
+    """Return the ``gpus`` that ``CUDA_VISIBLE_DEVICES`` selects, in its order; all if it is None.
 
     As in CUDA, a GPU is named by its number or by a prefix of its UUID. The list ends before the
     first name that is unknown or repeated. Numbers are NVML indices: CUDA counts in this order with
@@ -116,7 +116,7 @@ def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """Energy and PCIe traffic of a GPU, over a time or as read from its counters.
+    """Energy and PCIe traffic of a GPU: totals read from its counters, or those of a time span.
 
     A value is None if the driver has no such counter.
     """
@@ -126,7 +126,7 @@ class GpuUse:
     sent_bytes: int | None = None  #: over PCIe, to the host
 
     def since(self, earlier: GpuUse) -> GpuUse:
-        """Return the use between ``earlier``, a reading of the counters, and this reading."""
+        """Return the use from ``earlier`` to this; both are totals read from the counters."""
         return self._combine(earlier, operator.sub)
 
     def __add__(self, other: GpuUse) -> GpuUse:
@@ -140,13 +140,13 @@ class GpuUse:
 
 
 class GpuMeter:
-    """Meter of a GPU's energy and PCIe traffic, which count the use by all processes.
+    """Meter of a GPU's energy and PCIe traffic, by all processes together.
 
     NVML is slow to initialize, and stays initialized until ``close``.
     """
 
     def __init__(self, index: int) -> None:
-        """Start to meter visible GPU number ``index``; NvmlError: there is none, or NVML fails."""
+        """Start to meter visible GPU number ``index``; NvmlError if it is missing or NVML fails."""
         gpus = find_gpus().devices
         if index >= len(gpus):
             raise NvmlError(f"there is no GPU {index}")
@@ -159,7 +159,7 @@ class GpuMeter:
     def of(cls, index: int | None) -> GpuMeter | None:
         """Return a meter of visible GPU number ``index``.
 
-        None: ``index`` is None, or NVML does not answer or lacks the GPU.
+        None if ``index`` is None, NVML fails, or there is no such GPU.
         """
         if index is not None:
             with suppress(NvmlError):
@@ -167,13 +167,13 @@ class GpuMeter:
         return None
 
     def take(self) -> GpuUse:
-        """Return the use since the last call, or since the meter was made."""
+        """Return the GPU's use since the last call; the first call, since the meter was made."""
         reading = self._read()
         use, self._last_reading = reading.since(self._last_reading), reading
         return use
 
     def close(self) -> None:
-        """Shut NVML down."""
+        """Shut down this meter's NVML session."""
         with suppress(NvmlError):
             self._nvml_block.__exit__(None, None, None)
 

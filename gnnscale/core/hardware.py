@@ -43,7 +43,10 @@ class Machine:
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Return the number of usable cores: the smaller of CPU affinity and the cgroup's quota."""
+    """Return the number of cores that this process may use.
+
+    It is the smaller of the CPU affinity and the cgroup's CPU quota, rounded up.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
     try:
@@ -54,10 +57,7 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
 
 def busy_seconds(stat: Path = _PROC / "stat") -> float:
-    """Return the seconds, summed over usable cores, in which any program kept a core busy.
-
-    They count from the system's start.
-    """
+    """Return the seconds since boot in which any process kept usable cores busy, summed up."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     ticks = 0
     try:
@@ -95,8 +95,8 @@ def home() -> Path:
 def installed(distribution: str, module: str | None = None) -> str | None:
     """Return the version of a package, by its name on the package index; None: not installed.
 
-    Without the package's metadata, an importable ``module`` has ``unknown version``; only parents
-    of the module are imported.
+    If the package has no metadata, but ``module`` can be imported, the version is ``unknown
+    version``; only parents of the module are imported.
     """
     try:
         return metadata.version(distribution)
@@ -132,7 +132,7 @@ def find_machine() -> Machine:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether torch multiplies bfloat16 by hardware instructions (imports torch).
+    """Whether torch multiplies bfloat16 by hardware instructions here; imports torch.
 
     In software a product takes up to 50 times as long as in float32.
     """
@@ -150,9 +150,9 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def multiplies_by_onednn() -> bool:
-    """Whether oneDNN multiplies float32 faster than MKL, which is slow on AMD processors.
+    """Whether float32 products are to use oneDNN: on AMD processors, where MKL is slower.
 
-    Imports torch, which must have both.
+    False on other processors, or if torch lacks oneDNN or MKL; imports torch.
     """
     import torch
 
@@ -169,7 +169,7 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_field(*names: str) -> str:
-    """Return the first core's entry in /proc/cpuinfo under any of ``names``; empty if missing."""
+    """Return the first entry in /proc/cpuinfo that has one of ``names``; "" if there is none."""
     try:
         lines = (_PROC / "cpuinfo").read_text().splitlines()
     except OSError:
@@ -185,14 +185,14 @@ _TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADD
 
 
 def torchrun_rank() -> int | None:
-    """Return this process's rank in the run. None: ``torchrun`` did not start this process."""
+    """Return this process's global rank; None if ``torchrun`` did not start this process."""
     return int(os.environ["RANK"]) if os.environ.keys() >= _TORCHRUN else None
 
 
 def restarting_run() -> str | None:
-    """Return torchrun's ``--rdzv-id`` if it restarts processes that fail. None: it does not.
+    """Return torchrun's ``--rdzv-id`` if torchrun restarts processes that fail, else None.
 
-    ConfigError: the id is missing, or cannot be a folder's name.
+    ConfigError if the id is missing, or cannot be a folder's name.
     """
     if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
         return None
@@ -211,10 +211,10 @@ def restarting_run() -> str | None:
 
 
 def leads_machine() -> bool:
-    """Whether ``torchrun`` started this process as local rank 0."""
+    """Whether this process is local rank 0 of ``torchrun`` on this machine."""
     return os.environ.get("LOCAL_RANK") == "0"
 
 
 def let_idle_threads_sleep() -> None:
-    """Make idle OpenMP threads sleep, not spin, by default; call this before torch's import."""
+    """Set OMP_WAIT_POLICY, unless set, so that idle OpenMP threads sleep; before torch's import."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

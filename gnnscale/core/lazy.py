@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for ``package`` that imports an exported name on first use.
 
-    ``exports`` has the names of each module, separated by spaces.
+    ``exports`` maps a module to the names that it defines, separated by spaces.
     """
     modules = {name: module for module, names in exports.items() for name in names.split()}
 
@@ -34,7 +34,7 @@ def import_dgl() -> Any:
 
 
 class _Package(ModuleType):
-    """Stand-in of an installed package, which is imported when one of its names is first used."""
+    """Stand-in for an optional package, which is imported when one of its names is first used."""
 
     def __getattr__(self, name: str) -> Any:
         package = import_module(self.__name__)

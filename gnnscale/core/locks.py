@@ -37,11 +37,11 @@ _locked: set[int] = set()
 
 
 def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
-    """Lock an open file or folder, given by ``descriptor``; return whether it is locked now.
+    """Lock an open file or folder exclusively; return whether ``descriptor`` holds the lock now.
 
     A lock belongs to the descriptor: a second descriptor of this process waits, too. Without
-    ``wait`` the function returns False if another process holds the lock. On a file system without
-    locks it logs a warning about ``path`` and returns True.
+    ``wait`` the function returns False if another descriptor holds the lock. On a file system
+    without locks it logs a warning about ``path`` and returns True.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -59,9 +59,9 @@ def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Unlock and close a descriptor that this process has locked.
+    """Unlock and close a descriptor that this process has locked by ``lock``.
 
-    Do nothing if a fork has created this process since: the lock is the parent's.
+    Do nothing in a process forked since: the lock is its parent's.
     """
     if descriptor in _locked:
         _locked.discard(descriptor)
@@ -72,7 +72,7 @@ def release(descriptor: int) -> None:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` still names the open file or folder ``descriptor``."""
+    """Whether the file or folder at ``path`` is still the one that ``descriptor`` has open."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def is_at(path: Path, descriptor: int) -> bool:
 
 
 class KnownFolder:
-    """Folder that this command writes, identified by the process id in its lock file.
+    """Folder that this command writes, to be recognized by the process and host in its lock file.
 
     The folder may be moved, and another command may then write a folder of this name. Inode numbers
     do not identify the folder, since some file systems reuse them.
@@ -91,9 +91,9 @@ class KnownFolder:
         self._writer = self._read()  # None: no process has locked it
 
     def check(self) -> None:
-        """Raise ConfigError if the lock file is missing, or names another writer than at first.
+        """Raise ConfigError if the lock file is gone or names another process than at first.
 
-        A folder that no process had locked then passes.
+        Without a lock file when this object was made, every later state passes.
         """
         if self._writer is None:
             return
@@ -112,10 +112,10 @@ class KnownFolder:
 
 
 def create_locked(file: Path, *, wait: bool) -> int | None:
-    """Create and lock an empty file; a file left by a killed process is replaced.
+    """Create and lock an empty ``file``, and return its descriptor, for ``release``.
 
-    Links are not followed, and an existing file is not written to. Returns a readable and writable
-    descriptor for ``release``; None without ``wait`` if another process holds the lock.
+    A file that a killed process left is replaced; links are not followed. If another process holds
+    the lock, the call waits for it, or returns None without ``wait``.
     """
     while True:
         with suppress(FileExistsError):
@@ -139,7 +139,7 @@ def create_locked(file: Path, *, wait: bool) -> int | None:
 def _open_regular(file: Path) -> int | None:
     """Open an existing regular file, and return its descriptor.
 
-    None: it is missing, or is something else, which is removed.
+    None: it is missing, or is something else or not accessible, and so is removed.
     """
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -164,10 +164,10 @@ def _close(descriptor: int) -> None:
 
 @contextmanager
 def sole_writer(folder: Path, *, option: str, wait_s: float = 0.0) -> Iterator[None]:
-    """Lock an existing ``folder`` for writing during the ``with`` block.
+    """Lock an existing ``folder`` during the ``with`` block, so that no other process writes to it.
 
-    ConfigError, naming ``option``, if the folder is not writable, or another process still writes
-    to it after ``wait_s`` seconds.
+    ConfigError, naming ``option``: the folder is not writable, or another process still writes to
+    it after ``wait_s`` seconds.
     """
     file = folder / LOCK_FILE
     descriptor = _locked_within(file, option, wait_s)
@@ -203,9 +203,9 @@ def _locked_within(file: Path, option: str, wait_s: float) -> int:
 
 @contextmanager
 def sole_maker(folder: Path) -> Iterator[None]:
-    """Lock the creation or replacement of ``folder`` during the ``with`` block.
+    """Let only this process create or replace ``folder`` during the ``with`` block; others wait.
 
-    Other processes wait. Without permission to write there, nothing is locked.
+    The lock file is in the folder's parent; if that is not writable, nothing is locked.
     """
     file = folder.with_name(f".{folder.name}{LOCK_FILE}")
     try:
@@ -226,7 +226,7 @@ def sole_maker(folder: Path) -> Iterator[None]:
 
 
 def _writer(file: Path) -> str:
-    """Return a phrase for the process that a lock file names; the content is not trusted."""
+    """Return a phrase for the process that a lock file names; ``another process`` if none."""
     deadline = time.monotonic() + _WRITER_TIMEOUT_S
     while True:
         writer = _WRITER.fullmatch(_text(file))
@@ -253,7 +253,7 @@ def _content(file: Path) -> bytes:
 
 
 def _forget_locks() -> None:
-    """Close inherited descriptors after a fork: the locks stay with the parent process."""
+    """Close, in a forked child process, the locked descriptors that remain its parent's."""
     for descriptor in tuple(_locked):
         with suppress(OSError):
             os.close(descriptor)

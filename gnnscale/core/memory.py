@@ -18,7 +18,7 @@ _MIN_ADDRESS_SPACE = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Main memory in bytes."""
+    """Main memory in bytes: total and available for this process, and in the machine."""
 
     total: int  #: limit of this process and its container
     available: int  #: free memory and page cache within ``total`` and within the address space
@@ -27,7 +27,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """File names of a control group's memory controller, by cgroup version."""
+    """Names of the files in which a version of cgroups reports memory limits, use and OOM kills."""
 
     limit: str
     used: str
@@ -57,13 +57,13 @@ _VERSION_2 = _Files(
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """Control group of this process, or an ancestor of its control group."""
+    """Control group (cgroup) of this process, or an ancestor of that: memory limit and use."""
 
     folder: Path
     files: _Files
 
     def number(self, file: str, entry: str | None = None) -> int:
-        """Return the number in the group's ``file``, or in its line that begins with ``entry``.
+        """Return the number in the cgroup's ``file``, or that of its line ``entry NUMBER``.
 
         OSError or ValueError: there is no such number.
         """
@@ -78,12 +78,12 @@ class _Group:
 
     @property
     def limit(self) -> int:
-        """Limit of the group's memory in bytes; OSError or ValueError: unknown, or no limit."""
+        """Memory limit of the cgroup in bytes; OSError or ValueError: there is none, or unknown."""
         return self.number(self.files.limit)
 
     @property
     def used(self) -> int:
-        """Bytes that the group uses, without the page cache; OSError or ValueError: unknown."""
+        """Bytes that the cgroup uses, without the page cache; OSError or ValueError if unknown."""
         names = (f"{self.files.cache}inactive_file", f"{self.files.cache}active_file")
         entries = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
         cached = sum(int(value) for name, value in entries if name in names)
@@ -91,14 +91,14 @@ class _Group:
 
     @property
     def kills(self) -> int | None:
-        """Number of processes killed by the OOM killer; None if unknown."""
+        """Number of processes of the cgroup that the OOM killer has killed; None if unknown."""
         with suppress(OSError, ValueError):
             return self.number(self.files.kills, "oom_kill")
         return None
 
     @property
     def refusals(self) -> int:
-        """Number of requests refused by the group's limit; 0 if the system does not count them."""
+        """Number of memory requests that the cgroup's limit has refused; 0 if not counted."""
         count = 0
         for file, entry in self.files.refusals:
             with suppress(OSError, ValueError):
@@ -107,7 +107,7 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether the use, page cache included, has ever come close to the limit.
+        """Whether the cgroup's memory, page cache included, has ever come close to its limit.
 
         False if unknown.
         """
@@ -117,9 +117,9 @@ class _Group:
 
 
 def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
-    """Yield this process's memory control groups, innermost first.
+    """Yield this process's memory cgroups from its own to the outermost ancestor.
 
-    The folder of a group may be missing.
+    The folder of a cgroup may be missing.
     """
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -140,7 +140,10 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
 
 
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
-    """Return the memory that machine, nested control groups and RLIMIT_AS leave to this process."""
+    """Return the machine's memory, and the total and available memory of this process.
+
+    Cgroups and RLIMIT_AS limit the latter two.
+    """
     page = os.sysconf("SC_PAGE_SIZE")
     total = installed = os.sysconf("SC_PHYS_PAGES") * page
     available = os.sysconf("SC_AVPHYS_PAGES") * page
@@ -169,7 +172,7 @@ def _address_space_limit() -> int | None:
 
 
 def address_space_problem() -> str | None:
-    """Return a message if the address-space limit is too low to import PyTorch, else None."""
+    """Return a message if RLIMIT_AS leaves too little address space to import torch, else None."""
     limit = _address_space_limit()
     if limit is None or limit >= _MIN_ADDRESS_SPACE:
         return None
@@ -177,7 +180,10 @@ def address_space_problem() -> str | None:
 
 
 def address_space_reason() -> str:
-    """Return the end of an out-of-memory message that names the limit on address space, or ""."""
+    """Return a clause on the limit on address space (RLIMIT_AS), to end an out-of-memory message.
+
+    "" if there is no limit.
+    """
     limit = _address_space_limit()
     if limit is None:
         return ""
@@ -185,7 +191,7 @@ def address_space_reason() -> str:
 
 
 class KillCounts:
-    """Detector of OOM kills: compares the control groups' counters with their initial values."""
+    """Detector of OOM kills since its construction, by the counters of this process's cgroups."""
 
     def __init__(self, proc: Path = _PROC, cgroup: Path = _CGROUP) -> None:
         self._groups = list(_groups(proc, cgroup))
@@ -193,9 +199,9 @@ class KillCounts:
         self._refusals = [group.refusals for group in self._groups]
 
     def reason(self) -> str | None:
-        """Return a phrase for the memory limit that has led to an OOM kill since construction.
+        """Return a phrase for the memory, of a cgroup or the system, whose lack led to an OOM kill.
 
-        None: no process was killed.
+        None: no process was killed since construction.
         """
         kills = zip(self._groups, self._kills, strict=True)
         if not any(start is not None and (group.kills or 0) > start for group, start in kills):

@@ -33,7 +33,7 @@ def peak_rss_bytes() -> int:
 
 
 def accuracy(scores: Array, labels: Array) -> float:
-    """Return the fraction of right decisions, one a vertex, or one a label for multilabel.
+    """Return the share of right predictions: of vertices or, for multilabel, of all 0/1 entries.
 
     ``scores`` are ``[n, num_classes]`` logits: the first maximum is the class; for multilabel every
     positive logit is a label. ``labels`` are ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1.
@@ -44,7 +44,11 @@ def accuracy(scores: Array, labels: Array) -> float:
 
 
 def micro_f1(scores: Array, labels: Array) -> float:
-    """Return F1 of all decisions pooled, 2 TP / (2 TP + FP + FN); arguments as for ``accuracy``."""
+    """Return F1 with counts summed over classes, 2 TP / (2 TP + FP + FN).
+
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes (F1 is then accuracy), or
+    ``[n, num_classes]`` of 0 and 1.
+    """
     if labels.ndim == 1:
         return accuracy(scores, labels)
     predicted, actual = scores > 0, labels > 0
@@ -56,8 +60,8 @@ def micro_f1(scores: Array, labels: Array) -> float:
 def roc_auc(scores: Array, labels: Array) -> float:
     """Return the area under the ROC curve; ties count half. NaN without positives or negatives.
 
-    ``scores`` are ``[n]`` of the positive class, or ``[n, 2]`` logits, with ``[n]`` ``labels`` of 0
-    and 1. For multilabel both are ``[n, num_classes]``, and the result is the mean over classes
+    ``labels`` are ``[n]`` of 0 and 1, and ``scores`` ``[n]`` of the positive class or ``[n, 2]``
+    logits. For multilabel both are ``[n, num_classes]``, and the result is the mean over classes
     with positives and negatives, as in OGB for ogbn-proteins.
     """
     return _mean_over_labels(_rank_auc, scores, labels)
@@ -66,9 +70,9 @@ def roc_auc(scores: Array, labels: Array) -> float:
 def _mean_over_labels(
     measure: Callable[[Array, Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return ``measure`` for two classes; for multilabel its mean over labels, NaN left out.
+    """Return ``measure`` of ``[n]`` labels of 0 and 1; its mean over columns if they have several.
 
-    Arguments are as for ``roc_auc``.
+    Scores ``[n, 2]`` of ``[n]`` labels become differences. NaN is left out of the mean.
     """
     if labels.ndim == 2:
         values = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
@@ -80,7 +84,10 @@ def _mean_over_labels(
 
 
 def _rank_auc(scores: Array, labels: Array) -> float:
-    """Return the Mann-Whitney statistic; equal scores share the mean of their ranks."""
+    """Return the area under the ROC curve of ``[n]`` scores; equal scores share a mean rank.
+
+    NaN unless ``labels`` have positives and negatives.
+    """
     positive = labels > 0
     num_positive = int(np.count_nonzero(positive))
     num_negative = len(labels) - num_positive
@@ -97,8 +104,8 @@ def _rank_auc(scores: Array, labels: Array) -> float:
 def macro_f1(scores: Array, labels: Array) -> float:
     """Return the unweighted mean over classes of F1, 2 TP / (2 TP + FP + FN).
 
-    Arguments are as for ``accuracy``. A class without labels and predictions does not count; for
-    multilabel it counts with 0.
+    ``scores`` are logits, ``labels`` ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1. A class
+    that is neither a label nor predicted is left out; for multilabel its F1 is 0.
     """
     if labels.ndim == 1:
         classes = np.arange(scores.shape[1])
@@ -120,7 +127,7 @@ MAX_CONFUSION = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCounts:
-    """Counts of labels and predictions by class, and the confusion matrix."""
+    """Number of labels, predictions and true positives of each class, and the confusion matrix."""
 
     wanted: tuple[int, ...]  #: vertices labeled with the class
     chosen: tuple[int, ...]  #: vertices predicted to have the class
@@ -130,7 +137,7 @@ class ClassCounts:
     confusion: tuple[tuple[int, ...], ...] | None = None
 
     def scores(self, number: int) -> dict[str, float | None]:
-        """Return precision, recall and F1 of class ``number``. None: division by 0."""
+        """Return ``precision``, ``recall`` and ``f1`` of class ``number``; None: division by 0."""
         actual, predicted, right = self.wanted[number], self.chosen[number], self.right[number]
         return {
             "precision": right / predicted if predicted else None,
@@ -140,7 +147,11 @@ class ClassCounts:
 
 
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
-    """Count labels, predictions and true positives of each class; arguments as for ``accuracy``."""
+    """Return each class's labels, predictions and true positives, and the confusion matrix.
+
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or 0/1 rows. The matrix
+    is None for such rows, or over 20 classes.
+    """
     if labels.ndim == 2:
         positive, actual = scores > 0, labels > 0
         matrices = (actual, positive, actual & positive)
@@ -160,15 +171,19 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
 
 
 def average_precision(scores: Array, labels: Array) -> float:
-    """Return the sum over thresholds of precision times increase in recall, mean over classes.
+    """Return the sum over thresholds of precision times increase in recall; NaN without positives.
 
-    Arguments are as for ``roc_auc``; NaN without positives.
+    ``labels`` are ``[n]`` of 0 and 1, ``scores`` ``[n]``, or ``[n, 2]`` logits; for multilabel
+    both are ``[n, num_classes]``, and the result is the mean over classes with positives.
     """
     return _mean_over_labels(_precision, scores, labels)
 
 
 def _precision(scores: Array, labels: Array) -> float:
-    """Return the average precision of one class; equal scores are one threshold."""
+    """Return the average precision of ``[n]`` scores; equal scores are one threshold.
+
+    NaN without positive labels.
+    """
     order = np.argsort(-scores, kind="stable")
     right = np.cumsum(labels[order] > 0)
     if not len(right) or not right[-1]:
@@ -179,7 +194,7 @@ def _precision(scores: Array, labels: Array) -> float:
 
 
 def rmse(scores: Array, labels: Array) -> float:
-    """Return the mean over columns of the root mean squared error; NaN without labels.
+    """Return the root mean squared error, averaged over columns; NaN without known labels.
 
     ``scores`` are ``[n, width]`` predictions, ``labels`` ``[n]`` or ``[n, width]`` targets, of
     which NaN is unknown and does not count.
@@ -188,16 +203,19 @@ def rmse(scores: Array, labels: Array) -> float:
 
 
 def mae(scores: Array, labels: Array) -> float:
-    """Return the mean over columns of the mean absolute error; arguments as for ``rmse``."""
+    """Return the mean absolute error, averaged over columns; NaN without known labels.
+
+    ``scores`` are ``[n, width]``, ``labels`` ``[n]`` or ``[n, width]``, NaN if unknown.
+    """
     return _mean_over_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
 
 
 def _mean_over_columns(
     measure: Callable[[Float64Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return the mean, over columns with known labels, of ``measure`` of the column's errors.
+    """Return the mean over columns of ``measure(errors)``, errors of the column's known labels.
 
-    Arguments are as for ``rmse``.
+    Columns without known labels (NaN) are left out; the result is NaN if all are.
     """
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels
@@ -208,7 +226,7 @@ def _mean_over_columns(
 
 @dataclass(frozen=True)
 class Metric:
-    """Quality metric of predictions: its function, and the kinds of labels that it takes."""
+    """Quality metric: function of predictions and labels, kinds of labels, and direction."""
 
     #: takes ``[n, width]`` float32 outputs, and labels
     function: Callable[[Array, Array], float]
@@ -232,12 +250,12 @@ QUALITY = {
 
 
 def score(metric: str, scores: Array, labels: Array) -> float:
-    """Return the value of ``metric``, one of ``QUALITY``; NaN if it is undefined."""
+    """Return the value of the metric named ``metric``, a key of ``QUALITY``; NaN if undefined."""
     return QUALITY[metric].function(scores, labels)
 
 
 def better(metric: str, value: float, than: float) -> bool:
-    """Whether ``value`` is better than ``than``; a ``metric`` outside ``QUALITY`` is maximized."""
+    """Whether ``value`` is better than ``than``: lower for RMSE and MAE, higher for all others."""
     quality = QUALITY.get(metric)
     return value < than if quality is not None and quality.lower_is_better else value > than
 
@@ -248,7 +266,7 @@ _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """Peak of resident memory since construction, of this process or together with a child process.
+    """Peak of this process's resident memory since construction, with child processes on request.
 
     It counts from the start of the process if the system cannot reset the peak.
     """
@@ -268,7 +286,7 @@ class PeakMemory:
         return None if peak is None else max(peak, self._with_child)
 
     def add_child(self, num_bytes: int) -> None:
-        """Count a child process's peak of ``num_bytes``, added to this process's present memory."""
+        """Raise the peak, if lower, to this process's present memory plus a child's peak."""
         resident = _status_bytes(self._proc, "VmRSS") or 0
         self._with_child = max(self._with_child, resident + num_bytes)
 
@@ -278,9 +296,9 @@ _watched: list[PeakMemory] = []
 
 @contextmanager
 def watch_peak() -> Iterator[PeakMemory]:
-    """Yield a ``PeakMemory`` that measures the ``with`` block, child processes included.
+    """Yield a ``PeakMemory`` that measures the ``with`` block.
 
-    Child processes are those that ``note_child`` reports.
+    Child processes count if the block reports their peaks by ``note_child``.
     """
     peak = PeakMemory()
     _watched.append(peak)
@@ -291,7 +309,7 @@ def watch_peak() -> Iterator[PeakMemory]:
 
 
 def note_child(num_bytes: int) -> None:
-    """Add a child process's peak of ``num_bytes`` to all open ``watch_peak`` blocks."""
+    """Report a child process's peak to the ``PeakMemory`` of each open ``watch_peak`` block."""
     for peak in _watched:
         peak.add_child(num_bytes)
 

@@ -13,13 +13,13 @@ _MAX_FULL = 1024
 
 
 class PrefetchDepth:
-    """Depth of a queue, adapted to the queue's length whenever the consumer takes an item.
+    """Depth of a prefetch queue, adapted whenever the consumer takes an item.
 
     The depth begins at ``limit``. A queue that is found full 32 times in a row holds more items
     than are needed, and gets one shallower. A consumer that has to wait needs more items ahead, to
-    even out mini-batches of different cost: two waits make the queue one deeper. If they revert
-    the last decrease, the next decrease takes twice as many full queues. So a pipeline slower than
-    the trainer stays at ``limit``, and a pipeline that is always ahead ends at 1.
+    even out mini-batches of different cost: two waits without a full queue in between make the
+    queue one deeper. If they undo a decrease, the next decrease takes twice as many full queues.
+    So a pipeline slower than the trainer stays at ``limit``, and one always ahead ends at 1.
     """
 
     def __init__(self, *, limit: int) -> None:
@@ -32,11 +32,11 @@ class PrefetchDepth:
         self._went_down = False
 
     def observe(self, queue_length: int, consumer_waited: bool) -> int:
-        """Record that the consumer took an item, and return the depth to use.
+        """Record that the consumer took an item, and return the depth to use from now on.
 
         Args:
             queue_length: number of finished items before the consumer took one.
-            consumer_waited: whether the queue was empty, so that the consumer had to wait.
+            consumer_waited: whether the next item was unfinished, so that the consumer had to wait.
         """
         full = not consumer_waited and queue_length >= self.depth
         self._full = self._full + 1 if full else 0
@@ -61,7 +61,7 @@ StageGroup = Sequence[Callable[[_T], None]]
 
 
 class Pipeline(Generic[_T]):
-    """Iterator that prefetches items through groups of stages, a bounded number at a time.
+    """Iterator that prefetches items through groups of stages in threads, a bounded number ahead.
 
     Each group has threads that run its stages on an item, one after the other. It passes items, in
     the order of the source, to the next group, and the last group to the consumer. Without groups
@@ -159,7 +159,7 @@ class Pipeline(Generic[_T]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Start no stage within the ``with`` block; running stages finish."""
+        """Let the threads start no stage within the ``with`` block; running stages go on."""
         self._paused = True
         try:
             yield
@@ -169,7 +169,7 @@ class Pipeline(Generic[_T]):
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let each thread end after its current stage, without waiting for it."""
+        """Tell each thread to end after its current stages, without waiting for its end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -196,9 +196,9 @@ class Pipeline(Generic[_T]):
                 self._threads.append(thread)
 
     def _run(self, group: int, stages: StageGroup[_T]) -> None:
-        """Run ``stages``, those of group number ``group``, on its items, in a thread.
+        """Run a thread of group number ``group``: take each next item, and run ``stages`` on it.
 
-        An exception is passed on like an item, and ends the thread.
+        An exception of a stage or the source is passed on in the item's place, and ends the thread.
         """
         while True:
             numbered_item = self._take_from_source() if group == 0 else self._take(group)
@@ -218,10 +218,7 @@ class Pipeline(Generic[_T]):
                 return
 
     def _run_stage(self, stage: Callable[[_T], None], number: int, item: _T) -> None:
-        """Run a stage on an item; retry while it lacks memory and earlier items are in use.
-
-        ``number`` is the item's, in the order of the source.
-        """
+        """Run a stage on item ``number``; retry if memory lacks and earlier items are in use."""
         while True:
             self._wait_while_paused()
             requested = self._requested
@@ -232,10 +229,7 @@ class Pipeline(Generic[_T]):
                     raise
 
     def _wait_for_request(self, number: int) -> bool:
-        """Wait until the consumer requests an item after ``number``.
-
-        False: the pipeline is closed.
-        """
+        """Wait for the consumer to request an item after ``number``; False: pipeline closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._requested > number)
             return not self._closed
@@ -246,9 +240,10 @@ class Pipeline(Generic[_T]):
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
-        """Wait until one more item may be in flight; return its number and the source's item.
+        """Wait until one more item may be in flight; return its number and the source's next item.
 
-        An exception of the source takes the item's place. None: the pipeline is closed.
+        An exception of the source, also at its end, takes the item's place. None: the pipeline is
+        closed.
         """
         with self._taking:
             with self._changed:
@@ -267,9 +262,9 @@ class Pipeline(Generic[_T]):
                 return number, error
 
     def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
-        """Wait for the previous group's next item; return its number, and the item or an exception.
+        """Wait for the next item of the group before ``group``, or an exception in its place.
 
-        None: the pipeline is closed.
+        Return its number and the item or exception. None: the pipeline is closed.
         """
         finished = self._finished[group - 1]
         with self._changed:

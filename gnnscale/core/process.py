@@ -22,7 +22,7 @@ def process_stat(number: int) -> list[str]:
 
 
 def start_of(number: int) -> int:
-    """Return a process's start in clock ticks since boot; 0 if there is no such process."""
+    """Return the start time of process ``number`` in clock ticks since boot; 0: no such process."""
     stat = process_stat(number)
     return int(stat[19]) if stat else 0
 
@@ -41,7 +41,7 @@ def own_process() -> tuple[int, int]:
 
 
 def has_ended(number: int, start: int) -> bool:
-    """Whether the process of this id and start time, as returned by ``own_process``, has ended."""
+    """Whether the process of this id and start time (``own_process``) is gone, or a zombie."""
     stat = process_stat(number)
     return not stat or int(stat[19]) != start or stat[0] in ("Z", "X")
 
@@ -55,7 +55,7 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs the Python statements ``program`` in a new process.
+    """Return the command that runs ``program``, Python statements, in a new process.
 
     The process gets ``arguments`` in ``sys.argv[1:]``, and this process's ``sys.path``.
     """
@@ -64,13 +64,10 @@ def python_command(program: str, *arguments: object) -> list[str]:
 
 
 class SharedSetting:
-    """Setting that the first of several overlapping blocks sets, and the last one restores."""
+    """Setting of the process, set by the first of overlapping blocks and restored by the last."""
 
     def __init__(self, begin: Callable[[], Callable[[], None]]) -> None:
-        """Share the setting that ``begin`` sets.
-
-        ``begin`` returns the function that restores it.
-        """
+        """Share the setting that ``begin`` sets, which returns the function that restores it."""
         self._begin = begin
         self._lock = threading.Lock()
         self._num_blocks = 0
@@ -78,7 +75,7 @@ class SharedSetting:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the setting during the ``with`` block."""
+        """Keep the setting during the ``with`` block, and restore it after the last open block."""
         with self._lock:
             if not self._num_blocks:
                 self._restore = self._begin()
@@ -117,7 +114,7 @@ _NUMPY_ERRORS: Any = {"divide": "warn", "over": "warn", "under": "ignore", "inva
 
 @contextmanager
 def standard_numpy_errors() -> Iterator[None]:
-    """Let NumPy handle floating-point errors in the ``with`` block as in a fresh process."""
+    """Handle NumPy's floating-point errors in the ``with`` block by NumPy's defaults."""
     import numpy as np
 
     with np.errstate(**_NUMPY_ERRORS):
@@ -126,7 +123,7 @@ def standard_numpy_errors() -> Iterator[None]:
 
 @contextmanager
 def standard_arithmetic() -> Iterator[None]:
-    """Compute in the ``with`` block, or in a decorated function, as in a fresh process.
+    """Give torch and NumPy, in a block or a decorated function, the defaults of a fresh process.
 
     In the block torch's default type is float32 and its default device the CPU; gradients are
     recorded, inference mode and automatic mixed precision are off, and NumPy warns of
@@ -153,10 +150,10 @@ def standard_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def preserved_defaults() -> Iterator[None]:
-    """Restore torch's and NumPy's defaults after the ``with`` block.
+    """Restore torch's and NumPy's defaults after the ``with`` block, which may run foreign code.
 
-    The block may import foreign modules. Defaults are torch's type, device and recording of
-    gradients, and NumPy's handling of floating-point errors.
+    Defaults are torch's type, device and recording of gradients, and NumPy's handling of
+    floating-point errors.
     """
     import numpy as np
 

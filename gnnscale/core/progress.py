@@ -108,7 +108,7 @@ def track(
 
     A terminal shows a bar, which disappears at the end; otherwise ``logging`` gets a line every few
     seconds. A thread shows the progress, also during one long native call. Blocks may be nested.
-    Yields a function to call with the number of units done since its last call.
+    Yields a function that the block calls with the number of units done since the last call.
     """
     work = _ProgressState(description, total, unit)
     finished = threading.Event()

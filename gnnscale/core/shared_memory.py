@@ -22,16 +22,16 @@ CHUNK_BYTES = 64 << 20
 
 
 class _Map(mmap.mmap):
-    """Mapping that refers to its ``SharedMemory``; arrays refer to the mapping as their base."""
+    """Memory map that keeps its ``SharedMemory`` alive; arrays on the map keep the map alive."""
 
     memory: SharedMemory
 
 
 class SharedMemory:
-    """Block of shared memory of a fixed size, freed when the last process that maps it ends."""
+    """Memory of a fixed size that processes share, freed when none of them maps it any more."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the file of ``descriptor``, and own the descriptor.
+        """Map the memory file of ``descriptor``, and close the descriptor with this object.
 
         ConfigError if the file is read-only.
         """
@@ -47,7 +47,7 @@ class SharedMemory:
 
     @classmethod
     def empty(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory of zeros, at least one page; ConfigError if less is available."""
+        """Return new memory of zeros, at least one page; ConfigError: too little is available."""
         available = read_memory().available
         if num_bytes > available:
             raise ConfigError(
@@ -61,7 +61,7 @@ class SharedMemory:
     def reserved(cls, num_bytes: int) -> SharedMemory:
         """Return new memory of zeros, at least one page, without a check that so much is available.
 
-        The system allocates a page on its first write.
+        The system allocates a page when it is first written.
         """
         pages = max(-(-num_bytes // mmap.PAGESIZE), 1)
         descriptor = os.memfd_create("gnnscale", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -76,7 +76,7 @@ class SharedMemory:
 
     @classmethod
     def filled(cls, source: Array) -> SharedMemory:
-        """Return new memory with a copy of ``source``, which may be a mapped file.
+        """Return new memory with a copy of ``source``, an array in memory or mapped from a file.
 
         ConfigError: too little memory is available.
         """
@@ -92,16 +92,16 @@ class SharedMemory:
 
     @classmethod
     def open(cls, path: Path) -> SharedMemory:
-        """Map the shared memory of another process of this user, given by its property ``path``."""
+        """Map the shared memory of another process of this user, given its property ``path``."""
         return cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     @property
     def path(self) -> Path:
-        """Path by which processes of this user open the memory while this process has it open."""
+        """Path to open the memory at, for this user's processes, while this process has it open."""
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array of ``shape`` and ``dtype`` that shares the beginning of the memory.
+        """Return an array of ``shape`` and ``dtype`` on the first bytes of the memory, not a copy.
 
         ConfigError: the memory is too small.
         """
@@ -113,10 +113,7 @@ class SharedMemory:
 
 
 def shared_memory_of(array: Any) -> SharedMemory | None:
-    """Return the ``SharedMemory`` at the first byte of which ``array`` begins.
-
-    None: there is none.
-    """
+    """Return the ``SharedMemory`` on whose first byte ``array`` begins; None: there is none."""
     base = array
     while isinstance(base, np.ndarray):
         base = base.base

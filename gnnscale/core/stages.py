@@ -15,7 +15,7 @@ from gnnscale.core.types import Count
 
 @dataclass(kw_only=True)
 class StageTimes:
-    """Seconds spent in each stage of the training pipeline (HyScale-GNN, section III)."""
+    """Seconds spent in each stage of training, such as sampling (HyScale-GNN, section III)."""
 
     sample: float = 0.0  #: sampling of neighbors
     load: float = 0.0  #: reading of features from host memory
@@ -25,7 +25,7 @@ class StageTimes:
     sync: float = 0.0  #: all-reduce of gradients, and update of the weights
 
     def add(self, other: StageTimes) -> None:
-        """Add ``other`` stage by stage, in place."""
+        """Add the seconds of each stage of ``other`` to this object's."""
         # Written out: this runs each step, and a loop over names takes three times as long.
         self.sample += other.sample
         self.load += other.load
@@ -53,7 +53,7 @@ SPAN = np.dtype(
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Cache hits and bytes moved by reads of one kind, such as feature rows or adjacency lists."""
+    """Cache hits, misses, bytes and requests of reads of one kind of data, such as feature rows."""
 
     hits: Count = 0  #: hits in the device's cache
     peer_hits: Count = 0  #: hits in the cache of a peer device
@@ -80,7 +80,7 @@ class Access:
 
     @property
     def hit_rate(self) -> float | None:
-        """Fraction of lookups that hit the device's or a peer's cache; None without a cache."""
+        """Share of lookups that hit the device's own or a peer's cache; None without a lookup."""
         lookups = self.hits + self.peer_hits + self.misses
         return (self.hits + self.peer_hits) / lookups if lookups else None
 
@@ -92,7 +92,7 @@ NO_ACCESS = Access()
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Cache hits and bytes moved for one mini-batch on one device, by the kind of data."""
+    """Cache hits and bytes moved for a mini-batch on one device, by kind of data (rows, lists)."""
 
     rows: Access = NO_ACCESS  #: feature rows, and rows of hidden features
     lists: Access = NO_ACCESS  #: adjacency lists, and sampled blocks
@@ -118,22 +118,22 @@ class Traffic:
 
     @property
     def link_bytes(self) -> int:
-        """Sum of the bytes of rows and lists over the link."""
+        """Bytes of feature rows and adjacency lists over the link between host and device."""
         return self.rows.link_bytes + self.lists.link_bytes
 
     @property
     def link_requests(self) -> int:
-        """Sum of the requests for rows and lists over the link."""
+        """Requests for feature rows and adjacency lists over the link between host and device."""
         return self.rows.link_requests + self.lists.link_requests
 
     def counts(self) -> list[int]:
-        """Return all counts as a flat list, for ``from_counts``."""
+        """Return the counts of all kinds of data as one flat list, which ``from_counts`` reads."""
         accesses = (self.rows, self.lists, self.tier, self.neighbors, self.disk)
         return [getattr(access, name) for access in accesses for name in _COUNTS]
 
     @classmethod
     def from_counts(cls, counts: list[int]) -> Traffic:
-        """Return the ``Traffic`` for a result of the method ``counts``."""
+        """Return the ``Traffic`` whose method ``counts`` returned ``counts``."""
         size = len(_COUNTS)
         rows, lists, tier, neighbors, disk = (
             Access(**dict(zip(_COUNTS, counts[first : first + size], strict=True)))
@@ -142,9 +142,9 @@ class Traffic:
         return cls(rows=rows, lists=lists, tier=tier, neighbors=neighbors, disk=disk)
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
-        """Return this traffic plus a transfer of rows and lists over the link.
+        """Return this traffic plus a transfer of rows and lists between host and device.
 
-        ``request_bytes`` are the bytes of a request.
+        Their bytes are added to those over the link, and so are requests of ``request_bytes``.
         """
 
         def add_transfer(access: Access, num_bytes: int) -> Access:

@@ -24,7 +24,7 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`\Z")
 
 
 def decode(cls: type[_T], values: Any, *, source: str) -> _T:
-    """Return a record of ``cls`` built from plain values or from the bytes of JSON.
+    """Return an object of type ``cls`` built from plain ``values``, or from JSON if they are bytes.
 
     ``cls`` is a dataclass, or a list, tuple or dict of dataclasses; ``Annotated[...,
     msgspec.Meta(...)]`` declares limits of a field. Values are not converted: a bool is not an int,
@@ -57,13 +57,13 @@ def decode(cls: type[_T], values: Any, *, source: str) -> _T:
 
 
 class _NumberError(ValueError):
-    """Error in a number; the message begins with the path to the number."""
+    """Error for a number not finite or beyond 64 bits; the message begins with its path."""
 
 
 def _check_numbers(value: Any, path: str) -> None:
-    """Raise _NumberError if ``value`` contains an integer beyond 64 bits or a float not finite.
+    """Raise _NumberError if nested ``value`` has an integer beyond 64 bits, or a float not finite.
 
-    Fields that a dataclass declares as ``Any`` are skipped. ``path`` leads to ``value``, for the
+    Fields that a dataclass declares as ``Any`` are skipped. ``path`` names ``value`` in the
     message.
     """
     if isinstance(value, int):

@@ -26,16 +26,16 @@ _INPUT_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZ
 
 
 def type_name(value: object) -> str:
-    """Return the type of an object for a message, such as ``networkx.Graph``."""
+    """Return the name of the type of ``value`` for a message, such as ``networkx.Graph``."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     return kind.__qualname__ if library == "builtins" else f"{library}.{kind.__qualname__}"
 
 
 def is_instance_of(value: Any, library: str, kind: str) -> bool:
-    """Whether ``value`` is an instance of ``library``'s class ``kind``, such as ``data.Data``.
+    """Whether ``value`` is an instance of class ``kind`` (such as ``data.Data``) of ``library``.
 
-    A library that is not imported has no instances.
+    The library is not imported: if nobody has, there are no instances.
     """
     owner: Any = sys.modules.get(library)  # an instance exists only if the library is imported
     for name in kind.split("."):
@@ -44,7 +44,7 @@ def is_instance_of(value: Any, library: str, kind: str) -> bool:
 
 
 def describe_graph(value: Any) -> str:
-    """Return the type of a graph of another library with a hint on converting it."""
+    """Return a phrase with the type of ``value``, given as a graph, and a hint on converting it."""
     library = type(value).__module__.partition(".")[0]
     hint, of_pyg = "", partial(is_instance_of, value, "torch_geometric")
     if of_pyg("data.Data"):
@@ -65,9 +65,9 @@ def describe_graph(value: Any) -> str:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Return a tensor, array or list as a NumPy array of numbers.
+    """Return a tensor, array or list as a NumPy array, whose dtype is any but structured.
 
-    GraphError, naming the values ``what``: they are of another type, or some are masked.
+    GraphError, in which ``what`` names the values: they are no such object, or some are masked.
     """
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
@@ -92,7 +92,7 @@ def as_array(values: Any, what: str) -> Array:
 
 
 def refuse_masked(values: Any, what: str) -> None:
-    """Raise GraphError for a masked array, or a list of them, that hides a value."""
+    """Raise GraphError for a masked array, or a list of masked arrays, that hides a value."""
     parts = values if isinstance(values, (list, tuple)) else (values,)
     for part in parts:
         if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
@@ -103,7 +103,7 @@ def refuse_masked(values: Any, what: str) -> None:
 
 
 def check_dense(tensor: torch.Tensor, what: str) -> None:
-    """Raise GraphError unless a tensor is dense and in main memory."""
+    """Raise GraphError, naming ``what``, unless a tensor is dense and on the CPU."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise GraphError(
             f"{what}: expected a dense tensor on cpu, got {brief(tensor.layout)} on {tensor.device}"
@@ -111,10 +111,10 @@ def check_dense(tensor: torch.Tensor, what: str) -> None:
 
 
 def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") -> IntArray:
-    """Return a user's ids ``[n]`` of vertices as int32, or int64 for large graphs.
+    """Return a user's ids ``[n]`` of vertices as int32, or as int64 for 2^31 vertices or more.
 
-    GraphError, naming the ids ``what``: they are a mask, no whole numbers or out of
-    range. ``of`` is ``vertex`` or ``edge``, for ids of edges.
+    GraphError, in which ``what`` names the ids: a mask, no whole numbers, or out of range. For
+    ``of="edge"`` they are ids of ``num_vertices`` edges.
     """
     ids = as_array(values, what)
     if ids.ndim != 1:
@@ -129,10 +129,10 @@ def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") ->
 def split_parts(
     parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
 ) -> list[IntArray]:
-    """Return the sorted ids of the training, validation and test part of a split.
+    """Return the sorted ids of the training, validation and test parts of a split of vertices.
 
     Each of ``parts`` is given as ids, a mask, or None for no ids. GraphError: an id repeats, in one
-    part or in two. ``of`` is ``vertex`` or ``edge``, for a split of edges.
+    part or in two. With ``of="edge"`` edges are split, and ``num_vertices`` is their number.
     """
     part_of = np.full(num_vertices, -1, np.int8)
     sorted_parts = []
@@ -153,7 +153,7 @@ def split_parts(
 
 
 def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
-    """Return the ids of a part of a split, given as ids, a mask, or None for no ids."""
+    """Return a split's part as ids; given are ids, a mask ``[num_vertices]``, or None for none."""
     part = as_array([] if values is None else values, what)
     if part.dtype.kind != "b":
         return part
@@ -167,9 +167,9 @@ def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
 def graph_labels(
     values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
 ) -> Labels:
-    """Return a user's labels as a ``Graph`` holds them. None: all labels are unknown.
+    """Return a user's vertex labels as a ``Graph`` holds them, all unknown if ``values`` is None.
 
-    ``metric`` and ``num_classes`` of None are derived from the labels.
+    If None, ``num_classes`` and ``metric`` are derived from the labels.
     """
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
@@ -189,7 +189,7 @@ def graph_labels(
 
 
 def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Array, str]:
-    """Return features as a NumPy array ``[n, num_features]``, and the name of their type.
+    """Return a user's features as an array ``[n, num_features]``, and the name of the stored type.
 
     The name is one of ``FEATURE_DTYPES``; bfloat16 is returned as uint16 bits, float64 is converted
     to float32. ``advises`` says whether to warn about magnitudes and columns that impede training.
@@ -238,7 +238,7 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
 
 
 def _warn_of_columns(features: Any, what: str) -> None:
-    """Warn about data frame columns whose names suggest an id, a label or a split."""
+    """Warn about columns of a feature data frame whose names suggest an id, a label or a split."""
     names = [] if isinstance(features, torch.Tensor) else getattr(features, "columns", [])
     suspicious = [
         f"{brief(repr(name))} ({reason})"
@@ -255,10 +255,10 @@ def _warn_of_columns(features: Any, what: str) -> None:
 def edge_features(
     features: Any, num_edges: int, name: str, *, advises: bool = True
 ) -> Float32Array:
-    """Return finite edge features ``[num_edges, num_features]`` as float32.
+    """Return a user's edge features as finite float32 ``[num_edges, num_features]``.
 
-    ``features`` of one axis are one feature. ``advises`` says whether to warn about magnitudes that
-    impede training.
+    ``features`` ``[num_edges]`` are one feature. ``advises`` says whether to warn about magnitudes
+    that impede training.
     """
     what = f"{name}: edge features"
     # NumPy has no bfloat16.
@@ -284,9 +284,9 @@ def edge_features(
 def edge_labels(
     labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
 ) -> EdgeLabels:
-    """Return edge labels with their ``split``: training, validation and test edges.
+    """Return a user's labels of edges with the split of edges into training, validation and test.
 
-    Each part of the split is given as ids, a mask, or None for no edges. None: the split is empty.
+    ``split`` is None, for no edges, or three parts: each is ids, a mask, or None for no edges.
     """
     what = f"{name}: labels of edges"
     classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)

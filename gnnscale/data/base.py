@@ -41,10 +41,13 @@ class GraphSource(ABC):
 
     @abstractmethod
     def prepare(self, force: bool = False) -> Path:
-        """Return the directory of the graph store; create the store if it is missing."""
+        """Return the directory of the graph store.
+
+        Implementations create the store if it is missing, where they can.
+        """
 
     def open(self) -> Graph:
-        """Return the graph, memory-mapped; create its store if it is missing.
+        """Return the graph, memory-mapped; ``prepare`` creates its store if that is missing.
 
         Raises:
             GraphError: ``prepare`` fails, or the store is damaged.
@@ -58,13 +61,13 @@ class GraphSource(ABC):
         *,
         splits: bool,
     ) -> "GraphSource":
-        """Return the source to open for predictions: this one; a subclass may leave out labels.
+        """Return the source to open for predictions by a trained run: this object.
+
+        A subclass may return one that reads no labels, or takes its feature columns from the run.
 
         Args:
-            columns: columns of the vertex features that the run was trained on. None: the
-                features have no names.
-            edge_columns: columns of the edge features that the run was trained on. None: the
-                features have no names.
+            columns: columns of the run's vertex features. None: they have no names.
+            edge_columns: columns of the run's edge features. None: they have no names.
             splits: whether the user predicts a part of the split, so that the split is read.
         """
         return self
@@ -124,19 +127,25 @@ class Dataset(StoreOptions, GraphSource):
 
     @property
     def _splits_by_pair(self) -> bool:
-        """Whether a random split of edges has all edges between two vertices in one part."""
+        """Whether a random split of edges has all edges between two vertices in one part: True."""
         return True
 
     @abstractmethod
     def read(self, writer: StoreWriter) -> None:
-        """Push the vertices, edges, features, labels and published split into ``writer``."""
+        """Push the raw files' vertices, edges, features, labels and published split.
+
+        Each reader implements it.
+        """
 
     @abstractmethod
     def raw_files(self) -> Sequence[Path]:
-        """Return the raw files that ``read`` reads; empty for a generated graph."""
+        """Return the raw files that ``read`` reads; each reader implements it.
+
+        Empty for a generated graph.
+        """
 
     def published(self) -> remote.Published | None:
-        """Return the files to download if ``raw`` is None. None: there is no public URL."""
+        """Return the files to download if ``raw`` is None; here None, for no public address."""
         return None
 
     def prepare(self, force: bool = False) -> Path:
@@ -175,9 +184,10 @@ class Dataset(StoreOptions, GraphSource):
         *,
         splits: bool,
     ) -> "Dataset":
-        """Return a copy that warns about no features and, for a user's graph, reads no labels.
+        """Return a copy that does not warn about features when it writes a store.
 
-        It reads labels with ``splits``, or if ``store`` exists and was prepared with these options.
+        If the graph is a user's, the copy reads no labels either, unless ``splits``, or ``store``
+        exists and was prepared with these options.
         """
         dataset = copy(self)
         object.__setattr__(dataset, "_advises", False)
@@ -186,7 +196,7 @@ class Dataset(StoreOptions, GraphSource):
         return dataset
 
     def _is_prepared(self) -> bool:
-        """Whether ``store`` exists and was prepared with these options."""
+        """Whether the user names a ``store`` that exists and was prepared with these options."""
         if self.store is None or not (path := self.store_path()).exists():
             return False
         try:
@@ -196,10 +206,10 @@ class Dataset(StoreOptions, GraphSource):
         return True
 
     def _outdated(self, path: Path, force: bool) -> str:
-        """Return the reason to write the store at ``path`` again, or "" if it is up to date.
+        """Return the reason to replace the store at ``path``, or "" if it is up to date.
 
-        GraphError: the user's ``store`` is no graph store. Without ``force`` also: options differ,
-        or that store is outdated.
+        ``force`` is a reason. GraphError: the user's ``store`` is no graph store; without ``force``
+        also: its raw files changed, or any store's options differ.
         """
         if force:
             if self.store is not None:
@@ -227,7 +237,10 @@ class Dataset(StoreOptions, GraphSource):
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
     def raw_path(self) -> Path:
-        """Return ``raw``, or the folder of the downloaded files; ConfigError: none is published."""
+        """Return the path ``raw`` or, if None, the folder of the published files, maybe downloaded.
+
+        ConfigError: ``raw`` is None and no files are published.
+        """
         if self.raw is not None:
             return _existing_path(self.raw)
         published = self.published()
@@ -239,7 +252,10 @@ class Dataset(StoreOptions, GraphSource):
         return remote.download(published)
 
     def raw_file(self, name: str) -> Path:
-        """Return ``raw`` if it is a file, else ``name`` in folder ``raw``; GraphError: missing."""
+        """Return ``raw`` if it is a file, else file ``name`` in the folder of raw files.
+
+        GraphError: the file is missing.
+        """
         path = self.raw_path()
         path = path / name if path.is_dir() else path
         if not path.exists():
@@ -266,7 +282,10 @@ class Dataset(StoreOptions, GraphSource):
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
 
     def _identity(self) -> dict[str, Any]:
-        """Return layout and options that determine the store, without newer options at defaults."""
+        """Return layout and options that determine the store.
+
+        Options of later releases are left out at defaults, so that older stores match.
+        """
         skip = ("raw", "store", "memory_bytes")
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         labels = {} if self._has_labels else {"labels": "unread"}
@@ -289,7 +308,10 @@ _NONE = object()
 
 
 def _check_source(dataset: Dataset) -> None:
-    """Raise ConfigError unless name, ``raw`` (None if generated) and ``store`` are valid."""
+    """Raise ConfigError unless the dataset's name, ``raw`` and ``store`` are valid.
+
+    A generated graph must have no ``raw``.
+    """
     if not _NAME.fullmatch(dataset.name) or ".." in dataset.name:
         raise ConfigError(
             f"dataset.name={brief(dataset.name)}: expected a name, not a path: up to 100 letters "
@@ -310,7 +332,7 @@ def _check_source(dataset: Dataset) -> None:
 
 
 def _existing_files(dataset: Dataset) -> Sequence[Path]:
-    """Return the raw files that still exist; none if ``raw`` is None or cannot be read."""
+    """Return the dataset's raw files that exist; none if ``raw`` is None or cannot be read."""
     if dataset.raw is None:
         return ()
     try:
@@ -320,7 +342,10 @@ def _existing_files(dataset: Dataset) -> Sequence[Path]:
 
 
 def _download_and_write(dataset: Dataset, folder: Path) -> None:
-    """Write the store into ``folder``; if ``raw`` is None, download, and remove damaged files."""
+    """Write the dataset's store into ``folder``; if ``raw`` is None, download raw files first.
+
+    Downloaded files that prove damaged are removed.
+    """
     published = dataset.published() if dataset.raw is None else None
     if published is not None:
         remote.download(published)  # outside of try: a network error discards no download
@@ -364,14 +389,14 @@ class ExistingStore(GraphSource):
     """
 
     def prepare(self, force: bool = False) -> Path:
-        """Return the store's directory.
+        """Return the directory ``store``.
 
         Args:
             force: expected False, since the raw files of the store are unknown.
 
         Raises:
             ConfigError: ``store`` is None or not a path, or ``force`` is True.
-            GraphError: there is no store, or it holds one part of a graph's topology.
+            GraphError: there is no store, or it holds one part of a partitioned graph.
         """
         if force:
             raise ConfigError(

@@ -94,7 +94,7 @@ def _read_vertices(
     name: str,
     advises: bool,
 ) -> dict[str, Any]:
-    """Return the fields of ``Graph`` for features, labels and split; GraphError if not valid."""
+    """Return the ``Graph`` fields of features, labels and split; GraphError if not valid."""
     rows, feature_dtype = array_inputs.feature_rows(features, name, advises=advises)
     if metric is not None and metric not in METRICS:
         raise GraphError(f"{name}: metric={brief(metric)!r}: expected one of {', '.join(METRICS)}")
@@ -113,7 +113,7 @@ def _read_vertices(
 
 
 def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> dict[str, Any]:
-    """Return ``src``, ``dst`` and ``weights`` of equal length; GraphError if not valid."""
+    """Return ``src``, ``dst`` and ``weights`` (or None) of all edges; GraphError if not valid."""
     if not isinstance(edges, (tuple, list, np.ndarray, torch.Tensor)):
         raise GraphError(
             f"{name}: edges: expected (src, dst), ids of the ends of each edge, got "
@@ -140,7 +140,7 @@ def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> 
 def _read_edge_data(
     edge_features: Any, edge_labels: Any, edge_split: Any, num_edges: int, name: str, advises: bool
 ) -> dict[str, Any]:
-    """Return checked ``features`` and ``labels`` of the edges by name; None if not given."""
+    """Return checked ``features`` and ``labels`` of edges by name, None if not given."""
     features = labels = None
     if edge_features is not None:
         features = array_inputs.edge_features(edge_features, num_edges, name, advises=advises)
@@ -257,7 +257,7 @@ def from_pyg(
 
 
 def _edge_index(fields: Any, name: str) -> Array:
-    """Return ``edge_index`` ``[2, num_edges]`` of PyG data."""
+    """Return ``edge_index`` ``[2, num_edges]`` in the fields of PyG data; GraphError without it."""
     if fields.get("edge_index") is None:
         sparse = fields.get("adj_t") is not None
         hint = "; it has adj_t: leave out the transform ToSparseTensor" if sparse else ""
@@ -269,7 +269,7 @@ def _edge_index(fields: Any, name: str) -> Array:
 
 
 def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
-    """Return the edge field ``key``, weights ``[num_edges]``. None: ``key`` is None."""
+    """Return edge weights ``fields[key]`` ``[num_edges]``; None if ``key`` is None."""
     values = _edge_field(fields, key, name, "weights")
     if values is None:
         return None
@@ -282,7 +282,7 @@ def _edge_weights(fields: Any, key: str | None, name: str) -> Array | None:
 
 
 def _edge_field(fields: Any, key: str | None, name: str, what: str) -> Any:
-    """Return the edge field ``key``, None if ``key`` is None; GraphError: it is missing."""
+    """Return edge data ``fields[key]``, None if ``key`` is None; GraphError: it is missing."""
     if key is not None and fields.get(key) is None:
         raise GraphError(f"{name}: has no edge {what} {key!r}")
     return None if key is None else fields[key]
@@ -315,7 +315,10 @@ def _from_peer(
 
 
 def _masked(mask: Any, num_vertices: int, what: str) -> Int64Array | None:
-    """Return the ids that a mask selects, or column 0 of a matrix of masks. None: no mask."""
+    """Return the vertex ids that a mask selects, or None without a mask.
+
+    Of a matrix of masks ``[num_vertices, k]`` the first column counts.
+    """
     if mask is None:
         return None
     mask = array_inputs.as_array(mask, what)
@@ -338,7 +341,10 @@ def _topology(
     features: Float32Array | None,
     labels: EdgeLabels | None,
 ) -> dict[str, Any]:
-    """Return the ``Graph`` fields ``indptr``, ``indices`` and ``edges``, sorted by destination."""
+    """Return the ``Graph`` fields ``indptr``, ``indices`` and ``edges``, sorted by destination.
+
+    ``number_edges``: whether ``edges`` has each edge's index in the input.
+    """
     listed = features is not None or labels is not None
     ends = np.stack([src, dst], axis=1) if listed else None
     if weights is None and features is None and not number_edges:
@@ -357,7 +363,7 @@ def _topology(
 
 
 def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Return edges as CSC: ``indptr`` int64, and ``indices``, ascending for each destination."""
+    """Return edges as CSC: ``indptr`` int64, and sources, ascending for each destination."""
     indptr = _list_starts(dst, num_vertices)
     indices = np.empty(len(src), src.dtype)
     ops.csc_fill(src, dst, 0, num_vertices, indptr[:-1].copy(), indices)
@@ -365,7 +371,7 @@ def in_neighbors(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array,
 
 
 def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, IntArray]:
-    """Return CSC ``indptr``, and edge indices sorted by destination, source and input order.
+    """Return CSC ``indptr``, and the indices of the edges by destination, source and input order.
 
     Memory is about four arrays of ``num_edges`` numbers: of 4 bytes below 2^31, else of 8.
     """
@@ -381,7 +387,7 @@ def edge_order(src: Array, dst: Array, num_vertices: int) -> tuple[Int64Array, I
 
 
 def _list_starts(dst: Array, num_vertices: int) -> Int64Array:
-    """Return ``[num_vertices + 1]`` offsets of the lists that group edges by ``dst``."""
+    """Return CSC ``indptr`` ``[num_vertices + 1]`` of edges with the destinations ``dst``."""
     indptr = np.zeros(num_vertices + 1, np.int64)
     ops.count_in_degrees(dst, indptr[1:])
     return np.cumsum(indptr, out=indptr)

@@ -18,7 +18,7 @@ _SLICE_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Labels in the form of a ``Graph``, with their number of classes and metric."""
+    """Labels in the form that a ``Graph`` holds, with their number of classes and metric."""
 
     #: classes ``[n]`` int64, -1 if unknown; multi-label ``[n, num_classes]`` uint8; or regression
     #: targets ``[n]`` or ``[n, num_classes]`` float32, NaN if unknown
@@ -37,7 +37,7 @@ def read_labels(
     of: str = "vertex",
     advice: str = "metric=accuracy makes them classes",
 ) -> Labels:
-    """Return labels ``[count]`` or ``[count, k]`` of any form as a ``Graph`` holds them.
+    """Return labels, ``[count]`` or ``[count, k]`` of any form, as a ``Graph`` holds them.
 
     Booleans are 0 and 1. A one-hot matrix becomes classes; a row of NaN is an unknown class. A
     matrix of one column becomes its column, unless ``num_classes`` is 1. Other floating point
@@ -89,9 +89,10 @@ def read_edge_labels(labels: Array, *, num_edges: int, source: object) -> Labels
 
 
 def wrapped_label(labels: Array, dtype: np.dtype[Any]) -> int | None:
-    """Return the index of a -1 that wrapped to the maximum of an unsigned ``dtype``, or None.
+    """Return the index of the first label that was -1 before a cast to unsigned ``dtype``, or None.
 
-    The maximum is a class, and no wrapped -1, if the next smaller class occurs too.
+    The cast makes -1 the maximum of ``dtype``. The maximum counts as a class, and not as -1, if the
+    class below it occurs too.
     """
     largest = np.iinfo(dtype).max if dtype.kind == "u" else None
     if largest is None or not len(labels) or labels.max() != largest:
@@ -100,7 +101,7 @@ def wrapped_label(labels: Array, dtype: np.dtype[Any]) -> int | None:
 
 
 def wrapped_message(dtype: np.dtype[Any]) -> str:
-    """Return the error message for a label that ``wrapped_label`` finds."""
+    """Return the error message for a label that was -1 before a cast to unsigned ``dtype``."""
     return (
         f"{np.iinfo(dtype).max} is what -1 becomes in {dtype}, and class "
         f"{np.iinfo(dtype).max - 1} does not occur; give labels as int64, -1 if unknown"
@@ -110,9 +111,9 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return labels ``[count]``, or ``[count, k]`` if k > 1 or ``num_classes`` is 1.
+    """Return labels ``[count, 1]`` as ``[count]``, unless ``num_classes`` is 1; others as they are.
 
-    GraphError: labels have another form.
+    GraphError: labels are neither ``[count]`` nor ``[count, k]``, or not numbers.
     """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
@@ -128,7 +129,7 @@ def _column(
 
 
 def _one_hot_classes(labels: Array) -> Int64Array | None:
-    """Return the classes of a one-hot matrix, -1 for a row of NaN. None: it is not one-hot."""
+    """Return the classes of a one-hot matrix, -1 for a row of NaN; None if it is not one-hot."""
     if labels.ndim == 1:
         return None
     classes = np.full(len(labels), -1, np.int64)
@@ -146,7 +147,10 @@ def _one_hot_classes(labels: Array) -> Int64Array | None:
 
 
 def _refuse_unknown_cells(labels: Array, source: object) -> None:
-    """Raise GraphError for a matrix of zeros, ones, and NaN or -1: its task is ambiguous."""
+    """Raise GraphError for a matrix of zeros, ones, and NaN or -1.
+
+    Such labels may be classes, multi-label or regression targets.
+    """
     if labels.ndim == 1:
         return
     cell = None
@@ -167,7 +171,7 @@ def _refuse_unknown_cells(labels: Array, source: object) -> None:
 
 
 def _warn_of_empty_rows(labels: Array, source: object) -> None:
-    """Warn if a matrix is multi-label only since some rows, else one-hot, are all zeros."""
+    """Warn if a matrix would be one-hot (classes), and is multi-label only for rows of zeros."""
     if labels.ndim == 1 or labels.shape[1] == 1:
         return
     empty = 0
@@ -216,7 +220,7 @@ def _read_targets(
 
 
 def _are_whole(targets: Float32Array) -> bool:
-    """Whether targets are one column of integers of at least 0, and so look like classes."""
+    """Whether all known targets are integers of at least 0 in one column, and so may be classes."""
     if targets.ndim == 2:
         return False
     labeled = targets[~np.isnan(targets)]
@@ -224,7 +228,7 @@ def _are_whole(targets: Float32Array) -> bool:
 
 
 def _report_partly_known(targets: Float32Array, source: object, of: str) -> None:
-    """Log the number of vertices or edges with some targets known and some unknown."""
+    """Log how many vertices (or edges, ``of``) have only some of their targets known."""
     if targets.ndim == 1:
         return
     unknown = np.isnan(targets)

@@ -17,7 +17,7 @@ _Parts: TypeAlias = tuple[Int64Array, Int64Array, Int64Array]
 
 @dataclass(frozen=True, kw_only=True)
 class RandomSplit:
-    """Random split of labeled vertices and labeled edges into training, validation and test.
+    """Random split of labeled vertices, and of labeled edges, into training, validation and test.
 
     ConfigError unless both fractions are above 0, with a sum below 1.
     """
@@ -33,7 +33,10 @@ class RandomSplit:
             raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
 
     def write(self, writer: StoreWriter, name: str) -> None:
-        """Split the labeled vertices and edges in ``writer``; ConfigError: a part is empty."""
+        """Split the labeled vertices and edges of ``writer``, and set both splits in it.
+
+        ConfigError: a part is empty.
+        """
         if writer.has_labels:
             parts = random_split(writer.labels, self.fractions, seed=self.seed)
             self._check(parts, "vertices")
@@ -60,7 +63,10 @@ class RandomSplit:
 
 
 def random_split(labels: Array, fractions: tuple[float, float], *, seed: int) -> _Parts:
-    """Return train, valid and test ids of labeled entries, drawn at random by ``fractions``."""
+    """Return the ids of entries with a label in three random parts: train, valid and test.
+
+    ``fractions`` are the shares of train and valid.
+    """
     labeled = np.flatnonzero(has_label(labels))
     order = np.random.Generator(np.random.Philox(seed)).permutation(labeled)
     first, second = (round(len(order) * share) for share in np.cumsum(fractions))
@@ -73,8 +79,8 @@ def random_edge_split(
     """Return random train, valid and test edges; all edges between two vertices are in one part.
 
     A copy or a reverse of a test edge often has the same label, so training on it would reveal the
-    label. Fractions hold on average. If no two edges join the same vertices, the split equals that
-    of ``random_split``.
+    label. Parts have about their shares ``fractions`` of train and valid. If no two labeled edges
+    join the same vertices, the split equals that of ``random_split``.
 
     Args:
         labels: ``[n]`` of the edges; an edge without a label is in no part.

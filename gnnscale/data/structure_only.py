@@ -53,7 +53,7 @@ class Structure(Dataset):
 
     @abstractmethod
     def read_edges(self, writer: StoreWriter) -> None:
-        """Push the number of vertices and the edges into ``writer``."""
+        """Push the number of vertices and the edges; each layout implements it."""
 
     def read(self, writer: StoreWriter) -> None:
         """Push the layout's edges, labels made from the edges, and features made from labels."""
@@ -84,7 +84,7 @@ class Csr(Structure):
     """
 
     def raw_files(self) -> list[Path]:
-        """Return the path of the archive."""
+        """Return the path of the .npz file."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read_edges(self, writer: StoreWriter) -> None:
@@ -107,7 +107,7 @@ class Csr(Structure):
 def write_made_features(
     writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
 ) -> None:
-    """Write ``class_features`` into the store, or no features if ``centroids`` have length 0."""
+    """Write noisy features around the class ``centroids``; none if these have length 0."""
     if not centroids.shape[1]:
         writer.set_featureless(source=source)
         return
@@ -124,7 +124,7 @@ def smooth_labels(
 ) -> Int64Array:
     """Return balanced classes that neighbors tend to share, ``[num_vertices]``.
 
-    Classes are quantiles of noise, to which its mean over in-neighbors is added twice.
+    Classes are quantiles of vertices' noise, to which, twice, its mean over in-neighbors is added.
     """
     generator = np.random.Generator(np.random.Philox([seed, 1]))
     signal = generator.standard_normal(len(indptr) - 1, dtype=np.float32)
@@ -153,7 +153,10 @@ def _vertex_ranges(indptr: Int64Array) -> Iterator[tuple[int, int]]:
 
 
 def _neighbor_mean(indptr: Int64Array, indices: IntArray, signal: Float32Array) -> Float32Array:
-    """Return the mean of ``signal`` over each vertex's in-neighbors in ``indptr``; 0 without."""
+    """Return the mean of ``signal`` over each vertex's in-neighbors; 0 without in-neighbors.
+
+    ``indptr`` has the vertices' offsets into ``indices``.
+    """
     values = signal[indices[indptr[0] : indptr[-1]]]
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
     offsets = indptr - indptr[0]
@@ -173,7 +176,7 @@ def class_centroids(
 
 
 def class_features(labels: IntArray, centroids: Float32Array, *, seed: int) -> Iterator[Array]:
-    """Yield slices of feature rows: the centroid of the class plus standard normal noise."""
+    """Yield feature rows in slices: the centroid of a vertex's class plus standard normal noise."""
     generator = np.random.Generator(np.random.Philox([seed, 3]))
     num_features = centroids.shape[1]
     for part in row_slices(len(labels), num_features * 4):

@@ -21,7 +21,7 @@ _SLICE_EDGES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class RmatDraws:
-    """Out-of-core sampler of R-MAT edges, which equal those of ``ops.rmat_edges``."""
+    """Sampler of R-MAT edges with bounded memory; its edges equal those of ``ops.rmat_edges``."""
 
     num_vertices: int  #: number of vertices
     num_edges: int  #: number of distinct undirected edges
@@ -63,7 +63,10 @@ class RmatDraws:
         folder: Path,
         memory_bytes: int,
     ) -> int:
-        """Merge samples from number ``first`` on into ``distinct``; return the number added."""
+        """Draw ``num_draws`` samples from number ``first`` on, and merge them into ``distinct``.
+
+        Return how many edges are new.
+        """
         num_before = distinct.num_edges
         # A quarter, since the lists of a range are in memory twice, besides slices of samples.
         spool = edge_spool.EdgeSpool(
@@ -182,7 +185,7 @@ class PlantedPartition(SyntheticGraph):
             )
 
     def read(self, writer: StoreWriter) -> None:
-        """Sample and push edges, communities as labels, features, and note attainable accuracy."""
+        """Sample and push edges, communities as labels, features; note attainable accuracy."""
         # Edges, their copies, and a slice of scores.
         rows = min(1.0, _SCORES / self.num_classes / self.num_vertices)
         memory = 64 * self.num_vertices + int(max(24, 48 * rows) * self.num_edges)
@@ -312,7 +315,7 @@ class RMat(SyntheticGraph, structure_only.Structure):
 
 
 def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
-    """Raise NoSpaceError, before sampling, unless ``memory`` bytes and the disk are free."""
+    """Raise NoSpaceError unless ``memory`` bytes, and disk for the graph's store, are free."""
     feature_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features)
     files.check_space(
         f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "

@@ -34,7 +34,7 @@ class _Loader(_Base):  # type: ignore[misc]
     """Loader that reads scalars as OmegaConf does: ``1e-3`` is a number, and a date is text."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """Return the dictionary of a node; ConstructorError for a repeated key."""
+        """Return the dictionary of mapping ``node``; raise ConstructorError for a repeated key."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if len(set(keys)) < len(keys):
             twice = Counter(keys).most_common(1)[0][0]
@@ -73,11 +73,11 @@ def read_regular(file: Path, *, limit: int) -> bytes:
 
 
 def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: False) -> Any:
-    """Return the plain values of a YAML file without anchors and tags.
+    """Return the plain values of a YAML file; ConfigError for anchors, tags and other problems.
 
     ``is_text`` says whether an option, given its dotted name, is a text or a list of texts. Scalars
-    of such options, for example ``true`` and ``007``, are read as text; only null is not.
-    FileNotFoundError if the file does not exist, ConfigError for any other problem.
+    of such options, for example ``true`` and ``007``, are read as text; null stays None.
+    FileNotFoundError if the file does not exist.
     """
     try:
         text = read_regular(file, limit=_MAX_BYTES).decode()
@@ -96,7 +96,7 @@ def read_yaml(
 ) -> dict[str, Any]:
     """Return the options in a YAML file, read by ``load_yaml``; none if the file is empty.
 
-    ConfigError: an invalid name or value, except below the keys ``raw``, which are not checked.
+    Names and values are checked (ConfigError), except the values of top-level keys in ``raw``.
     """
     values = load_yaml(file, is_text=is_text)
     if values is None:
@@ -110,7 +110,7 @@ def read_yaml(
 
 
 def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> None:
-    """Raise ConfigError for the first key of ``values`` that is not in ``names``."""
+    """Raise ConfigError for the first top-level key of ``values`` that is not in ``names``."""
     for key in values:
         if key not in names:
             if key in ("hydra", "defaults"):
@@ -122,9 +122,9 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for a text in ``values`` that contains a reference, ``${...}``.
+    """Raise ConfigError for a reference, ``${...}``, in a text of the nested ``values``.
 
-    If ``allowed``, references to options and to ``${usable_cores:}`` are accepted.
+    If ``allowed``, references to options and ``${usable_cores:}`` pass, and any other is an error.
     """
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
@@ -135,7 +135,7 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
 
 
 def _check_events(file: Path, text: str) -> None:
-    """Raise ConfigError for anchors, tags, excessive size and invalid YAML.
+    """Raise ConfigError if YAML ``text`` has anchors or tags, is too large, or is invalid.
 
     No values are constructed for this check.
     """
@@ -196,9 +196,10 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Raise ConfigError for an invalid name or value in ``value``, which is called ``option``.
+    """Raise ConfigError for an invalid name or value in ``value``, nested values of one option.
 
-    Invalid values are control characters, NaN and integers over 64 bits.
+    Invalid values are texts with control characters, NaN, and integers over 64 bits. ``option`` is
+    the dotted name of ``value``.
     """
     if isinstance(value, dict):
         for key, element in value.items():

@@ -58,10 +58,10 @@ class Archive:
     def check_size(
         self, name: str, *, allowance: int, ratio: int, needs: int | None = None, advice: str
     ) -> None:
-        """Raise GraphError, with ``advice``, if a member needs more memory than allowed.
+        """Raise GraphError, which ends in ``advice``, if a member would take too much memory.
 
-        Allowed are ``allowance`` bytes plus ``ratio`` times its packed size. ``needs`` of None:
-        its unpacked size.
+        It takes ``needs`` bytes (None: its unpacked size). Allowed are ``allowance`` bytes plus
+        ``ratio`` times the member's packed size.
         """
         unpacked, packed = self.member_bytes(name)
         needs = unpacked if needs is None else needs
@@ -72,7 +72,10 @@ class Archive:
             )
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a member; GraphError, on opening or reading: damage, encryption, bzip2 or LZMA."""
+        """Open a member for reading, stored or deflated.
+
+        GraphError, on opening or on reading: damage, encryption, or another compression.
+        """
         source = f"{self.path}/{name}"
         info = self._members[name]
         if info.flag_bits & _UNREADABLE_FLAGS:
@@ -86,14 +89,17 @@ class Archive:
             return io.BufferedReader(_Member(self._zip.open(info), source), _BUFFER_BYTES)
 
     def read(self, name: str, *, allowance: int, ratio: int, advice: str) -> bytes:
-        """Return the content of a member; GraphError beyond the limits of ``check_size``."""
+        """Return the content of a member; GraphError, with ``advice``, if it is too large.
+
+        Allowed are ``allowance`` bytes plus ``ratio`` times its packed size.
+        """
         self.check_size(name, allowance=allowance, ratio=ratio, advice=advice)
         with self.open(name) as file:
             return file.read()
 
 
 class _Member(io.RawIOBase):
-    """Stream of a member that converts exceptions of zipfile and zlib to GraphErrors."""
+    """Stream of a zip member that raises GraphError where zipfile or zlib raises its own errors."""
 
     def __init__(self, file: IO[bytes], source: str) -> None:
         self._file = file
@@ -142,7 +148,10 @@ def extract_all(path: Path, folder: Path) -> None:
 
 
 def _check_place(info: zipfile.ZipInfo, path: Path) -> None:
-    """Raise GraphError if a member leads out of the target folder, or is a link or a device."""
+    """Raise GraphError if a member leads out of the folder to unpack to, or is a link or a device.
+
+    ``path`` is the archive, for errors.
+    """
     name = info.filename
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:

@@ -21,7 +21,7 @@ _ADVICE = "an archive that np.savez wrote, which does not compress, has no such 
 
 
 class NpzReader:
-    """Reader of the arrays of a .npz file, in full or in slices of rows, checked before reading."""
+    """Reader of the arrays of a .npz file, in full or in slices, each checked before it is read."""
 
     def __init__(self, path: Path, *, slice_bytes: int = SLICE_BYTES) -> None:
         self.path = path
@@ -36,23 +36,29 @@ class NpzReader:
 
     @property
     def names(self) -> list[str]:
-        """Names of the arrays in the archive."""
+        """Names of the arrays in the archive, without ``.npy``."""
         return [name.removesuffix(".npy") for name in self._archive.names]
 
     def __contains__(self, name: str) -> bool:
         return f"{name}.npy" in self._archive.names
 
     def source(self, name: str) -> str:
-        """Return the path of an array for errors."""
+        """Return the path of array ``name`` in the archive, for errors."""
         return f"{self.path}/{name}.npy"
 
     def text(self, name: str) -> bytes:
-        """Return the text that SciPy stored as array ``name``: its last 16 bytes without NULs."""
+        """Return the text of array ``name``, such as SciPy's ``format``, as bytes without NULs.
+
+        It is the last 16 bytes of the array's file.
+        """
         data = self._archive.read(self._member(name), allowance=1 << 16, ratio=0, advice="too long")
         return data[-16:].replace(b"\0", b"")
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
-        """Return shape and type of an array; GraphError: damage, or other axes or dtype kinds."""
+        """Return shape and type of an array from its header.
+
+        GraphError: damage, another number of ``axes``, or a dtype of none of the ``kinds``.
+        """
         member, source = self._member(name), self.source(name)
         with self._archive.open(member) as file:
             try:
@@ -78,7 +84,7 @@ class NpzReader:
         return self._read_full(name, (1, 2), kinds, allowance=_WHOLE_ALLOWANCE + 8 * num_vertices)
 
     def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
-        """Yield the matrix ``name`` in slices of its rows."""
+        """Yield the rows of the two-axis array ``name`` in slices, in order."""
         header = self.header(name, axes=2, kinds=kinds)
         needs = math.prod(header.shape) * max(4, header.dtype.itemsize)  # stored as float32
         self._check_size(name, needs, allowance=_ROWS_ALLOWANCE, ratio=_ROWS_RATIO)
@@ -151,7 +157,7 @@ def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
 
 
 class ArrayFolder:
-    """Reader of the .npy files of a folder, mapped; with most methods of ``NpzReader``."""
+    """Reader of the .npy files of a folder, memory-mapped; with most methods of ``NpzReader``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -164,7 +170,7 @@ class ArrayFolder:
 
     @property
     def names(self) -> list[str]:
-        """Names of the arrays."""
+        """Names of the folder's arrays, sorted, without ``.npy``."""
         try:
             return sorted(file.stem for file in self.path.iterdir() if file.suffix == ".npy")
         except OSError as error:
@@ -175,11 +181,14 @@ class ArrayFolder:
         return os.path.lexists(self.path / f"{name}.npy")
 
     def source(self, name: str) -> str:
-        """Return the path of an array for errors."""
+        """Return the path of array ``name`` for errors."""
         return f"{self.path}/{name}.npy"
 
     def header(self, name: str, *, axes: int | tuple[int, ...], kinds: str) -> NpyHeader:
-        """Return shape and type of an array; GraphError: damage, or other axes or dtype kinds."""
+        """Return shape and type of an array.
+
+        GraphError: damage, another number of ``axes``, or a dtype of none of the ``kinds``.
+        """
         array = map_npy(self.path / f"{name}.npy")
         check_array(array, axes=axes, kinds=kinds, source=self.source(name))
         return NpyHeader(shape=array.shape, dtype=array.dtype, offset=0)
@@ -189,12 +198,12 @@ class ArrayFolder:
         return map_npy(self.path / f"{name}.npy", axes=1, kinds=kinds)
 
     def labels(self, name: str, num_vertices: int, kinds: str = "iuf") -> Array:
-        """Return the array ``name`` of 1 or 2 axes, mapped; ``num_vertices`` is ignored."""
+        """Return the label array ``name`` of 1 or 2 axes, mapped; ``num_vertices`` is ignored."""
         self.header(name, axes=(1, 2), kinds=kinds)
         return map_npy(self.path / f"{name}.npy")
 
     def rows(self, name: str, kinds: str = "iuf") -> Generator[Array]:
-        """Yield the matrix ``name`` in slices of its rows."""
+        """Yield the rows of the two-axis array ``name`` in memory-mapped slices, in order."""
         array = map_npy(self.path / f"{name}.npy", axes=2, kinds=kinds)
         for part in row_slices(len(array), array[:1].nbytes):
             yield array[part]
@@ -209,7 +218,10 @@ class ArrayFolder:
 
 
 def open_arrays(path: Path) -> ArrayFolder | NpzReader:
-    """Return a reader, a context manager, of a folder of .npy files or of a .npz file."""
+    """Return a reader of the arrays at ``path``, a folder of .npy files or a .npz file.
+
+    Use it in a ``with`` block, which closes it.
+    """
     if path.is_dir():
         return ArrayFolder(path)
     if path.suffix != ".npz":

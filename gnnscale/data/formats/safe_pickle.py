@@ -21,12 +21,12 @@ _MAX_KEY = 2**60
 
 
 def load_pickle(path: Path) -> Any:
-    """Return the plain data in a pickle file; see ``parse_pickle``."""
+    """Return the plain data in a pickle file; GraphError: damage, or data that are not plain."""
     return parse_pickle(files.read_file(path), source=path)
 
 
 def parse_pickle(data: bytes, *, source: object) -> Any:
-    """Return the plain data in a pickle; GraphError if it is damaged or has other data.
+    """Return the plain data in a pickle, of which no code runs; GraphError: damage or other data.
 
     Plain data are None, numbers, str, bytes, lists, tuples and dictionaries; and records of arrays
     and sparse matrices, for ``array_of`` and ``sparse_fields``. A list may contain itself.
@@ -60,7 +60,7 @@ def _run(data: bytes, source: object) -> Any:
 
 
 def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
-    """Return the array in ``value``; GraphError: no array, or other axes or dtype kind."""
+    """Return the array in a ``parse_pickle`` record; GraphError: no array, other axes or kind."""
     if not isinstance(value, safe_pickle_types.ArrayRecord) or value.array is None:
         raise GraphError(f"{source}: holds {quoted(value)}, not an array")
     check_array(value.array, axes=axes, kinds=kinds, source=source)
@@ -68,7 +68,10 @@ def array_of(value: object, *, axes: int, kinds: str, source: object) -> Array:
 
 
 def sparse_fields(value: object, *, source: object) -> dict[Any, Any]:
-    """Return a pickled CSR matrix's attributes by name; GraphError: ``value`` is no CSR matrix."""
+    """Return the attributes by name, unchecked, of a CSR matrix that ``parse_pickle`` returned.
+
+    GraphError: ``value`` is no CSR matrix.
+    """
     if not isinstance(value, safe_pickle_types.SparseRecord):
         raise GraphError(f"{source}: holds {quoted(value)}, not a sparse matrix")
     return value.fields
@@ -79,7 +82,7 @@ def _refused(source: object, reason: str, position: int) -> GraphError:
 
 
 class _StackMachine:
-    """State of a pickle interpreter: a stack with marks, and a memo of objects by number."""
+    """State of a pickle interpreter: stack with marks, objects by number, budget of bytes."""
 
     def __init__(self, num_bytes: int) -> None:
         self.stack: list[Any] = []
@@ -146,7 +149,7 @@ class _StackMachine:
             target[key] = value
 
     def name(self, name: str) -> None:
-        """Push the ``Global`` of a name that plain data may contain; else raise PickleError."""
+        """Push a dotted name as a ``Global``; PickleError unless plain data may contain it."""
         # Modules that Python 3 renamed.
         for old, new in (("__builtin__.", "builtins."), ("copy_reg.", "copyreg.")):
             if name.startswith(old):
@@ -198,7 +201,7 @@ def _dict(machine: _StackMachine, argument: object) -> None:
 
 
 def _make(kind: Callable[[Any], Any]) -> Callable[[_StackMachine, Any], None]:
-    """Return the action that replaces the objects above the mark by ``kind(objects)``."""
+    """Return an action that replaces the objects above the last mark by ``kind(objects)``."""
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
 
 

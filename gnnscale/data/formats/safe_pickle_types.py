@@ -19,7 +19,7 @@ _MAX_AXES = 4
 
 
 class PickleError(ValueError):
-    """Error of a pickle that is damaged, or has more than plain data."""
+    """Error of a pickle that is damaged, or has data that are not plain."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Global:
 
 
 class Budget:
-    """Budget of array bytes in a pickle, since one stored string could fill many arrays."""
+    """Bytes that the arrays of a pickle may still take, since one stored string could fill many."""
 
     def __init__(self, num_bytes: int) -> None:
         self._num_bytes = num_bytes
@@ -43,14 +43,14 @@ class Budget:
 
 
 class DtypeRecord:
-    """NumPy number type in a pickle; ``dtype`` is None until ``build`` sets the byte order."""
+    """NumPy number type in a pickle; ``dtype`` is None until ``build`` reads the byte order."""
 
     def __init__(self, code: str) -> None:
         self.code = code
         self.dtype: np.dtype[Any] | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set ``dtype`` from ``state``: version and byte order; PickleError: fields or flags."""
+        """Set ``dtype`` by the byte order in ``state``; PickleError: a dtype of fields or flags."""
         if not (isinstance(state, tuple) and len(state) in (8, 9)):
             raise PickleError("a dtype with a state of another form")
         version, order, *details = state
@@ -66,13 +66,16 @@ class DtypeRecord:
 
 
 class ArrayRecord:
-    """NumPy array in a pickle; ``array`` is None until ``build`` or ``fill``."""
+    """NumPy array in a pickle; ``array`` is None until ``build`` or ``fill`` reads its bytes."""
 
     def __init__(self) -> None:
         self.array: Array | None = None
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set ``array`` from ``state``: version, shape, type, whether Fortran order, and bytes."""
+        """Set ``array`` from ``state``: version, shape, type, whether Fortran order, and bytes.
+
+        PickleError: the state has another form.
+        """
         if not (isinstance(state, tuple) and len(state) == 5):
             raise PickleError("an array with a state of another form")
         version, shape, dtype, fortran, content = state
@@ -83,7 +86,7 @@ class ArrayRecord:
     def fill(
         self, content: object, dtype: object, shape: object, order: object, budget: Budget
     ) -> None:
-        """Set ``array`` from bytes ``content`` and spend them; PickleError: they do not fit."""
+        """Set ``array`` from bytes ``content``, which are spent; PickleError: they do not fit."""
         if self.array is not None:
             raise PickleError("an array is filled twice")
         if not isinstance(dtype, DtypeRecord) or dtype.dtype is None:
@@ -106,13 +109,13 @@ class ArrayRecord:
 
 
 class SparseRecord:
-    """CSR matrix in a pickle; ``fields`` are its attributes by name, unchecked."""
+    """CSR matrix in a pickle: its attributes by name in ``fields``, unchecked."""
 
     def __init__(self) -> None:
         self.fields: dict[Any, Any] = {}
 
     def build(self, state: object, budget: Budget) -> None:
-        """Set the attributes to ``state``; PickleError: it is no dictionary."""
+        """Set the matrix's ``fields`` to ``state``; PickleError: ``state`` is no dictionary."""
         if not isinstance(state, dict):
             raise PickleError("a sparse matrix with a state of another form")
         self.fields = state
@@ -130,14 +133,14 @@ def _make_dtype(budget: Budget, *args: object) -> DtypeRecord:
 
 
 def _reconstruct(budget: Budget, *args: object) -> ArrayRecord:
-    """Return an empty record for NumPy's function of that name; ``build`` fills it later."""
+    """Return an empty array record for a call of NumPy's ``_reconstruct``; ``build`` fills it."""
     if len(args) != 3 or args[0] != Global("numpy.ndarray"):
         raise PickleError("an array of another class")
     return ArrayRecord()
 
 
 def _from_buffer(budget: Budget, *args: object) -> ArrayRecord:
-    """Return a filled record for NumPy's ``_frombuffer(bytes, type, shape, order)``."""
+    """Return a filled array record for NumPy's call ``_frombuffer(bytes, type, shape, order)``."""
     if len(args) != 4 or _text(args[3]) not in ("C", "F"):
         raise PickleError("an array with arguments of another form")
     record = ArrayRecord()
@@ -152,7 +155,7 @@ def _new_sparse(budget: Budget, *args: object) -> SparseRecord:
 
 
 def _reconstructor(budget: Budget, *args: object) -> SparseRecord:
-    """Return an empty CSR record for ``copyreg._reconstructor``, of protocols 0 and 1."""
+    """Return an empty CSR record for a call of ``copyreg._reconstructor``, of protocols 0 and 1."""
     if args not in [(Global(name), Global("builtins.object"), None) for name in _SPARSE]:
         raise PickleError("an object of another class than csr_matrix")
     return SparseRecord()
@@ -165,7 +168,7 @@ def _default_dict(budget: Budget, *args: object) -> dict[Any, Any]:
 
 
 def _encode(budget: Budget, *args: object) -> bytes:
-    """Return the bytes that protocols 0 to 2 store as latin1 text."""
+    """Return the bytes of ``args``, the latin1 text by which protocols 0 to 2 store bytes."""
     if len(args) != 2 or not isinstance(args[0], str) or args[1] != "latin1":
         raise PickleError("bytes in another encoding than latin1")
     return _latin1(args[0], budget)
@@ -186,7 +189,7 @@ def _latin1(text: str, budget: Budget) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Return ``value`` as str if it is str or bytes of up to 8 characters; else ''."""
+    """Return ``value``, a str or bytes of at most 8 characters, as str; "" for anything else."""
     if isinstance(value, bytes) and len(value) <= 8:
         value = value.decode("latin1")
     return value if isinstance(value, str) and len(value) <= 8 else ""

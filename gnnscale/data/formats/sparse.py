@@ -24,7 +24,7 @@ _DENSE_RATIO = 1024
 
 
 def check_csr(indptr: Array, num_indices: int, source: object) -> None:
-    """Raise GraphError unless ``indptr`` is ``[n + 1]`` offsets into ``num_indices`` entries."""
+    """Raise GraphError unless ``indptr`` ``[n + 1]`` rises from 0 to ``num_indices``."""
     if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
         raise GraphError(f"{source}: indptr is {indptr.dtype}{list(indptr.shape)}, not offsets")
     if indptr[0] != 0 or indptr[-1] != num_indices:
@@ -43,9 +43,9 @@ def check_csr(indptr: Array, num_indices: int, source: object) -> None:
 
 
 def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]:
-    """Return ``indptr`` and ``indices`` of a square CSR matrix with names after ``prefix``.
+    """Return arrays ``{prefix}indptr`` and ``{prefix}indices``, a square CSR matrix, from ``npz``.
 
-    Offsets are checked, ids are not.
+    The offsets in ``indptr`` are checked, the column ids in ``indices`` are not.
     """
     indptr, indices = (npz.vector(f"{prefix}{part}") for part in ("indptr", "indices"))
     check_csr(indptr, len(indices), npz.path)
@@ -61,7 +61,7 @@ def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]
 
 
 def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield arrays ``(rows, columns)`` of the entries of a sparse matrix, in slices."""
+    """Yield the entries of a CSR matrix in slices of arrays ``(rows, columns)``, in order."""
     for first in range(0, len(indices), _SLICE_EDGES):
         columns = indices[first : first + _SLICE_EDGES]
         rows = np.searchsorted(indptr, np.arange(first, first + len(columns)), side="right") - 1
@@ -71,10 +71,10 @@ def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:
 def sparse_matrix(
     data: Array, indices: Array, indptr: Array, *, num_columns: Any, num_bytes: int, source: object
 ) -> CsrMatrix:
-    """Return a checked CSR matrix of features; repeated entries are added up.
+    """Return a CSR matrix of features from its parts in a file; repeated entries are added up.
 
-    ``num_columns`` is unchecked. ``num_bytes``, the size of the file, limits the dense form.
-    Values become uint8 if all are integers from 0 to 255, else float32 or float64.
+    GraphError: parts or ``num_columns`` are not valid, or the dense form is too large for a file of
+    ``num_bytes``. Values become uint8 if all are integers from 0 to 255, else float32 or float64.
     """
     import scipy.sparse  # takes a while, and a run whose store exists needs none
 
@@ -103,9 +103,10 @@ def sparse_matrix(
 
 
 def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
-    """Raise GraphError if the dense form exceeds 1 GiB plus 1,024 bytes per byte of the values.
+    """Raise GraphError if the matrix in dense form is too large for its values.
 
-    Values count 4 bytes each, at most ``num_bytes``, the size of the file.
+    Allowed are 1 GiB plus 1,024 bytes per byte of the values, which count 4 bytes each and in total
+    at most ``num_bytes``, the size of the file.
     """
     num_rows, num_columns = matrix.shape
     dense_bytes = num_rows * num_columns * matrix.dtype.itemsize
@@ -118,6 +119,6 @@ def _check_density(matrix: CsrMatrix, num_bytes: int, source: object) -> None:
 
 
 def dense_rows(matrix: CsrMatrix) -> Iterator[Array]:
-    """Yield the rows of a sparse matrix in dense slices."""
+    """Yield all rows of a sparse matrix, in order, as slices in dense form."""
     for part in row_slices(matrix.shape[0], matrix.shape[1] * matrix.dtype.itemsize):
         yield matrix[part].toarray()

@@ -37,10 +37,10 @@ def csv_columns(
 ) -> Iterator[list[Array]]:
     """Yield the columns of a text file without a header in blocks of about ``block_bytes``.
 
-    A path that ends in .gz is decompressed, at most to 64 MiB plus ``ratio`` times its size.
-    ``types`` are NumPy types of the first columns; further columns are skipped. A blank or a tab as
-    ``delimiter`` stands for any run of blanks and tabs. GraphError, naming the line, for a value of
-    another type.
+    A path that ends in .gz is decompressed (GraphError beyond 64 MiB plus ``ratio`` times its
+    size). ``types`` are NumPy types of the first columns; further columns are skipped. A blank or a
+    tab as ``delimiter`` stands for any run of blanks and tabs. GraphError, naming the line, for a
+    value of another type.
     """
     names: list[str] = []
     with opened_text(file, source, ratio) as stream:
@@ -60,9 +60,10 @@ def csv_table(
     max_rows: int | None = None,
     allowance: int = _TABLE_ALLOWANCE,
 ) -> Array:
-    """Return a text file without a header as one array ``[rows, len(types)]``.
+    """Return comma-separated text without a header as one array ``[rows, len(types)]``.
 
-    GraphError: over ``max_rows`` rows, or over ``allowance`` bytes plus 20 times the file's size.
+    ``types`` are the columns' NumPy types; a .gz is decompressed. GraphError: over ``max_rows``
+    rows, or over ``allowance`` bytes plus 20 times the file's size.
     """
     limit = allowance + _TABLE_RATIO * file_bytes(file)
     blocks: list[Array] = []
@@ -78,7 +79,7 @@ def csv_table(
 
 
 def head_lines(file: Path, *, source: object) -> list[str]:
-    """Return the lines in the first 4 MiB of a text file, decompressed if it ends in .gz."""
+    """Return the whole lines in the first 4 MiB of a text file, decompressed if it ends in .gz."""
     with opened_text(file, source, ratio=20) as stream, readable(source):
         data: bytes = stream.read(_HEAD_BYTES)
     whole = data if len(data) < _HEAD_BYTES else data[: data.rfind(b"\n") + 1]
@@ -103,13 +104,16 @@ def refuse_lone_cr(line: str, number: int, source: object) -> None:
 
 
 def num_columns(file: Path, *, source: object) -> int:
-    """Return the number of comma-separated values on the first line."""
+    """Return the number of comma-separated values on the first line of a text file."""
     return head_lines(file, source=source)[0].count(",") + 1
 
 
 @contextmanager
 def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
-    """Yield a byte stream of a file, decompressed as in ``csv_columns``; or the stream itself."""
+    """Yield a byte stream of a path, or ``file`` itself if it is a stream.
+
+    A .gz is decompressed: GraphError beyond 64 MiB plus ``ratio`` times its size.
+    """
     if not isinstance(file, Path):
         yield file
         return
@@ -127,7 +131,7 @@ def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[
 
 
 class _Limited:
-    """Decompressed stream that raises GraphError once over ``limit`` bytes are read."""
+    """Stream of a decompressed file that raises GraphError once over ``limit`` bytes are read."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int, source: object) -> None:
         self._stream = stream
@@ -148,7 +152,10 @@ class _Limited:
 def line_blocks(
     stream: Any, skip_lines: int, source: object, block_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of full lines after ``skip_lines`` lines: number of the first line, bytes."""
+    """Yield the number of the first line, from 1, and the bytes of blocks of full lines.
+
+    ``skip_lines`` lines and blank blocks are left out.
+    """
     line, partial_line = 1, b""
     while True:
         with readable(source):
@@ -190,7 +197,10 @@ def _names(
 
 
 def _first_fields(text: bytes, count: int) -> bytes:
-    """Return the first ``count`` fields of each line, with runs of blanks replaced by a tab."""
+    """Return the first ``count`` fields of each line, separated by tabs instead of any blanks.
+
+    A line with fewer fields stays as it is.
+    """
     field = rb"[ \t]*([^ \t\r\n]+)"
     replacement = rb"\t".join(rb"\%d" % number for number in range(1, count + 1))
     return re.sub(rb"(?m)^" + rb"[ \t]".join([field] * count) + rb"(?=\s|\Z).*$", replacement, text)
@@ -234,7 +244,7 @@ def _parsed(
 
 
 def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:
-    """Return start and end offset in ``block`` of the first line that ``parse`` refuses."""
+    """Return start and end of the first line of ``block`` that ``parse`` refuses; one exists."""
     start, stop = 0, len(block)
     while True:
         middle = (start + stop) // 2

@@ -70,7 +70,7 @@ class Arrays(base.Dataset):
             check_choice("dataset.metric", self.metric, METRICS)
 
     def raw_files(self) -> list[Path]:
-        """Return the archive, or the files with accepted names in the folder."""
+        """Return the .npz file, or those .npy files of the folder that have accepted names."""
         path = self.raw_path()
         if not path.is_dir():
             return [path]
@@ -78,7 +78,7 @@ class Arrays(base.Dataset):
         return [file for file in files if file.exists()]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push edges, features, labels and splits of the arrays into ``writer``."""
+        """Push the edges, features, labels and splits in the user's arrays into ``writer``."""
         with open_arrays(self.raw_path()) as arrays:
             unread = sorted(set(arrays.names) - _NAMES)
             if unread:
@@ -107,7 +107,10 @@ class Arrays(base.Dataset):
     def _read_with_features(
         self, arrays: ArrayFolder | NpzReader, writer: StoreWriter, features: str
     ) -> None:
-        """Set the number of vertices by the array ``features``; push edges, then features."""
+        """Set the number of vertices to the rows of the array called ``features``.
+
+        Then push the edges, then that array as features.
+        """
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
         dtype = "uint8" if header.dtype.kind == "b" else str(header.dtype)
@@ -129,7 +132,7 @@ class Arrays(base.Dataset):
         num_features: int,
         dtype: str,
     ) -> None:
-        """Log the memory and disk that preparing takes; NoSpaceError if they are too small."""
+        """Log the memory and disk that writing the store takes; NoSpaceError: less is free."""
         num_edges = _num_edges(arrays, _edge_form(arrays))
         labels = _array_name(arrays, _LABELS)
         width = _num_edge_features(arrays, num_edges)
@@ -259,7 +262,7 @@ def _part(
 
 
 def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
-    """Return the one of ``names`` that exists, or None; GraphError if two exist."""
+    """Return which of ``names``, synonyms of one array, exists, or None; GraphError: two exist."""
     existing = [name for name in names if name in arrays]
     if len(existing) > 1:
         raise GraphError(
@@ -269,7 +272,10 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
 
 
 def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
-    """Return the number of labels or, without labels, of lists in ``indptr``; else GraphError."""
+    """Return the number of labels or, without labels, of lists in ``indptr``.
+
+    It is the number of vertices of a graph without features. GraphError: neither exists.
+    """
     labels = _array_name(arrays, _LABELS)
     if labels is not None:
         return arrays.header(labels, axes=(1, 2), kinds="biuf").shape[0]
@@ -297,14 +303,14 @@ def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
 
 
 class _RowChunks:
-    """Buffer of an iterator of row chunks, from which any number of rows can be taken."""
+    """Buffer over an iterator of chunks of rows, from which any number of rows can be taken."""
 
     def __init__(self, chunks: Iterator[Array]) -> None:
         self._chunks = chunks
         self._remainder: list[Array] = []
 
     def take(self, num_rows: int) -> Array:
-        """Return the next ``num_rows`` rows, at most all that remain."""
+        """Return the next ``num_rows`` rows; as many must remain."""
         chunks = self._remainder
         while sum(map(len, chunks)) < num_rows or not chunks:
             chunks.append(next(self._chunks))
@@ -314,7 +320,10 @@ class _RowChunks:
 
 
 def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
-    """Return the length of an edge feature row or 0; GraphError unless ``num_edges`` rows exist."""
+    """Return the length of an edge feature row, 0 if edges have no features.
+
+    GraphError unless there is a row for each of ``num_edges`` edges.
+    """
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return 0
@@ -329,7 +338,7 @@ def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
 
 
 def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
-    """Yield slices ``[n, num_edge_features]`` of edge features in order; none without features."""
+    """Yield the edge features in slices ``[n, num_edge_features]``; nothing without features."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
         return

@@ -29,11 +29,14 @@ class GnnBenchmark(base.Dataset):
         return remote.Published(name=f"gnn_benchmark-{self.name}", license="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the path of the archive."""
+        """Return the path of the .npz file."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; row ``i`` of the adjacency matrix lists the targets of vertex ``i``."""
+        """Push edges, features and labels into ``writer``.
+
+        Row ``i`` of the adjacency matrix lists the vertices to which edges from ``i`` lead.
+        """
         (path,) = self.raw_files()
         with NpzReader(path) as npz:
             indptr, indices = sparse.read_adjacency(npz, "adj_")

@@ -30,7 +30,10 @@ class GraphSaint(base.Dataset):
         return [self.raw_file(name) for name in _FILES]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; row ``i`` of the adjacency matrix lists the in-neighbors of ``i``."""
+        """Push edges, features, labels and split into ``writer``.
+
+        Row ``i`` of the adjacency matrix lists the in-neighbors of vertex ``i``.
+        """
         files = self.raw_files()
         adjacency, feature_file, class_file, role_file = files
         with NpzReader(adjacency) as npz:
@@ -55,7 +58,7 @@ class GraphSaint(base.Dataset):
 
 
 def _read_role(path: Path) -> list[Int64Array]:
-    """Return the training, validation and test vertices in a file ``role.json``."""
+    """Return the ids of the training, validation and test vertices in a file ``role.json``."""
     role = files.parse_json(read_file(path), source=path)
     missing = [part for part in ("tr", "va", "te") if part not in role]
     if missing:
@@ -83,7 +86,10 @@ def _read_classes(path: Path, num_vertices: int) -> Array:
 
 
 def _multi_label(classes: dict[str, Any], path: Path) -> UInt8Array:
-    """Return lists of zeros and ones as a matrix; GraphError unless lengths are equal."""
+    """Return the lists of zeros and ones in ``classes`` as rows, in their order.
+
+    GraphError unless their lengths are equal.
+    """
     width = len(next(iter(classes.values())))
     if not 1 <= width <= store_format.MAX_FEATURES:
         raise GraphError(f"{path}: {width} classes, allowed are 1 to {store_format.MAX_FEATURES}")

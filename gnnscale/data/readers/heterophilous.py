@@ -38,11 +38,11 @@ class Heterophilous(base.Dataset):
         return remote.Published(name=f"heterophilous-{self.name}", license="MIT", files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the path of the archive."""
+        """Return the path of the .npz file."""
         return [self.raw_file(f"{self.name}.npz")]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; each row of ``edges`` is an undirected edge."""
+        """Push the graph and its split; each row of ``edges`` is one edge, first to second."""
         (path,) = self.raw_files()
         with NpzReader(path) as npz:
             labels, features, edges = _read_graph(npz)

@@ -27,11 +27,11 @@ _Row = tuple[int, str, str]  # line, id, label
 
 
 def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
-    """Return the classes ``[num_vertices]`` from comma-separated text with a header.
+    """Return the classes ``[num_vertices]`` in a target file, comma-separated text with a header.
 
-    Classes are all numbers, or all words, which are numbered in alphabetical order. A mixture is
-    refused, so that one damaged number does not renumber all classes. ``num_bytes``, the
-    size of all files, limits the number of vertices.
+    A row has the id of its vertex and a class. Classes are all numbers, or all words, which are
+    numbered in alphabetical order. A mixture is refused, so that one damaged number does not
+    renumber all classes. ``num_bytes``, the size of all files, limits the number of vertices.
     """
     rows = []
     for row in _rows(data, source):
@@ -141,14 +141,14 @@ class Musae(base.Dataset):
     has_split: ClassVar[bool] = False
 
     def published(self) -> remote.Published | None:
-        """Return the archive on SNAP to download. None: SNAP has no graph of this name."""
+        """Return the archive on SNAP to download; None if SNAP has no graph of this name."""
         if self.name not in _ARCHIVES:
             return None
         file = remote.RemoteFile(url=f"{_ADDRESS}/{_ARCHIVES[self.name]}.zip", unpack=True)
         return remote.Published(name=f"musae-{self.name}", license="cite the paper", files=(file,))
 
     def raw_files(self) -> list[Path]:
-        """Return the archive, or the three files of the folder."""
+        """Return the zip archive, or the three files in the folder: targets, edges and features."""
         path = _only_zip(self.raw_path())
         if not path.is_dir():
             return [path]
@@ -156,7 +156,7 @@ class Musae(base.Dataset):
         return [path / self._single_file(names, ending, path) for ending in _ENDINGS]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; the target file has a row per vertex."""
+        """Push labels, edges and features into ``writer``; the target file has a row per vertex."""
         files = self.raw_files()
         num_bytes = total_bytes(files)
         with ExitStack() as stack:
@@ -192,14 +192,14 @@ class Musae(base.Dataset):
 
 
 class _File:
-    """File of a MUSAE graph, in a folder or in a zip archive."""
+    """One file of a MUSAE graph, in a folder or as a member of a zip archive."""
 
     def __init__(self, name: str, archive: Archive | None = None) -> None:
         self._name, self._archive = name, archive
         self.source = name if archive is None else f"{archive.path}/{name}"
 
     def open(self) -> IO[bytes]:
-        """Open the file for reading in blocks; GraphError if it unpacks to too many bytes."""
+        """Open the file for reading; GraphError: a zip member that unpacks to too many bytes."""
         if self._archive is None:
             return Path(self._name).open("rb")
         self._archive.check_size(
@@ -257,7 +257,7 @@ def _files_in(path: Path) -> list[Path]:
 
 
 def _only_zip(path: Path) -> Path:
-    """Return the single .zip in folder ``path`` if that has no target.csv file, else ``path``."""
+    """Return the only .zip in folder ``path`` if it has no target.csv file, else ``path``."""
     if path.is_dir() and not any(file.name.endswith(_ENDINGS[0]) for file in _files_in(path)):
         zips = sorted(path.glob("*.zip"))
         if len(zips) == 1:

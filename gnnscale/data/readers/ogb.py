@@ -34,7 +34,7 @@ class Ogb(base.Dataset):
     """
 
     def published(self) -> remote.Published | None:
-        """Return OGB's archive to download. None: no archive is known for this name."""
+        """Return OGB's archive to download; None if no archive is known for this name."""
         if self.name not in _ARCHIVES:
             return None
         archive, license = _ARCHIVES[self.name]
@@ -53,7 +53,7 @@ class Ogb(base.Dataset):
         return files
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph from binary files if they exist, else from CSV."""
+        """Push the graph and its split, from binary files if they exist, else from CSV."""
         files = self.raw_files()
         num_bytes = total_bytes(files)
         if files[0].name == _BINARY[0]:
@@ -126,7 +126,7 @@ def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: i
 
 
 def _set_graph(writer: StoreWriter, labels: Array, num_vertices: int, source: Path) -> None:
-    """Set number of vertices and labels in ``writer``; GraphError unless all have a label row."""
+    """Set number and labels of the vertices in ``writer``; GraphError: one has no row of labels."""
     if len(labels) != num_vertices:
         raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
     writer.set_num_vertices(num_vertices, source=source)
@@ -169,7 +169,7 @@ class Mag240m(base.Dataset):
         return files
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph from mapped files, slice by slice."""
+        """Push the graph and its split into ``writer``, slice by slice from mapped files."""
         files = self.raw_files()
         feature_file, label_file, edge_file, split_file = files
         features = map_npy(feature_file, axes=2, kinds="f")
@@ -203,7 +203,10 @@ class Mag240m(base.Dataset):
 
 
 def _read_split(path: Path, num_vertices: int) -> list[Array]:
-    """Return train, valid and test-dev ids from a dictionary of arrays that torch.save wrote."""
+    """Return train, valid and test-dev ids from a dictionary of arrays that torch.save wrote.
+
+    GraphError: one is not below ``num_vertices``.
+    """
     with Archive(path) as archive:
         names = [name for name in archive.names if name.endswith("/data.pkl")]
         if len(names) != 1:

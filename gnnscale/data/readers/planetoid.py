@@ -51,7 +51,10 @@ class Planetoid(base.Dataset):
         return [self._file(part) for part in _PARTS if part != "x"]
 
     def read(self, writer: StoreWriter) -> None:
-        """Push the graph; vertices of file ``y`` train, the next 500 validate, the last test."""
+        """Push the graph and its split into ``writer``.
+
+        Vertices of file ``y`` train, the next 500 validate, those in file ``test.index`` test.
+        """
         import scipy.sparse  # takes a while, and a run whose store exists needs none
 
         allx, tx = self._matrix("allx"), self._matrix("tx")
@@ -84,7 +87,10 @@ class Planetoid(base.Dataset):
     def _read_test(
         self, allx: sparse.CsrMatrix, tx: sparse.CsrMatrix, ally: Array, ty: Array
     ) -> Int64Array:
-        """Return the ids in ``test.index``; GraphError unless they fit features and labels."""
+        """Return the ids of test vertices in ``test.index``, in the order of its lines.
+
+        GraphError unless they are distinct, follow those of ``allx``, and match ``tx`` and ``ty``.
+        """
         file = self._file("test.index")
         num_known, num_tested = allx.shape[0], tx.shape[0]
         test: Int64Array = text.csv_table(file, ["int64"], source=file)[:, 0]

@@ -28,7 +28,7 @@ class Snap(Structure):
     """
 
     def read_edges(self, writer: StoreWriter) -> None:
-        """Push the edges; a line ``a b`` is an edge from a to b."""
+        """Push the number of vertices, then the edges; a line ``a b`` is an edge from a to b."""
         (file,) = self.raw_files()
         edge, delimiter, _ = _first_edge(file)
         if len(edge.split("," if delimiter == "," else None)) > 2:

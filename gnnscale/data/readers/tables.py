@@ -157,9 +157,10 @@ class Tables(base.Dataset):
         *,
         splits: bool,
     ) -> base.Dataset:
-        """Return these tables for predictions; feature columns that the user omits are the run's.
+        """Return these options for predictions by a run trained on the given columns.
 
-        A column that was a feature of the run is then no label (unless ``splits``) and no weight.
+        Unset ``features`` and ``edge_features`` become the run's columns, unless ``store`` is
+        prepared; such a column is then no label (unless ``splits``) and no weight.
         """
         changes: dict[str, Any] = {}
         if not self._is_prepared():
@@ -179,8 +180,8 @@ class Tables(base.Dataset):
     def prepare(self, force: bool = False) -> Path:
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
 
-        With ``force`` the store is written again. A warning names features in the store of an
-        earlier release that this release leaves out by default.
+        With ``force`` the store is written again. If the user set no ``features``, warn of columns
+        that an earlier release stored as features and the default now leaves out.
         """
         path = super().prepare(force)
         if self.features is None:
@@ -193,7 +194,7 @@ class Tables(base.Dataset):
         return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
 
     def raw_path(self) -> Path:
-        """Return the folder with the tables, copied first if it is remote."""
+        """Return the local folder with the tables; if ``raw`` is remote, copy them first."""
         if self.raw is None or not remote.is_remote(self.raw):
             return super().raw_path()
         names = (("vertices", self.vertices), ("edges", self.edges))
@@ -211,7 +212,7 @@ class Tables(base.Dataset):
         return Table(self._files(table, name), delimiter, self.memory_bytes)
 
     def read(self, writer: StoreWriter) -> None:
-        """Push vertices with labels, edges with their data, then vertex features."""
+        """Push vertices with labels and split, edges with their data, then vertex features."""
         vertices = self._table("vertices", self.vertices)
         table = self._table("edges", self.edges)
         edges = _edge_table(self, table, writer)
@@ -248,7 +249,7 @@ class Tables(base.Dataset):
 
 
 def _column_names(columns: Sequence[Column]) -> tuple[list[str] | None, list[str]]:
-    """Return the names of category columns (None: there are none), and the names of all columns."""
+    """Return the names of category columns (None if there are none), and of all columns."""
     categories = [column.name for column in columns if column.categories is not None]
     return categories or None, [column.name for column in columns]
 
@@ -263,7 +264,10 @@ def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | 
 
 
 def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
-    """Return the vertex feature columns, the user's or the default, and log them. None: none."""
+    """Return the columns of the vertex features, the user's or by default, and log their names.
+
+    None: there are no such columns.
+    """
     names, chosen = options.features, options.categories or ()
     if names is None:
         used = (table.require("id", options.id), options.label, options.split_column)
@@ -282,7 +286,10 @@ def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
 
 
 def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex_ids.IdMap:
-    """Set number, labels, split and ids of the vertices; return the map of ids to vertices."""
+    """Read ids, labels and split from the vertex table, and set them in ``writer``.
+
+    Return the map of the user's ids to vertex numbers.
+    """
     expected = table.num_rows()
     if expected is not None:  # unknown for compressed files
         _check_memory(options, table, expected, writer.path)
@@ -319,7 +326,10 @@ def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex
 
 
 def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
-    """Log the estimated memory of preparing; NoSpaceError: too little is free for the vertices."""
+    """Log the estimated memory of writing a store of ``num_vertices`` vertices.
+
+    NoSpaceError: the data of the vertices alone exceed the free memory.
+    """
     id_bytes, data_bytes = _ID_BYTES * num_vertices, _VERTEX_BYTES * num_vertices
     what = f"{table.path}: about {num_vertices} vertices"
     files.check_space(what, folder, memory=data_bytes + id_bytes)
@@ -332,7 +342,10 @@ def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path
 
 
 def _edge_table(options: Tables, table: Table, writer: StoreWriter) -> EdgeTable:
-    """Return the columns of the edge table; note feature columns, log columns that are not read."""
+    """Return the edge table with its columns to read, and log the columns that are not read.
+
+    Feature columns go into the notes of ``writer``.
+    """
     ends = (table.require("source", options.source), table.require("target", options.target))
     weight = None
     if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
@@ -375,7 +388,7 @@ def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
 def _check_edge_space(
     table: Table, features: FeatureColumns | None, has_labels: bool, folder: Path
 ) -> None:
-    """Raise NoSpaceError if features and labels of the edges exceed memory or disk."""
+    """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""
     num_edges = table.num_rows()
     if num_edges is None or not (features or has_labels):
         return
@@ -386,7 +399,7 @@ def _check_edge_space(
 
 
 def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str]) -> dict[str, bool]:
-    """Return the category columns among ``names``: True if ``chosen`` by the user, else texts."""
+    """Return which of ``names`` are category columns: True if in ``chosen``, False for texts."""
     return {
         name: name in chosen for name in names if name in chosen or holds_texts(table.types[name])
     }
@@ -395,7 +408,10 @@ def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str])
 def _set_labels(
     writer: StoreWriter, column: label_columns.LabelColumn, ids: vertex_ids.IdColumn, source: Path
 ) -> None:
-    """Set the labels of ``column`` in ``writer``: classes with names, or regression targets."""
+    """Set the labels of ``column`` in ``writer``; ``ids`` locates rows in errors.
+
+    Names of classes go into the writer's notes.
+    """
     labels, names = column.finish(ids)
     num_classes, count = None if names is None else len(names), writer.num_vertices
     result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")

@@ -24,7 +24,7 @@ _VERTEX_BYTES = 24
 
 @dataclass(frozen=True)
 class SortedLists:
-    """In-neighbor lists of a range of vertices, each ascending, with the data of their edges."""
+    """Sorted in-neighbor lists of a vertex range, with weights and feature rows of the edges."""
 
     first: int  #: first vertex of the range
     offsets: Int64Array  #: ``[num_vertices + 1]`` offsets into ``lists``, from 0 on
@@ -44,12 +44,12 @@ class _Range:
 
 
 def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator[SortedLists]:
-    """Finish ``spool``, and yield the in-neighbor lists of all vertices, range by range.
+    """Yield the in-neighbor lists of all vertices, range by range, from the edges in ``spool``.
 
     If ``drop_duplicates``, repeated edges become one edge with the first feature row and the sum of
-    the weights (GraphError beyond float32). Otherwise they are in the order of their feature
-    rows or, without rows, of their weights. Memory is that of the spool plus 8 bytes
-    per vertex; a single list that is larger must still fit.
+    the weights (GraphError beyond float32). Otherwise they are in the order of their feature rows
+    or, without rows, of their weights. Memory is the ``memory_bytes`` of the spool, which is
+    finished, plus 8 bytes per vertex; a single list that is larger must still fit.
     """
     blocks = spool.finish()
     num_threads = min(hardware.usable_cores(), _MAX_THREADS)
@@ -77,7 +77,7 @@ def sorted_lists(spool: edge_spool.EdgeSpool, drop_duplicates: bool) -> Iterator
 
 
 class _Sorter:
-    """Sorter of edges into in-neighbor lists, by ranges of vertices that fit ``memory_bytes``."""
+    """Sorter of edges into in-neighbor lists, by vertex ranges that fit ``memory_bytes``."""
 
     def __init__(
         self, spool: edge_spool.EdgeSpool, drop_duplicates: bool, memory_bytes: int
@@ -92,7 +92,10 @@ class _Sorter:
         self._files: list[edge_spool.EdgeFile] = []
 
     def ranges(self, blocks: list[edge_spool.EdgeBlock]) -> Iterator[_Range]:
-        """Yield a range for each block; split blocks beyond the memory, and sort their ranges."""
+        """Yield the vertex ranges of all blocks in order, unsorted if a block fits the memory.
+
+        Larger blocks are split into ranges, which are sorted here.
+        """
         for block in blocks:
             num_vertices = block.last - block.first
             num_edges = block.num_edges + num_vertices * self._loops
@@ -105,7 +108,7 @@ class _Sorter:
                 yield part
 
     def sort(self, part: _Range) -> None:
-        """Sort the edges of ``part``, with added loops, into ``part.lists``, unless it is set."""
+        """Sort a range's edges and added loops into its lists, ``part.lists``, unless set."""
         if part.lists is not None:
             return
         first, last = part.first, part.last
@@ -131,7 +134,10 @@ class _Sorter:
         part.lists = SortedLists(first, offsets, lists, carried)
 
     def _range_starts(self, degrees: Int64Array) -> Int64Array:
-        """Return offsets ``[k + 1]`` that cut a block into ranges that fit into memory."""
+        """Return offsets ``[k + 1]`` that cut a block's vertices into k ranges.
+
+        A range fits the memory, or is one vertex.
+        """
         needed = np.zeros(len(degrees) + 1, np.int64)
         needed[1:] = self._edge_bytes * (degrees + self._loops) + _VERTEX_BYTES
         np.cumsum(needed, out=needed)
@@ -142,7 +148,10 @@ class _Sorter:
         return np.array(cuts)
 
     def _split_block(self, block: edge_spool.EdgeBlock) -> Iterator[_Range]:
-        """Yield the ranges of a block; write its edges to a file, the first range at the end."""
+        """Yield the vertex ranges of a block in order, with their edges.
+
+        A file has the edges by range, the first range at the end, where it is cut off.
+        """
         degrees = block.in_degrees()
         cuts = self._range_starts(degrees)
         range_of = np.repeat(np.arange(len(cuts) - 1, dtype=np.int32), np.diff(cuts))
@@ -173,9 +182,10 @@ class _Sorter:
 def write_topology(
     spool: edge_spool.EdgeSpool, path: Path, *, drop_duplicates: bool
 ) -> dict[str, ArrayEntry]:
-    """Write ``indptr``, ``indices``, edge weights and feature row numbers; return their entries.
+    """Write ``indptr``, ``indices``, weights and feature rows of the edges in ``spool``.
 
-    A block that exceeds the memory is split into ranges; an edge is written twice at most.
+    Return their entries for ``meta.json``. A block that exceeds the memory is split into vertex
+    ranges; an edge is written twice at most.
     """
     dtypes = {"indptr": np.dtype(np.int64), "indices": vertex_dtype(spool.num_vertices)}
     if spool.weighted:
@@ -203,10 +213,10 @@ def write_topology(
 def merged(
     offsets: Int64Array, lists: Int32Array, carried: edge_spool.EdgePayload, first: int
 ) -> tuple[Int64Array, Int32Array, edge_spool.EdgePayload]:
-    """Return offsets, lists and payload with repeated neighbors merged: first row, summed weight.
+    """Return in-neighbor lists (offsets, neighbors, payload) with equal neighbors merged into one.
 
-    ``first`` is the first vertex, for errors. Sums are in float64 in the order of
-    ``lists``, so that they are independent of the threads.
+    It has their first feature row, and the sum of their weights, in float64 in the order of
+    ``lists``, so independent of the threads. ``first`` is the first vertex, for errors.
     """
     begins = np.empty(len(lists), np.bool_)  # edges that start a neighbor or a list
     begins[:1] = True

@@ -28,7 +28,7 @@ _CARRIED_BITS = 32
 
 @dataclass(frozen=True)
 class EdgePayload:
-    """Weights and feature row numbers of edges, ``[num_edges]`` each."""
+    """Weights and feature row numbers of edges, ``[num_edges]`` each; None if edges lack them."""
 
     weights: Float32Array | None = None  #: None: edges have no weights
     rows: UInt32Array | None = None  #: rows of edge features. None: edges have no features.
@@ -53,7 +53,7 @@ def unpacked(words: Int64Array) -> tuple[Int32Array, UInt32Array]:
 
 
 class EdgeFile:
-    """Temporary files ``path.src`` and ``path.dst`` of sources and destinations."""
+    """Temporary files ``path.src`` and ``path.dst`` with the sources and destinations of edges."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -67,14 +67,14 @@ class EdgeFile:
         self.num_edges += len(src)
 
     def write(self, first_edge: int, src: Array, dst: Array) -> None:
-        """Write edges at the offset ``first_edge``; the caller sets ``num_edges``."""
+        """Write edges from position ``first_edge`` on; the caller sets ``num_edges``."""
         for file, ends in zip(self._files, (src, dst), strict=True):
             if file.tell() != first_edge * self._dtype.itemsize:
                 file.seek(first_edge * self._dtype.itemsize)
             file.write(np.ascontiguousarray(ends, self._dtype).data)
 
     def take_last(self, num_edges: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the last ``num_edges`` edges in slices; truncate the files after each slice."""
+        """Yield the last ``num_edges`` edges in slices from the end; cut each off the files."""
         end = self.num_edges
         while self.num_edges > end - num_edges:
             first = max(end - num_edges, self.num_edges - _SLICE_EDGES)
@@ -96,7 +96,7 @@ class EdgeFile:
 
 
 class EdgeBlock:
-    """Edges with destinations in ``[first, last)``, in memory and, once spilled, in a file."""
+    """Unsorted edges to vertices ``[first, last)``, in memory and, once spilled, in a file."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first: int, last: int) -> None:
         self.first = first
@@ -110,7 +110,7 @@ class EdgeBlock:
         self._spilled: Int64Array | None = None
 
     def hold(self, src: Array, dst: Array) -> None:
-        """Append edges in memory, without a copy."""
+        """Append edges in memory; the arrays are kept, not copied."""
         self._edges.append((src, dst))
         self.num_edges += len(src)
 
@@ -124,7 +124,7 @@ class EdgeBlock:
         self._edges = []
 
     def in_degrees(self) -> Int64Array:
-        """Return in-degrees ``[last - first]`` int64."""
+        """Return the number of edges, spilled or not, to each vertex: ``[last - first]`` int64."""
         spilled = self._spilled
         degrees = np.zeros(self.last - self.first, np.int64) if spilled is None else spilled.copy()
         for _, dst in self._edges:
@@ -140,13 +140,13 @@ class EdgeBlock:
         self.close()
 
     def close(self) -> None:
-        """Close and remove the files of spilled edges."""
+        """Close and remove the files of spilled edges, if any."""
         if self._file is not None:
             self._file.close()
 
 
 class RowWeights:
-    """Temporary file of the edge weight of each feature row, for words that carry only rows."""
+    """Temporary file of edge weights by feature row, since a word carries only the row's number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -154,7 +154,7 @@ class RowWeights:
         self._weights: Float32Array | None = None
 
     def append(self, weights: Float32Array) -> None:
-        """Append the weights of the next rows."""
+        """Append the weights of the next feature rows."""
         self._file.append(weights)
 
     def finish(self) -> None:
@@ -163,12 +163,12 @@ class RowWeights:
         self._weights = map_npy(self._path)
 
     def of(self, rows: UInt32Array) -> Float32Array:
-        """Return the weights of the edges with feature ``rows``; after ``finish``."""
+        """Return the weights of edges, given their feature row numbers; after ``finish``."""
         assert self._weights is not None
         return np.asarray(self._weights)[rows]
 
     def close(self) -> None:
-        """Remove the file."""
+        """Close and remove the file."""
         self._file.__exit__()
         self._weights = None
         self._path.unlink(missing_ok=True)
@@ -187,7 +187,7 @@ _SPOOL_SHARE = 0.75
 
 
 def spooled_bytes(num_edges: int, word_bytes: int, memory_bytes: int) -> int:
-    """Return bytes of disk for edges of two words of ``word_bytes``; 0: memory surely holds all."""
+    """Return the bytes on disk of spooled edges, two words each; 0: memory surely holds all."""
     num_bytes = 2 * word_bytes * num_edges
     # Slabs are filled to three quarters at least.
     return num_bytes if num_bytes > 0.75 * _SPOOL_SHARE * memory_bytes else 0
@@ -235,7 +235,7 @@ class EdgeSpool:
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
     ) -> None:
-        """Append edges ``[num_edges]`` with ``weights`` and, if ``has_rows``, the next feature row.
+        """Append edges ``[num_edges]``; if ``has_rows``, each takes the next feature row number.
 
         All calls have weights, or none; rows likewise. With either, GraphError beyond 2^31 - 1
         vertices.
@@ -263,7 +263,7 @@ class EdgeSpool:
                 self._flush()
 
     def _flush(self) -> None:
-        """Move the buffered edges to the blocks, with reverses, and without dropped loops."""
+        """Move the buffered edges to the blocks, adding reverses and dropping loops as chosen."""
         count, self._num_buffered = self._num_buffered, 0
         self._add(*(waiting[:count] for waiting in self._buffer))
 
@@ -288,7 +288,7 @@ class EdgeSpool:
 
     @property
     def packs(self) -> bool:
-        """Whether a source is stored as a word with the edge's feature row or else its weight."""
+        """Whether a stored source is a word with the edge's feature row, or else its weight."""
         return bool(self.weighted or self.has_rows)
 
     @property
@@ -297,7 +297,10 @@ class EdgeSpool:
         return np.dtype(np.int64) if self.packs else self._dtype
 
     def loop_words(self, vertices: Array) -> Array:
-        """Return words of self-loops at ``vertices``, with weight 1 or the row after the last."""
+        """Return the stored sources of added self-loops at ``vertices``.
+
+        If packed, they carry weight 1, or the feature row after the last.
+        """
         if not self.packs:
             return vertices
         one = weight_bits(np.ones(1, np.float32))
@@ -305,7 +308,7 @@ class EdgeSpool:
         return packed(vertices, np.repeat(carried, len(vertices)))
 
     def unpacked(self, words: Int64Array) -> tuple[Array, EdgePayload]:
-        """Return the sources and the payload of packed ``words``; after ``finish``."""
+        """Return sources, and weights and feature rows, of packed ``words``; after ``finish``."""
         sources, carried = unpacked(words)
         if not self.has_rows:
             return sources, EdgePayload(weights=carried.view(np.float32))
@@ -343,7 +346,7 @@ class EdgeSpool:
         self.held_bytes += ends.nbytes
 
     def _reserve(self, num_edges: int) -> Array:
-        """Return an array ``[2, num_edges]`` to fill, a part of a slab; spill if memory is full.
+        """Return an array ``[2, num_edges]`` to fill, part of a slab; spill if memory is full.
 
         Slabs have huge pages, since faulting pages of 4 KiB is slow; a spill reuses one slab.
         """

@@ -25,7 +25,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class EdgeWriter:
-    """Writer of the edges of a graph store; ``notes`` and ``advises`` as in ``StoreWriter``."""
+    """Writer of the edges of a store; ``notes`` are entries for ``meta.json``.
+
+    ``advises`` says whether to warn about features that impede training.
+    """
 
     def __init__(
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
@@ -51,12 +54,12 @@ class EdgeWriter:
 
     @property
     def has_features(self) -> bool:
-        """Whether edges have features."""
+        """Whether the edges added so far have features."""
         return self._published is not None and self._published.num_features > 0
 
     @property
     def labels(self) -> Array | None:
-        """Labels of the edges. None: edges have no labels."""
+        """Labels of the edges, or None before ``set_labels``."""
         return None if self._labels is None else self._labels[0]
 
     def set_num_vertices(self, num_vertices: int, source: object) -> None:
@@ -76,7 +79,7 @@ class EdgeWriter:
     def add(
         self, src: Array, dst: Array, weights: Array | None, features: Array | None, source: object
     ) -> None:
-        """Append edges as ``StoreWriter.add_edges`` describes."""
+        """Append edges, with weights and features unless None; GraphError: one is not valid."""
         spool = self._require_spool(source)
         validation.check_ids(src, spool.num_vertices, source)
         validation.check_ids(dst, spool.num_vertices, source)
@@ -93,7 +96,7 @@ class EdgeWriter:
         spool.add(src, dst, weights, features is not None)
 
     def write_topology(self) -> None:
-        """Write in-neighbor lists, edge ends and features unless done; remove temporary files."""
+        """Write in-neighbor lists, edge ends and features, once; then remove temporary files."""
         if "indptr" in self.arrays:
             return
         spool = self._require_spool("the graph")
@@ -111,7 +114,7 @@ class EdgeWriter:
         spool.close()
 
     def _log_repeated(self, spool: EdgeSpool) -> None:
-        """Log the number of edges that are dropped as duplicates."""
+        """Log how many edges in ``spool`` repeat another, and so are not stored."""
         loops = spool.num_vertices * spool.adds_loops
         repeated = spool.num_edges - (self.arrays["indices"].shape[0] - loops)
         if repeated:
@@ -124,22 +127,25 @@ class EdgeWriter:
             )
 
     def set_labels(self, labels: Array, source: object) -> None:
-        """Set edge labels as ``StoreWriter.set_edge_labels`` describes."""
+        """Check and keep the labels of all edges in input order; GraphError: not valid."""
         num_edges = 0 if self._published is None else self._published.num_edges
         result = read_edge_labels(labels, num_edges=num_edges, source=source)
         self._labels = result.values, result.num_classes
 
     def set_split(self, split: Mapping[str, Array], source: object) -> None:
-        """Keep the edge indices of each part of ``SPLITS``; ``write_labels`` checks them."""
+        """Keep the indices of training, validation and test edges; ``write_labels`` checks them."""
         self._split = split, source
 
     def ends(self) -> IntArray:
-        """Write the topology; return the ends ``[num_edges, 2]`` in input order, mapped."""
+        """Write the topology; return source and destination of edges in input order, mapped."""
         self.write_topology()
         return map_npy(self._path / f"{store_format.EDGE_ENDS}.npy")
 
     def write_labels(self, splits: Sequence[str]) -> dict[str, Any] | None:
-        """Write labels and parts ``splits``; return the ``meta.json`` entry. None: no labels."""
+        """Write edge labels and the parts ``splits`` of their split, which is checked.
+
+        Return the entry for ``meta.json``; None: no labels.
+        """
         if self._labels is None:
             return None
         labels, num_classes = self._labels
@@ -155,7 +161,10 @@ class EdgeWriter:
         return {"num_classes": num_classes, "metric": metric}
 
     def standardize(self) -> None:
-        """Standardize the edge features over the training edges, or all without a split."""
+        """Scale the stored edge features to mean 0 and deviation 1 over the training edges.
+
+        Without a split, over all.
+        """
         assert self._published is not None
         train = None if self._split is None else np.sort(self._split[0]["train"])
         what = "edges" if train is None else "training edges"
@@ -177,7 +186,10 @@ class EdgeWriter:
 
 
 def _check_consistent(what: str, expected: bool, values: Array | None, source: object) -> None:
-    """Raise GraphError unless edges have ``what`` if and only if earlier edges have."""
+    """Raise GraphError unless edges have ``values`` just if earlier edges have (``expected``).
+
+    ``what`` names the values.
+    """
     if expected != (values is not None):
         now, earlier = ("", "none") if values is not None else ("no ", "some")
         raise GraphError(f"{source}: edges have {now}{what}, those before have {earlier}")
@@ -187,7 +199,7 @@ _SCALED = "scaled.npy"
 
 
 class PublishedEdges:
-    """Writer of ``edge_ends.npy`` and, for edges with features, ``edge_features.npy``.
+    """Writer of ``edge_ends.npy`` and ``edge_features.npy``: edges in input order.
 
     ``first`` features ``[n, num_edge_features]`` determine the width. None: no features.
     """
@@ -235,7 +247,10 @@ class PublishedEdges:
         self._advance(len(src))
 
     def finish(self, *, num_zeros: int) -> dict[str, ArrayEntry]:
-        """Append ``num_zeros`` feature rows of zeros, close the files; return their entries."""
+        """Append ``num_zeros`` feature rows of zeros, for added loops; close the files.
+
+        Return their entries for ``meta.json``.
+        """
         self._num_zeros = num_zeros
         if self.num_features:
             self._files[EDGE_FEATURES].append(np.zeros((num_zeros, self.num_features), np.float32))
@@ -244,11 +259,14 @@ class PublishedEdges:
         return entries
 
     def features(self) -> Array:
-        """Return the features without the appended zeros, mapped; after ``finish``."""
+        """Return the mapped features, without the rows of zeros that ``finish`` appended."""
         return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
 
     def scale(self, scaling: ColumnScaling) -> ArrayEntry:
-        """Replace the features in their file by scaled features, except zeros; return its entry."""
+        """Replace the stored features by scaled ones, except rows that ``finish`` appended.
+
+        Return the file's entry.
+        """
         rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
         scaled, first = self._folder / _SCALED, 0

@@ -21,7 +21,10 @@ _FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
 
 
 class FeatureWriter:
-    """Writer of the vertex features of a store; ``notes`` and ``advises`` as in ``StoreWriter``."""
+    """Writer of the vertex features of a store; ``notes`` are entries for ``meta.json``.
+
+    ``advises`` says whether to warn about features that impede training.
+    """
 
     def __init__(
         self, path: Path, options: StoreOptions, notes: dict[str, Any], *, advises: bool
@@ -39,7 +42,11 @@ class FeatureWriter:
     def write(
         self, chunks: Iterable[Array], shape: tuple[int, int], dtype: str, source: object
     ) -> None:
-        """Write rows as ``StoreWriter.write_features`` says, or keep them for ``standardize``."""
+        """Write feature rows of all vertices, an array of this ``shape`` in ``chunks``.
+
+        With the option ``standardize``, keep them for that method. ``dtype``, an entry of
+        ``FEATURE_DTYPES``, holds the values; the option ``feature_dtype`` overrides it.
+        """
         validation.check_num_features(shape[1], source)
         normalize, chosen = self._options.normalize_features, self._options.feature_dtype
         self.num_features = shape[1]
@@ -60,7 +67,10 @@ class FeatureWriter:
             warn_of_columns(spread, source, self._notes.get("columns", ()))
 
     def write_empty(self, num_vertices: int, source: object, *, edges_have_features: bool) -> None:
-        """Write rows of length 0; ConfigError if an option that changes features is set."""
+        """Write rows of length 0; ConfigError if an option that changes features is set.
+
+        ``standardize`` may be set if ``edges_have_features``.
+        """
         option_values = {
             "normalize_features": self._options.normalize_features or None,
             "standardize": (self._options.standardize and not edges_have_features) or None,
@@ -79,7 +89,7 @@ class FeatureWriter:
     def standardize(self, train: IntArray | None) -> None:
         """Write the features that ``write`` kept, scaled to mean 0 and deviation 1 over ``train``.
 
-        ``train`` of None: over all vertices.
+        ``train`` are vertices; None: all.
         """
         rows, chosen = map_npy(self._path / _UNSCALED), self._options.feature_dtype
         scaling = ColumnScaling.of(rows, train)
@@ -118,9 +128,10 @@ class FeatureWriter:
 def warn_of_columns(
     spread: Spread, source: object, columns: Sequence[Mapping[str, Any]], *, of_edges: bool = False
 ) -> None:
-    """Warn if a feature column has far larger numbers than most; ``columns`` have name and width.
+    """Warn if a feature column has far larger numbers than most; ``spread`` has measured them.
 
-    With ``of_edges``, also warn about numbers whose squares overflow float32.
+    ``columns`` have ``name`` and ``width``, for the message. With ``of_edges``, also warn about
+    numbers whose squares overflow float32.
     """
     if of_edges:  # of vertices, all rows are checked when they are written
         warn_of_large(spread.largest, source)
@@ -155,9 +166,9 @@ def write_features(
     encoding: FeatureEncoding,
     source: object,
 ) -> tuple[ArrayEntry, float]:
-    """Write feature rows of all vertices; return their entry and the largest magnitude.
+    """Write feature rows of all vertices; return their entry for ``meta.json``, and a magnitude.
 
-    The magnitude is 0 for float16 rows.
+    It is the largest of the raw values, or 0 for float16 rows.
     """
     num_vertices, num_features = shape
     first, largest = 0, 0.0
@@ -189,7 +200,7 @@ def write_features(
 def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
     """Return ``rows`` in the stored form; ConfigError or GraphError: a value does not fit.
 
-    ``first`` is the vertex of the first row, for errors.
+    It is ConfigError if the user chose the type. ``first`` is the first row's vertex, for errors.
     """
     if encoding.normalize:
         with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later

@@ -64,7 +64,7 @@ _EDGE_LABEL_BYTES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareEstimate:
-    """Estimate of the memory and disk that preparing a graph takes, from its sizes."""
+    """Estimate of the memory and disk that writing a graph's store takes, from its sizes."""
 
     num_vertices: int  #: number of vertices
     num_edges: int  #: number of edges, including reverse edges and added loops
@@ -79,7 +79,7 @@ class PrepareEstimate:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that preparing takes, at most; a huge neighbor list may take more."""
+        """Bytes of memory that writing the store takes, at most; more for a huge neighbor list."""
         list_bytes = edge_spool.EDGE_BYTES if self._packs else self._word_bytes
         edge_bytes = 2 * self._word_bytes + list_bytes  # spooled, and sorted
         sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
@@ -90,7 +90,7 @@ class PrepareEstimate:
 
     @property
     def disk(self) -> int:
-        """Bytes of disk that preparing takes, at most: the store, and spooled edges."""
+        """Bytes of disk that writing the store takes, at most: the store, and spooled edges."""
         itemsize = vertex_dtype(self.num_vertices).itemsize
         spooled = edge_spool.spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
         has_features = self.num_edge_features > 0
@@ -104,7 +104,7 @@ class PrepareEstimate:
 
     @property
     def _word_bytes(self) -> int:
-        """Bytes of a spooled source or destination."""
+        """Bytes of a source or destination of a spooled edge."""
         return 8 if self._packs else vertex_dtype(self.num_vertices).itemsize
 
     @property
@@ -113,12 +113,12 @@ class PrepareEstimate:
 
     @property
     def _feature_bytes(self) -> int:
-        """Bytes of the features of vertices and edges."""
+        """Bytes of the stored features of vertices and edges."""
         edges = 4 * self.num_edge_features * self.num_edge_rows
         return edges + self.num_vertices * row_bytes(self.feature_dtype, self.num_features)
 
     def check(self, what: object, folder: Path) -> None:
-        """Log the estimate; raise NoSpaceError if memory, or disk in ``folder``, is too small."""
+        """Log the estimate of ``what``; NoSpaceError: memory, or disk in ``folder``, is short."""
         sizes = files.size(self.memory), files.size(self.disk)
         _LOG.info(
             "%s: %d vertices, up to %d edges; preparing takes up to %s of memory and %s of disk",

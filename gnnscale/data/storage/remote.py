@@ -84,7 +84,10 @@ def _open_filesystem(address: str) -> tuple[Any, str]:
 def _list_files(
     system: Any, root: str, names: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield relative path and version (size, stamp) of files in ``names`` and in such folders."""
+    """Yield relative path and version (size, stamp) of remote files of ``root``.
+
+    They are in ``names``, or directly in a subfolder that is.
+    """
     for entry in system.ls(root, detail=True):
         name = PurePosixPath(entry["name"]).name
         if name not in names:
@@ -132,7 +135,7 @@ def _copy(
 
 @contextmanager
 def _one_line_errors(address: str) -> Iterator[None]:
-    """Convert any exception of a file system to a GraphError of one line."""
+    """Convert any exception in the ``with`` block to a GraphError of one line."""
     try:
         yield
     except GraphError:
@@ -195,7 +198,7 @@ def download(published: Published) -> Path:
 
 
 def discard(published: Published) -> None:
-    """Remove the download, so that the next attempt downloads the files again."""
+    """Remove the folder of downloaded files, so that the next attempt downloads them again."""
     shutil.rmtree(_folder(published), ignore_errors=True)
 
 
@@ -298,7 +301,10 @@ def _content_length(url: str, headers: Message) -> int | None:
 
 
 def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) -> None:
-    """Append the response to ``file``, up to ``total`` bytes; NoSpaceError: the disk is full."""
+    """Append the response to ``file``, up to its expected size ``total`` (None: unknown).
+
+    NoSpaceError: the disk is too small; IncompleteRead: another size.
+    """
     folder, name = Path(file.name).parent, Path(file.name).stem
     free = shutil.disk_usage(folder).free
     if total is not None:
@@ -319,7 +325,7 @@ def _copy_download(response: Any, file: IO[bytes], url: str, total: int | None) 
 
 
 def _verify(file: RemoteFile, part: Path) -> dict[str, Any]:
-    """Return the record of a file for ``download.json``; remove the file if a checksum differs."""
+    """Return the record of download ``part``; GraphError, and it is removed: a wrong checksum."""
     digest = file_sha256(part)
     if file.sha256 not in (None, digest):
         part.unlink()

@@ -42,7 +42,7 @@ class ColumnScaling:
     def of(
         cls, rows: Array, train: IntArray | None, what: str = "training vertices"
     ) -> "ColumnScaling":
-        """Return the scaling fitted in float64 to rows ``train`` (None: all) of ``rows``.
+        """Return the scaling by mean and deviation over the rows ``train`` of ``rows``; None: all.
 
         GraphError, naming ``what``: there are no such rows.
         """
@@ -61,7 +61,7 @@ class ColumnScaling:
         return cls(mean=mean.tolist(), deviation=np.where(deviation > 0, deviation, 1).tolist())
 
     def scaled(self, rows: Array, dtype: str = "float32") -> Iterator[Float32Array]:
-        """Yield scaled slices ``[n, num_features]`` float32 of ``rows``, stored as ``dtype``."""
+        """Yield ``rows``, stored as ``dtype``, scaled: slices ``[n, num_features]`` float32."""
         mean, deviation = np.array(self.mean), np.array(self.deviation)
         for part in _row_slices(rows, None, dtype, len(mean)):
             with np.errstate(over="ignore"):  # infinity is refused when it is stored
@@ -71,7 +71,10 @@ class ColumnScaling:
 def _row_slices(
     rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
 ) -> Iterator[Array]:
-    """Yield float64 slices of the rows of ``vertices`` (None: all), stored as ``dtype``."""
+    """Yield the rows of ``vertices`` (None: all) in float64 slices ``[n, width]``.
+
+    ``dtype`` is the stored type of ``rows``; ``width`` of None is their number of columns.
+    """
     width = rows.shape[1] if width is None else width
     step = max(1, _SLICE_BYTES // (8 * width))
     for first in range(0, len(rows) if vertices is None else len(vertices), step):
@@ -80,9 +83,9 @@ def _row_slices(
 
 
 class Spread:
-    """Largest magnitude of each feature column in the first rows, compared with their median.
+    """Largest magnitude of each feature column in the first rows, to be compared with their median.
 
-    ``reference`` are further magnitudes for the median.
+    ``reference`` are magnitudes that count in the median like further columns.
     """
 
     def __init__(self, reference: Sequence[float] = ()) -> None:
@@ -91,7 +94,7 @@ class Spread:
         self._rows_left = SAMPLED_ROWS
 
     def watch(self, chunks: Iterable[Array]) -> Iterator[Array]:
-        """Yield ``chunks`` of rows unchanged, and measure the first rows."""
+        """Yield ``chunks`` of rows unchanged, and measure the first ``SAMPLED_ROWS`` rows."""
         for rows in chunks:
             if rows.ndim == 2:
                 self.add(rows)
@@ -107,12 +110,12 @@ class Spread:
 
     @property
     def largest(self) -> float:
-        """Largest magnitude of the measured rows; 0 without rows."""
+        """Largest magnitude of a value in the measured rows; 0 without rows."""
         return 0.0 if self._max is None or not len(self._max) else float(self._max.max())
 
     @property
     def widest(self) -> tuple[int, float, float] | None:
-        """Index of the largest column, its magnitude, and the median magnitude.
+        """Index of the column of the largest magnitude, that magnitude, and the columns' median.
 
         None: the largest magnitude is below 100 times the median.
         """
@@ -125,7 +128,10 @@ class Spread:
 
 
 def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
-    """Warn if a feature column is far larger than the median; ``names`` returns a column's name."""
+    """Warn if a feature column's magnitude is at least 100 times the columns' median.
+
+    ``names`` returns a column's name; ``hint`` ends the message.
+    """
     if spread.widest is not None:
         column, largest, usual = spread.widest
         _LOG.warning(
@@ -135,7 +141,7 @@ def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], 
 
 
 def warn_of_large(largest: float, source: object) -> None:
-    """Warn if features of magnitude ``largest`` overflow float32 in sums and squares."""
+    """Warn if features up to magnitude ``largest`` may overflow float32 in sums and squares."""
     if largest > _LARGE:
         _LOG.warning(
             "%s: features reach %.3g; sums and squares of numbers above %.0e overflow float32, and "
@@ -153,12 +159,12 @@ class _WithScaling:
 
 
 def read_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling of the vertex features in a store, checked. None: they are not scaled."""
+    """Return the scaling by which a graph's store has its vertex features; None: not scaled."""
     return _read(graph, "scaling", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_scaling(graph: Graph) -> ColumnScaling | None:
-    """Return the scaling of the edge features in a store, checked. None: they are not scaled."""
+    """Return the scaling by which a graph's store has its edge features; None: not scaled."""
     width = graph.num_edge_features
     return _read(graph, "edge_scaling", width) if width else None
 
@@ -174,13 +180,16 @@ def _read(graph: Graph, name: str, num_features: int) -> ColumnScaling | None:
 
 
 def scale_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled vertex features, float32 in a temporary file."""
+    """Return ``graph`` with vertex features scaled by ``scaling``, float32 in a temporary file."""
     rows = _scaled_copy(graph.features, scaling, graph.feature_dtype, graph.num_vertices)
     return replace(graph, features=rows, feature_dtype="float32")
 
 
 def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
-    """Return ``graph`` with scaled edge features in a temporary file; zeros of new loops remain."""
+    """Return ``graph`` with edge features scaled by ``scaling``, in a temporary file.
+
+    The row of zeros that added self-loops share is not scaled.
+    """
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)
@@ -189,7 +198,10 @@ def scale_edge_features(graph: Graph, scaling: ColumnScaling) -> Graph:
 
 
 def _scaled_copy(rows: Array, scaling: ColumnScaling, dtype: str, count: int) -> Float32Array:
-    """Return rows mapped from a temporary file: the first ``count`` scaled, then zeros."""
+    """Return a copy of ``rows``, mapped from a temporary file: ``count`` rows scaled, then zeros.
+
+    ``dtype`` is the stored type of ``rows``.
+    """
     folder, shape = Path(tempfile.gettempdir()), (len(rows), len(scaling.mean))
     check_space("scaled features", folder, disk=4 * shape[0] * shape[1])
     with tempfile.TemporaryFile() as file:  # the map keeps it

@@ -25,7 +25,7 @@ _UNFINISHED_META = ".meta.json.tmp"
 
 @dataclass(frozen=True, kw_only=True)
 class RawFile:
-    """Size, time and checksum of a raw file, recorded in ``meta.json``."""
+    """Name, size, time and checksum of a raw file, recorded in ``meta.json``."""
 
     name: str  #: path relative to ``dataset.raw``
     bytes: int
@@ -35,7 +35,10 @@ class RawFile:
 
 @contextmanager
 def raw_records(files: Sequence[Path], root: Path) -> Iterator[Callable[[], list[RawFile]]]:
-    """Hash ``files`` in a thread during the block; yield a function that returns the records."""
+    """Hash ``files`` in a thread in the block; yield a function that waits for their records.
+
+    Names in the records are relative to ``root``.
+    """
     stop = threading.Event()
 
     def record(file: Path) -> RawFile:
@@ -88,13 +91,16 @@ def _name(file: Path, root: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Recorded:
-    """Entry of ``meta.json`` with the raw files."""
+    """Entry of ``meta.json`` with the records of the raw files."""
 
     raw: tuple[RawFile, ...]
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Replace the records of the raw files in ``meta.json``, if possible and nobody else does."""
+    """Replace the records of the raw files in ``meta.json``.
+
+    Do nothing if that fails, or another process holds the store's lock.
+    """
     with suppress(OSError):  # the record only saves time
         folder, locked = os.open(store, os.O_RDONLY | os.O_DIRECTORY), False
         try:
@@ -182,7 +188,7 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
 
 
 def _ids_checks(path: Path, meta: store_format.StoreMeta, graph: Graph) -> Iterator[Check]:
-    """Yield the check of the user's vertex ids if the store has ids."""
+    """Yield the check of the file of the user's vertex ids, if the store has that."""
     if "ids" not in meta.entries:
         return
     try:
@@ -201,7 +207,10 @@ def _array_checks(
     slice_bytes: int,
     advance: Callable[[int], None],
 ) -> Iterator[Check]:
-    """Read the array ``name``; yield the checks of its checksum and, for some, its values."""
+    """Read the array ``name``; yield the checks of its checksum and, for some, its values.
+
+    ``advance`` gets the number of bytes read.
+    """
     file, array, divided = path / f"{name}.npy", graph.edges.arrays().get(name), graph.features
     if isinstance(divided, ShardedFeatures) and name in ("features", store_format.OWNER):
         array = divided.rows if name == "features" else divided.owner
@@ -221,7 +230,7 @@ def _array_checks(
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
-    """Return a message if ``ids``, neighbors from edge ``first`` on, are out of range or order."""
+    """Return a message if ``ids``, ``indices`` from ``first`` on, are out of range or unsorted."""
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
         edge = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
         return (
@@ -239,7 +248,7 @@ def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
 
 
 def _owner(edge: int, graph: Graph) -> int:
-    """Return the destination of edge ``edge``, an index into ``graph.indices``."""
+    """Return the destination vertex of the edge at index ``edge`` of ``graph.indices``."""
     return int(np.searchsorted(graph.indptr, edge, side="right")) - 1
 
 
@@ -249,7 +258,7 @@ def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None
 
 
 def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None:
-    """Return a message on a value of ``rows`` (from ``first`` on) that is not finite, or None."""
+    """Return a message on a value not finite, or None; ``rows[0]`` is ``of`` number ``first``."""
     if dtype == "uint8":
         return None
     good = finite(rows, dtype)
@@ -262,7 +271,10 @@ def _feature_problem(first: int, rows: Array, dtype: str, of: str) -> str | None
 
 
 def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | None:
-    """Return a message on a weight negative or not finite, from edge ``first`` on, or None."""
+    """Return a message on a weight negative or not finite, or None.
+
+    ``first`` is the index of the first weight's edge.
+    """
     good = (weights >= 0) & np.isfinite(weights)
     if good.all():
         return None
@@ -274,7 +286,10 @@ def _weight_problem(first: int, weights: Float32Array, graph: Graph) -> str | No
 
 
 def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
-    """Return a message on a feature row number out of range, from edge ``first`` on, or None."""
+    """Return a message on a feature row number out of range, or None.
+
+    ``first`` is the index of the first row number's edge.
+    """
     assert graph.edge_features is not None
     wrong = rows >= len(graph.edge_features)
     if not wrong.any():
@@ -287,7 +302,7 @@ def _row_problem(first: int, rows: UInt32Array, graph: Graph) -> str | None:
 
 
 def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
-    """Return a message on a vertex id out of range, from input edge ``first`` on, or None."""
+    """Return a message on a vertex id out of range, or None; ``first`` numbers the first edge."""
     wrong = (ends < 0) | (ends >= graph.num_vertices)
     if not wrong.any():
         return None

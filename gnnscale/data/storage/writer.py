@@ -23,7 +23,7 @@ class StoreWriter:
     """Writer of a graph store in an empty directory; a context manager.
 
     A reader sets the number of vertices first, then pushes edges, features, labels and split in any
-    order. All data are checked on arrival; errors name their ``source``. Example::
+    order. Data are checked on arrival, splits at the end; errors name ``source``. Example::
 
         writer.set_num_vertices(3, source="raw")
         writer.add_edges(np.array([0, 2]), np.array([1, 1]), source="raw")
@@ -42,7 +42,7 @@ class StoreWriter:
 
     @property
     def num_vertices(self) -> int:
-        """Number of vertices."""
+        """Number of vertices; GraphError before it is set."""
         return self.edges.num_vertices
 
     @property
@@ -54,7 +54,7 @@ class StoreWriter:
 
     @property
     def has_labels(self) -> bool:
-        """Whether vertices have labels."""
+        """Whether any vertex has a label."""
         return self._labels.num_classes > 0
 
     def set_num_vertices(self, num_vertices: int, *, source: object) -> None:
@@ -121,26 +121,32 @@ class StoreWriter:
         )
 
     def set_unlabeled(self) -> None:
-        """Set all labels to unknown, with an empty split."""
+        """Set the labels of all vertices to unknown, and their split to empty."""
         self._labels.labels, self._labels.num_classes = np.full(self.num_vertices, -1), 0
         self._labels.split = dict.fromkeys(SPLITS, np.empty(0, np.int64)), self.path
 
     def set_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
-        """Set the vertex ids of training, validation and test."""
+        """Keep the ids of the training, validation and test vertices; ``finish`` checks them."""
         self._labels.split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
 
     def set_edge_labels(self, labels: Array, *, source: object) -> None:
-        """Set labels of all edges in input order; before any edge, set ``edges.lists_edges``."""
+        """Set labels of all edges in input order, after the edges.
+
+        ``edges.lists_edges`` must be set before the first edge.
+        """
         self.edges.set_labels(labels, source)
 
     def set_edge_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
-        """Set the indices, in input order, of the edges of training, validation and test."""
+        """Keep the indices of training, validation and test edges, which ``finish`` checks."""
         self.edges.set_split(dict(zip(SPLITS, (train, valid, test), strict=True)), source)
 
     def finish(
         self, *, name: str, source: str, options: Mapping[str, Any], raw: Sequence[RawFile] = ()
     ) -> None:
-        """Write the remaining arrays, then ``meta.json``; GraphError without features or split."""
+        """Check the splits, write the remaining arrays, then ``meta.json``.
+
+        GraphError: no features, no split, or an invalid split.
+        """
         features, labels = self._features, self._labels
         if labels.split is None or (features.entry is None and features.unscaled_source is None):
             missing = "a split" if labels.split is None else "features"
@@ -195,7 +201,10 @@ class LabelWriter:
         num_classes: int | None,
         metric: str,
     ) -> None:
-        """Set labels as ``StoreWriter.set_labels`` describes."""
+        """Check and keep the vertex labels; GraphError: one is not valid, or all are unknown.
+
+        They are targets for metric ``rmse``, else classes or multi-label.
+        """
         assert metric in store_format.METRICS
         if metric == "rmse":
             targets = validation.checked_targets(labels, count=num_vertices, source=source)
@@ -214,7 +223,10 @@ class LabelWriter:
         self.num_classes, self.metric = num_classes, metric
 
     def check_split(self) -> None:
-        """Raise GraphError, if vertices have labels, unless ``validation.check_split`` passes."""
+        """Raise GraphError, if vertices have labels, unless the split is valid.
+
+        Parts must be non-empty, in range, disjoint and, except test, labeled.
+        """
         if self.num_classes and self.split is not None and self.labels is not None:
             split, source = self.split
             validation.check_split(split, self.labels, len(self.labels), source)

@@ -13,7 +13,7 @@ from gnnscale.core.artifact.files import file_bytes
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive rows of a file."""
+    """Consecutive rows of a file, as Arrow arrays."""
 
     file: Path  #: file of the rows
     row: int  #: number of the first row, counted from 1
@@ -23,12 +23,12 @@ class Batch:
         return len(next(iter(self.columns.values())))
 
     def locate(self, index: int) -> str:
-        """Return ``FILE: row N`` for row ``index`` of the batch, for errors."""
+        """Return ``FILE: row N``, for errors, for the row at ``index`` of the batch."""
         return f"{self.file}: row {self.row + index}"
 
 
 class RowLocations:
-    """Map from rows of a table to rows of its files; batches are added in order."""
+    """Map from row numbers of a table to file and row, made of the table's batches in order."""
 
     def __init__(self) -> None:
         #: First row of each batch in the table; file and first row of each batch in the file.
@@ -37,21 +37,21 @@ class RowLocations:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows added."""
+        """Number of rows of the batches added."""
         return self._firsts[-1]
 
     @property
     def first_file(self) -> Path:
-        """File of the first batch."""
+        """File of the first batch added."""
         return self._starts[0][0]
 
     def add(self, batch: Batch) -> None:
-        """Append the rows of the next batch."""
+        """Append the rows of the table's next batch."""
         self._firsts.append(self._firsts[-1] + len(batch))
         self._starts.append((batch.file, batch.row))
 
     def locate(self, index: int) -> str:
-        """Return ``FILE: row N`` for row ``index`` of the table, for errors."""
+        """Return ``FILE: row N``, for errors, for the row at ``index`` of the table."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
         file, row = self._starts[number]
         return f"{file}: row {row + index - self._firsts[number]}"
@@ -85,7 +85,7 @@ def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
 
 
 def usual_names(table: str) -> list[str]:
-    """Return the default names of the folder or file of a table."""
+    """Return the default names of the folder or file of a table, ``vertices`` or ``edges``."""
     return [table, *(f"{table}{ending}" for ending in ENDINGS)]
 
 
@@ -110,14 +110,14 @@ MAX_TEXT_BYTES = 1 << 16
 
 
 def plain(array: Any) -> Any:
-    """Return an Arrow array without dictionary encoding, with texts as large_string."""
+    """Return an Arrow array decoded from a dictionary encoding, with texts as large_string."""
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return pyarrow.compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
 
 
 def is_text(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts."""
+    """Whether an Arrow type is one of texts, not dictionary-encoded."""
     # pyarrow 15 reads string_view, and has no function that tells it.
     return bool(
         pyarrow.types.is_string(kind)

@@ -77,7 +77,7 @@ def find_categories(
 
 
 def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
-    """Raise GraphError for the first text in a column if most of its ``values`` are numbers."""
+    """Raise GraphError for a column's first cell that is no number, if most ``values`` are."""
     if 2 * sum(_NUMBER.fullmatch(value) is not None for value in values) <= len(values):
         return
     for batch in table.batches([column], {column: pyarrow.string()}, 64):
@@ -90,13 +90,13 @@ def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
 
 
 def mixed_up(categories: Sequence[str]) -> str | None:
-    """Return the first text if categories mix texts and numbers, likely by mistake; else None."""
+    """Return the first category that is no number if others are numbers; else None."""
     texts = [name for name in categories if not _NUMBER.fullmatch(name)]
     return texts[0] if texts and len(texts) < len(categories) else None
 
 
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
-    """Return one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
+    """Return a column's one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
 
     GraphError: a value is not among ``categories``.
     """
@@ -135,10 +135,10 @@ def _as_texts(batch: Batch, column: str) -> Any:
 def feature_mapping(
     graph: str, columns: Sequence[Column], expected_columns: Sequence[Column]
 ) -> Int64Array | None:
-    """Return the index, in the features of ``columns``, of each feature of ``expected_columns``.
+    """Return the index, among the features of ``graph``, of each feature of the trained run.
 
-    -1: no vertex of ``graph`` has the category. None: the features are equal. ConfigError: a
-    category of ``graph`` was not in training.
+    ``columns`` are the graph's, ``expected_columns`` the run's. -1: no vertex has the category.
+    None: the features are equal. ConfigError: a category of the graph was not in training.
     """
     if columns == expected_columns or all(
         a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)
@@ -156,7 +156,7 @@ def feature_mapping(
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
-    """Raise ConfigError if only one of ``column`` and ``expected``, of training, has categories."""
+    """Raise ConfigError if just one of ``column`` and the run's ``expected`` has categories."""
     if column.categories is not None and expected.categories is None:
         raise ConfigError(
             f"dataset: column {brief(repr(expected.name))} of {graph}: expected numbers as in "
@@ -184,10 +184,9 @@ def _category_mapping(graph: str, column: Column, expected: Column, first: int) 
 
 
 def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
-    """Return ``graph`` with remapped vertex features in a temporary file.
+    """Return ``graph`` whose vertex feature i is its feature ``mapping[i]``, or zeros for -1.
 
-    ``mapping`` ``[num_features]`` is the index of the source of each result feature, -1 for zeros.
-    int8 and int4 become float32.
+    The features are in a temporary file; int8 and int4 become float32.
     """
     dtype, width = graph.feature_dtype, graph.num_features
     if dtype not in MAX_QUANTIZED:
@@ -197,7 +196,7 @@ def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
 
 
 def remap_edge_features(graph: Graph, mapping: Int64Array) -> Graph:
-    """Return ``graph`` with remapped edge features; arguments as for ``remap_features``."""
+    """Return ``graph`` whose edge feature i is its feature ``mapping[i]``, or zeros for -1."""
     assert graph.edges.features is not None
     return replace(
         graph, edges=replace(graph.edges, features=_remapped_copy(graph.edges.features, mapping))
@@ -207,7 +206,10 @@ def remap_edge_features(graph: Graph, mapping: Int64Array) -> Graph:
 def _remapped_copy(
     features: Array, mapping: Int64Array, read: Callable[[Array], Array] = np.asarray
 ) -> Array:
-    """Return remapped rows ``[num_rows, len(mapping)]``, a temporary file; ``read`` decodes."""
+    """Return rows whose feature i is feature ``mapping[i]`` of ``features``, or 0 for -1.
+
+    They are mapped from a temporary file; ``read`` decodes stored rows.
+    """
     shape, dtype = (len(features), len(mapping)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)

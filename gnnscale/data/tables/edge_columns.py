@@ -33,7 +33,7 @@ class MappedEdges:
 
 
 class EdgeLabelColumns:
-    """Collector of edge labels and, if there is a ``split``, of parts, by batch in table order."""
+    """Collector of edge labels and, if there is a ``split``, of edges' parts from all batches."""
 
     def __init__(self, table: Table, label: LabelColumn, split: SplitColumn | None) -> None:
         self._label = label
@@ -54,7 +54,10 @@ class EdgeLabelColumns:
     def finish(
         self, *, unlabeled: str
     ) -> tuple[Array, list[str] | None, Sequence[Int64Array] | None]:
-        """Return labels, class names (None: numbers) and edge indices by part (None: no split)."""
+        """Return labels, class names (None: numbers) and edge indices by part (None: no split).
+
+        ``unlabeled`` refuses or drops training and validation edges without a label.
+        """
         labels, names = self._label.finish(self._locations)
         if self._split is None:
             return labels, names, None
@@ -66,7 +69,7 @@ class EdgeLabelColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeTable:
-    """Columns to read of the table of edges."""
+    """Table of edges, with its columns to read."""
 
     table: Table
     ends: tuple[str, str]  #: columns of the source ids and the destination ids
@@ -76,7 +79,10 @@ class EdgeTable:
     id_type: str = field(default="auto")  #: one of ``ID_TYPES``
 
     def mapped(self, ids: vertex_ids.IdMap) -> Iterator[MappedEdges]:
-        """Decode the table by threads, yield batches, append labels; errors name the row."""
+        """Yield the edges in batches, decoded by threads, whose ends ``ids`` maps to vertices.
+
+        With features or labels the order is the table's; labels are appended to ``labels``.
+        """
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
         with Pipeline(
             self._batches(ids, num_threads),
@@ -142,7 +148,7 @@ class _Share:
 
 
 class _DecodedEdges:
-    """Next batch of a share, as read and as mapped to vertices; None until a thread decodes it."""
+    """Next batch of a part of a table, read and mapped to vertices; None until decoded."""
 
     def __init__(self, share: _Share) -> None:
         self.share = share
@@ -151,7 +157,7 @@ class _DecodedEdges:
 
 
 def _interleave(shares: Sequence[_Share]) -> Iterator[_DecodedEdges]:
-    """Yield an undecoded batch of each share in turn, until all shares have ended."""
+    """Yield a batch to decode of each part of a table in turn, until all parts have ended."""
     while any(not share.ended for share in shares):
         for share in shares:
             if not share.ended:

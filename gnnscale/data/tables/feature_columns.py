@@ -33,12 +33,12 @@ class _WithColumns:
 
 
 def read_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the vertex features, checked. None: the graph is not from a table."""
+    """Return the vertex feature columns in a graph's store; None: it is not from a table."""
     return _read(graph, "columns", graph.num_features) if graph.origin.has_stored_features else None
 
 
 def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
-    """Return the columns of the edge features, checked. None: edges have none from a table."""
+    """Return the edge feature columns in a graph's store; None: there are none from a table."""
     width = graph.num_edge_features
     return _read(graph, "edge_columns", width) if width else None
 
@@ -59,10 +59,10 @@ class FeatureColumns:
     """Feature columns of a table: numbers, lists of numbers, and one-hot categories.
 
     Example: columns ``age`` of numbers, ``vector`` of lists of 3 numbers and ``color`` of 2
-    categories have ``num_features`` of 6. If the columns are ``named`` by the user, a CSV column of
-    texts is read as numbers, and the first text is an error that names the row. ``categories`` are
-    category columns, True if the user declares them; else a mix of numbers and texts is refused.
-    ``options`` name the options that select columns and categories, for errors.
+    categories have ``num_features`` of 6. ``categories`` are the category columns, True if the user
+    declares them; in others, a mix of numbers and texts is refused. If the user ``named`` the
+    columns, such a column of CSV is read as numbers, and its first text is an error that names the
+    row. ``options`` name the options that select columns and categories, for errors.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FeatureColumns:
         return sum(self._widths)
 
     def described(self) -> list[dict[str, Any]]:
-        """Return name, width, categories of columns for ``meta.json``; GraphError beyond 1 MiB."""
+        """Return name, width, categories of columns for ``meta.json``; GraphError over 1 MiB."""
         pairs = zip(self._columns, self._widths, strict=True)
         columns = (
             Column(name=name, width=width, categories=self._categories.get(name))
@@ -122,7 +122,8 @@ class FeatureColumns:
     def rows(self) -> Iterator[Float32Array]:
         """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
-        At the end, warn of default features that number the rows, are ids, or parts of a split.
+        At the end, warn of columns, not named by the user, that number the rows, or have ids or
+        parts of a split as texts.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])
@@ -176,7 +177,7 @@ class FeatureColumns:
         return rows
 
     def _refuse_infinite(self, batch: Batch, column: str, values: Array) -> None:
-        """Raise GraphError unless ``values`` ``[rows]`` or ``[rows, width]`` are finite."""
+        """Raise GraphError if a value of a column, one or a list per row, is not finite."""
         finite = np.isfinite(values)
         if finite.all():
             return
@@ -189,7 +190,7 @@ class FeatureColumns:
         raise GraphError(f"{batch.locate(index)}: {which} is {brief(value)}, {reason}")
 
     def _cell(self, batch: Batch, column: str, index: int) -> Any:
-        """Return a cell in its original form; CSV, parsed as float32, is read again as text."""
+        """Return a cell as the file has it, for an error; a CSV file is read again for its text."""
         if not self._table.is_csv:
             return batch.columns[column][index].as_py()
         row = batch.row + index
@@ -199,7 +200,7 @@ class FeatureColumns:
         raise GraphError(f"{batch.file}: was changed while it was read")
 
     def _measure_widths(self) -> list[int]:
-        """Return the number of features of each column: categories, or the first list's length."""
+        """Return each column's number of features: of categories, of the first list, or 1."""
         sizes = {column: len(names) for column, names in self._categories.items()}
         if not any(self._lists):
             return [sizes.get(column, 1) for column in self._columns]
@@ -220,7 +221,11 @@ class FeatureColumns:
 def _find_categories(
     table: Table, chosen: Mapping[str, bool], *, named: bool, options: tuple[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the categories of each column of ``chosen``; arguments as for ``FeatureColumns``."""
+    """Return the categories of each category column, by name.
+
+    ``chosen`` is True for columns that the user declares. In others a mix of numbers and texts is a
+    GraphError; a CSV column that the user ``named`` is then left out, as one of numbers.
+    """
     categories = find_categories(table, list(chosen), option=options[0])
     for column, is_sure in chosen.items():
         text = None if is_sure else mixed_up(categories[column])
@@ -236,7 +241,10 @@ def _find_categories(
 
 
 def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> None:
-    """Raise GraphError unless a column has numbers, or CSV that may be numbers."""
+    """Raise GraphError unless a column has numbers or lists of numbers.
+
+    CSV that the user ``named`` passes: a text in it is an error later.
+    """
     kind = table.types[column]
     if table.is_csv and is_binary(kind):
         raise GraphError(
@@ -252,9 +260,9 @@ def _check_numbers(table: Table, column: str, *, named: bool, option: str) -> No
 
 
 class _RowNumbers:
-    """Detector of features that number the rows, among the indices ``features`` of features.
+    """Detector of feature columns that number the rows, among the columns ``features`` (indices).
 
-    Such a feature has integers of equal distance, or a range of integers in any order.
+    Such a column has integers of equal distance, or a range of integers in any order.
     """
 
     def __init__(self, features: Sequence[int]) -> None:
@@ -266,7 +274,7 @@ class _RowNumbers:
         self.count = 0  #: number of rows added
 
     def add(self, rows: Float32Array) -> None:
-        """Add the next ``rows`` ``[n, num_features]``."""
+        """Examine the next rows of all features, ``[n, num_features]``."""
         if self._firsts is None:
             # Drop features that repeat within the first rows, as most do.
             few = np.sort(rows[:64, self._features], axis=0)
@@ -293,7 +301,7 @@ class _RowNumbers:
 
     @property
     def features(self) -> list[int]:
-        """Indices of the features that number the rows; empty for fewer than 16 rows."""
+        """Indices of the feature columns that number the rows; empty for fewer than 16 rows."""
         if self.count < _FEW_ROWS:
             return []
         least, greatest, total = self._extremes

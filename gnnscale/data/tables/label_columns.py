@@ -35,14 +35,14 @@ def are_parts(texts: Sequence[str]) -> bool:
 
 
 class RowOrder(Protocol):
-    """Order of a table's rows, which names the file and number of a row in error messages."""
+    """Interface that tells the file and number of a row of a table, for error messages."""
 
     def locate(self, index: int, /) -> str:
-        """Return ``FILE: row N`` for row ``index``, for errors."""
+        """Return ``FILE: row N`` for the row at ``index`` of the table, for errors."""
 
 
 def csv_label_type(guessed: Any) -> Any:
-    """Return the Arrow type to parse CSV labels as: float64 if numbers are ``guessed``, or text."""
+    """Return the type to parse CSV labels as: float64 if Arrow ``guessed`` numbers, else text."""
     numeric = (
         pyarrow.types.is_integer(guessed)
         or pyarrow.types.is_floating(guessed)
@@ -52,7 +52,7 @@ def csv_label_type(guessed: Any) -> Any:
 
 
 class LabelColumn:
-    """Labels of all vertices, or edges, gathered in batches.
+    """Collector of the labels of all vertices, or all edges, from the batches of a table.
 
     ``kind`` is one of ``LABEL_KINDS``, and ``option`` the name of its option, for errors.
     """
@@ -113,9 +113,10 @@ class LabelColumn:
         return coded
 
     def finish(self, rows: RowOrder) -> tuple[Array, list[str] | None]:
-        """Return the labels, and the names of classes that are texts or None; errors name the row.
+        """Return the labels, and the names of classes that are texts (else None).
 
         Labels are classes ``[n]`` int64, -1 if unknown, or targets ``[n]`` float32, NaN if unknown.
+        ``rows`` locates rows in errors.
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
@@ -145,7 +146,10 @@ class LabelColumn:
         return values
 
     def _classes(self, labels: Array, first: int, rows: RowOrder) -> Int64Array:
-        """Return ``labels``, from row ``first`` on, as classes, -1 for NaN; else GraphError."""
+        """Return ``labels``, of rows from ``first`` on, as classes, -1 for NaN.
+
+        GraphError: a label is no class.
+        """
         labeled = ~np.isnan(labels)
         good = ~labeled | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
         if not good.all():
@@ -174,7 +178,7 @@ class LabelColumn:
 
 
 class SplitColumn:
-    """Part of the split of each vertex, or edge, gathered in batches."""
+    """Collector of the part of the split of each vertex, or edge, from a column of words."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -219,7 +223,7 @@ class SplitColumn:
         """Return the ids of training, validation and test; GraphError: a part is empty.
 
         ``unlabeled``, one of ``UNLABELED_POLICIES``, refuses or drops training and validation ids
-        without a label. ``what`` is ``vertices`` or ``edges``, for errors.
+        without a label. ``rows`` and ``what``, ``vertices`` or ``edges``, are for errors.
         """
         parts = np.concatenate(self._parts)
         self._parts = []
@@ -248,7 +252,10 @@ class SplitColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Part of the split of each row, read from three mask columns, names with Arrow types."""
+    """Collector of the part of the split of each row, from three columns of masks.
+
+    ``columns`` has the Arrow types of the masks by name: train, valid, test.
+    """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(", ".join(columns))
@@ -265,7 +272,7 @@ class SplitMasks(SplitColumn):
         }
 
     def add(self, batch: Batch) -> None:
-        """Append the masks of a batch; GraphError: a value is not 0 or 1, or a row in two parts."""
+        """Append the masks of a batch; GraphError: neither 0 nor 1, or a row in two parts."""
         parts = np.zeros(len(batch), np.uint8)
         for part, column in enumerate(self._columns, 1):
             kind = batch.columns[column].type

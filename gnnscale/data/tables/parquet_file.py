@@ -22,7 +22,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 
 
 class ParquetFile:
-    """Parquet file, whose footer is checked before pyarrow opens it."""
+    """Parquet file, read in batches; its footer is checked before pyarrow opens it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,7 +87,7 @@ class ParquetFile:
     def _decode(
         self, file: Any, columns: Sequence[str], batch_rows: int, groups: range, row: int
     ) -> Iterator[Batch]:
-        """Yield batches of row ``groups``, from row ``row`` of the file on, counted from 1."""
+        """Yield batches of row groups ``groups``, which begin at row ``row``, counted from 1."""
         with readable(self.path):
             # pyarrow silently drops a structure column if one of its fields is missing.
             for part in file.iter_batches(
@@ -101,10 +101,10 @@ class ParquetFile:
     def _safe_rows(
         self, group: int, columns: Sequence[str], batch_rows: int, batch_bytes: int
     ) -> int:
-        """Return the number of rows to decode at a time; GraphError if the row group is too large.
+        """Return how many rows of a row group to decode at a time to stay within ``batch_bytes``.
 
         A value of a few bits may be any entry of a dictionary, so the longest entry limits the
-        rows.
+        rows. GraphError if the row group would unpack to too much.
         """
         chunks = self._chunks(group, columns)
         self._check_sizes(group, chunks)
@@ -144,7 +144,7 @@ class ParquetFile:
         return chunks
 
     def _check_sizes(self, group: int, chunks: Sequence[ColumnChunk]) -> None:
-        """Raise GraphError for wrong counts of values, or far more bytes to decode than read."""
+        """Raise GraphError for wrong counts of values, or pages that unpack to far too much."""
         source = f"{self.path}: row group {group}"
         for chunk in chunks:
             if not chunk.nested and chunk.num_values != chunk.num_rows:
@@ -167,7 +167,10 @@ class ParquetFile:
             )
 
     def _longest_entry(self, group: int, path: str) -> int | None:
-        """Return the bytes of the longest dictionary entry of column ``path``. None: unknown."""
+        """Return the bytes of the longest dictionary entry of column ``path`` in a row group.
+
+        None: unknown.
+        """
         with (
             self._open(read_dictionary=[path], metadata=self._metadata) as file,
             readable(self.path),

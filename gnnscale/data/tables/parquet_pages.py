@@ -49,7 +49,7 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnChunk:
-    """Column of a row group, before it is decoded."""
+    """Column of a row group (a column chunk), described by its page headers, not decoded."""
 
     path: str  #: path of the column in the schema
     num_rows: int  #: rows of the group
@@ -64,22 +64,22 @@ class ColumnChunk:
 
     @property
     def num_values(self) -> int:
-        """Number of values of all pages, nulls included."""
+        """Number of values of all pages but the dictionary, nulls included."""
         return sum(page.num_values for page in self.data)
 
     @property
     def packed(self) -> int:
-        """Bytes of all pages in the file."""
+        """Bytes that all pages take in the file."""
         return sum(page.packed for page in self.pages)
 
     @property
     def dictionary_bytes(self) -> int:
-        """Bytes of the dictionary; 0 without a dictionary."""
+        """Decompressed bytes of the dictionary; 0 without a dictionary."""
         return sum(page.unpacked for page in self.pages if page.encoding is None)
 
     @property
     def page_bytes(self) -> int:
-        """Decompressed bytes of the dictionary plus the largest page."""
+        """Decompressed bytes of the dictionary plus the largest page, with decoded lengths."""
         has_lengths = (_DELTA_LENGTHS, _PREFIXES)
         sizes = (
             page.unpacked + (_LENGTH_BYTES * page.num_values if page.encoding in has_lengths else 0)
@@ -89,11 +89,11 @@ class ColumnChunk:
 
     @property
     def begins_with_dictionary(self) -> bool:
-        """Whether the first values are entries of the dictionary."""
+        """Whether the first page of values holds indices into the dictionary."""
         return bool(self.data) and self.data[0].encoding in _BY_DICTIONARY
 
     def value_bytes(self, batch_bytes: int, longest: int | None = None) -> int:
-        """Return an upper bound on the bytes of a decoded value.
+        """Return an upper bound on the bytes of a decoded value, in a batch of ``batch_bytes``.
 
         ``longest``: bytes of the longest dictionary entry. None: unknown.
         """
@@ -108,7 +108,10 @@ class ColumnChunk:
         return max([1, *sizes, self._prefixed_bytes(batch_bytes)])
 
     def _prefixed_bytes(self, batch_bytes: int) -> int:
-        """Return bytes per value by which a batch of prefix-encoded texts has 128 MiB, or 0."""
+        """Return the bytes to count per prefix-encoded text; 0 without such texts.
+
+        So a batch of ``batch_bytes`` has few enough rows to decode to 128 MiB at most.
+        """
         pages = [page for page in self.data if page.encoding == _PREFIXES]
         if not pages:
             return 0
@@ -120,7 +123,7 @@ class ColumnChunk:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkLocation:
-    """Location of a column chunk in the file."""
+    """Location of a column chunk (column of a row group) in the file."""
 
     start: int  #: offset of the first page
     num_bytes: int  #: bytes of all pages
@@ -211,7 +214,7 @@ def _read_header(
 def _read_struct(
     data: bytes, offset: int, depth: int, schema: Mapping[int, Any]
 ) -> tuple[dict[int, Any], int]:
-    """Return a Thrift structure's fields in ``schema``, by number, and the end offset."""
+    """Return a Thrift structure's fields that ``schema`` has, by number, and the end offset."""
     if depth < 0:
         raise ValueError("nested too deeply")
     fields: dict[int, Any] = {}
@@ -229,7 +232,10 @@ def _read_struct(
 
 
 def _read_value(data: bytes, offset: int, kind: int, depth: int, schema: Any) -> tuple[Any, int]:
-    """Return a value of Thrift type ``kind`` (None: not in ``schema``) and its end offset."""
+    """Return a value of Thrift type ``kind`` and its end offset.
+
+    Values other than integers are None if they are not in ``schema``.
+    """
     if kind in _WHOLE:
         return _read_integer(data, offset)
     if kind == _STRUCT and schema is not None:
@@ -245,7 +251,7 @@ def _read_value(data: bytes, offset: int, kind: int, depth: int, schema: Any) ->
 
 
 def _skip_value(data: bytes, offset: int, kind: int, depth: int) -> int:
-    """Return the end offset of a value of Thrift type ``kind``, which is not read."""
+    """Return the end offset of a value of Thrift type ``kind``, without its value."""
     if kind in _WHOLE:
         while data[offset] > 127:
             offset += 1
