@@ -80,6 +80,7 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
         topology=empty,
         feature_bytes=0,
         topology_bytes=0,
+        matched_bytes=0,
         look_ahead=None,
         host_aggregates=True,
     )

@@ -1,8 +1,9 @@
 from dataclasses import replace
+from pathlib import Path
 
 from fixture_types import Make
 
-from gnnscale.cache import CachePlan, CacheTask, StaticCache
+from gnnscale.cache import CachePlan, CacheTask, LookAheadCache, StaticCache, make_plan, read_plan
 from gnnscale.cache.build import choose_cheaper
 from gnnscale.graph import Graph
 
@@ -73,3 +74,14 @@ def test_cliques_and_plans_that_foretell_nothing(graph_of: Make, make_task: Make
     for aggregated, exact in ((40, True), (8, False)):
         task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
         assert planned(task).exact == exact
+
+
+def test_rows_of_the_batch_before_are_of_no_use_where_the_host_aggregates(
+    graph_of: Make, make_task: Make, tmp_path: Path
+) -> None:
+    policy = LookAheadCache(name="match", window=1, match=True, store=str(tmp_path / "plan"))
+    for aggregated, matched in ((1, 0), (1000, 4 * 8)):
+        task = task_of(make_task, graph_of(LISTS), [0], aggregated=aggregated)
+        path = make_plan(policy, task, partition=None, run={}, force=True)
+        (cache,) = read_plan(path, task.graph).plan.devices
+        assert cache.matched_bytes == cache.num_bytes == matched

@@ -200,7 +200,11 @@ def test_a_run_whose_rows_exceed_memory_reads_the_disk_by_itself(
         ),
         (("device_plan=cuda",), "got cuda:0, which reads rows in host memory"),
         (
-            (plan_of(accelerator()), "cache_planner=match", "features.memory_bytes=1000"),
+            (
+                plan_of(accelerator(host_aggregates=False)),
+                "cache_planner=match",
+                "features.memory_bytes=1000",
+            ),
             "features.memory_bytes: the rows of a step do not fit",  # that the device lacks
         ),
     ],

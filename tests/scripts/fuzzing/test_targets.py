@@ -171,7 +171,7 @@ REST = [name for name in TARGETS if name not in (*FIRST, "commands")]
 
 @pytest.mark.parametrize("name", [*FIRST, *(pytest.param(x, marks=pytest.mark.long) for x in REST)])
 def test_a_short_campaign_comes_to_its_end(name: str, fuzzer: ProcessPoolExecutor) -> None:
-    arguments = [name, "--cases", "40", "--seed", "1"]
+    arguments = [name, "--cases", "60", "--seed", "1"]
     if name == "ops":  # by the command
         command = [sys.executable, Path(fuzzing.__file__).parent, *arguments]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -182,5 +182,5 @@ def test_a_short_campaign_comes_to_its_end(name: str, fuzzer: ProcessPoolExecuto
         assert status == 0, told
     rows = [line.split("|") for line in told.splitlines() if line.startswith("| ")]
     counts = {row[1].strip(): int(row[2]) for row in rows[1:]}
-    assert sum(counts.values()) == 40
+    assert sum(counts.values()) == 60
     assert counts[OK]
