@@ -106,11 +106,11 @@ class Presampler:
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
     ) -> Iterator[PresampledInputs]:
-        """Yield the input vertices and adjacency lists that each of the devices' batches reads.
+        """Yield the input vertices and adjacency lists that each device's mini-batches read.
 
-        The batches are those of ``devices`` (None: all) in the first ``num_steps`` (None: all) of
-        ``epoch``. This takes less time than mini-batches with neighbor and layer-neighbor sampling;
-        other samplers sample the mini-batch.
+        The mini-batches are those of ``devices`` (None: all) in the first ``num_steps`` (None: all)
+        of ``epoch``. With neighbor and layer-neighbor sampling this takes less time than to sample
+        the mini-batches; with other samplers they are sampled.
         """
         sampler = self._sampler
         # A subclass may override ``sample`` without overriding ``reach``.

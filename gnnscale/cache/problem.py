@@ -36,9 +36,10 @@ class CacheDevice:
     may_aggregate: bool = False  #: whether the host can aggregate the first layer for the device
 
     def row_transactions(self, row_bytes: int) -> float:
-        """Return the number of link requests of a row that no cache has.
+        """Return the number of requests over the link for a row that no cache has (Legion, eq. 8).
 
-        It is a fraction if the host packs rows (eq. 8).
+        It is rounded up if the device reads each row by itself, and a fraction if the host packs
+        rows, which then share requests.
         """
         requests = row_bytes / self.request_bytes
         return math.ceil(requests) if self.loads else requests

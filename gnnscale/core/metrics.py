@@ -127,7 +127,10 @@ MAX_CONFUSION = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCounts:
-    """Number of labels, predictions and true positives of each class, and the confusion matrix."""
+    """Result of ``count_classes``: each class's labels, predictions and true positives.
+
+    The confusion matrix is None for multilabel, or over 20 classes.
+    """
 
     wanted: tuple[int, ...]  #: vertices labeled with the class
     chosen: tuple[int, ...]  #: vertices predicted to have the class

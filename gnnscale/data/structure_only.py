@@ -107,7 +107,11 @@ class Csr(Structure):
 def write_made_features(
     writer: StoreWriter, labels: IntArray, centroids: Float32Array, *, seed: int, source: str
 ) -> None:
-    """Write noisy features around the class ``centroids``; none if these have length 0."""
+    """Write a feature row per vertex, drawn around the centroid of its class.
+
+    ``labels`` are ``[num_vertices]`` classes, ``centroids`` ``[num_classes, num_features]``. With 0
+    features, empty rows are written. ``source`` names the features in errors.
+    """
     if not centroids.shape[1]:
         writer.set_featureless(source=source)
         return

@@ -82,8 +82,9 @@ class VertexExaminer(_LabelExaminer):
 class LinkExaminer:
     """Evaluation of link prediction by ranks; equal weights give equal results.
 
-    Each edge's destination is ranked among ``task.num_candidates`` candidates, sampled uniformly as
-    a function of ``task.seed``, the split and the edge's index.
+    Each edge's destination is ranked among ``task.num_candidates`` candidates, sampled uniformly,
+    from vertices of its kind if ``task.candidates`` has kinds. The sample is a function of
+    ``task.seed``, the split and the edge's index.
     """
 
     def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:

@@ -158,9 +158,9 @@ class LayerPass:
     ) -> Iterator[Iterable[Chunk]]:
         """Yield the chunks of layer ``index`` for ``vertices``, in groups.
 
-        A group is computed before the next one is taken: its sums are in memory together. ``rows``
-        stores the layer's inputs; ``advance`` gets the number of vertices after each part of a pass
-        over the features.
+        The caller computes a group before it takes the next one: aggregated rows of all chunks of a
+        group may be in memory together. ``rows`` stores the layer's inputs. If passes transform the
+        features first, ``advance`` gets the number of vertices after each part of a pass.
         """
         if index == 0 and self.makes_rows:
             yield from self.first(rows).chunks(vertices, advance)

@@ -159,9 +159,10 @@ class LayerwiseInference:
         return out
 
     def rows(self, vertices: Array | None = None) -> Iterator[torch.Tensor]:
-        """Yield the rows of ``logits`` in chunks; the model must not be used meanwhile.
+        """Yield the rows of ``logits(vertices)`` in chunks, in the order of ``vertices``.
 
-        Memory holds hidden layers and one chunk of output rows.
+        The model must not be used meanwhile. Memory holds a few chunks of output rows at a time;
+        large hidden layers are in temporary files.
         """
         if self._device is not None:
             yield from self._device.inferred_rows(self._model, self.work(vertices).needed)

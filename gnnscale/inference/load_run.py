@@ -61,7 +61,8 @@ def load_run(
         run: the run directory.
         overrides: options that the user has named again, by dotted names.
         in_program: whether the caller is ``gnnscale.load``, which changes the hints in errors.
-        own_graph: whether the run's own graph may be opened, so that its paths are checked.
+        own_graph: whether the caller opens the run's own graph. Otherwise code and paths in the
+            run's ``dataset`` options, which are then unused, are not refused.
         measures: whether the run's metrics are needed. Otherwise custom metrics, which are code,
             are dropped unless ``overrides`` names them.
 

@@ -54,10 +54,11 @@ def with_passes(
 ) -> InferenceWork:
     """Return ``work`` with a faster plan to read and transform the features, if there is one.
 
-    Features on the disk are read in sequential passes if the disk needs less time for them than for
-    gathering the rows of each chunk. Features in memory are transformed before all chunks if the
-    first layer is computed for all vertices, the rows fit into memory, and chunks would transform a
-    row repeatedly. An encoder's rows are computed once if that layer is computed for all vertices.
+    Features on the disk are read in sequential passes, unless gathering the rows of each chunk
+    takes less time at the disk's measured rates. Features in memory are transformed before all
+    chunks if the first layer is computed for all vertices, the rows fit into memory, and chunks
+    would transform a row repeatedly. A model's encoder, if any, is applied once to all vertices
+    before the chunks if the first layer is computed for all vertices.
     """
     if type(store) is not HostFeatures or store.columns is not None:
         return work

@@ -122,7 +122,11 @@ class LayerCost:
     def _work(
         self, edges: float, targets: float, sources: float, *, reads: int, passes: Sequence[int]
     ) -> LayerWork:
-        """Return the work of ``reads`` passes over edges, and of product i ``passes[i]`` times."""
+        """Return the work of aggregation, or attention, and of the products of rows with matrices.
+
+        A pass over the edges, of ``reads``, reads a row per edge and target. ``products[i]`` is
+        computed ``passes[i]`` times, each of ``own_products`` ``max(passes)`` times.
+        """
         rows = sources if self.attention else targets
         width = self.products[-1][1] if self.attention else self.message_width or self.width_in
         products = list(zip(passes, self.products, strict=True))

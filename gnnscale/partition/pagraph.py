@@ -56,11 +56,12 @@ class PaGraph(PartitionerConfig):
     algorithm: ClassVar[str] = "pagraph"
 
     def assign(self, graph: Graph, *, num_parts: int, num_hops: int, num_threads: int) -> Parts:
-        """Divide ``graph`` into ``num_parts``, which need a training vertex each.
+        """Divide ``graph`` into ``num_parts`` overlapping parts, which need a training vertex each.
 
-        A training vertex belongs to the part that trains it, any other vertex to the part in which
-        it is the fewest hops away; a hash of its id breaks ties. Vertices that no training vertex
-        reaches in ``num_hops`` hops are in no part.
+        Training vertices are divided by the overlap of their in-neighborhoods, as ``PaGraph`` says.
+        A part has all vertices from which ``num_hops`` or fewer hops lead to its training vertices.
+        A vertex's owner is the part with the fewest hops; a hash of its id breaks ties. Vertices
+        that are in no part have no owner.
         """
         check_num_parts(graph, num_parts)
         train = _training_vertices(graph)

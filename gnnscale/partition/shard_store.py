@@ -141,10 +141,11 @@ def _write_edge_features(
     listed: BoolArray,
     name: str,
 ) -> dict[str, npy.ArrayEntry]:
-    """Write the row number of each edge that the part has, and the feature rows at these numbers.
+    """Write the edge features of a part, and the number of each edge's row; return both entries.
 
-    ``rows`` number the rows of ``features`` for all edges; numbers stay, with holes in the file.
-    ``listed`` masks vertices whose in-edges the part has; ``name`` begins progress messages.
+    The part has the in-edges of vertices in mask ``listed``. ``rows`` ``[num_edges]`` are the row
+    numbers in ``features`` of all edges of the graph. They stay the same in the part, whose sparse
+    file has holes in place of other rows. ``name`` begins progress messages.
     """
     used = np.zeros(len(features), np.bool_)
 

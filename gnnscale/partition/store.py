@@ -208,7 +208,11 @@ def check_graph(kind: ArtifactType, path: Path, stored: GraphIdentity, graph: Gr
 
 
 def check_figures(file: Path, figures: PartitionStats, identity: PartitionIdentity) -> None:
-    """Raise GraphError, naming ``file``, if statistics of a part are missing or exceed a limit."""
+    """Raise GraphError, naming ``file``, if a partition's statistics are incomplete or too large.
+
+    ``identity`` has the number of parts, each of which needs an entry, and the sizes of the graph,
+    which limit those of a part.
+    """
     num_parts, cut = identity.num_parts, figures.cut or ()
     sizes = (figures.num_parts, len(cut or figures.parts), *map(len, cut))
     if set(sizes) != {num_parts}:

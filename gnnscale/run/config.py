@@ -342,7 +342,10 @@ def _check_preaggregates(config: RunConfig) -> None:
 
 
 def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return an error's end if devices or partitioner need all feature rows in memory, or None."""
+    """Return why ``devices`` or ``partitioner`` need all feature rows in memory; None: they do not.
+
+    The text ends an error that refuses features on disk or divided over machines.
+    """
     for device in devices:
         if device.loads or device.holds_rows:
             return (

@@ -145,7 +145,10 @@ _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParameters:
-    """Result of ``gnn_parameters``: options of a model, by name, for any architecture."""
+    """Result of ``gnn_parameters``: number of layers, widths and further model options, by name.
+
+    ``gnn_computation`` chooses the architecture that they are for.
+    """
 
     options: dict[str, Any]
 

@@ -286,5 +286,8 @@ class HostDrivenSteps:
 
 
 def _numbers(counts: torch.Tensor | None) -> tuple[int, ...]:
-    """Return device counts as integers, or () for None; the caller has waited for their stream."""
+    """Return ``counts``, a tensor in device memory, as integers; () for None.
+
+    The caller has waited for the stream that computes the counts.
+    """
     return () if counts is None else tuple(counts.tolist())

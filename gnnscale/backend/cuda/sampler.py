@@ -136,7 +136,11 @@ class CudaSampler:
         return self._sample_of(arrays, seeds)
 
     def _begin(self, slot: _SampleSlot, seeds: torch.Tensor, step: int | torch.Tensor) -> None:
-        """Launch the kernels that start a sample at ``step``; ``seeds`` are its first vertices."""
+        """Launch the kernels that write ``seeds`` and ``step`` into ``slot``, before any hop.
+
+        ``seeds`` are the sample's first vertices. Its random draws depend on ``step``, a number or
+        ``[1]`` int64 on the device.
+        """
         if not isinstance(step, torch.Tensor):
             signed = int(np.uint64(step).astype(np.int64))
             step = torch.full((1,), signed, dtype=torch.int64, device=self._device)

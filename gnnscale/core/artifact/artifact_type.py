@@ -35,10 +35,13 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ArtifactType:
-    """Storage format of one type of artifact, and the operations on its directories.
+    """Storage format of a type of artifact, such as graph stores; operations on its directories.
 
     Example:
-        >>> path = GRAPH_STORE.place(None, "ogbn-arxiv", None, {"seed": 0})
+        >>> identity = {"seed": 0}
+        >>> path = GRAPH_STORE.place(
+        ...     store=None, graph="ogbn-arxiv", method=None, identity=identity
+        ... )
         >>> path.parent.name, path.name
         ('graphs', 'ogbn-arxiv-1a2b3c4d')
     """

@@ -230,7 +230,10 @@ def _written_to(file: logging.Handler) -> Iterator[None]:
 
 
 class _ForwardingHandler(logging.Handler):
-    """Handler that passes records to the root logger's handlers, at the root logger's level."""
+    """Handler of the package's logger that passes records to the root logger's handlers.
+
+    Records below the root logger's level are dropped.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         root = logging.getLogger()

@@ -122,8 +122,8 @@ class FeatureColumns:
     def rows(self) -> Iterator[Float32Array]:
         """Yield the features of all rows in order, ``[rows, num_features]`` float32 per batch.
 
-        At the end, warn of columns, not named by the user, that number the rows, or have ids or
-        parts of a split as texts.
+        At the end, warn of columns that look like row numbers, ids or names of splits, unless the
+        user has named the columns.
         """
         starts = np.append(0, np.cumsum(self._widths)[:-1])
         numbers = _RowNumbers([] if self._named else starts[np.array(self._widths) == 1])

@@ -117,8 +117,8 @@ def run_tool(
     """Partition an undirected simple graph, both directions of edges, by one of ``TOOLS``.
 
     ``vertex_weights`` are ``[num_vertices, num_weights]``: ``dgl`` balances each column, other
-    tools the sum of their shares of the totals. ``edge_weights`` ``[len(indices)]`` are for
-    ``mtkahypar`` only. None: 1 each. Raises ConfigError with the cause if the tool fails.
+    tools the sum of the columns, each divided by its total. ``edge_weights`` ``[len(indices)]`` are
+    for ``mtkahypar`` only. None: 1 each. Raises ConfigError with the cause if the tool fails.
     """
     if num_parts == 1 or len(indptr) == 1:
         return PartitionResult(np.zeros(len(indptr) - 1, np.int32), 0)

@@ -39,7 +39,10 @@ class ComputeDesign:
 
 @dataclass(frozen=True, kw_only=True)
 class FpgaCard:
-    """Hardware parameters of equations 7 to 9 except n and m."""
+    """Clock and bandwidths of an FPGA card, and its share of the input rows, in equations 7 to 9.
+
+    The numbers of its processing elements, n and m, are in ``ComputeDesign``.
+    """
 
     clock_hz: float  #: cycles per second
     bandwidth: float  #: bytes per second of its memory, BW_DDR of eq. 7

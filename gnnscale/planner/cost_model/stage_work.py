@@ -101,7 +101,10 @@ def batch_bytes(workload: Workload, size: BatchSize) -> float:
 
 
 def list_reads(size: BatchSize) -> float:
-    """Return a sampling device's reads of adjacency lists: one per sampled edge and destination."""
+    """Return how many times sampling a mini-batch on a device reads adjacency lists.
+
+    This is the number of sampled edges plus the number of destinations, over all layers.
+    """
     return sum(size.edges) + sum(size.vertices[1:])
 
 

@@ -240,9 +240,9 @@ def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray
 
 
 def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
-    """Return pairs ``[k, 2]`` of ends, smaller first, of the edges ``rows`` in one group of pairs.
+    """Return the pairs of ends ``[k, 2]``, smaller first, of those edges ``rows`` in ``group``.
 
-    The ends' sum % ``num_groups`` is ``group``.
+    An edge's group is the sum of its ends modulo ``num_groups``; ``ends`` are ``[num_edges, 2]``.
     """
     pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
     in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group

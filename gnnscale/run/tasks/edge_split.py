@@ -263,7 +263,10 @@ def _fill(
 
 
 def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
-    """Refuse arrays that do not fit the graph; all of them are read."""
+    """Raise GraphError unless the ``arrays`` of an edge split fit ``graph``; all entries are read.
+
+    ``path`` is the directory of the split, whose file the error names.
+    """
     indptr, indices = arrays["indptr"], arrays["indices"]
     if len(indptr) != graph.num_vertices + 1:
         raise GraphError(

@@ -17,13 +17,14 @@ class BottleneckMove:
 
 
 def algorithm_1(tasks: Mapping[str, float]) -> BottleneckMove:
-    """Choose whether seeds or a thread should move to shorten the longest task (Algorithm 1).
+    """Choose the move that should shorten the longest task, by HyScale-GNN's Algorithm 1.
 
-    Tasks that a run does not have are left out of the sorts; a missing accelerator sampler would
-    otherwise always be the fastest task. Line 1 is in ``TaskTimes.tasks``.
+    The move is of seeds between devices (``balance_work``), or of a thread from one of ``givers``
+    (``balance_thread``). Line 1 of the algorithm is in ``TaskTimes.tasks``.
 
     Args:
         tasks: seconds of each task, by the paper's name, on the slowest device that has the task.
+            Only tasks of the run: a missing one, at 0 seconds, would always be the fastest.
     """
     sorted_all = sorted(tasks, key=lambda task: -tasks[task])  # line 2
     fastest = sorted_all[-1]  # line 3

@@ -157,8 +157,8 @@ class SplitWeights:
     def join(self) -> None:
         """Gather the columns of all devices into the full model's W¹, in every process.
 
-        ``state`` becomes the optimizer state of the full model, with the tensors for W¹ gathered in
-        the same way. All workers call this at the same time.
+        Attribute ``state`` becomes the optimizer state of the full model, with the tensors for W¹
+        gathered in the same way. All workers call this at the same time.
         """
         self._weight.copy_(self._gathered(self._split.own_weight))
         self.state = optimizer_state(self._optimizer)

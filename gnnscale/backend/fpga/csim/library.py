@@ -65,7 +65,7 @@ class _Region(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Argument:
-    """Parameter of a kernel: its name and its kind."""
+    """Parameter of a kernel: its name, and whether it is a buffer or a signed 32-bit integer."""
 
     name: str  #: name in the kernel's source
     is_buffer: bool  #: whether it is a pointer to device memory, or a signed 32-bit integer
