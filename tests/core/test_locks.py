@@ -20,9 +20,11 @@ from gnnscale.core.files import whole_file, write_atomically
 from gnnscale.core.locks import LOCK_FILE, KnownFolder, create_locked, sole_maker, sole_writer
 
 _HOLD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from gnnscale.core.locks import sole_writer
+# A shell lets what it starts in the background ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with sole_writer(Path(sys.argv[1]), option="output"):
     print("held", flush=True)
     time.sleep(60)

@@ -163,8 +163,9 @@ class Bitstreams(Artefact):
 
     def spoiled(self, files: Files, key: str, number: int, keep: Keep) -> Edited:
         rng = case_rng(key, number, "kind")
-        if rng.random() < 0.05:
-            return {}, []
+        kind = rng.random()
+        if kind < 0.2:  # removed, or as it was
+            return {} if kind < 0.05 else dict(files), []
         if rng.random() < 0.3:  # no damage, but another program's: it says so itself
             inner = files[_BITSTREAM][: -len(seal(b""))]
             return {_BITSTREAM: seal(_said(inner, rng))}, []

@@ -161,7 +161,8 @@ def test_lists_are_those_of_a_slow_reference(
     path = tmp_path_factory.mktemp("store")
     options = StoreOptions(**options, memory_bytes=memory_bytes)
     features = features and bool(edges)
-    weights = np.random.default_rng(len(edges)).choice([0.0, 0.25, 1, 2, 1e30], len(edges)).tolist()
+    values = np.float32([0, 0.25, 1, 2, 1e30])
+    weights = np.random.default_rng(len(edges)).choice(values, len(edges)).tolist()
     of_edges = {"weights": weights if weighted and edges else None, "features": features}
     found = stored_lists(path, options, edges, **of_edges, num_vertices=5, cuts=cuts)
     places = [0, *[1] * features, *[2] * (of_edges["weights"] is not None)]
