@@ -145,8 +145,7 @@ def train(
         num_threads: threads that compute on the host.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
             "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
-        directory: directory for the run, without an earlier run. None: a new one in
-            ``outputs/train``.
+        directory: new or empty run directory. None: a new one in ``outputs/train``.
         resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
         progress: whether to show notes and epochs on standard error, as the command does. Handlers

@@ -65,7 +65,7 @@ class LayerPass:
     ) -> MemoryRows | FileRows:
         """Encode the features of the first ``count`` vertices (None: all) into a new store.
 
-        ``advance`` is called with the number of vertices after each part.
+        ``advance`` gets the number of vertices after each part.
         """
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
@@ -120,9 +120,8 @@ class LayerPass:
         """Compute layer ``index`` and yield each finished chunk, in order.
 
         Args:
-            groups: groups of chunks; a group is loaded after the previous one is finished.
-            out: store that gets the output rows; chunks are then yielded with their input rows.
-                None: chunks are yielded with their output rows.
+            groups: groups of chunks, each loaded after the previous one is finished.
+            out: store of the output rows, while chunks have input rows; None: they have outputs.
             self_stores: stores of earlier outputs that the layer reads for its own vertices.
         """
         work, model = self._work, self._model

@@ -198,19 +198,15 @@ def generate_design(
         model: result of ``gnn_model``.
         sampler: a sampler as ``sampler=`` on the command line, or its options.
         platform: result of ``platform_metadata`` with ``FPGA``.
-        graph: result of ``load_input_graph``, a graph to sample for the sizes of mini-batches.
-            None: the sizes of ``published``.
-        published: name of a published graph, used without ``graph``.
+        graph: result of ``load_input_graph``, to sample for the sizes of mini-batches.
+        published: published graph with these sizes, used without ``graph``.
         batch_size: seeds of a card's mini-batch.
         directory: output folder of the design. None: nothing is written.
         bitstream: an .xclbin file built from the design. None: C simulation.
         options: ``seed``, ``mode`` and ``system`` of ``gnnscale generate``.
 
-    Returns:
-        The bitstream for ``init``, and the runtime for ``start_training``.
-
-    Raises:
-        ConfigError: no design fits, or the kernels do not support the model or the sampler.
+    Returns the bitstream for ``init``, and the runtime for ``start_training``. ConfigError: no
+    design fits, or the kernels do not support the model or the sampler.
     """
     check_option_group("model", model, "model")
     if not isinstance(platform, FpgaPlatform):

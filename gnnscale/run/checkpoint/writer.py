@@ -181,12 +181,10 @@ class RunCheckpoint:
     ) -> None:
         """Copy the state of the run and start to write it; no write may be in progress.
 
-        Epochs that ``metrics.jsonl`` has are not written again.
-
         Args:
             optimizer: the optimizer's state of each parameter, by index.
             step: finished steps of the run.
-            history: immutable records of all validated epochs.
+            history: immutable records of all validated epochs; those in ``metrics.jsonl`` stay.
             trained: record of the finished, not yet validated epoch; None inside an epoch.
             best_weights: weights of the best validated epoch, never changed in place.
             plan: device plan of the next step.
