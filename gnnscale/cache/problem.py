@@ -165,9 +165,10 @@ class CacheTask:
 
     @cached_property
     def counted(self) -> AverageReads:
-        """Mean reads of an epoch of the run, from presampled batches.
+        """Mean reads per epoch of each vertex's row and list, by device, from presampled batches.
 
-        They are the first epoch, and part of the later epochs, sampled on first use.
+        Presampled on first use are the first epoch and, by ``later_steps``, a part of the later
+        epochs, which stands for all of them in the mean.
         """
         first, later = self.presampled, None
         if self.num_epochs > 1:

@@ -109,7 +109,7 @@ def _leave(status: int) -> NoReturn:
 def _run(command: str, arguments: Sequence[str]) -> int:
     """Run a command and return its exit status; print a user's error as one line.
 
-    Other exceptions are raised.
+    An interruption by the user gives status 130; other exceptions are raised.
     """
     interruption.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")

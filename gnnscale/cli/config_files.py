@@ -151,9 +151,11 @@ def _is_output(argument: str, command: str, *, sweep: bool) -> bool:
 
 
 def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArguments:
-    """Return ``translated`` with the output folder that ``argument`` names.
+    """Return ``translated`` with the output folder of ``argument``, such as ``output=FOLDER``.
 
-    ConfigError: it names none; or, for a sweep, the folder contains links.
+    Hydra's ``hydra.sweep.dir=FOLDER`` also accepts the folder of an earlier sweep. ConfigError:
+    ``argument`` has no folder; or, for a sweep, symbolic links or special files are in the folder
+    or its runs.
     """
     name, _, value = argument.partition("=")
     output = value if name == "output" else cli_arguments.directory_of(argument)

@@ -169,7 +169,7 @@ def _cpu_flags() -> list[str]:
 
 
 def _cpu_field(*names: str) -> str:
-    """Return the first entry in /proc/cpuinfo that has one of ``names``; "" if there is none."""
+    """Return the value of the first line of /proc/cpuinfo whose key is in ``names``; "" if none."""
     try:
         lines = (_PROC / "cpuinfo").read_text().splitlines()
     except OSError:

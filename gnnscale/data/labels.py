@@ -40,11 +40,12 @@ def read_labels(
     """Return labels, ``[count]`` or ``[count, k]`` of any form, as a ``Graph`` holds them.
 
     Booleans are 0 and 1. A one-hot matrix becomes classes; a row of NaN is an unknown class. A
-    matrix of one column becomes its column, unless ``num_classes`` is 1. Other floating point
-    numbers are regression targets, unless ``metric`` is one of classes. ``num_classes`` of None:
-    the columns of a matrix, or the largest class plus one. ``of`` is ``vertex`` or ``edge``; an
-    edge has one class or one target. ``advice`` ends a warning that targets look like classes.
-    Raises GraphError for another form or value, or if all targets of vertices are unknown.
+    matrix of one column becomes its column, unless ``num_classes`` is 1 and it has integers or
+    booleans. Other floating point numbers are regression targets, unless ``metric`` is one of
+    classes. ``num_classes`` of None: the columns of a matrix, or the largest class plus one. ``of``
+    is ``vertex`` or ``edge``; an edge has one class or one target. ``advice`` ends a warning that
+    targets look like classes. Raises GraphError for another form or value, or if all targets of
+    vertices are unknown.
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
@@ -111,8 +112,10 @@ def wrapped_message(dtype: np.dtype[Any]) -> str:
 def _column(
     labels: Array, num_classes: int | None, *, count: int, source: object, of: str
 ) -> Array:
-    """Return labels ``[count, 1]`` as ``[count]``, unless ``num_classes`` is 1; others as they are.
+    """Return labels ``[count, 1]`` as ``[count]``; booleans ``[count]`` as int64.
 
+    If ``num_classes`` is 1, integers and booleans ``[count, 1]`` stay as they are: multi-label with
+    one class. So do all other labels. ``of`` is ``vertex`` or ``edge``, what has the labels.
     GraphError: labels are neither ``[count]`` nor ``[count, k]``, or not numbers.
     """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:

@@ -99,7 +99,10 @@ def check_splits(
 
 
 def _check_disjoint(parts: Mapping[Path, Array], first: int, last: int, of: str) -> None:
-    """Raise GraphError if an id in [first, last) is in two of ``parts``, ascending ids by file."""
+    """Raise GraphError if an id in [first, last) is in two of ``parts``, ascending ids by file.
+
+    ``of`` says in the message what the ids are: ``vertex`` or ``edge``.
+    """
     in_earlier_part = np.zeros(last - first, np.bool_)
     for file, ids in parts.items():
         # With bounds of another type NumPy would copy all ids.

@@ -132,7 +132,12 @@ def _with_encoding(
 def _memory_for_rows(
     work: InferenceWork, graph: Graph, store: HostFeatures, limits: MemoryLimits
 ) -> int:
-    """Return the maximum bytes of rows that may be transformed or encoded to memory."""
+    """Return the maximum bytes of rows that are held in memory, transformed or encoded.
+
+    Before all chunks, the first layer transforms the rows, or the model's encoder encodes them. The
+    maximum is ``limits.made_bytes``; None: a share of the available memory, less what the plan and
+    mapped files take.
+    """
     if limits.made_bytes is not None:
         return limits.made_bytes
     memory = int(read_memory().available * _TRANSFORMED_SHARE) - work.plan.memory_bytes

@@ -169,7 +169,11 @@ class PublishedGraph:
 def _published(
     sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
 ) -> PublishedGraph:
-    """Return a graph with ``sizes`` as its first five fields, directed if given ``num_reached``."""
+    """Return a graph with ``sizes``: vertices, edges, features, classes, and training vertices.
+
+    ``skew``, from ``source``, is the standard deviation of the logarithms of its degrees. With
+    ``num_reached``, the number of vertices that an epoch's mini-batches contain, it is directed.
+    """
     num_vertices, num_edges, num_features, num_classes, num_train = sizes
     return PublishedGraph(
         num_vertices=num_vertices,

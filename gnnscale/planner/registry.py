@@ -106,8 +106,9 @@ def device_options(entries: Any) -> list[tuple[Mapping[str, Any], type[Device]]]
 def parse_devices(entries: Sequence[Any], *, option: str) -> tuple[Device, ...]:
     """Build a device for each entry: a kind, such as ``cpu``, or a dict of ``kind`` and options.
 
-    A device without a name is called by kind and position, such as ``cuda:1``. Raises ConfigError,
-    which names ``option``, if the list is empty or too long, or a kind or an option is invalid.
+    A device without a name is called by its kind and its index in the list, such as ``cuda:1``.
+    Raises ConfigError, which names ``option``, if the list is empty or too long, or a kind or an
+    option is invalid.
     """
     if not entries:
         raise ConfigError(f"{option}=[]: expected at least one device")

@@ -118,7 +118,11 @@ def combine_statistics(model: nn.Module, rows: Mapping[int, int], group: Group) 
 
 
 def batch_norm_layers(model: nn.Module) -> frozenset[int]:
-    """Return indices of layers with batch normalization, whose statistics skip one-row slices."""
+    """Return the indices of a model's layers with batch normalization, by its ``norms``.
+
+    A device's slice of one row leaves the running statistics of such a layer unchanged, so that
+    the row must not be counted for ``combine_statistics``.
+    """
     norms = getattr(model, "norms", ())
     return frozenset(index for index, norm in enumerate(norms) if isinstance(norm, _BatchNorm))
 

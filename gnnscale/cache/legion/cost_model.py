@@ -72,7 +72,7 @@ class PrefixSums:
 
 @dataclass(frozen=True, kw_only=True)
 class CliqueCost:
-    """Link cost of a clique for any content of its caches; equations 3 to 8 by prefix sums.
+    """Link cost of a clique for any numbers of cached lists and rows; eq. 3 to 8 by prefix sums.
 
     Q_T and Q_F are the clique's vertices by descending reads of lists and of rows; caches hold the
     first vertices of each.

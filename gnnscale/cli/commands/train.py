@@ -146,7 +146,7 @@ def _write_failure(directory: Path, message: str) -> None:
 
 
 def _result_line(result: TrainResult) -> str:
-    """Return a run's test metrics and best epoch in one line."""
+    """Return a run's test metrics and best epoch in one line, or that there is no test metric."""
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"

@@ -77,7 +77,10 @@ def find_categories(
 
 
 def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
-    """Raise GraphError for a column's first cell that is no number, if most ``values`` are."""
+    """Raise GraphError for the first cell that is no number in a column of mostly numbers.
+
+    Nothing is raised unless over half of ``values``, distinct values of ``column``, are numbers.
+    """
     if 2 * sum(_NUMBER.fullmatch(value) is not None for value in values) <= len(values):
         return
     for batch in table.batches([column], {column: pyarrow.string()}, 64):

@@ -194,7 +194,8 @@ class Table:
     ) -> Iterator[batch.Batch]:
         """Yield ``columns`` in batches; CSV is parsed as ``types``.
 
-        ``row_bytes``, the approximate bytes of a row, limit the rows of a batch of Parquet.
+        A batch of Parquet has at most as many rows of about ``row_bytes`` each as
+        ``batch_bytes`` holds, or a single row.
         """
         for file in self._files:
             if isinstance(file, CsvFile):
@@ -231,9 +232,10 @@ def _group_batches(
     batch_rows: int,
     batch_bytes: int,
 ) -> Iterator[batch.Batch]:
-    """Yield batches of up to ``batch_rows`` rows of consecutive Parquet row groups.
+    """Yield ``columns`` of consecutive Parquet row groups in batches of up to ``batch_rows`` rows.
 
-    ``groups`` are pairs of a file and a row group's number in the file.
+    ``groups`` are pairs of a file and a row group's number in the file. A batch has about
+    ``batch_bytes`` of texts, or a single row.
     """
     for file, numbers in groupby(groups, key=itemgetter(0)):
         group_numbers = [number for _, number in numbers]

@@ -151,7 +151,10 @@ class ShardExchange:
         self._row_bytes = int(features.rows.shape[1]) * features.itemsize
 
     def request(self, vertices: Array) -> RowRequest:
-        """Return the request for the rows of ``vertices``, all remote, possibly none."""
+        """Build the request for the rows of ``vertices`` ``[n]``, all remote; ``start`` sends it.
+
+        With n = 0 the process requests no rows, but takes part in the exchange.
+        """
         owner = self._owners[self._features.owner[vertices]]
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=self._group.size).astype(np.int32)

@@ -31,7 +31,10 @@ def dsps(n: Any, m: Any) -> Any:
 
 
 def luts(n: Any, m: Any, *, ways: Any) -> Any:
-    """Return the LUTs of ``n`` PEs and ``m`` multipliers, eq. 2; the network has ``ways`` PEs."""
+    """Return the LUTs of ``n`` PEs and ``m`` multipliers of a die, eq. 2.
+
+    ``ways`` is the number of PEs of all dies together, which the routing network connects.
+    """
     return LUTS_OF_MULTIPLIER * m + LUTS_OF_PE * n + LUTS_OF_ROUTING * n * np.log2(ways)
 
 

@@ -99,7 +99,7 @@ class RowIds:
 
     @property
     def num_columns(self) -> int:
-        """Number of id columns of a row."""
+        """Number of id columns of a vertex's row: 1."""
         return 1
 
     def columns(self, first: int, count: int) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class EdgeIds(RowIds):
 
     @property
     def num_columns(self) -> int:
-        """Number of id columns of a row."""
+        """Number of id columns of an edge's row: 2, the ids of its source and destination."""
         return 2
 
     def columns(self, first: int, count: int) -> dict[str, Any]:

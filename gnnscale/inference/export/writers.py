@@ -73,7 +73,11 @@ def ids_file(file: Path) -> Path:
 
 
 def check_ids(file: Path, layout: Layout) -> None:
-    """Raise ConfigError if text ids in ``.npy``, all as wide as the longest, take too much disk."""
+    """Raise ConfigError if the ids file of a ``.npy`` file is out of proportion to its text ids.
+
+    NumPy makes all ids as wide as the longest. The file may take 64 MiB, plus 16 times the bytes of
+    the texts.
+    """
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
         return

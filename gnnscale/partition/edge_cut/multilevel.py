@@ -112,7 +112,8 @@ def improve(
 ) -> RefinedParts:
     """Balance a copy of ``owner``, then reduce its edge cut in up to ``num_rounds`` rounds.
 
-    No part should weigh more than its row of ``limit_weights``.
+    ``limit_weights`` ``[num_parts, num_weights]`` are the largest weights that a part should have;
+    ``RefinedParts.within`` says whether all parts keep them.
     """
     moved = np.array(owner, np.int32)
     refined = ops.refine(
@@ -230,7 +231,11 @@ def cut_multilevel(
 def _coarsen(
     full: Level, owner: Int32Array | None, max_weights: Int64Array, *, num_threads: int
 ) -> list[Level]:
-    """Return ``full`` and ever coarser graphs; clusters stay within parts of ``owner``, if any."""
+    """Return ``full`` and ever coarser graphs, whose vertices are clusters of the finer graph.
+
+    A cluster stays within a part of ``owner``, if given. A cluster of several vertices weighs at
+    most a fraction of the parts' ``max_weights`` ``[num_parts, num_weights]``.
+    """
     levels = [full]
     part = max_weights.min(axis=0)
     budget = edge_budget(full.num_edges)

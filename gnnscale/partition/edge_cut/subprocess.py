@@ -197,7 +197,10 @@ def _cause(status: int, lines: list[str]) -> str:
 
 
 def _dgl(folder: Path, num_parts: int, num_threads: int) -> Any:
-    """Return the part of each vertex of ``folder``'s graph by DGL's METIS, by all weights."""
+    """Return the part of each vertex of ``folder``'s graph by DGL's METIS.
+
+    METIS balances each of the vertex weights in ``folder``; edges weigh 1.
+    """
     from gnnscale.core.lazy import import_dgl
 
     with warnings.catch_warnings():

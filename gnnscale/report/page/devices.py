@@ -122,7 +122,10 @@ def steps_axis(steps: Steps) -> Axis:
 
 
 def decision_marks(steps: Steps) -> list[VerticalMark]:
-    """Return a vertical line at the step after each of the first ``_MAX_DECISIONS`` decisions."""
+    """Return vertical lines at the steps that follow decisions of dynamic resource management.
+
+    There is one for each of the first ``_MAX_DECISIONS`` decisions.
+    """
     return [
         VerticalMark(x=number + 1, label=f"step {number}: {decision}")
         for number, decision in steps.decisions[:_MAX_DECISIONS]

@@ -254,7 +254,10 @@ def _plan_over_disk(
 
 
 def _miss_rate(sizes: TierSizes, sample: SampledBatches) -> float:
-    """Return the mean fraction of a mini-batch's rows that memory lacks, over an epoch."""
+    """Return the mean fraction of a mini-batch's rows that are not in this machine's memory.
+
+    The mean is over an epoch. Missing rows come from other machines or this machine's disk.
+    """
     needed = np.mean([len(vertices) for vertices in sample.vertices]) if sample.vertices else 1
     return min(sizes.misses.mean / max(float(needed), 1), 1)
 

@@ -245,9 +245,10 @@ def host_priority(caches: CachePlan | None, graph: Graph, group: Group) -> Int32
 def _effect(
     misses: sizing.Misses, row_bytes: int, rates: DiskRates | None, group: Group
 ) -> SourceEffect:
-    """Return miss rate and seconds a row for reads from disk, which a machine's workers share.
+    """Return the miss rate of mini-batches, and the seconds to read a missed row from the disk.
 
-    ``rates`` None: the disk's speed is unknown, and rows cost nothing.
+    The workers of this machine, by ``group``, share the disk's ``rates``. None: the disk's speed is
+    unknown, and both results are 0.
     """
     if rates is None:
         return SourceEffect()

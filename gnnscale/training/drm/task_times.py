@@ -133,7 +133,7 @@ def _longest(times: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class HostTask:
-    """CPU task of one worker, which host threads run."""
+    """Key of a CPU task that host threads run: the worker's position and the task's name."""
 
     device: int  #: the worker's position in the plan
     task: str  #: one of ``CPU_TASKS``

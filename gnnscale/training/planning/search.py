@@ -85,7 +85,7 @@ class PlanSearch:
 
     @property
     def predictions(self) -> equations.PlanPredictions:
-        """Predictions of ``plan``: by rates alone, and corrected by its profile, if it has one."""
+        """Predictions of ``plan``: by rates alone, and corrected by its profiling run, if any."""
         by_rates = self._model.predict(self.plan)
         profiles = (profiled for profiled in self._profiled if profiled.plan == self.plan)
         fastest = min(profiles, key=lambda profiled: profiled.step_s, default=None)
