@@ -17,11 +17,10 @@ from .targets import TARGETS, target_named
 #: half of it building, the long one an hour.
 CAMPAIGNS: dict[str, dict[str, int]] = {
     "short": {
-        **{"readers": 1000, "tables": 200, "store": 450, "partition": 400, "cache_plan": 400},
-        **{"links": 150, "preaggregated": 400, "checkpoint": 120, "run": 120, "nvlink": 200},
-        **{"platform": 150, "bitstream": 200, "board": 60, "vendor": 300, "degrees": 300},
-        **{"rows": 200},
-        **{"ops": 36_000, "commands": 24},
+        **{"readers": 500, "tables": 100, "store": 250, "partition": 200, "cache_plan": 200},
+        **{"links": 100, "preaggregated": 200, "checkpoint": 80, "run": 80, "nvlink": 100},
+        **{"platform": 80, "bitstream": 100, "board": 40, "vendor": 150, "degrees": 150},
+        **{"rows": 100, "ops": 18_000, "commands": 16},
     },
     "long": {
         **dict.fromkeys(TARGETS, 10_000),
