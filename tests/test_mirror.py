@@ -1,4 +1,7 @@
+from fnmatch import fnmatch
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "gnnscale"
@@ -92,3 +95,10 @@ def test_every_test_file_has_a_module() -> None:
         if path.relative_to(TESTS).parts[0] not in ("scripts", "ops")
     }
     assert {path.as_posix() for path in files if not has_module(path)} == WHOLE.keys()
+
+
+def test_every_folder_of_tests_is_collected(request: pytest.FixtureRequest) -> None:
+    """By default, pytest passes over folders named ``build``."""
+    skipped = request.config.getini("norecursedirs")
+    folders = {each.parent for each in TESTS.rglob("test_*.py")}
+    assert not [each for each in folders if any(fnmatch(each.name, name) for name in skipped)]
