@@ -34,7 +34,7 @@ def import_dgl() -> Any:
 
 
 class _Package(ModuleType):
-    """Stand-in for an optional package, which is imported when one of its names is first used."""
+    """Stand-in for a package; it imports the package when a name of it is first used."""
 
     def __getattr__(self, name: str) -> Any:
         package = import_module(self.__name__)

@@ -53,7 +53,7 @@ class Heartbeat:
 
     @classmethod
     def unpacked(cls, content: bytes) -> "Heartbeat | None":
-        """Return the heartbeat in ``content``. None: zeros (never written), or another length."""
+        """Parse the bytes of ``packed``. None: all are zero (no beat yet), or too few or many."""
         if len(content) != HEARTBEAT_BYTES or not any(content):
             return None
         names = (field.name for field in fields(cls))

@@ -94,7 +94,7 @@ def open_graph(
 
 
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
-    """Open the task over the stored graph, with its edge split in ``links`` (None: no split)."""
+    """Open the task of ``inputs`` over ``graph``; ``links``: its stored edge split, if any."""
     graph = graph_read(inputs, graph)
     return inputs.task.open(graph, links, loss=inputs.loss, metrics=inputs.metrics)
 

@@ -79,10 +79,7 @@ class Processes:
         }
 
     def _ends(self, width: int, depth: int) -> Resources:
-        """Return the resources that keep a pipeline's results while its output stream stalls.
-
-        The pipeline has ``depth`` stages and results of ``width`` bits.
-        """
+        """Return the resources that keep ``depth`` results of ``width`` bits in a stall."""
         return outlet(width, depth, in_memory=self.tool.holds_in_memory)
 
     def _ultra(self, words: int) -> Resources:

@@ -28,7 +28,7 @@ class BatchSize:
 
     @classmethod
     def of(cls, batch: MiniBatch) -> "BatchSize":
-        """Return the sizes of ``batch``."""
+        """Return the vertices and edges of ``batch``, layer by layer."""
         sources = [block.num_src for block in batch.blocks]
         return cls(
             vertices=(*sources, batch.num_seeds),

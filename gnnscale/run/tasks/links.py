@@ -80,7 +80,7 @@ class LinkTask:
         return self.split.graph
 
     def over(self, graph: Graph) -> "LinkTask":
-        """Return this task over ``graph``, its own graph with other storage or feature rows."""
+        """Return a copy of the task with ``graph``: equal edges, other storage or feature rows."""
         return replace(self, split=replace(self.split, graph=graph))
 
     def log_split(self) -> None:

@@ -35,7 +35,7 @@ class Environment:
 
     @classmethod
     def from_this_process(cls) -> "Environment":
-        """Return the state of this process."""
+        """Return directory, import path, variables and program of the running process."""
         from gnnscale.training.launcher.serialization import program_data
 
         return cls(
