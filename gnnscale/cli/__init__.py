@@ -21,7 +21,7 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     arguments = sys.argv[1:]
-    streams = StandardStreams()
+    streams = StandardStreams(json_lines="log=json" in arguments)
     try:
         interruption.interrupt_on_signals()
         trains = _trains(arguments)

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
@@ -62,11 +62,14 @@ gnnscale COMMAND --cfg job        its configuration, not run
 gnnscale train config=NAME        a shipped experiment, or your own: config=FILE.yaml
 gnnscale train resume=DIR         continue a run
 gnnscale train output=DIR         its directory, in place of one below outputs/train
+gnnscale COMMAND log=json         standard error as JSON, an object a line
 gnnscale train -m seed=0,1,2      a sweep, with a table of results
 gnnscale doctor --calibrate       measure this machine for the performance model
 gnnscale --shell-completion install=bash
 gnnscale --version
 """
+
+_JOB_LOGGING = "hydra/job_logging="
 
 
 def main() -> int:
@@ -117,7 +120,11 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         if not {"-h", "--help"}.isdisjoint(arguments):
             print(_help(command, arguments), end="")
             return 0
+        as_json, arguments = _log_option(arguments)
         translated = config_files.translate(command, arguments)
+        if as_json:
+            others = [word for word in translated.arguments if not word.startswith(_JOB_LOGGING)]
+            translated = replace(translated, arguments=(*others, f"{_JOB_LOGGING}json"))
         cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
         with _rank_folder(command, translated) as folder:
             if translated.sweep or any(
@@ -137,6 +144,14 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         print(one_line(message), file=stdio.last_words())
         return 1
     return 0
+
+
+def _log_option(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+    """Return whether ``log=json`` is among the arguments, and the arguments but ``log=...``."""
+    chosen = {word.partition("=")[2] for word in arguments if word.startswith("log=")}
+    if len(chosen) > 1 or not chosen <= {"json", "text"}:
+        raise ConfigError(f"log={brief(','.join(sorted(chosen)))}: expected json or text")
+    return "json" in chosen, [word for word in arguments if not word.startswith("log=")]
 
 
 def _help(command: str, arguments: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from gnnscale.cli import texts
 from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import check_known, check_references, compose, read_yaml, user_code
 from gnnscale.core.config import run_directory as runs
+from gnnscale.core.files import refuse_address
 
 #: Name in Hydra's ConfigStore of a resumed run's options.
 _RESUMED = "resumed_run"
@@ -161,6 +162,7 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
     output = value if name == "output" else cli_arguments.directory_of(argument)
     if not output or output == "null":
         raise ConfigError(f"{argument}: expected a folder")
+    refuse_address(output, name)
     if translated.sweep:
         for folder in (Path(output), *Path(output).glob("[0-9]*")):
             runs.check_run_directory(folder)

@@ -8,8 +8,11 @@ import io
 import os
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
+
+from gnnscale.core.json_log import json_line
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,10 +37,11 @@ class StandardStreams:
     It also prints a notice while a command starts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, json_lines: bool = False) -> None:
         """Replace both streams, except a stream without a descriptor.
 
-        Streams that are closed get the null device.
+        Streams that are closed get the null device. With ``json_lines`` each line of standard error
+        is a JSON object, and there is no notice.
         """
         _open_closed()
         self._lock = threading.Lock()
@@ -45,6 +49,9 @@ class StandardStreams:
         self._notice_visible = False
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._raw = {name: self._take_over(name) for name in ("stdout", "stderr")}
+        if json_lines and sys.stderr is not None:
+            sys.stderr = _JsonLines(sys.stderr)
+            self._has_output.set()
 
     @property
     def unread(self) -> bool:
@@ -131,6 +138,34 @@ def _open_closed() -> None:
         os.set_inheritable(nowhere, nowhere == descriptor)
         mode = "r" if name == "stdin" else "w"
         setattr(sys, name, open(nowhere, mode, closefd=False))  # noqa: SIM115
+
+
+class _JsonLines(io.TextIOBase):
+    """Stream that writes lines as JSON objects; lines that are JSON objects stay as they are."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._line = ""
+
+    def write(self, text: str, /) -> int:
+        """Write all lines that ``text`` ends; return its length."""
+        *lines, self._line = (self._line + text).split("\n")
+        for line in filter(None, lines):
+            known = line.startswith("{") and line.endswith("}")
+            self._stream.write(f"{line if known else self._object(line)}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream; an unfinished line waits for its end."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream."""
+        return self._stream.fileno()
+
+    @staticmethod
+    def _object(line: str) -> str:
+        return json_line(line, level="ERROR", logger="gnnscale", time_s=time.time())
 
 
 class _Raw(io.FileIO):

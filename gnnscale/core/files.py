@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from gnnscale.core import locks
-from gnnscale.core.errors import ConfigError
+from gnnscale.core.errors import ConfigError, brief
 
 #: Folders that this process is filling.
 _unfinished_folders: set[Path] = set()
@@ -88,6 +89,19 @@ def expanded(path: str) -> Path:
         if os.path.lexists(literal.parts[0]):
             return literal
         raise
+
+
+#: Beginning of an address, in which ``Path`` leaves a single slash.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def refuse_address(path: str | Path, option: str) -> None:
+    """Raise ConfigError if a path of this machine is an address, such as ``s3://bucket/run``."""
+    if _ADDRESS.match(str(path)):
+        raise ConfigError(
+            f"{option}={brief(path)}: expected a path of this machine, got an address; write to a "
+            "folder, and copy it afterwards. Only dataset.raw of tables takes addresses"
+        )
 
 
 def remove_unfinished(file: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, IntArray, standard_arithmetic
 from gnnscale.core.artifact.npy import check_length, row_slices
+from gnnscale.core.files import refuse_address
 from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.graph.split import Split
@@ -249,10 +250,12 @@ class Graph(Topology):
             path: a new or empty directory; its parents are created.
 
         Raises:
+            ConfigError: ``path`` is an address, such as ``s3://bucket/graph``.
             GraphError: ``path`` is not empty or not writable; the graph is a part of another
                 graph; or the graph has no features, an incomplete split, or an unlabeled training
                 or validation vertex.
         """
+        refuse_address(path, "path")
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
         parts = (self.train_idx, self.valid_idx, self.test_idx)

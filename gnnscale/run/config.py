@@ -25,11 +25,15 @@ from gnnscale.run.tasks import TaskConfig, VertexPrediction
 from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
 
 #: Loggers of a run in addition to its own files.
-LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
+LOGGERS = ("csv", "tensorboard", "mlflow", "prometheus", "wandb")
 #: Beginning of errors of options that do not support caches.
 _NO_CACHES = "expected cache_planner=none and cache_plan=null, got caches, which"
 #: Addresses of the loggers that write outside of the run directory.
-_LOGGER_ADDRESSES = {"mlflow": "mlflow://MLFLOW_TRACKING_URI", "wandb": "wandb://WANDB_BASE_URL"}
+_LOGGER_ADDRESSES = {
+    "mlflow": "mlflow://MLFLOW_TRACKING_URI",
+    "prometheus": "prometheus://PROMETHEUS_TEXTFILE_DIR",
+    "wandb": "wandb://WANDB_BASE_URL",
+}
 
 
 def _logger_addresses(logger: Any) -> tuple[list[str], list[str]]:

@@ -1,6 +1,7 @@
-"""Loggers of a run: CSV, MLflow, TensorBoard, Weights & Biases."""
+"""Loggers of a run: CSV, MLflow, Prometheus, TensorBoard, Weights & Biases."""
 
 import csv
+import hashlib
 import io
 import itertools
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.core import ConfigError, mteps, write_atomically
+from gnnscale.run.prometheus import text_format
 from gnnscale.run.records import EpochRecord, Observer, TrainResult
 
 
@@ -90,7 +92,7 @@ def _format_line(row: Sequence[Any]) -> str:
     return text.getvalue()
 
 
-MLFLOW_DIR = "mlruns"
+MLFLOW_FILE = "mlflow.db"
 _MLFLOW_ADDRESS = "MLFLOW_TRACKING_URI"
 #: Limits of MLflow: parameters of a call, and characters of a parameter.
 _MAX_PARAMS = 100
@@ -98,7 +100,7 @@ _MAX_VALUE = 500
 
 
 class MlflowLogger(Observer):
-    """Logger to ``MLFLOW_TRACKING_URI``, or to the folder ``mlruns`` next to the run directory.
+    """Logger to ``MLFLOW_TRACKING_URI``, or to ``mlflow.db`` (SQLite) next to the run directory.
 
     A resumed run is a new run of MLflow with all epochs. If the program has an active run, the new
     run is its child, and the program's run stays active.
@@ -149,10 +151,10 @@ class MlflowLogger(Observer):
         self._end("FAILED")
 
     def _start(self) -> None:
-        """Start a run as the process's active run, in ``mlruns`` if no tracking address is set."""
+        """Start a run as the process's active run, in SQLite if no tracking address is set."""
         self._sets_address = not os.environ.get(_MLFLOW_ADDRESS)
         if self._sets_address:
-            self._mlflow.set_tracking_uri((self._directory.parent / MLFLOW_DIR).as_uri())
+            self._mlflow.set_tracking_uri(_sqlite_address(self._directory.parent / MLFLOW_FILE))
         self._mlflow.start_run(run_name=self._directory.name)
 
     def _log(self, values: Mapping[str, float], epoch: int | None) -> None:
@@ -184,6 +186,80 @@ class MlflowLogger(Observer):
             # MLflow has also written the address to the environment.
             self._mlflow.set_tracking_uri(None)
             os.environ.pop(_MLFLOW_ADDRESS, None)
+
+
+def _sqlite_address(file: Path) -> str:
+    """Return the address of a file of SQLite; ConfigError if an address cannot hold its path."""
+    if {"?", "#"} & {*str(file)}:
+        raise ConfigError(
+            f"logger=mlflow: {file}: an address holds no ? or #; set {_MLFLOW_ADDRESS}, or output "
+            "to another folder"
+        )
+    return f"sqlite:///{file}"
+
+
+PROMETHEUS_FILE = "metrics.prom"
+#: Environment variable: folder that node_exporter's textfile collector reads.
+_PROMETHEUS_DIR = "PROMETHEUS_TEXTFILE_DIR"
+
+
+class PrometheusLogger(Observer):
+    """Logger that replaces a file in Prometheus's text format after each epoch.
+
+    The file is ``metrics.prom`` in the run directory, or with ``PROMETHEUS_TEXTFILE_DIR`` a file
+    named after the run directory in that folder. All series have the label ``run``.
+    """
+
+    def __init__(self, directory: Path, options: Mapping[str, Any]) -> None:
+        """Log the run in ``directory``; ConfigError if the folder of the variable is missing."""
+        self._run = str(directory.resolve())
+        self._file = directory / PROMETHEUS_FILE
+        folder = os.environ.get(_PROMETHEUS_DIR)
+        if folder:
+            if not Path(folder).is_dir():
+                raise ConfigError(f"logger=prometheus: {_PROMETHEUS_DIR}={folder}: no such folder")
+            digest = hashlib.blake2b(self._run.encode(), digest_size=4).hexdigest()
+            self._file = Path(folder) / f"gnnscale-{directory.name}-{digest}.prom"
+        #: values by name in Prometheus and quality metric ("": none)
+        self._series: dict[tuple[str, str], float] = {}
+
+    def started(self, run: TrainResult) -> None:
+        """Write the last epoch before a resumption, or that no epoch is done."""
+        self._series["epoch", ""], self._series["running", ""] = 0, 1
+        for record in run.history[-1:]:
+            self._add(record)
+        self._write()
+
+    def finished_epoch(self, record: EpochRecord) -> None:
+        """Replace the values by those of the epoch."""
+        self._add(record)
+        self._write()
+
+    def finished(self, run: TrainResult) -> None:
+        """Add the test metrics."""
+        for name, value in final_values(run).items():
+            self._series["test_metric", name.removeprefix("test_")] = value
+        self._end()
+
+    def close(self) -> None:
+        """Say that an unfinished run has ended."""
+        self._end()
+
+    def _end(self) -> None:
+        if self._series.get(("running", "")):
+            self._series["running", ""] = 0
+            self._write()
+
+    def _add(self, record: EpochRecord) -> None:
+        self._series["epoch", ""] = record.epoch
+        for name, value in epoch_values(record).items():
+            if name.startswith("valid_"):
+                self._series["valid_metric", name.removeprefix("valid_")] = value
+            else:
+                self._series[name, ""] = value
+
+    def _write(self) -> None:
+        write_atomically(self._file, text_format(self._run, self._series))
 
 
 TENSORBOARD_DIR = "tensorboard"
@@ -309,5 +385,6 @@ LOGGER_CLASSES: dict[str, type[Any]] = {
     "csv": CsvLogger,
     "tensorboard": TensorBoardLogger,
     "mlflow": MlflowLogger,
+    "prometheus": PrometheusLogger,
     "wandb": WandbLogger,
 }

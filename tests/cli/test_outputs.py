@@ -57,6 +57,18 @@ def test_what_is_in_a_folder_is_refused(command, run_lines, tmp_path, elsewhere)
         place.unlink()
 
 
+def test_an_address_is_no_folder(run_lines) -> None:
+    lines = [
+        *[(*command[:-1], "output=s3://bucket/out") for command in COMMANDS],
+        ("train", *RUN, "hydra.run.dir=s3://bucket/out"),
+        ("train", *RUN, "-m", "seed=0", "hydra.sweep.dir=gs://bucket/out"),
+        ("predict", "run=run", "out=s3://bucket/out.parquet"),
+    ]
+    for answer in run_lines(lines):
+        assert "expected a path of this machine, got an address" in answer.last_line
+        assert answer.left == []
+
+
 def test_a_sweep_in_a_folder_of_another_writes_through_no_link(
     run_lines: Callable[..., Any], tmp_path: Path, elsewhere: Path
 ) -> None:

@@ -128,3 +128,30 @@ def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
     """
     assert without("2>&-", *program(script), cwd=tmp_path).returncode == 0
     assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.integration
+def test_standard_error_is_json_lines(command_in, tmp_path) -> None:
+    """Of a run, of a wrong line and of a resumed run; standard output is for results."""
+    gnnscale = command_in(tmp_path)
+    lines = (
+        ("train", *TINY, "epochs=1", "output=run", "log=json"),
+        ("train", *TINY, "epochs=1", "output=run", "log=json"),
+        ("train", "resume=run", "log=json", "epochs=2"),
+    )
+    answers = [gnnscale(*line) for line in lines]
+    assert [answer.returncode for answer in answers] == [0, 1, 0]
+    trained, refused, resumed = (
+        [json.loads(line) for line in answer.stderr.splitlines()] for answer in answers
+    )
+    keys = {"time", "level", "logger", "message"}
+    assert all(each.keys() == keys for each in (*trained, *refused, *resumed))
+    for epoch, ended in enumerate((trained, resumed), 1):
+        assert ended[-1]["message"].startswith(f"epoch {epoch}/{epoch} ")
+        assert ended[-1]["level"] == "INFO"
+    (error,) = refused
+    assert error["level"] == "ERROR"
+    assert "holds a run" in error["message"]
+    assert answers[0].stdout.splitlines()[-1] == str(tmp_path / "run")
+    wrong = gnnscale("train", "log=yaml")
+    assert (wrong.returncode, wrong.stderr) == (1, "log=yaml: expected json or text\n")

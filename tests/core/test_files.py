@@ -2,9 +2,16 @@ import os
 from pathlib import Path
 
 import pytest
+from one_line import one_line
 
 from gnnscale.core import files
-from gnnscale.core.files import check_private, expanded, unfinished_folder, write_atomically
+from gnnscale.core.files import (
+    check_private,
+    expanded,
+    refuse_address,
+    unfinished_folder,
+    write_atomically,
+)
 
 
 def test_text_and_bytes(tmp_path: Path) -> None:
@@ -107,3 +114,11 @@ def test_a_tilde_is_a_home_directory_or_part_of_a_name(tmp_path, monkeypatch) ->
         expanded("~nobody-of-this-name/a")
     (tmp_path / "~nobody-of-this-name").mkdir()
     assert expanded("~nobody-of-this-name/a") == Path("~nobody-of-this-name/a")
+
+
+def test_an_address_is_no_path() -> None:
+    for path in ("s3://bucket/run", "file:///tmp/run", Path("gs://bucket/run")):
+        with one_line("output=", "expected a path of this machine, got an address"):
+            refuse_address(path, "output")
+    for path in ("run", "/tmp/a:/b", "a:b", "./s3://bucket", "C:/run", Path("run:1")):
+        refuse_address(path, "output")

@@ -1,12 +1,11 @@
 import csv
 import json
-import re
+import os
 import struct
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +13,11 @@ from one_line import one_line
 
 from gnnscale.run.loggers import (
     CSV_FILE,
+    LOGGER_CLASSES,
     TENSORBOARD_DIR,
     CsvLogger,
     MlflowLogger,
+    PrometheusLogger,
     TensorBoardLogger,
     WandbLogger,
     epoch_values,
@@ -58,65 +59,15 @@ def follow(measured: Any) -> Follow:
     return tell
 
 
-class Calls(ModuleType):
-    """A module ``mlflow`` that keeps what it is told, and takes what the documented one takes."""
-
-    def __init__(self) -> None:
-        super().__init__("mlflow")
-        self.calls: list[Any] = []
-        self.active: Any = None  #: the run of the program
-        self.entities = SimpleNamespace(Metric=lambda *given: given, Param=lambda *given: given)
-
-    def active_run(self) -> Any:
-        return self.active
-
-    def MlflowClient(self) -> "Client":
-        return Client(self.calls)
-
-    def set_tracking_uri(self, uri: str | None) -> None:
-        self.calls.append(("set_tracking_uri", uri))
-
-    def start_run(self, *, run_name: str) -> None:
-        self.calls.append(("start_run", run_name))
-
-    def log_params(self, params: dict[str, Any]) -> None:
-        assert len(params) <= 100
-        assert all(len(value) <= 500 for value in params.values())
-        self.calls.append(("log_params", params))
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        assert all(isinstance(each, (int, float)) for each in metrics.values())
-        # As mlflow.utils.validation has it.
-        assert all(re.fullmatch(r"[/\w.\- ]*", name) for name in metrics)
-        self.calls.append(("log_metrics", metrics, step))
-
-    def end_run(self, status: str) -> None:
-        self.calls.append(("end_run", status))
-
-
-class Client:
-    """MLflow's client, by which runs are logged to that are not the active one."""
-
-    def __init__(self, calls: list[Any]) -> None:
-        self.calls = calls
-
-    def create_run(self, experiment_id: str, *, run_name: str, tags: dict[str, str]) -> Any:
-        self.calls.append(("create_run", experiment_id, run_name, tags))
-        return SimpleNamespace(info=SimpleNamespace(run_id="child"))
-
-    def log_batch(self, run_id: str, *, metrics: Any = (), params: Any = ()) -> None:
-        self.calls.append(("log_batch", run_id, list(metrics), list(params)))
-
-    def set_terminated(self, run_id: str, *, status: str) -> None:
-        self.calls.append(("set_terminated", run_id, status))
-
-
 @pytest.fixture
-def mlflow(monkeypatch: pytest.MonkeyPatch) -> Calls:
+def mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """MLflow, whose address is not set."""
+    module = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    calls = Calls()
-    monkeypatch.setitem(sys.modules, "mlflow", calls)
-    return calls
+    yield module
+    while module.active_run() is not None:
+        module.end_run()
+    module.set_tracking_uri(None)
 
 
 def test_what_an_epoch_has_not_is_left_out(measured: Any) -> None:
@@ -145,61 +96,50 @@ def test_a_line_for_each_epoch(follow: Follow, measured: Any, tmp_path: Path, kn
 
 
 @pytest.mark.long
-def test_nothing_is_written_before_the_run_starts(mlflow, tmp_path) -> None:
-    for module in ("tensorboard", "wandb"):
+def test_nothing_is_written_before_the_run_starts(tmp_path) -> None:
+    for module in ("mlflow", "tensorboard", "wandb"):
         pytest.importorskip(module)
-    for logger in (CsvLogger, TensorBoardLogger, MlflowLogger, WandbLogger):
+    for logger in LOGGER_CLASSES.values():
         logger(tmp_path, OPTIONS).close()
-        assert list(tmp_path.iterdir()) == mlflow.calls == []
+        assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("known", [0, 2])
-def test_mlflow(mlflow: Calls, follow: Follow, measured: Any, tmp_path: Path, known: int) -> None:
-    run = tmp_path / "my run"
-    follow(MlflowLogger(run, OPTIONS), known=known)
-    place, started, params, *epochs, tested, ended, back = mlflow.calls
-    assert place == ("set_tracking_uri", f"file://{tmp_path}/mlruns")
-    assert started == ("start_run", "my run")
-    assert params[1]["model.hidden"] == "16"
-    losses = [(each.epoch, each.train_loss) for each in measured.epochs]
-    assert [(each[2], each[1]["train_loss"]) for each in epochs] == losses
-    assert tested == ("log_metrics", {"test_accuracy": 0.7}, measured.result.best_epoch)
-    assert ended == ("end_run", "FINISHED")
-    assert back == ("set_tracking_uri", None), "the program's own address is set by itself"
-
-
-def test_an_active_run_of_mlflow_gets_a_child_and_stays(mlflow, follow, measured, tmp_path) -> None:
-    """A second run of the program would have to end the active one first."""
-    mlflow.active = SimpleNamespace(info=SimpleNamespace(run_id="mine", experiment_id="7"))
-    follow(MlflowLogger(tmp_path / "my run", OPTIONS))
-    made, params, *epochs, tested, ended = mlflow.calls
-    assert made == ("create_run", "7", "my run", {"mlflow.parentRunId": "mine"})
-    assert ("model.hidden", "16") in params[3]
-    values = [{name: (value, step) for name, value, _, step in each[2]} for each in epochs]
-    losses = [(each.train_loss, each.epoch) for each in measured.epochs]
-    assert [each["train_loss"] for each in values] == losses
-    assert [each[0] for each in tested[2]] == ["test_accuracy"]
-    assert ended == ("set_terminated", "child", "FINISHED")
-
-
-def test_names_that_mlflow_does_not_take(mlflow: Calls, measured: Any, tmp_path: Path) -> None:
-    logger = MlflowLogger(tmp_path, {})
-    logger.started(measured.started)
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_mlflow(mlflow: Any, follow: Follow, measured: Any, tmp_path: Path) -> None:
+    """Runs of a folder share a file; a run of the program gets a child, and stays active."""
+    many = {f"option{number}": "x" * 1000 for number in range(150)}
+    follow(MlflowLogger(tmp_path / "my run", OPTIONS | many), known=2)
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+    broken = MlflowLogger(tmp_path / "broken", {})
+    broken.started(measured.started)
     found = {"mrr": 0.5, "hits@10": 0.75}
-    logger.finished_epoch(replace(measured.epochs[0], valid_metrics=found))
-    assert mlflow.calls[-1][1]["valid_hits_at_10"] == 0.75
+    broken.finished_epoch(replace(measured.epochs[0], valid_metrics=found))
+    broken.close()
+    assert {each.name for each in tmp_path.iterdir()} == {"mlflow.db"}
 
-
-def test_many_options_take_several_calls(mlflow, measured, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somewhere")
-    options = {f"option{number}": "x" * 1000 for number in range(150)}
-    logger = MlflowLogger(tmp_path, options)
-    logger.started(measured.started)
-    logger.close()
-    names = [each[0] for each in mlflow.calls]
-    assert names == ["start_run", "log_params", "log_params", "end_run"]
-    assert mlflow.calls[-1] == ("end_run", "FAILED")
-    assert sum(len(each[1]) for each in mlflow.calls if each[0] == "log_params") == 150
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    with mlflow.start_run(run_name="mine") as mine:
+        follow(MlflowLogger(tmp_path / "child", OPTIONS))
+        assert mlflow.active_run().info.run_id == mine.info.run_id
+        mlflow.log_metric("after", 1)
+    client = mlflow.MlflowClient()
+    runs = {each.info.run_name: each for each in client.search_runs(["0"])}
+    states = {name: each.info.status for name, each in runs.items()}
+    assert states == dict.fromkeys(("my run", "child", "mine"), "FINISHED") | {"broken": "FAILED"}
+    assert runs["child"].data.tags["mlflow.parentRunId"] == mine.info.run_id
+    for name in ("my run", "child"):
+        run, values = runs[name], runs[name].data
+        losses = client.get_metric_history(run.info.run_id, "train_loss")
+        expected = [(each.epoch, each.train_loss) for each in measured.epochs]
+        assert sorted((each.step, each.value) for each in losses) == expected
+        assert (values.params["model.hidden"], values.metrics["test_accuracy"]) == ("16", 0.7)
+        assert "test_macro_f1" not in values.metrics
+    assert runs["my run"].data.params["option149"] == "x" * 500
+    assert runs["broken"].data.metrics["valid_hits_at_10"] == 0.75
+    with one_line("an address holds no ? or #; set MLFLOW_TRACKING_URI"):
+        mlflow.set_tracking_uri(None)
+        MlflowLogger(tmp_path / "what?" / "run", {}).started(measured.started)
 
 
 def test_one_line_says_what_to_install(tmp_path, monkeypatch) -> None:
@@ -212,6 +152,41 @@ def test_one_line_says_what_to_install(tmp_path, monkeypatch) -> None:
         name = module.rpartition(".")[2]
         with one_line(begins=f"logger={name}: is not installed; pip install {name}"):
             logger(tmp_path, OPTIONS)
+
+
+def test_prometheus(follow, measured, tmp_path, monkeypatch) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    def values(file: Path) -> dict[tuple[str, str], float]:
+        families = list(text_string_to_metric_families(file.read_text()))
+        samples = [each for family in families for each in family.samples]
+        assert {each.labels["run"] for each in samples} == {str(run)}
+        assert len({family.name for family in families}) == len(families)
+        return {(each.name[9:], each.labels.get("metric", "")): each.value for each in samples}
+
+    run = tmp_path / 'my "run\\ of ü'
+    run.mkdir()
+    logger = PrometheusLogger(run, OPTIONS)
+    logger.started(measured.started)
+    assert values(run / "metrics.prom") == {("epoch", ""): 0, ("running", ""): 1}
+    logger.finished_epoch(measured.epochs[0])
+    assert values(run / "metrics.prom")["running", ""] == 1
+    monkeypatch.setenv("PROMETHEUS_TEXTFILE_DIR", str(tmp_path))
+    follow(PrometheusLogger(run, OPTIONS), known=2)
+    (file,) = tmp_path.glob("gnnscale-*.prom")
+    found, last = values(file), measured.epochs[-1]
+    assert (found["epoch", ""], found["running", ""]) == (3, 0)
+    assert found["train_loss", ""] == last.train_loss
+    assert found["edges_per_second", ""] == pytest.approx(last.num_edges / last.epoch_time_s)
+    metrics = {key: value for key, value in found.items() if key[1]}
+    assert metrics == {
+        ("valid_metric", "accuracy"): 0.75,
+        ("valid_metric", "macro_f1"): 0.25,
+        ("test_metric", "accuracy"): 0.7,
+    }
+    monkeypatch.setenv("PROMETHEUS_TEXTFILE_DIR", str(tmp_path / "none"))
+    with one_line("PROMETHEUS_TEXTFILE_DIR", "no such folder"):
+        PrometheusLogger(run, OPTIONS)
 
 
 def test_tensorboard_epochs(follow: Follow, measured: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, brief, write_atomically
 from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
+from gnnscale.core.files import refuse_address
 from gnnscale.core.locks import LOCK_FILE, sole_writer
 from gnnscale.core.process import SharedSetting
 
@@ -42,7 +43,7 @@ _OF_RUN = (CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, "checkpoints", COMPOSED)
 #: Further files that a run and its loggers write into the directory.
 _WRITTEN_BY_RUN = (
     *(STEPS_FILE, "trace.json", "report.html", _LOG_FILE, "evaluation.json"),
-    *("metrics.csv", "tensorboard"),
+    *("metrics.csv", "metrics.prom", "tensorboard"),
 )
 #: Files of a sweep's directory; the folders of its jobs are named by numbers.
 _OF_SWEEP = ("multirun.yaml", "results.json", "results.csv", "results.svg", "report.html")
@@ -69,6 +70,7 @@ def create_run_directory(
     it contains a link, which could lead elsewhere. ``option`` names the directory in errors.
     ``hydra`` are settings as ``compose`` returns them.
     """
+    refuse_address(folder, option)
     directory = Path(os.path.abspath(folder))
     if not fresh:
         check_run_directory(directory)
@@ -96,6 +98,7 @@ def create_output_folder(
     ``check_output``; or if another command writes to the folder, or it cannot be created. With
     ``force`` existing files called ``names`` are removed first.
     """
+    refuse_address(folder, option)
     directory = Path(os.path.abspath(folder))
     with removed_on_error(directory) as new_names, sole_writer(directory, option=option):
         check_output(directory, names, option=option, force=force)

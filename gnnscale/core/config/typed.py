@@ -16,6 +16,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from gnnscale.core import ConfigError, brief, printable, suggestion
 from gnnscale.core.config import user_code
 from gnnscale.core.config.renamed import current_path
+from gnnscale.core.files import refuse_address
 
 T = TypeVar("T")
 
@@ -156,6 +157,8 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
                 raise ConfigError(f"{prefix}{name}=null: expected a value")
             if value == "" and Path in (hints[name], *get_args(hints[name])):
                 raise ConfigError(f"{prefix}{name}=: expected a file or folder")
+            if isinstance(value, str) and Path in (hints[name], *get_args(hints[name])):
+                refuse_address(value, f"{prefix}{name}")
             schema[name] = _whole(value, hints[name])
             values[name] = schema[name]
         except MissingMandatoryValue:
