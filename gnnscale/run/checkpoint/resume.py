@@ -100,26 +100,35 @@ def check_same_run(
 ) -> None:
     """Raise ConfigError for the first option or graph property that differs from the checkpoint's.
 
+    ``config`` has the options of the resumed run as plain values, ``graph`` the identity of its
+    graph.
+    """
+    check_same_options(file, saved.config, config=config)
+    divided = "valid_fraction" in config.get("task", {})
+    check_same_graph(file, saved.graph, graph=graph, option="resume", divided=divided)
+
+
+def check_same_options(file: Path, saved: Mapping[str, Any], *, config: Mapping[str, Any]) -> None:
+    """Raise ConfigError for the first option of ``config`` that differs from those in ``file``.
+
     Options that only affect length, paths and speed may differ. If the run is and was
-    ``runtime.deterministic``, options that determine plans must be equal, too. ``config`` has the
-    options of the resumed run as plain values, ``graph`` the identity of its graph.
+    ``runtime.deterministic``, options that determine plans must be equal, too. ``config`` and
+    ``saved``, the content of the file, are plain values.
     """
     free = FREE_OPTIONS
     if config.get("optimizer", {}).get("schedule") == "cosine":
         # The cosine schedule spans all epochs: another number of epochs changes every step.
         free = tuple(option for option in free if option != "epochs")
-    if _replaces_features(config) or _replaces_features(saved.config):
+    if _replaces_features(config) or _replaces_features(saved):
         free = tuple(option for option in free if option != "features")
-    if _is_deterministic(config) and _is_deterministic(saved.config):
+    if _is_deterministic(config) and _is_deterministic(saved):
         free = tuple(option for option in free if option not in PLAN_OPTIONS)
-    for option, new, old in differences(config, saved.config, ignore=free):
+    for option, new, old in differences(config, saved, ignore=free):
         if old is None and ADDED_OPTIONS.get(option) == new:
             continue
         raise ConfigError(
             f"resume: {brief(option)} is {brief(new)}, but {file} was written with {brief(old)}"
         )
-    divided = "valid_fraction" in config.get("task", {})
-    check_same_graph(file, saved.graph, graph=graph, option="resume", divided=divided)
 
 
 def _is_deterministic(options: Mapping[str, Any]) -> bool:

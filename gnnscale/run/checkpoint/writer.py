@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from gnnscale.core.config import CONFIG_FILE, read_yaml
 from gnnscale.core.locks import KnownFolder
 from gnnscale.distributed import Group, activity
 from gnnscale.nn import TrainableModel
@@ -25,6 +26,7 @@ from gnnscale.run.checkpoint.replicas import CheckpointReplicas, read_newest
 from gnnscale.run.checkpoint.resume import (
     RunIdentity,
     check_not_begun,
+    check_same_options,
     describe_position,
     graph_identity,
 )
@@ -290,6 +292,8 @@ class RunCheckpoint:
             writes = self.runtime.checkpoint
             check_not_begun(self.directory, group, restarts=self.restarts, writes=writes)
             if group.is_rank0 and not self.restarts:
+                options = self.directory / CONFIG_FILE
+                check_same_options(options, read_yaml(options), config=self.run.options)
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
         saved = self.run.load(file, content, model, optimizer, steps_per_epoch)

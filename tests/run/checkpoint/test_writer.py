@@ -1,3 +1,4 @@
+import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -95,6 +96,7 @@ def new_run(settings: Callable[..., RunConfig], tmp_path: Path) -> Iterator[Call
 
     def build(seed: int = 0, graph: Graph = graph) -> Run:
         built.append(Run(config, graph, tmp_path, seed))
+        (tmp_path / "config.yaml").write_text(json.dumps(built[-1].checkpoint.run.options))
         return built[-1]
 
     built: list[Run] = []
@@ -262,6 +264,10 @@ def test_a_run_that_has_done_no_epoch_starts_again(new_run, tmp_path, caplog) ->
     assert run.resume() is None
     assert run.has(before)
     assert "stopped before its first checkpoint; it starts again" in caplog.text
+    options = json.dumps({**run.checkpoint.run.options, "seed": 77})
+    (tmp_path / "config.yaml").write_text(options)
+    with one_line("resume: seed is", "config.yaml was written with 77"):
+        run.resume()
 
 
 def test_a_run_without_checkpoints_is_not_resumed(new_run, settings, tmp_path) -> None:
