@@ -38,3 +38,26 @@ def look_at(page: str, script: str, folder: Path, *, width: int = 1280) -> tuple
     answer = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert "CONSOLE" not in answer.stderr
     return answer.stdout, re.findall("<title>(.*?)</title>", answer.stdout)[0]
+
+
+#: Leaves in the title of the window labels of less than 10 pixels, the width of the page beyond the
+#: window, and cards that leave the end of their row empty.
+READABLE = """<script>
+addEventListener("load", () => {
+  const found = new Set();
+  for (const each of document.querySelectorAll("main *")) {
+    const text = [...each.childNodes].some((node) => node.nodeType == 3 && node.data.trim());
+    let size = parseFloat(getComputedStyle(each).fontSize);
+    const plot = each.ownerSVGElement?.closest("main svg:not(svg svg)");
+    if (plot) size *= plot.getBoundingClientRect().width / plot.viewBox.baseVal.width;
+    if (text && size && size < 10) found.add(`${size.toFixed(1)}: ${each.textContent}`);
+  }
+  const beyond = document.documentElement.scrollWidth - innerWidth;
+  if (beyond > 0) found.add(`${beyond} pixels beyond the window`);
+  for (const grid of document.querySelectorAll(".grid2")) {
+    const [end, last] = [grid, grid.lastElementChild].map((e) => e.getBoundingClientRect().right);
+    if (end - last > 2) found.add(`a hole beside ${grid.lastElementChild.textContent}`);
+  }
+  top.document.title = [...found].join(" | ");
+});
+</script></body>"""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from gnnscale.core import QUALITY, one_line
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
+from gnnscale.report.page.best import find_best
 from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
 from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
 
@@ -129,24 +130,34 @@ def _tiles(jobs: Jobs) -> str:
     Empty: the jobs have no metric in common.
     """
     metric = _metric_name(jobs)
-    names = [name for name in jobs[0]["options"] if name != "seed"]
-    rows = _rows(jobs, "valid_metric", names)
-    if metric is None or not rows:
+    best = None if metric is None else find_best(jobs, lower_is_better=_lower_is_better(metric))
+    if metric is None or best is None:
         return ""
-    best = (min if _lower_is_better(metric) else max)(rows, key=lambda row: row.mean)
-    label = best.label
-    best_jobs = [job for job in jobs if _label({n: job["options"][n] for n in names}) == label]
-    tests = [job["test_metric"] for job in best_jobs if job["test_metric"] is not None]
+    tests = [job["test_metric"] for job in best.choice.jobs if job["test_metric"] is not None]
     form = _SCORES["valid_metric"][1]
     name = escape(_plain(metric))
-    mean = f", mean of {len(best.values)} jobs" if len(best.values) > 1 else ""
-    tiles = [(best.words(form), f"best validation {name}{mean}")]
+    valid = DotRow(label="", values=[job["valid_metric"] for job in best.choice.jobs])
+    mean = f", mean of {len(valid.values)} jobs" if len(valid.values) > 1 else ""
+    tiles = [(valid.words(form), f"best validation {name}{mean}")]
     if tests:
         words = DotRow(label="", values=tests).words(form)
         tiles.append((words, f"test {name} of the same {'job' if len(tests) == 1 else 'jobs'}"))
     items = "".join(f'<div class="tile"><b>{a}</b><span>{b}</span></div>' for a, b in tiles)
-    choice = f"<p>Best by validation: <b>{escape(label)}</b></p>" if label else ""
-    return f'<div class="tiles pairs">{items}</div>{choice}'
+    line = best_line(jobs)
+    return f'<div class="tiles pairs">{items}</div>{f"<p>{line}</p>" if line else ""}'
+
+
+def best_line(jobs: Jobs, *, as_html: bool = True) -> str:
+    """Return a line with the best options and the confidence in them; empty without a choice."""
+    metric = _metric_name(jobs)
+    best = None if metric is None else find_best(jobs, lower_is_better=_lower_is_better(metric))
+    if metric is None or best is None or not best.choice.options:
+        return ""
+    chosen, sentence = _label(best.choice.options), best.sentence(_plain(metric), _label)
+    sentence = f" ({sentence})" if sentence else ""
+    if as_html:
+        return f"Best by validation: <b>{escape(chosen)}</b>{escape(sentence)}"
+    return f"best by validation: {chosen}{sentence}"
 
 
 def _lower_is_better(metric: str) -> bool:

@@ -19,7 +19,7 @@ from gnnscale.core import write_atomically
 from gnnscale.report.formatting import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import render, uncached_jobs
+from gnnscale.report.page.sweep import best_line, render, uncached_jobs
 from gnnscale.report.summary import write_json
 from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL, collect, over_seeds
 
@@ -179,6 +179,8 @@ def print_jobs(
         if group["difference"] is not None:
             line += f"; {_format_spread(group['difference'], '+')} beside {_label(seeds[0])}"
         console.print(line, highlight=False, markup=False)
+    if best := best_line(jobs, as_html=False):
+        console.print(best, highlight=False, markup=False, soft_wrap=True)
 
 
 def _label(group: Mapping[str, Any]) -> str:

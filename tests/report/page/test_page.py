@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import look_at
+from browser import READABLE, look_at
 from step_files import written_steps
 
 from gnnscale.core.metrics import count_classes
@@ -247,6 +247,15 @@ def test_memory_and_the_command_stay_inside_their_cards(
     # Wide tables have their own test.
     page = page.replace('class="card wide"', 'class="card" hidden')
     assert look_at(page, _OUTSIDE, tmp_path, width=width)[1] == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_is_readable_on_a_phone_and_has_no_holes_on_a_desk(
+    tmp_path: Path, hybrid_run: Any, write_run: Any, width: int
+) -> None:
+    page, _ = write_run(tmp_path, hybrid_run)
+    assert look_at(page, READABLE, tmp_path, width=width)[1] == ""
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from browser import look_at
+from browser import READABLE, look_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -252,8 +252,8 @@ addEventListener("load", () => {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("width", [900, 600])
-def test_in_a_browser_no_text_touches_a_dot(tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize("width", [1280, 900, 600, 390])
+def test_in_a_browser_no_text_touches_a_dot_and_all_is_readable(tmp_path: Path, width: int) -> None:
     found = [
         (
             {"partitioner": part, "cache_planner": planner, "seed": seed},
@@ -264,4 +264,5 @@ def test_in_a_browser_no_text_touches_a_dot(tmp_path: Path, width: int) -> None:
         for seed in "012"
     ]
     page = page_of(jobs(*found)).replace("default-src 'none'", "script-src 'unsafe-inline'")
-    assert look_at(page, _TOUCH, tmp_path, width=width)[1] == ""
+    script = READABLE if width in (390, 1280) else _TOUCH
+    assert look_at(page, script, tmp_path, width=width)[1] == ""
