@@ -15,6 +15,7 @@ from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, fixed,
 from gnnscale.report.page import charts, devices, document
 from gnnscale.report.page.classes import classes
 from gnnscale.report.page.svg import Axis
+from gnnscale.report.page.words import words
 from gnnscale.report.prediction import sentences
 from gnnscale.report.steps import Steps
 from gnnscale.run.records import EpochRecord, TrainResult
@@ -254,14 +255,16 @@ def render(
     if absent:
         body += f"<section><h2>Not shown</h2>{absent}</section>"
     options_of_run = _options(options, summary)
-    body += f"<section><h2>Options and command</h2>{options_of_run}</section>"
+    body = f"{_header(summary)}{body}"
+    explained = words(body)
+    body += f"<section><h2>Options and command</h2>{options_of_run}{explained}</section>"
     title = escape(f"{run.dataset} · {run.model} · gnnscale")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{title}</title><style>{_asset('page.css')}</style></head>\n"
-        f'<body><main>{_header(summary)}{body}</main><div id="tip" hidden></div>'
+        f'<body><main>{body}</main><div id="tip" hidden></div>'
         f"<script>{_asset('page.js')}</script></body></html>\n"
     )
 

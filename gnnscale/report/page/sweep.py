@@ -13,6 +13,7 @@ from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percen
 from gnnscale.report.page.best import find_best
 from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
 from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
+from gnnscale.report.page.words import words
 
 #: Results of a job as columns of the page: heading, and format of a value.
 _SCORES: Mapping[str, tuple[str, Callable[[Any], str]]] = {
@@ -77,7 +78,7 @@ def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequenti
     swept = f"over {', '.join(names)}" if names else "of one job"
     soft = f'<p class="soft">{completed} of {len(jobs)} jobs completed.</p>'
     head = f"{soft}{'' if real else note}{_tiles(jobs)}"
-    return document(_plain(f"Sweep {swept}"), None, [head, body])
+    return document(_plain(f"Sweep {swept}"), None, [head, body, words(head + body)])
 
 
 def _plain(value: object) -> str:
