@@ -18,7 +18,7 @@ from gnnscale.core.artifact.files import (
 )
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.files import expanded
-from gnnscale.data.splits import RandomSplit
+from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
 from gnnscale.graph import GRAPH_STORE, Graph, read_meta
@@ -108,6 +108,8 @@ class Dataset(StoreOptions, GraphSource):
     generated: ClassVar[bool] = False
     #: Whether the user brings the graph, which needs no labels and no split for predictions.
     _is_users: ClassVar[bool] = False
+    #: Whether each part of a random split has its share of every class.
+    _stratifies: ClassVar[bool] = True
     #: Whether the store has labels, and whether preparing it warns about features: for training.
     _has_labels: ClassVar[bool] = True
     _advises: ClassVar[bool] = True
@@ -123,7 +125,12 @@ class Dataset(StoreOptions, GraphSource):
 
     def _random_split(self) -> RandomSplit:
         shares = self.train_fraction, self.valid_fraction
-        return RandomSplit(fractions=shares, seed=self.split_seed, by_pair=self._splits_by_pair)
+        return RandomSplit(
+            fractions=shares,
+            seed=self.split_seed,
+            by_pair=self._splits_by_pair,
+            stratified=self._stratifies,
+        )
 
     @property
     def _splits_by_pair(self) -> bool:
@@ -162,6 +169,8 @@ class Dataset(StoreOptions, GraphSource):
                 prepared with other options or from other files. No partial store remains.
         """
         path = self.store_path()
+        if not force and not path.exists() and (earlier := self._earlier_store()) is not None:
+            path = earlier
         reason = ""
 
         def replace() -> bool:
@@ -175,6 +184,8 @@ class Dataset(StoreOptions, GraphSource):
                 _download_and_write(self, folder)
         if folder is None and not self.generated and "made" in read_meta(path).entries:
             _LOG.warning("%s: features and labels are made, not published", self.name)
+        if folder is None:
+            store_check.warn_of_earlier_split(path, self._identity())
         return path
 
     def to_predict(
@@ -205,6 +216,20 @@ class Dataset(StoreOptions, GraphSource):
             return False
         return True
 
+    def _earlier_store(self) -> Path | None:
+        """Return the default directory of an earlier release's store; None: it is not up to date.
+
+        Its random split is not stratified. Runs of that release resume with it.
+        """
+        identity = self._identity()
+        if self.store is not None or identity.pop(store_check.STRATIFIED, None) is None:
+            return None
+        path = self._place(identity)
+        try:
+            return path if path.exists() and not self._outdated(path, force=False) else None
+        except GraphError:
+            return None
+
     def _outdated(self, path: Path, force: bool) -> str:
         """Return the reason to replace the store at ``path``, or "" if it is up to date.
 
@@ -230,7 +255,10 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the directory of the store: ``store``, or a default by name, options and raw."""
-        identity = self._identity()
+        return self._place(self._identity())
+
+    def _place(self, identity: dict[str, Any]) -> Path:
+        """Return the directory of a store with ``identity``, which gets the path of ``raw``."""
         if self.raw is not None and self.store is None:
             local = None if remote.is_remote(self.raw) else _expand(self.raw).absolute()
             identity["raw"] = str(local or self.raw)
@@ -280,6 +308,9 @@ class Dataset(StoreOptions, GraphSource):
                     raise GraphError(f"{file}: was changed while it was read")
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
+            if self.split == "published" and self._is_users and self._advises and writer.has_labels:
+                classes = writer.notes.get("classes")
+                warn_of_small_classes(writer.labels, writer.split or (), classes=classes)
 
     def _identity(self) -> dict[str, Any]:
         """Return layout and options that determine the store.
@@ -291,7 +322,9 @@ class Dataset(StoreOptions, GraphSource):
         labels = {} if self._has_labels else {"labels": "unread"}
         chosen = {name: value for name, value in values.items() if name not in skip}
         later = {name for name, value in chosen.items() if _LATER.get(name, _NONE) == value}
-        layout = {"layout": type(self).__name__, **labels}
+        layout: dict[str, Any] = {"layout": type(self).__name__, **labels}
+        if self.split == "random" and self._stratifies:
+            layout[store_check.STRATIFIED] = True
         return layout | {name: value for name, value in chosen.items() if name not in later}
 
 
@@ -303,6 +336,7 @@ _LATER |= {
     "edge_label_kind": "auto",
     "edge_split_column": "split",
     "edge_split_by": "pair",
+    "split_group": None,
 }
 _NONE = object()
 

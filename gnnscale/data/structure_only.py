@@ -43,6 +43,7 @@ class Structure(Dataset):
     seed: int = 0
 
     has_split: ClassVar[bool] = False
+    _stratifies: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
