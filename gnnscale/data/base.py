@@ -18,6 +18,7 @@ from gnnscale.core.artifact.files import (
 )
 from gnnscale.core.config.untrusted import names
 from gnnscale.core.files import expanded
+from gnnscale.data import catalog
 from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
@@ -108,6 +109,10 @@ class Dataset(StoreOptions, GraphSource):
     generated: ClassVar[bool] = False
     #: Whether the user brings the graph, which needs no labels and no split for predictions.
     _is_users: ClassVar[bool] = False
+    #: Name of the layout in the catalog of published graphs; empty: it has none to download.
+    _layout: ClassVar[str] = ""
+    #: The raw files, for errors.
+    _raw_form: ClassVar[str] = ""
     #: Whether each part of a random split has its share of every class.
     _stratifies: ClassVar[bool] = True
     #: Whether the store has labels, and whether preparing it warns about features: for training.
@@ -271,13 +276,15 @@ class Dataset(StoreOptions, GraphSource):
         """
         if self.raw is not None:
             return _existing_path(self.raw)
+        return remote.download(self._to_download())
+
+    def _to_download(self) -> remote.Published:
+        """Return the published files; ConfigError: the layout has none of this name."""
+        catalog.check_published(self._layout, self.name)
         published = self.published()
         if published is None:
-            raise ConfigError(
-                f"dataset.raw: required, the file or folder of {self.name}; there is no published "
-                "address to download it from"
-            )
-        return remote.download(published)
+            raise ConfigError(f"dataset.raw: required for {self.name}, {self._raw_form}")
+        return published
 
     def raw_file(self, name: str) -> Path:
         """Return ``raw`` if it is a file, else file ``name`` in the folder of raw files.
@@ -287,7 +294,8 @@ class Dataset(StoreOptions, GraphSource):
         path = self.raw_path()
         path = path / name if path.is_dir() else path
         if not path.exists():
-            raise GraphError(f"{path}: missing")
+            needed = f"; dataset.raw needs {self._raw_form}" if self._raw_form else ""
+            raise GraphError(f"{path}: missing{needed}")
         return path
 
     def _write(self, folder: Path) -> None:
@@ -380,7 +388,8 @@ def _download_and_write(dataset: Dataset, folder: Path) -> None:
 
     Downloaded files that prove damaged are removed.
     """
-    published = dataset.published() if dataset.raw is None else None
+    downloads = dataset.raw is None and not dataset.generated
+    published = dataset._to_download() if downloads else None
     if published is not None:
         remote.download(published)  # outside of try: a network error discards no download
     try:

@@ -84,6 +84,8 @@ class Csr(Structure):
     An archive with further arrays is refused, since they may be features and labels.
     """
 
+    _raw_form: ClassVar[str] = "the file <name>.npz with indptr and indices, or its folder"
+
     def raw_files(self) -> list[Path]:
         """Return the path of the .npz file."""
         return [self.raw_file(f"{self.name}.npz")]

@@ -51,7 +51,7 @@ def test_paths_that_are_none(tmp_path, monkeypatch):
             Snap(name="a", raw=raw).open()
         assert str(error.value).startswith("dataset.raw=")
         assert str(error.value).isprintable()
-    with one_line("dataset.raw: required, the file or folder of a; there is no"):
+    with one_line("dataset.raw: required for a, the file <name>.txt"):
         Snap(name="a").prepare()
     with pytest.raises(GraphError, match=r"dataset.raw=/no/where: no such file or folder"):
         Snap(name="a", raw="/no/where").prepare()

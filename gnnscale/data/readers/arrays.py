@@ -62,6 +62,7 @@ class Arrays(base.Dataset):
     edge_split_by: str = "pair"
 
     _is_users: ClassVar[bool] = True
+    _raw_form: ClassVar[str] = "the .npz file or the folder of .npy files"
 
     def __post_init__(self) -> None:
         super().__post_init__()

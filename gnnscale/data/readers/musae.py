@@ -139,6 +139,7 @@ class Musae(base.Dataset):
     split: str = "random"
     part: str = field(default="", metadata=names("text"))
     has_split: ClassVar[bool] = False
+    _layout: ClassVar[str] = "musae"
 
     def published(self) -> remote.Published | None:
         """Return the archive on SNAP to download; None if SNAP has no graph of this name."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class Ogb(base.Dataset):
     ``num-node-list.csv.gz``, or ``data.npz`` and ``node-label.npz``. NaN is an unknown label.
     Several columns of labels are multi-label with the metric ROC AUC.
     """
+
+    _layout: ClassVar[str] = "ogb"
 
     def published(self) -> remote.Published | None:
         """Return OGB's archive to download; None if no archive is known for this name."""
@@ -157,6 +160,12 @@ class Mag240m(base.Dataset):
     ``paper/node_label.npy``. The test vertices are test-dev, whose labels are hidden (-1), so only
     validation measures a model.
     """
+
+    _raw_form: ClassVar[str] = (
+        "the unpacked folder, with processed/paper/node_feat.npy and node_label.npy, "
+        "processed/paper___cites___paper/edge_index.npy and split_dict.pt, from "
+        "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/mag240m_kddcup2021.zip"
+    )
 
     def raw_files(self) -> list[Path]:
         """Return the files of features, labels, edges and split."""

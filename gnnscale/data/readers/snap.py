@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,11 @@ class Snap(Structure):
     Blanks and tabs, or a comma, separate the ids. Vertex ``i`` is the ``i``-th smallest id. The
     file is read twice, first for the ids.
     """
+
+    _raw_form: ClassVar[str] = (
+        "the file <name>.txt or <name>.txt.gz, as https://snap.stanford.edu/data has it, or the "
+        "folder"
+    )
 
     def read_edges(self, writer: StoreWriter) -> None:
         """Push the number of vertices, then the edges; a line ``a b`` is an edge from a to b."""

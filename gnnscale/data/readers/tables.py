@@ -103,6 +103,7 @@ class Tables(base.Dataset):
     delimiter: str = ","
 
     _is_users: ClassVar[bool] = True
+    _raw_form: ClassVar[str] = "the folder with a table of vertices and a table of edges"
 
     def __post_init__(self) -> None:
         super().__post_init__()
