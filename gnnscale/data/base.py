@@ -269,13 +269,17 @@ class Dataset(StoreOptions, GraphSource):
             identity["raw"] = str(local or self.raw)
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
+    def written_options(self) -> StoreOptions:
+        """Return the options that the store is written with; a layout may add to the user's."""
+        return self
+
     def raw_path(self) -> Path:
         """Return the path ``raw`` or, if None, the folder of the published files, maybe downloaded.
 
         ConfigError: ``raw`` is None and no files are published.
         """
         if self.raw is not None:
-            return _existing_path(self.raw)
+            return existing_path(self.raw, "dataset.raw")
         return remote.download(self._to_download())
 
     def _to_download(self) -> remote.Published:
@@ -303,7 +307,7 @@ class Dataset(StoreOptions, GraphSource):
         root = self.raw_path() if files else folder
         mtimes = [file.stat().st_mtime_ns for file in files]
         with (
-            StoreWriter(folder, self, advises=self._advises) as writer,
+            StoreWriter(folder, self.written_options(), advises=self._advises) as writer,
             progress.track(f"preparing {self.name}"),
             store_check.raw_records(files, root) as records,
         ):
@@ -405,22 +409,23 @@ def _download_and_write(dataset: Dataset, folder: Path) -> None:
         ) from None
 
 
-def _existing_path(raw: str) -> Path:
-    path = _expand(raw)
+def existing_path(name: str, option: str) -> Path:
+    """Return the path that an ``option`` names; GraphError: it does not exist."""
+    path = _expand(name, option)
     try:
         path.stat()
     except FileNotFoundError:
-        raise GraphError(f"dataset.raw={raw}: no such file or folder") from None
+        raise GraphError(f"{option}={name}: no such file or folder") from None
     except OSError as error:
-        raise GraphError(f"dataset.raw={raw}: {error.strerror}") from None
+        raise GraphError(f"{option}={name}: {error.strerror}") from None
     return path
 
 
-def _expand(raw: str) -> Path:
+def _expand(name: str, option: str = "dataset.raw") -> Path:
     try:
-        return expanded(raw)
+        return expanded(name)
     except RuntimeError as error:
-        raise ConfigError(f"dataset.raw={raw}: {error}") from None
+        raise ConfigError(f"{option}={name}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
