@@ -19,7 +19,7 @@ _BLOCK_BYTES = 16 << 20
 _BLANKS = " \t"
 #: First characters of comments in edge lists, of SNAP and of KONECT.
 COMMENTS = ("#", "%")
-_COMMENT_LINE = re.compile(rb"(?m)^[ \t]*[#%].*$")
+_NO_EDGE = re.compile(rb"(?m)^[ \t]*(?:[#%].*|\r?)$")
 #: Bytes of the head of a file and of a line: 65,536 features of 24 characters have 1.5 MiB.
 _HEAD_BYTES = 4 << 20
 #: Bytes that a .gz may unpack to beyond a multiple of its size.
@@ -232,7 +232,7 @@ def _parsed(
         try:
             return strict(text, delimiter, names)
         except Exception:  # of Arrow, whose delimiter is a single character
-            text = _COMMENT_LINE.sub(b"", text)
+            text = _NO_EDGE.sub(b"", text)
             if not text.strip():
                 return [np.empty(0, kind) for kind in types]
             return strict(_first_fields(text, len(types)), "\t", used)

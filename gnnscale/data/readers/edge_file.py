@@ -1,5 +1,6 @@
 """Base of the layouts of one file of edges, with features and labels in .npy files."""
 
+import logging
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,22 +16,24 @@ from gnnscale.data.labels import read_labels
 from gnnscale.data.storage import StoreWriter
 from gnnscale.graph.store_format import METRICS
 
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeFile(base.Dataset):
     """Base of the layouts of one file of edges, with features and labels in .npy files.
 
     Attributes:
-        features: .npy file ``[num_vertices, num_features]`` or ``[num_vertices]``. None: vertices
-            have no features.
-        labels: .npy file of classes, targets or zeros and ones, one row per vertex. None: vertices
-            have no labels.
+        features_file: .npy file ``[num_vertices, num_features]`` or ``[num_vertices]``. None:
+            vertices have no features.
+        labels_file: .npy file of classes, targets or zeros and ones, one row per vertex. None:
+            vertices have no labels.
         metric: one of ``METRICS``. None: the default of the labels.
         weighted: whether the third column holds the edges' weights.
     """
 
-    features: str | None = field(default=None, metadata=names("place", unless="store"))
-    labels: str | None = field(default=None, metadata=names("place", unless="store"))
+    features_file: str | None = field(default=None, metadata=names("place", unless="store"))
+    labels_file: str | None = field(default=None, metadata=names("place", unless="store"))
     metric: str | None = None
     weighted: bool = False
     split: str = "random"
@@ -56,58 +59,52 @@ class EdgeFile(base.Dataset):
         path = self.raw_path()
         if path.is_dir():
             raise GraphError(f"dataset.raw={self.raw}: expected {self._raw_form}, got a folder")
-        return [path, *(file for file in self._arrays().values() if file is not None)]
+        return [path, *filter(None, (self._file("features_file"), self._file("labels_file")))]
 
     def read(self, writer: StoreWriter) -> None:
         """Push the edges, and features and labels of the .npy files."""
-        file = self.raw_files()[0]
-        arrays = self._arrays()
-        features = _mapped(arrays["features"], "dataset.features")
-        labels = _mapped(arrays["labels"], "dataset.labels")
+        edges = self.raw_files()[0]
+        feature_file, label_file = self._file("features_file"), self._file("labels_file")
+        features, labels = _mapped(feature_file), _mapped(label_file)
         rows = [len(array) for array in (features, labels) if array is not None]
         if len(set(rows)) > 1:
-            raise GraphError(
-                f"{arrays['labels']}: {rows[1]} labels for the {rows[0]} rows of "
-                f"{arrays['features']}"
-            )
+            raise GraphError(f"{label_file}: {rows[1]} labels for {rows[0]} rows of {feature_file}")
         writer.edges.counts_repeated = True
-        self.read_edges(file, rows[0] if rows else None, writer)
-        _set_features(writer, features, arrays["features"] or file)
+        self.read_edges(edges, rows[0] if rows else None, writer)
+        _set_features(writer, features, feature_file or edges)
         if labels is None or not self._has_labels:
             writer.set_unlabeled()
             return
-        source = arrays["labels"]
         advice = "dataset.metric=accuracy makes them classes"
         found = read_labels(
-            labels, count=len(labels), source=source, metric=self.metric, advice=advice
+            labels, count=len(labels), source=label_file, metric=self.metric, advice=advice
         )
         writer.set_labels(
-            found.values, num_classes=found.num_classes, metric=found.metric, source=source
+            found.values, num_classes=found.num_classes, metric=found.metric, source=label_file
         )
 
-    def _arrays(self) -> dict[str, Path | None]:
-        """Return the files of features and labels; GraphError: one is no existing .npy file."""
-        files: dict[str, Path | None] = {"features": None, "labels": None}
-        for option in files:
-            value = getattr(self, option)
-            if value is not None:
-                file = files[option] = base.existing_path(value, f"dataset.{option}")
-                if file.suffix != ".npy":
-                    raise GraphError(
-                        f"dataset.{option}={value}: expected a .npy file, as numpy.save writes it; "
-                        "dataset=arrays reads a .npz file"
-                    )
-        return files
+    def _file(self, option: str) -> Path | None:
+        """Return the file that an option names, or None; GraphError: no existing .npy file."""
+        name = getattr(self, option)
+        if name is None:
+            return None
+        file = base.existing_path(name, f"dataset.{option}")
+        if file.suffix != ".npy":
+            raise GraphError(
+                f"dataset.{option}={name}: expected a .npy file, as numpy.save writes it; "
+                "dataset=arrays reads a .npz file"
+            )
+        return file
 
 
-def _mapped(file: Path | None, option: str) -> Array | None:
+def _mapped(file: Path | None) -> Array | None:
     """Return the mapped array of a file of numbers or booleans, of 1 or 2 axes."""
     if file is None:
         return None
     array = map_npy(file)
     check_array(array, axes=(1, 2), kinds="biuf", source=file)
     if not len(array):
-        raise GraphError(f"{file}: expected a row per vertex ({option}), got none")
+        raise GraphError(f"{file}: expected a row per vertex, got none")
     return array
 
 
@@ -118,7 +115,9 @@ def _set_features(writer: StoreWriter, features: Array | None, source: Path) -> 
     rows = features[:, None] if features.ndim == 1 else features
     validation.check_num_features(rows.shape[1], source)
     dtype = "uint8" if rows.dtype.kind == "b" else str(rows.dtype)
-    dtype = dtype if dtype in ("float32", "float16", "uint8") else "float32"
+    if dtype not in ("float32", "float16", "uint8"):
+        _LOG.info("%s: %s is stored as float32", source, dtype)
+        dtype = "float32"
     writer.write_features(
         (np.asarray(rows[part]) for part in row_slices(len(rows), rows[:1].nbytes)),
         num_features=rows.shape[1],

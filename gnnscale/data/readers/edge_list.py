@@ -25,8 +25,6 @@ class EdgeList(EdgeFile):
     as the rows, and row ``i`` is the ``i``-th smallest id. The file is read twice.
     """
 
-    name: str = "edge-list"
-
     _raw_form: ClassVar[str] = "the text file of edges"
 
     def read_edges(self, file: Path, num_rows: int | None, writer: StoreWriter) -> None:

@@ -25,8 +25,14 @@ class GraphMl(Tables):
     the nodes' ids. An undirected graph has both directions of each edge.
     """
 
-    name: str = "graphml"
-
+    # Nodes and edges have fixed columns, and are in one file: no options of theirs.
+    vertices: ClassVar[None] = None  # type: ignore[misc]
+    edges: ClassVar[None] = None  # type: ignore[misc]
+    id: ClassVar[str] = "id"  # type: ignore[misc]
+    id_type: ClassVar[str] = "auto"  # type: ignore[misc]
+    source: ClassVar[str] = "source"  # type: ignore[misc]
+    target: ClassVar[str] = "target"  # type: ignore[misc]
+    delimiter: ClassVar[str] = ","  # type: ignore[misc]
     _raw_form: ClassVar[str] = "the .graphml file"
     #: File to name in messages, in place of the tables that it is converted to.
     _shown: ClassVar[Path] = Path()

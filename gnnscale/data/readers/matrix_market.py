@@ -36,7 +36,6 @@ class MatrixMarket(EdgeFile):
     edge. Values are weights, unless ``weighted`` is False.
     """
 
-    name: str = "matrix"
     weighted: bool = True
 
     _raw_form: ClassVar[str] = "the .mtx file"

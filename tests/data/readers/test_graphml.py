@@ -35,7 +35,7 @@ GRAPH = """<graph id="G" edgedefault="directed">
 def graphml(tmp_path: Path, text: str | bytes, **options: Any) -> GraphMl:
     file = tmp_path / "g.graphml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return GraphMl(**{"raw": str(file), "split": "random", **options})
+    return GraphMl(**{"name": "g", "raw": str(file), "split": "random", **options})
 
 
 def lists(graph: Any) -> list[list[int]]:
@@ -65,7 +65,7 @@ def test_undirected_edges_have_both_directions(tmp_path: Path) -> None:
     assert graph.edge_weights.tolist() == [0.5, 2, 0.5, 2]
     (tmp_path / "g.graphml.gz").write_bytes(gzip.compress(text.encode()))
     packed = GraphMl(
-        raw=str(tmp_path / "g.graphml.gz"), label=None, features=[], split="published"
+        name="g", raw=str(tmp_path / "g.graphml.gz"), label=None, features=[], split="published"
     ).open()
     assert packed.content == graph.content
 
@@ -85,7 +85,7 @@ def test_utf_16_and_prefixed_names(tmp_path: Path) -> None:
 def test_the_karate_club_of_networkx(tmp_path: Path) -> None:
     club = nx.karate_club_graph()
     nx.write_graphml(club, tmp_path / "k.graphml")
-    graph = GraphMl(raw=str(tmp_path / "k.graphml"), label="club", split="random").open()
+    graph = GraphMl(name="g", raw=str(tmp_path / "k.graphml"), label="club", split="random").open()
     assert (graph.num_vertices, graph.num_edges) == (34, 2 * 78)
     assert read_classes(graph) == ["Mr. Hi", "Officer"]
     assert graph.labels.tolist() == [int(club.nodes[v]["club"] != "Mr. Hi") for v in club]
@@ -117,7 +117,7 @@ def test_what_networkx_writes_is_read(
     file = tmp_path_factory.mktemp("g") / "g.graphml"
     nx.write_graphml(graph, file)
     columns = ["value", "whole", "yes"]
-    found = GraphMl(raw=str(file), label=None, features=columns).open()
+    found = GraphMl(name="g", raw=str(file), label=None, features=columns).open()
     adjacency = nx.to_numpy_array(graph, nodelist=ids)
     assert lists(found) == [np.flatnonzero(column).tolist() for column in adjacency.T]
     assert read_ids(found).to_pylist() == ids
@@ -168,4 +168,4 @@ def test_one_line_says_what_is_refused(
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with one_line("expected a .graphml file, got a folder", error=GraphError):
-        GraphMl(raw=str(tmp_path)).open()
+        GraphMl(name="g", raw=str(tmp_path)).open()
