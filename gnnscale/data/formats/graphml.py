@@ -197,7 +197,8 @@ class _Parser:
             )
         for table in ("node", "edge") if of == "all" else (of,):
             if name in _FIXED[table]:
-                _LOG.info("%s: attribute %s of each %s is not read", self._file, name, table)
+                if self._folder is not None:
+                    _LOG.info("%s: attribute %s of each %s is not read", self._file, name, table)
                 continue
             if name in (key.name for key in self._keys[table].values()):
                 raise self._error(f"two attributes of a {table} are named {brief(repr(name))}")
