@@ -1,7 +1,6 @@
 """Base classes of datasets: raw files or a generator → graph store → ``Graph``."""
 
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
@@ -12,13 +11,11 @@ from typing import Any, ClassVar
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, check_range, progress
 from gnnscale.core.artifact.files import (
     NoSpaceError,
-    check_store_directory,
     new_folder,
     store_directory,
 )
 from gnnscale.core.config.untrusted import names
-from gnnscale.core.files import expanded
-from gnnscale.data import catalog
+from gnnscale.data import catalog, raw_paths
 from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
@@ -29,8 +26,6 @@ _LOG = logging.getLogger(__name__)
 SPLITS = ("published", "random")
 #: Units of a random split of edges: all edges between two vertices, or single edges.
 EDGE_UNITS = ("pair", "edge")
-#: Names of datasets become folder names and parts of URLs.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +116,12 @@ class Dataset(StoreOptions, GraphSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_source(self)
+        raw_paths.check_places(self.name, raw=self.raw, store=self.store)
+        if self.generated and self.raw is not None:
+            raise ConfigError(
+                f"dataset.raw={brief(self.raw)}: expected no file, since {type(self).__name__} "
+                "generates its graph; name the layout of the file with dataset=..."
+            )
         check_choice("dataset.split", self.split, SPLITS)
         if self.split == "published" and not self.has_split:
             raise ConfigError("dataset.split=published: expected random, the layout has no split")
@@ -265,7 +265,11 @@ class Dataset(StoreOptions, GraphSource):
     def _place(self, identity: dict[str, Any]) -> Path:
         """Return the directory of a store with ``identity``, which gets the path of ``raw``."""
         if self.raw is not None and self.store is None:
-            local = None if remote.is_remote(self.raw) else _expand(self.raw).absolute()
+            local = (
+                None
+                if remote.is_remote(self.raw)
+                else raw_paths.expand(self.raw, "dataset.raw").absolute()
+            )
             identity["raw"] = str(local or self.raw)
         return GRAPH_STORE.place(self.store, self.name, None, identity)
 
@@ -279,7 +283,7 @@ class Dataset(StoreOptions, GraphSource):
         ConfigError: ``raw`` is None and no files are published.
         """
         if self.raw is not None:
-            return existing_path(self.raw, "dataset.raw")
+            return raw_paths.existing_path(self.raw, "dataset.raw")
         return remote.download(self._to_download())
 
     def _to_download(self) -> remote.Published:
@@ -353,30 +357,6 @@ _LATER |= {
 _NONE = object()
 
 
-def _check_source(dataset: Dataset) -> None:
-    """Raise ConfigError unless the dataset's name, ``raw`` and ``store`` are valid.
-
-    A generated graph must have no ``raw``.
-    """
-    if not _NAME.fullmatch(dataset.name) or ".." in dataset.name:
-        raise ConfigError(
-            f"dataset.name={brief(dataset.name)}: expected a name, not a path: up to 100 letters "
-            "from a to z, digits and the signs . _ + -, a letter or digit first"
-        )
-    for option, value in (("raw", dataset.raw), ("store", dataset.store)):
-        if value is not None and (not value or "\0" in value):
-            raise ConfigError(f"dataset.{option}={brief(value)}: not a path")
-    if dataset.raw is not None and remote.is_remote(dataset.raw):
-        remote.check_address(dataset.raw)
-    if dataset.store is not None:
-        check_store_directory(dataset.store)
-    if dataset.generated and dataset.raw is not None:
-        raise ConfigError(
-            f"dataset.raw={brief(dataset.raw)}: expected no file, since {type(dataset).__name__} "
-            "generates its graph; name the layout of the file with dataset=..."
-        )
-
-
 def _existing_files(dataset: Dataset) -> Sequence[Path]:
     """Return the dataset's raw files that exist; none if ``raw`` is None or cannot be read."""
     if dataset.raw is None:
@@ -407,25 +387,6 @@ def _download_and_write(dataset: Dataset, folder: Path) -> None:
         raise GraphError(
             f"{error}; the download is removed, the next attempt downloads it again"
         ) from None
-
-
-def existing_path(name: str, option: str) -> Path:
-    """Return the path that an ``option`` names; GraphError: it does not exist."""
-    path = _expand(name, option)
-    try:
-        path.stat()
-    except FileNotFoundError:
-        raise GraphError(f"{option}={name}: no such file or folder") from None
-    except OSError as error:
-        raise GraphError(f"{option}={name}: {error.strerror}") from None
-    return path
-
-
-def _expand(name: str, option: str = "dataset.raw") -> Path:
-    try:
-        return expanded(name)
-    except RuntimeError as error:
-        raise ConfigError(f"{option}={name}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

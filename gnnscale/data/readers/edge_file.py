@@ -11,7 +11,7 @@ import numpy as np
 from gnnscale.core import Array, GraphError, check_choice
 from gnnscale.core.artifact import check_array, map_npy, row_slices
 from gnnscale.core.config.untrusted import names
-from gnnscale.data import base, validation
+from gnnscale.data import base, raw_paths, validation
 from gnnscale.data.labels import read_labels
 from gnnscale.data.storage import StoreWriter
 from gnnscale.graph.store_format import METRICS
@@ -88,7 +88,7 @@ class EdgeFile(base.Dataset):
         name = getattr(self, option)
         if name is None:
             return None
-        file = base.existing_path(name, f"dataset.{option}")
+        file = raw_paths.existing_path(name, f"dataset.{option}")
         if file.suffix != ".npy":
             raise GraphError(
                 f"dataset.{option}={name}: expected a .npy file, as numpy.save writes it; "
