@@ -48,7 +48,7 @@ class RandomSplit:
             parts = random_split(
                 writer.labels, self.fractions, groups=writer.groups, classes=classes, **form
             )
-            self._check(parts, "vertices")
+            self._check(parts, "vertices", writer.groups)
             writer.set_split(*parts, source=f"random split of {name}")
         if (labels := writer.edges.labels) is not None:
             form["classes"] = writer.notes.get("edge_classes")
@@ -59,12 +59,15 @@ class RandomSplit:
             self._check(parts, "edges")
             writer.set_edge_split(*parts, source=f"random split of the edges of {name}")
 
-    def _check(self, parts: Sequence[Array], what: str) -> None:
+    def _check(self, parts: Sequence[Array], what: str, groups: Array | None = None) -> None:
         sizes = [len(part) for part in parts]
         if not all(sizes):
+            of_groups = ""
+            if groups is not None:
+                of_groups = f", of {len(np.unique(groups[np.concatenate(parts)]))} groups,"
             raise ConfigError(
-                f"{self}: expected at least one of {sum(sizes)} labeled {what} in each part, got "
-                f"{sizes[0]} for train, {sizes[1]} for valid, {sizes[2]} for test"
+                f"{self}: expected at least one of {sum(sizes)} labeled {what}{of_groups} in each "
+                f"part, got {sizes[0]} for train, {sizes[1]} for valid, {sizes[2]} for test"
             )
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,9 @@ from gnnscale.data.formats.text import COMMENTS, csv_columns, head_lines, refuse
 _LOG = logging.getLogger(__name__)
 _COMMA = re.compile(r"\s*[^\s,]+\s*,")
 _WHOLE = re.compile(r"[+-]?\d+")
+_SEPARATED = re.compile(r"\s*\d+\s*([^\s\d.,+-])\s*\d+.*")
+#: Lines of the head in which lists of neighbors are looked for.
+_SAMPLE_LINES = 1000
 _FRACTION = re.compile(r"[+-]?\d+\.\d*(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -52,6 +56,7 @@ class EdgeText:
         for number, line in enumerate(lines[: first + 1], 1):
             refuse_lone_cr(line, number, file)
         second = next(edges, first)
+        _refuse_lists(lines[first : first + _SAMPLE_LINES], file)
         if not _has_ids(lines[first]) and _has_ids(lines[second]):
             _LOG.info("%s: line %d, '%s', names columns", file, first + 1, brief(lines[first]))
             first = second
@@ -104,8 +109,26 @@ def _check_id(text: str, what: str) -> None:
             f"{what}: expected whole numbers as ids; numpy.savetxt(FILE, edges, fmt='%d') writes "
             "them"
         )
+    if (separated := _SEPARATED.fullmatch(text)) is not None:
+        raise GraphError(
+            f"{what}: expected blanks, tabs or a comma between ids, got '{separated[1]}'"
+        )
     if not _WHOLE.fullmatch(text):
         raise GraphError(
             f"{what}: expected whole numbers as ids; dataset=tables takes texts, from edges.csv "
             "with the header source,target and vertices.csv with the header id"
+        )
+
+
+def _refuse_lists(lines: list[str], file: Path) -> None:
+    """Raise GraphError if lines are lists of neighbors: different numbers of whole numbers."""
+    rows = [
+        line.split() for line in lines if line.strip() and not line.lstrip().startswith(COMMENTS)
+    ]
+    counts = set(map(len, rows))
+    if len(counts) > 1 and max(counts) > 3 and all(map(_WHOLE.fullmatch, chain(*rows))):
+        raise GraphError(
+            f"{file}: lines have {min(counts)} to {max(counts)} whole numbers, as lists of "
+            "neighbors have; networkx.read_adjlist(FILE) reads them, and "
+            "networkx.write_edgelist(graph, FILE, data=False) writes an edge per line"
         )

@@ -243,9 +243,12 @@ def _parsed(
         start, stop = bad_line(block, parse)
         number = line + block.count(b"\n", 0, start)
         text = brief(block[start:stop].decode("utf-8", "replace"))
+        reason, count = one_line(error, 200), len(block[start:stop].split())
+        if delimiter in _BLANKS and count < len(types):
+            reason = f"expected {len(types)} columns, got {count}"
         raise GraphError(
             f"{source}: line {number} is '{text}' and cannot be read as "
-            f"{'/'.join(sorted(set(types)))} ({one_line(error, 200)})"
+            f"{'/'.join(sorted(set(types)))} ({reason})"
         ) from None
 
 

@@ -229,6 +229,8 @@ class Arrays(base.Dataset):
             count = f"{writer.num_vertices} vertices"
             parts = [_part(arrays, names, writer.num_vertices, count) for names in _SPLIT]
             writer.set_split(*parts, source=arrays.path)
+            if _GROUPS[0] in arrays:
+                _LOG.info("%s: not read: groups, which divide a random split", arrays.path)
         elif _GROUPS[0] in arrays:
             writer.groups = _groups(arrays, writer.num_vertices)
 

@@ -35,6 +35,10 @@ class Ogb(base.Dataset):
     """
 
     _layout: ClassVar[str] = "ogb"
+    _raw_form: ClassVar[str] = (
+        f"the unpacked folder with raw/{{{','.join(_TEXT)}}} or raw/{{{','.join(_BINARY)}}}, and "
+        "split/*/{train,valid,test}.csv.gz"
+    )
 
     def published(self) -> remote.Published | None:
         """Return OGB's archive to download; None if no archive is known for this name."""
@@ -73,12 +77,12 @@ class Ogb(base.Dataset):
     def _root(self) -> Path:
         path = self.raw_path()
         if not path.is_dir():
-            raise GraphError(f"{path}: not a folder with raw/ and split/")
+            raise GraphError(f"{path}: expected {self._raw_form}, got a file")
         folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
         for folder in folders:
             if (folder / "raw").is_dir():
                 return folder
-        raise GraphError(f"{path}: has no folder raw/")
+        raise GraphError(f"{path}: has no folder raw/; needed is {self._raw_form}")
 
 
 def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
@@ -208,7 +212,7 @@ class Mag240m(base.Dataset):
         for folder in (path, path / "mag240m_kddcup2021"):
             if (folder / "processed").is_dir():
                 return folder
-        raise GraphError(f"{path}: has no folder processed/")
+        raise GraphError(f"{path}: has no folder processed/; needed is {self._raw_form}")
 
 
 def _read_split(path: Path, num_vertices: int) -> list[Array]:

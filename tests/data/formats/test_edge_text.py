@@ -25,10 +25,11 @@ def test_any_blanks_and_comments_are_read(
     tmp_path_factory: pytest.TempPathFactory, edges: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     lines = []
+    tails = data.draw(st.sampled_from([["", "1.5", "{'weight': 3}"], ["1 1200000000"]]))
     for source, target in edges:
         lines += data.draw(st.lists(comments, max_size=1))
         first, between, last = data.draw(st.sampled_from(["", " ", "\t"])), *data.draw(gaps)
-        more = data.draw(st.sampled_from(["", "1.5", "{'weight': 3}", "1 1200000000"]))
+        more = data.draw(st.sampled_from(tails))
         lines.append(f"{first}{source}{between}{target}{last}{more}")
     text = data.draw(st.sampled_from(["\n", "\r\n"])).join(lines)
     text += data.draw(st.sampled_from(["", "\n"]))
@@ -54,8 +55,10 @@ def test_a_line_of_names_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFi
         ("anna bob\nbob carl\n", ("line 1 is 'anna bob'", "dataset=tables")),
         ("# c\n0.0e+00 1.0e+00\n", ("line 2 is", "fmt='%d'")),
         ("1 2\n3 -4\n", ("vertex id -4 is negative",)),
+        ("1;2\n", ("line 1 is '1;2'", "between ids, got ';'")),
+        ("0 1 2 5\n1 0 3\n2 0\n", ("2 to 4 whole numbers", "networkx.read_adjlist")),
         ("1 2\n3 four\n# c\n5 6\n", ("line 2 is '3 four'",)),
-        ("1 2\n# c\n\n3\n", ("line 4 is '3'",)),
+        ("1 2\n# c\n\n3\n", ("line 4 is '3'", "expected 2 columns, got 1")),
         ("# nothing\n\n", ("has no edges",)),
         ("1 2\r3 4\r", ("line 1 has a CR without LF",)),
         ("%%MatrixMarket matrix coordinate pattern general\n", ("dataset=matrix_market",)),
