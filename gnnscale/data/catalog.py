@@ -1,4 +1,4 @@
-"""Names of published datasets and of file formats, and the options that read each."""
+"""Names of published graphs and of file formats, and the options that read each."""
 
 import difflib
 import re
@@ -8,75 +8,47 @@ from pathlib import PurePath
 from gnnscale.core import ConfigError
 
 #: Published graphs by layout: the value of ``dataset.name``, and further names in use.
-_PUBLISHED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "planetoid": {"cora": (), "citeseer": (), "pubmed": ()},
-    "ogb": {
-        "ogbn-arxiv": ("arxiv",),
-        "ogbn-products": ("products",),
-        "ogbn-papers100M": ("papers100M",),
-    },
+_PUBLISHED: Mapping[str, Mapping[str, str]] = {
+    "planetoid": {"cora": "", "citeseer": "", "pubmed": ""},
+    "ogb": {"ogbn-arxiv": "arxiv", "ogbn-products": "products", "ogbn-papers100M": "papers100M"},
     "graphsaint": {
-        "reddit": ("reddit2",),
-        "flickr": (),
-        "yelp": (),
-        "ppi": (),
-        "amazon": ("amazon-products",),
+        **{"reddit": "reddit2", "flickr": "", "yelp": "", "ppi": ""},
+        "amazon": "amazon-products",
     },
     "gnn_benchmark": {
-        "amazon_electronics_computers": ("amazon-computers", "amazon-computer", "computers"),
-        "amazon_electronics_photo": ("amazon-photo", "amazon-photos", "photo"),
-        "ms_academic_cs": ("coauthor-cs",),
-        "ms_academic_phy": ("coauthor-physics", "coauthor-phy", "ms_academic_physics"),
-        "cora_full": (),
-        **{"cora": (), "citeseer": (), "pubmed": ()},
+        "amazon_electronics_computers": "amazon-computers computers",
+        "amazon_electronics_photo": "amazon-photo photo",
+        "ms_academic_cs": "coauthor-cs",
+        "ms_academic_phy": "coauthor-physics",
+        **dict.fromkeys(("cora_full", "cora", "citeseer", "pubmed"), ""),
     },
-    "heterophilous": {
-        "tolokers": (),
-        "questions": (),
-        "minesweeper": (),
-        "roman_empire": (),
-        "amazon_ratings": (),
-    },
+    "heterophilous": dict.fromkeys(
+        ("tolokers", "questions", "minesweeper", "roman_empire", "amazon_ratings"), ""
+    ),
     "musae": {
-        "github": ("git-web-ml",),
-        "facebook": ("facebook-large", "facebook-page-page"),
-        "lastfm_asia": ("lastfm",),
-        "deezer_europe": ("deezer",),
-        "twitch": (),
+        **{"github": "git-web-ml", "facebook": "facebook-large", "lastfm_asia": "lastfm"},
+        **{"deezer_europe": "deezer", "twitch": ""},
     },
-    "snap": {"soc-Slashdot0902": ("slashdot", "slashdot0902")},
-    "mag240m": {"mag240m": ("mag240m-kddcup2021", "ogb-lsc", "ogblsc-mag240m")},
+    "snap": {"soc-Slashdot0902": "slashdot"},
+    "mag240m": {"mag240m": "mag240m-kddcup2021"},
 }
-#: Layouts without a public address that gnnscale may download from.
+#: Layouts whose files are not downloaded.
 _NEEDS_RAW = ("graphsaint", "mag240m", "snap")
 #: Published graphs that no layout reads.
 _UNREAD = (
-    *("ogbn-proteins", "ogbn-mag", "ogbl-collab", "ogbl-ppa", "ogbl-citation2", "ogbl-ddi"),
-    *("wikics", "actor", "chameleon", "squirrel", "cornell", "texas", "wisconsin", "film"),
-    *("karate", "karate-club", "zachary", "elliptic", "elliptic-bitcoin", "movielens"),
-    *("movielens-100k", "fb15k", "fb15k-237", "wn18", "wn18rr", "dblp", "imdb", "acm", "polblogs"),
-    *("email-eu-core", "nell", "airports", "bitcoin-otc", "penn94", "genius", "pokec", "dgraph"),
+    "ogbn-proteins ogbn-mag ogbl-collab ogbl-ppa ogbl-citation2 wikics actor chameleon squirrel "
+    "cornell texas wisconsin karate karate-club elliptic elliptic-bitcoin movielens fb15k-237 "
+    "wn18rr dblp imdb nell polblogs"
 )
-#: Words for file formats and libraries, and the options that read them.
+#: Endings of files and words for formats, by the layout that reads them.
 _FORMATS = {
-    **dict.fromkeys(("npz", "npy", "numpy", "array"), "dataset=arrays dataset.raw=FILE.npz"),
-    **dict.fromkeys(("csv", "parquet", "table", "pandas", "dataframe", "excel"), "tables"),
-    **dict.fromkeys(("edgelist", "edges", "txt", "tsv", "konect", "edgetxt"), "edge_list"),
-    **dict.fromkeys(("mtx", "matrixmarket", "suitesparse", "mm"), "matrix_market"),
-    **dict.fromkeys(("graphml", "gml", "gexf", "xml", "networkx", "igraph"), "graphml"),
-    **dict.fromkeys(("saved", "graphstore"), "dataset=store dataset.store=DIR"),
+    "arrays": "npz npy numpy",
+    "tables": "csv parquet pandas excel",
+    "edge_list": "txt tsv edges edgelist konect",
+    "matrix_market": "mtx matrixmarket suitesparse",
+    "graphml": "graphml gml gexf networkx igraph",
 }
-_OF_LAYOUT = {
-    "tables": "dataset=tables dataset.raw=FOLDER, with vertices.csv and edges.csv",
-    "edge_list": "dataset=edge_list dataset.raw=FILE.txt",
-    "matrix_market": "dataset=matrix_market dataset.raw=FILE.mtx",
-    "graphml": "dataset=graphml dataset.raw=FILE.graphml, as networkx.write_graphml writes it",
-}
-_ENDINGS = {
-    **dict.fromkeys((".npz", ".npy"), "arrays"),
-    **dict.fromkeys((".txt", ".tsv", ".edges", ".edgelist", ".el"), "edge_list"),
-    **{".mtx": "matrix_market", ".graphml": "graphml"},
-}
+_LAYOUTS = {word: layout for layout, words in _FORMATS.items() for word in words.split()}
 _FROM_PYTHON = (
     "in Python gnnscale.train(data) takes objects of PyG and DGL, and gnnscale.from_pyg(data)"
     ".save(DIR) writes them for dataset=store dataset.store=DIR; dataset=arrays reads .npz files"
@@ -89,23 +61,22 @@ def suggest_options(name: str) -> str | None:
     ``name`` is a published graph, in any spelling, a file or a word for a file format. None: it is
     unknown.
     """
-    path = PurePath(name)
-    suffix = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if suffix.lower() in _ENDINGS:
-        return f"write dataset={_ENDINGS[suffix.lower()]} dataset.raw={name}"
-    if suffix.lower() in (".csv", ".parquet"):
-        return f"write {_OF_LAYOUT['tables']}"
-    key = _plain(name)
+    key, ending = _plain(name), _plain(PurePath(name.removesuffix(".gz")).suffix)
     for layout, names in _PUBLISHED.items():
         for published, others in names.items():
-            if key in (*_names(published, others), _plain(f"{layout}{published}")):
-                return _options(layout, published)
-    if key in map(_plain, _UNREAD):
+            if key in (*_spellings(published, others), _plain(layout + published)):
+                raw = (
+                    " dataset.raw=FOLDER, with the published files" if layout in _NEEDS_RAW else ""
+                )
+                return f"write dataset={layout} dataset.name={published}{raw}"
+    if key in map(_plain, _UNREAD.split()):
         return f"no layout reads {name}; {_FROM_PYTHON}"
-    if key in ("pyg", "dgl", "torchgeometric", "data"):
+    if key in ("pyg", "dgl"):
         return _FROM_PYTHON
-    options = _FORMATS.get(key)
-    return None if options is None else f"write {_OF_LAYOUT.get(options, options)}"
+    layout = _LAYOUTS.get(ending or key, "")
+    if layout == "tables":
+        return "write dataset=tables dataset.raw=FOLDER, with vertices.csv and edges.csv"
+    return f"write dataset={layout} dataset.raw={name if ending else 'FILE'}" if layout else None
 
 
 def check_published(layout: str, name: str) -> None:
@@ -116,8 +87,8 @@ def check_published(layout: str, name: str) -> None:
     published = _PUBLISHED.get(layout, {})
     if not published or name in published:
         return
-    spelled = [known for known in published if _plain(name) in _names(known, published[known])]
-    near = spelled or difflib.get_close_matches(name, published, n=1, cutoff=0.8)
+    near = [known for known in published if _plain(name) in _spellings(known, published[known])]
+    near = near or difflib.get_close_matches(name, published, n=1, cutoff=0.8)
     guess = f", did you mean {near[0]!r}?" if near else ""
     raise ConfigError(
         f"dataset.name={name}: expected one of {', '.join(published)}, or dataset.raw=FOLDER with "
@@ -125,15 +96,8 @@ def check_published(layout: str, name: str) -> None:
     )
 
 
-def _options(layout: str, name: str) -> str:
-    words = f"write dataset={layout} dataset.name={name}"
-    if layout in _NEEDS_RAW:
-        words += " dataset.raw=FOLDER, with the published files, which you download yourself"
-    return words
-
-
-def _names(published: str, others: tuple[str, ...]) -> list[str]:
-    return [_plain(name) for name in (published, *others)]
+def _spellings(published: str, others: str) -> list[str]:
+    return [_plain(name) for name in (published, *others.split())]
 
 
 def _plain(name: str) -> str:

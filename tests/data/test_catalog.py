@@ -43,7 +43,7 @@ def test_an_unknown_word_has_no_suggestion_and_all_suggested_layouts_exist() -> 
     layouts = {
         file.name for file in resources.files("gnnscale.configs").joinpath("dataset").iterdir()
     }
-    used = {*catalog._PUBLISHED, *catalog._OF_LAYOUT, *catalog._ENDINGS.values()}
+    used = {*catalog._PUBLISHED, *catalog._FORMATS}
     assert {f"{layout}.yaml" for layout in used} <= layouts
     assert used <= set(config_groups()["dataset"])
 
