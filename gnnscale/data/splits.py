@@ -138,10 +138,7 @@ def random_edge_split(
     Args:
         labels: ``[n]`` of the edges; an edge without a label is in no part.
         ends: ``[n, 2]`` sources and destinations.
-        fractions: shares of train and valid in (0, 1); test has the remainder.
-        seed: seed of the random order.
-        stratified: whether each part has its share of every class.
-        classes: names of the classes, for the warning.
+        fractions, seed, stratified, classes: as in ``random_split``.
 
     Returns:
         Indices of the edges of each part, ``[k]``.
@@ -157,21 +154,17 @@ def random_edge_split(
         )
     parts = _split_units(labels, labeled, pairs, fractions, seed=seed, stratified=stratified)
     if stratified:
-        warn_of_small_classes(labels, parts, classes=classes, of="edges")
+        warn_of_small_classes(labels, parts, classes=classes)
     return parts
 
 
 def warn_of_small_classes(
-    labels: Array,
-    parts: Sequence[Array],
-    *,
-    classes: Sequence[str] | None = None,
-    of: str = "vertices",
+    labels: Array, parts: Sequence[Array], *, classes: Sequence[str] | None = None
 ) -> None:
     """Warn of classes with fewer than ten entries in validation or test, which measure little.
 
-    ``parts`` are the ids of train, valid and test. Labels that are no classes pass. ``classes`` are
-    the names of the classes, and ``of`` says in the message what has labels.
+    ``parts`` are the ids of train, valid and test, ``classes`` the names of the classes. Labels
+    that are no classes pass.
     """
     if not _are_classes(labels):
         return
@@ -192,14 +185,13 @@ def warn_of_small_classes(
     ]
     more = f" and {len(few) - _MAX_NAMED} more" if len(few) > _MAX_NAMED else ""
     _LOG.warning(
-        "split: validation or test has fewer than %d %s of class %s%s; metrics vary widely with "
-        "so few",
-        *(_FEW, of, ", ".join(named), more),
+        "split: validation or test has fewer than %d of class %s%s; metrics vary widely",
+        *(_FEW, ", ".join(named), more),
     )
 
 
 def _are_classes(labels: Array) -> bool:
-    return labels.ndim == 1 and labels.dtype.kind in "iu"
+    return labels.ndim == 1 and labels.dtype.kind in "biu"
 
 
 def _group_numbers(groups: Any, count: int) -> Int64Array:

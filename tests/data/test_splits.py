@@ -48,6 +48,12 @@ def test_each_part_has_its_share_of_every_class(
             assert abs((classes[part] == number).sum() - exact) < 1 + 1e-6
 
 
+def test_booleans_are_two_classes() -> None:
+    labels = np.arange(50) < 10
+    parts = random_split(labels, (0.6, 0.2), seed=2)
+    assert [np.count_nonzero(labels[part]) for part in parts] == [6, 2, 2]
+
+
 def test_whole_shares_are_exact() -> None:
     labels = np.repeat([0, 1, 2], [50, 10, 5])
     for seed in range(5):
