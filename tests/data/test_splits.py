@@ -168,6 +168,11 @@ def test_groups_of_arrays_and_of_tables(tmp_path: Path, caplog: pytest.LogCaptur
     banks = [np.unique(np.minimum(part, 58) // 3) for part in (tables.train_idx, tables.valid_idx)]
     assert not len(np.intersect1d(*banks)) or 59 in (*tables.train_idx, *tables.valid_idx)
     assert "random split by groups" in caplog.text
+    for options in ({}, {"split": "random", "label": None, "edge_label": "a"}):
+        with one_line("dataset.split_group=bank: expected a column besides"):
+            Tables(name="t", raw=str(tmp_path), split_group="bank", **options)
+    with one_line("dataset.split_group=label: expected a column besides"):
+        Tables(name="t", raw=str(tmp_path), split="random", split_group="label")
 
 
 def test_a_store_of_an_earlier_rule_is_used_with_a_warning(

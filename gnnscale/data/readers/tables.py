@@ -127,10 +127,14 @@ class Tables(base.Dataset):
             )
         if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
-        if self.split_group is not None and (self.split != "random" or self.label is None):
+        if self.split_group is not None and (
+            self.split != "random"
+            or self.label is None
+            or self.split_group in (self.id, self.label)
+        ):
             raise ConfigError(
-                f"dataset.split_group={brief(self.split_group)}: expected dataset.split=random and "
-                "a dataset.label, since groups divide the labeled vertices of a random split"
+                f"dataset.split_group={brief(self.split_group)}: expected a column besides the id "
+                "and the label, with dataset.split=random and a dataset.label"
             )
         used = (self.id, self.label, self.split_column, self.split_group)
         _check_columns("features", self.features, used)
