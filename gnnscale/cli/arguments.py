@@ -85,6 +85,14 @@ def explain_missing_plugin(group: str, name: str) -> str | None:
     return None if package is None else f"{group}={name}: not installed, pip install {package}"
 
 
+def explain_dataset(name: str) -> str | None:
+    """Return the message on ``dataset=NAME``, no layout, with what to write; None: unknown name."""
+    from gnnscale.data.catalog import suggest_options  # takes a while
+
+    hint = suggest_options(name)
+    return None if hint is None else f"dataset={brief(name)}: no such dataset; {hint}"
+
+
 def lets_jobs_stop(command: str, arguments: Sequence[str]) -> bool:
     """Whether failed jobs of a sweep raise, so that Hydra decides whether the sweep ends.
 
@@ -226,6 +234,8 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
             user_code.check_name(choice, option=group)
         elif not isinstance(choice, str) or not _CHOICE.fullmatch(choice):
             choices = config_groups().get(group)
+            if group == "dataset" and (hint := explain_dataset(str(choice))) is not None:
+                raise ConfigError(hint)
             names = f", one of {', '.join(choices)}" if choices else ""
             raise ConfigError(f"{brief(argument)}: expected the name of a {group}{names}")
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import config_files, interruption, stdio, texts
-from gnnscale.cli.arguments import explain_missing_plugin
+from gnnscale.cli.arguments import explain_dataset, explain_missing_plugin
 from gnnscale.cli.commands import TASKS
 from gnnscale.cli.config_files import TranslatedArguments
 from gnnscale.cli.help import help_text
@@ -358,6 +358,8 @@ def _explain_missing(error: Any) -> str:
         return missing
     if not error.options:
         return f"{config}: no such configuration"
+    if group == "dataset" and (hint := explain_dataset(name)) is not None:
+        return hint
     options = sorted(error.options)
     guess = suggestion(name, options) or f"; there are {', '.join(options)}"
     return f"{group}={name}: no such {group}{guess}"

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.data.base import Dataset, ExistingStore, GraphSource
 from gnnscale.data.readers.arrays import Arrays
+from gnnscale.data.readers.edge_list import EdgeList
 from gnnscale.data.readers.gnn_benchmark import GnnBenchmark
+from gnnscale.data.readers.graphml import GraphMl
 from gnnscale.data.readers.graphsaint import GraphSaint
 from gnnscale.data.readers.heterophilous import Heterophilous
+from gnnscale.data.readers.matrix_market import MatrixMarket
 from gnnscale.data.readers.musae import Musae
 from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid

@@ -1,7 +1,6 @@
 """Base classes of datasets: raw files or a generator → graph store → ``Graph``."""
 
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
@@ -12,13 +11,12 @@ from typing import Any, ClassVar
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, check_range, progress
 from gnnscale.core.artifact.files import (
     NoSpaceError,
-    check_store_directory,
     new_folder,
     store_directory,
 )
 from gnnscale.core.config.untrusted import names
-from gnnscale.core.files import expanded
-from gnnscale.data.splits import RandomSplit
+from gnnscale.data import catalog, raw_paths
+from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
 from gnnscale.graph import GRAPH_STORE, Graph, read_meta
@@ -28,8 +26,6 @@ _LOG = logging.getLogger(__name__)
 SPLITS = ("published", "random")
 #: Units of a random split of edges: all edges between two vertices, or single edges.
 EDGE_UNITS = ("pair", "edge")
-#: Names of datasets become folder names and parts of URLs.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +104,24 @@ class Dataset(StoreOptions, GraphSource):
     generated: ClassVar[bool] = False
     #: Whether the user brings the graph, which needs no labels and no split for predictions.
     _is_users: ClassVar[bool] = False
+    #: Name of the layout in the catalog of published graphs; empty: it has none to download.
+    _layout: ClassVar[str] = ""
+    #: The raw files, for errors.
+    _raw_form: ClassVar[str] = ""
+    #: Whether each part of a random split has its share of every class.
+    _stratifies: ClassVar[bool] = True
     #: Whether the store has labels, and whether preparing it warns about features: for training.
     _has_labels: ClassVar[bool] = True
     _advises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_source(self)
+        raw_paths.check_places(self.name, raw=self.raw, store=self.store)
+        if self.generated and self.raw is not None:
+            raise ConfigError(
+                f"dataset.raw={brief(self.raw)}: expected no file, since {type(self).__name__} "
+                "generates its graph; name the layout of the file with dataset=..."
+            )
         check_choice("dataset.split", self.split, SPLITS)
         if self.split == "published" and not self.has_split:
             raise ConfigError("dataset.split=published: expected random, the layout has no split")
@@ -123,7 +130,12 @@ class Dataset(StoreOptions, GraphSource):
 
     def _random_split(self) -> RandomSplit:
         shares = self.train_fraction, self.valid_fraction
-        return RandomSplit(fractions=shares, seed=self.split_seed, by_pair=self._splits_by_pair)
+        return RandomSplit(
+            fractions=shares,
+            seed=self.split_seed,
+            by_pair=self._splits_by_pair,
+            stratified=self._stratifies,
+        )
 
     @property
     def _splits_by_pair(self) -> bool:
@@ -162,6 +174,8 @@ class Dataset(StoreOptions, GraphSource):
                 prepared with other options or from other files. No partial store remains.
         """
         path = self.store_path()
+        if not force and not path.exists() and (earlier := self._earlier_store()) is not None:
+            path = earlier
         reason = ""
 
         def replace() -> bool:
@@ -175,6 +189,8 @@ class Dataset(StoreOptions, GraphSource):
                 _download_and_write(self, folder)
         if folder is None and not self.generated and "made" in read_meta(path).entries:
             _LOG.warning("%s: features and labels are made, not published", self.name)
+        if folder is None:
+            store_check.warn_of_earlier_split(path, self._identity())
         return path
 
     def to_predict(
@@ -205,6 +221,20 @@ class Dataset(StoreOptions, GraphSource):
             return False
         return True
 
+    def _earlier_store(self) -> Path | None:
+        """Return the default directory of an earlier release's store; None: it is not up to date.
+
+        Its random split is not stratified. Runs of that release resume with it.
+        """
+        identity = self._identity()
+        if self.store is not None or identity.pop(store_check.STRATIFIED, None) is None:
+            return None
+        path = self._place(identity)
+        try:
+            return path if path.exists() and not self._outdated(path, force=False) else None
+        except GraphError:
+            return None
+
     def _outdated(self, path: Path, force: bool) -> str:
         """Return the reason to replace the store at ``path``, or "" if it is up to date.
 
@@ -230,11 +260,22 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the directory of the store: ``store``, or a default by name, options and raw."""
-        identity = self._identity()
+        return self._place(self._identity())
+
+    def _place(self, identity: dict[str, Any]) -> Path:
+        """Return the directory of a store with ``identity``, which gets the path of ``raw``."""
         if self.raw is not None and self.store is None:
-            local = None if remote.is_remote(self.raw) else _expand(self.raw).absolute()
+            local = (
+                None
+                if remote.is_remote(self.raw)
+                else raw_paths.expand(self.raw, "dataset.raw").absolute()
+            )
             identity["raw"] = str(local or self.raw)
         return GRAPH_STORE.place(self.store, self.name, None, identity)
+
+    def written_options(self) -> StoreOptions:
+        """Return the options that the store is written with; a layout may add to the user's."""
+        return self
 
     def raw_path(self) -> Path:
         """Return the path ``raw`` or, if None, the folder of the published files, maybe downloaded.
@@ -242,14 +283,16 @@ class Dataset(StoreOptions, GraphSource):
         ConfigError: ``raw`` is None and no files are published.
         """
         if self.raw is not None:
-            return _existing_path(self.raw)
+            return raw_paths.existing_path(self.raw, "dataset.raw")
+        return remote.download(self._to_download())
+
+    def _to_download(self) -> remote.Published:
+        """Return the published files; ConfigError: the layout has none of this name."""
+        catalog.check_published(self._layout, self.name)
         published = self.published()
         if published is None:
-            raise ConfigError(
-                f"dataset.raw: required, the file or folder of {self.name}; there is no published "
-                "address to download it from"
-            )
-        return remote.download(published)
+            raise ConfigError(f"dataset.raw: required for {self.name}, {self._raw_form}")
+        return published
 
     def raw_file(self, name: str) -> Path:
         """Return ``raw`` if it is a file, else file ``name`` in the folder of raw files.
@@ -259,7 +302,8 @@ class Dataset(StoreOptions, GraphSource):
         path = self.raw_path()
         path = path / name if path.is_dir() else path
         if not path.exists():
-            raise GraphError(f"{path}: missing")
+            needed = f"; dataset.raw needs {self._raw_form}" if self._raw_form else ""
+            raise GraphError(f"{path}: missing{needed}")
         return path
 
     def _write(self, folder: Path) -> None:
@@ -267,7 +311,7 @@ class Dataset(StoreOptions, GraphSource):
         root = self.raw_path() if files else folder
         mtimes = [file.stat().st_mtime_ns for file in files]
         with (
-            StoreWriter(folder, self, advises=self._advises) as writer,
+            StoreWriter(folder, self.written_options(), advises=self._advises) as writer,
             progress.track(f"preparing {self.name}"),
             store_check.raw_records(files, root) as records,
         ):
@@ -280,6 +324,9 @@ class Dataset(StoreOptions, GraphSource):
                     raise GraphError(f"{file}: was changed while it was read")
             source = self.raw or type(self).__name__
             writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
+            if self.split == "published" and self._is_users and self._advises and writer.has_labels:
+                classes = writer.notes.get("classes")
+                warn_of_small_classes(writer.labels, writer.split or (), classes=classes)
 
     def _identity(self) -> dict[str, Any]:
         """Return layout and options that determine the store.
@@ -291,7 +338,9 @@ class Dataset(StoreOptions, GraphSource):
         labels = {} if self._has_labels else {"labels": "unread"}
         chosen = {name: value for name, value in values.items() if name not in skip}
         later = {name for name, value in chosen.items() if _LATER.get(name, _NONE) == value}
-        layout = {"layout": type(self).__name__, **labels}
+        layout: dict[str, Any] = {"layout": type(self).__name__, **labels}
+        if self.split == "random" and self._stratifies:
+            layout[store_check.STRATIFIED] = True
         return layout | {name: value for name, value in chosen.items() if name not in later}
 
 
@@ -303,32 +352,9 @@ _LATER |= {
     "edge_label_kind": "auto",
     "edge_split_column": "split",
     "edge_split_by": "pair",
+    "split_group": None,
 }
 _NONE = object()
-
-
-def _check_source(dataset: Dataset) -> None:
-    """Raise ConfigError unless the dataset's name, ``raw`` and ``store`` are valid.
-
-    A generated graph must have no ``raw``.
-    """
-    if not _NAME.fullmatch(dataset.name) or ".." in dataset.name:
-        raise ConfigError(
-            f"dataset.name={brief(dataset.name)}: expected a name, not a path: up to 100 letters "
-            "from a to z, digits and the signs . _ + -, a letter or digit first"
-        )
-    for option, value in (("raw", dataset.raw), ("store", dataset.store)):
-        if value is not None and (not value or "\0" in value):
-            raise ConfigError(f"dataset.{option}={brief(value)}: not a path")
-    if dataset.raw is not None and remote.is_remote(dataset.raw):
-        remote.check_address(dataset.raw)
-    if dataset.store is not None:
-        check_store_directory(dataset.store)
-    if dataset.generated and dataset.raw is not None:
-        raise ConfigError(
-            f"dataset.raw={brief(dataset.raw)}: expected no file, since {type(dataset).__name__} "
-            "generates its graph; name the layout of the file with dataset=..."
-        )
 
 
 def _existing_files(dataset: Dataset) -> Sequence[Path]:
@@ -346,7 +372,8 @@ def _download_and_write(dataset: Dataset, folder: Path) -> None:
 
     Downloaded files that prove damaged are removed.
     """
-    published = dataset.published() if dataset.raw is None else None
+    downloads = dataset.raw is None and not dataset.generated
+    published = dataset._to_download() if downloads else None
     if published is not None:
         remote.download(published)  # outside of try: a network error discards no download
     try:
@@ -360,24 +387,6 @@ def _download_and_write(dataset: Dataset, folder: Path) -> None:
         raise GraphError(
             f"{error}; the download is removed, the next attempt downloads it again"
         ) from None
-
-
-def _existing_path(raw: str) -> Path:
-    path = _expand(raw)
-    try:
-        path.stat()
-    except FileNotFoundError:
-        raise GraphError(f"dataset.raw={raw}: no such file or folder") from None
-    except OSError as error:
-        raise GraphError(f"dataset.raw={raw}: {error.strerror}") from None
-    return path
-
-
-def _expand(raw: str) -> Path:
-    try:
-        return expanded(raw)
-    except RuntimeError as error:
-        raise ConfigError(f"dataset.raw={raw}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ class Structure(Dataset):
     seed: int = 0
 
     has_split: ClassVar[bool] = False
+    _stratifies: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,6 +83,8 @@ class Csr(Structure):
 
     An archive with further arrays is refused, since they may be features and labels.
     """
+
+    _raw_form: ClassVar[str] = "the file <name>.npz with indptr and indices, or its folder"
 
     def raw_files(self) -> list[Path]:
         """Return the path of the .npz file."""

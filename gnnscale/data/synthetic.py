@@ -128,6 +128,7 @@ class SyntheticGraph(base.Dataset):
     undirected: bool = True
 
     generated: ClassVar[bool] = True
+    _stratifies: ClassVar[bool] = False
 
     def raw_files(self) -> Sequence[Path]:
         """Return no files."""

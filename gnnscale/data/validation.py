@@ -59,8 +59,10 @@ def check_ids(ids: Array, num_vertices: int, source: object, of: str = "vertex")
     if low < 0:
         raise GraphError(f"{source}: {of} id {low} is negative")
     if high >= num_vertices:
+        hint = "; ids count from 0" if (low, high) == (1, num_vertices) else ""
         raise GraphError(
-            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} {PLURAL[of]}"
+            f"{source}: {of} id {high} is out of range, the graph has {num_vertices} "
+            f"{PLURAL[of]}{hint}"
         )
 
 

@@ -7,12 +7,9 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.core.artifact.files import new_folder
@@ -23,8 +20,6 @@ from gnnscale.data import (
     RMat,
     Snap,
     from_arrays,
-    random_edge_split,
-    random_split,
 )
 from gnnscale.graph import Graph
 from gnnscale.partition import Hash, write_part
@@ -56,7 +51,7 @@ def test_paths_that_are_none(tmp_path, monkeypatch):
             Snap(name="a", raw=raw).open()
         assert str(error.value).startswith("dataset.raw=")
         assert str(error.value).isprintable()
-    with one_line("dataset.raw: required, the file or folder of a; there is no"):
+    with one_line("dataset.raw: required for a, the file <name>.txt"):
         Snap(name="a").prepare()
     with pytest.raises(GraphError, match=r"dataset.raw=/no/where: no such file or folder"):
         Snap(name="a", raw="/no/where").prepare()
@@ -124,45 +119,6 @@ def test_made_features_are_told_of(tmp_path, caplog):
     assert "made" not in caplog.text
     for path in (dataset.store_path(), rmat.store_path()):
         assert json.loads((path / "meta.json").read_text())["made"] == ["features", "labels"]
-
-
-def test_random_split():
-    labels = np.array([0, -1, 1, 0, 1, 1, -1, 0, 0, 1, 0, 1])
-    parts = random_split(labels, (0.6, 0.2), seed=3)
-    assert list(map(len, parts)) == [6, 2, 2]
-    assert sorted(np.concatenate(parts)) == [0, 2, 3, 4, 5, 7, 8, 9, 10, 11]
-    again = random_split(labels, (0.6, 0.2), seed=3)
-    assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
-    assert len(random_split(np.zeros((5, 2)), (0.4, 0.2), seed=0)[0]) == 2
-    # One known target is enough.
-    targets = np.array([[0, np.nan], [np.nan, 1], [np.nan, np.nan], [1, 2], [3, 4]], np.float32)
-    assert sorted(np.concatenate(random_split(targets, (0.5, 0.25), seed=0))) == [0, 1, 3, 4]
-
-
-pair_lists = st.lists(st.tuples(*2 * [st.integers(0, 6)]), min_size=4, max_size=60)
-
-
-@settings(max_examples=30)
-@given(edges=pair_lists, seed=st.integers(0, 9), data=st.data())
-def test_edges_of_a_pair_are_in_one_part(edges: Any, seed: int, data: st.DataObject) -> None:
-    each_label = st.lists(st.integers(-1, 2), min_size=len(edges), max_size=len(edges))
-    labels = np.array(data.draw(each_label))
-    parts = random_edge_split(labels, np.array(edges), (0.5, 0.25), seed=seed)
-    assert sorted(np.concatenate(parts)) == np.flatnonzero(labels >= 0).tolist()
-    pairs = [{tuple(sorted(edges[row])) for row in part} for part in parts]
-    assert sum(map(len, pairs)) == len(set.union(*pairs))
-    # Without copies it is the split of each edge by itself.
-    labelled = [tuple(sorted(edges[row])) for row in np.flatnonzero(labels >= 0)]
-    if len(set(labelled)) == len(labelled):
-        alone = random_split(labels, (0.5, 0.25), seed=seed)
-        assert all(np.array_equal(*both) for both in zip(parts, alone, strict=True))
-
-
-def test_fractions_of_edges_hold_on_average() -> None:
-    generator = np.random.default_rng(0)
-    edges = generator.integers(60, size=(20_000, 2))  # eleven between two vertices
-    parts = random_edge_split(np.zeros(20_000), edges, (0.6, 0.1), seed=0)
-    assert np.allclose([len(part) / 20_000 for part in parts], (0.6, 0.1, 0.3), atol=0.01)
 
 
 INTERRUPTED = """

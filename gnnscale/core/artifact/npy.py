@@ -318,7 +318,10 @@ def _parse_dtype(descr: object) -> np.dtype[Any]:
     except Exception:
         raise NpyError(f"elements: expected numbers, got {descr!r}") from None
     if dtype.kind not in _KINDS or dtype.itemsize > 8:
-        raise NpyError(f"elements: expected numbers of up to 64 bits, got {dtype}")
+        hint = (
+            "; numpy.unique(a, return_inverse=True)[1] numbers texts" if dtype.kind in "USO" else ""
+        )
+        raise NpyError(f"elements: expected numbers of up to 64 bits, got {dtype}{hint}")
     if not dtype.isnative:
         raise NpyError(f"elements: expected the machine's byte order, got {descr!r}")
     return dtype

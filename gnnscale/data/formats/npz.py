@@ -94,9 +94,7 @@ class NpzReader:
         """Yield the ``[2, num_edges]`` array ``name`` in slices of columns: ``(row 0, row 1)``."""
         header = self.header(name, axes=2, kinds="iu")
         if header.shape[0] != 2:
-            raise GraphError(
-                f"{self.source(name)}: {list(header.shape)}, allowed is [2, num_edges]"
-            )
+            raise _no_pairs(self.source(name), header.shape)
         self._check_size(name, 16 * header.shape[1], allowance=_PAIRS_ALLOWANCE, ratio=_PAIRS_RATIO)
         length = header.shape[1]
         rows = (self._slices(name, header, length, (), first) for first in (0, length))
@@ -147,6 +145,12 @@ class NpzReader:
                 f"{self.path}: has no array {name!r}, only {', '.join(self.names) or 'none'}"
             )
         return f"{name}.npy"
+
+
+def _no_pairs(source: str, shape: tuple[int, ...]) -> GraphError:
+    """Return the error on edges whose first axis is not of length 2."""
+    hint = "; numpy.ascontiguousarray(a.T) swaps the axes" if shape[1:] == (2,) else ""
+    return GraphError(f"{source}: {list(shape)}, allowed is [2, num_edges]{hint}")
 
 
 def _read_exactly(file: IO[bytes], num_bytes: int, source: str) -> bytes:
@@ -212,7 +216,7 @@ class ArrayFolder:
         """Yield the ``[2, num_edges]`` array ``name`` in slices of columns: ``(row 0, row 1)``."""
         array = map_npy(self.path / f"{name}.npy", axes=2, kinds="iu")
         if len(array) != 2:
-            raise GraphError(f"{self.source(name)}: {list(array.shape)}, allowed is [2, num_edges]")
+            raise _no_pairs(self.source(name), array.shape)
         for part in row_slices(array.shape[1], 2 * array.itemsize, SLICE_BYTES):
             yield array[0, part], array[1, part]
 

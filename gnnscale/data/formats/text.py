@@ -17,6 +17,9 @@ from gnnscale.graph.store_format import MAX_FEATURES
 
 _BLOCK_BYTES = 16 << 20
 _BLANKS = " \t"
+#: First characters of comments in edge lists, of SNAP and of KONECT.
+COMMENTS = ("#", "%")
+_NO_EDGE = re.compile(rb"(?m)^[ \t]*(?:[#%].*|\r?)$")
 #: Bytes of the head of a file and of a line: 65,536 features of 24 characters have 1.5 MiB.
 _HEAD_BYTES = 4 << 20
 #: Bytes that a .gz may unpack to beyond a multiple of its size.
@@ -39,8 +42,8 @@ def csv_columns(
 
     A path that ends in .gz is decompressed (GraphError beyond 64 MiB plus ``ratio`` times its
     size). ``types`` are NumPy types of the first columns; further columns are skipped. A blank or a
-    tab as ``delimiter`` stands for any run of blanks and tabs. GraphError, naming the line, for a
-    value of another type.
+    tab as ``delimiter`` stands for any run of blanks and tabs, and lines that begin with # or % are
+    then comments. GraphError, naming the line, for a value of another type.
     """
     names: list[str] = []
     with opened_text(file, source, ratio) as stream:
@@ -229,6 +232,9 @@ def _parsed(
         try:
             return strict(text, delimiter, names)
         except Exception:  # of Arrow, whose delimiter is a single character
+            text = _NO_EDGE.sub(b"", text)
+            if not text.strip():
+                return [np.empty(0, kind) for kind in types]
             return strict(_first_fields(text, len(types)), "\t", used)
 
     try:
@@ -237,9 +243,12 @@ def _parsed(
         start, stop = bad_line(block, parse)
         number = line + block.count(b"\n", 0, start)
         text = brief(block[start:stop].decode("utf-8", "replace"))
+        reason, count = one_line(error, 200), len(block[start:stop].split())
+        if delimiter in _BLANKS and count < len(types):
+            reason = f"expected {len(types)} columns, got {count}"
         raise GraphError(
             f"{source}: line {number} is '{text}' and cannot be read as "
-            f"{'/'.join(sorted(set(types)))} ({one_line(error, 200)})"
+            f"{'/'.join(sorted(set(types)))} ({reason})"
         ) from None
 
 

@@ -25,6 +25,7 @@ _LABELS = ("labels", "y", "label")
 _WEIGHTS = ("edge_weights", "edge_weight")
 _EDGE_FEATURES = ("edge_features", "edge_attr", "edge_feat")
 _EDGE_LABELS = ("edge_labels", "edge_y")
+_GROUPS = ("groups",)
 
 _SPLIT = (
     ("train_mask", "train_idx"),
@@ -35,7 +36,7 @@ _EDGE_SPLIT = tuple(tuple(f"edge_{name}" for name in names) for names in _SPLIT)
 
 #: The three forms of edges, each a tuple of arrays.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
-_FORMS = (_FEATURES, _LABELS, _WEIGHTS, _EDGE_FEATURES, _EDGE_LABELS)
+_FORMS = (_FEATURES, _LABELS, _WEIGHTS, _EDGE_FEATURES, _EDGE_LABELS, _GROUPS)
 _NAMES = {name for names in (*_FORMS, *_SPLIT, *_EDGE_SPLIT, *_EDGES) for name in names}
 #: Contents of ``indptr`` and ``indices``: in-neighbors, or out-neighbors.
 _LISTS = ("csc", "csr")
@@ -61,6 +62,7 @@ class Arrays(base.Dataset):
     edge_split_by: str = "pair"
 
     _is_users: ClassVar[bool] = True
+    _raw_form: ClassVar[str] = "the .npz file or the folder of .npy files"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,6 +229,10 @@ class Arrays(base.Dataset):
             count = f"{writer.num_vertices} vertices"
             parts = [_part(arrays, names, writer.num_vertices, count) for names in _SPLIT]
             writer.set_split(*parts, source=arrays.path)
+            if _GROUPS[0] in arrays:
+                _LOG.info("%s: not read: groups, which divide a random split", arrays.path)
+        elif _GROUPS[0] in arrays:
+            writer.groups = _groups(arrays, writer.num_vertices)
 
     def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
         name = _array_name(arrays, _EDGE_LABELS)
@@ -259,6 +265,15 @@ def _part(
             "dataset.split=random draws them"
         )
     return values
+
+
+def _groups(arrays: ArrayFolder | NpzReader, num_vertices: int) -> Array:
+    """Return the group of each vertex, of a random split; GraphError: not ``[num_vertices]``."""
+    groups = arrays.vector(_GROUPS[0], kinds="iu")
+    if len(groups) != num_vertices:
+        source = arrays.source(_GROUPS[0])
+        raise GraphError(f"{source}: {len(groups)} groups for {num_vertices} vertices")
+    return groups
 
 
 def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:

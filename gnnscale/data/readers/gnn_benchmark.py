@@ -22,6 +22,7 @@ class GnnBenchmark(base.Dataset):
 
     split: str = "random"
     has_split: ClassVar[bool] = False
+    _layout: ClassVar[str] = "gnn_benchmark"
 
     def published(self) -> remote.Published:
         """Return the authors' file to download."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,10 @@ class GraphSaint(base.Dataset):
 
     Classes that are lists of zeros and ones are multi-label with the metric micro-F1.
     """
+
+    _raw_form: ClassVar[str] = (
+        f"the folder with {', '.join(_FILES)}, from https://github.com/GraphSAINT/GraphSAINT"
+    )
 
     def raw_files(self) -> list[Path]:
         """Return the paths of the four files."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class Heterophilous(base.Dataset):
     """
 
     mask: int = 0
+
+    _layout: ClassVar[str] = "heterophilous"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -139,6 +139,10 @@ class Musae(base.Dataset):
     split: str = "random"
     part: str = field(default="", metadata=names("text"))
     has_split: ClassVar[bool] = False
+    _layout: ClassVar[str] = "musae"
+    _raw_form: ClassVar[str] = (
+        "the zip archive or the folder with *{target.csv,edges.csv,features.json}"
+    )
 
     def published(self) -> remote.Published | None:
         """Return the archive on SNAP to download; None if SNAP has no graph of this name."""
@@ -184,10 +188,9 @@ class Musae(base.Dataset):
     def _single_file(self, names: list[str], ending: str, path: Path) -> str:
         matches = [name for name in names if name.endswith(ending) and self.part in name]
         if len(matches) != 1:
-            raise GraphError(
-                f"{path}: {len(matches)} files *{self.part}*{ending}, exactly 1 is needed; "
-                f"dataset.part={self.part!r} selects by name"
-            )
+            pattern = f"*{self.part}*{ending}" if self.part else f"*{ending}"
+            hint = "dataset.part=WORD selects by name" if matches else f"needed is {self._raw_form}"
+            raise GraphError(f"{path}: {len(matches)} files {pattern}, expected one; {hint}")
         return matches[0]
 
 

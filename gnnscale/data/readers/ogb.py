@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,6 +33,12 @@ class Ogb(base.Dataset):
     ``num-node-list.csv.gz``, or ``data.npz`` and ``node-label.npz``. NaN is an unknown label.
     Several columns of labels are multi-label with the metric ROC AUC.
     """
+
+    _layout: ClassVar[str] = "ogb"
+    _raw_form: ClassVar[str] = (
+        f"the unpacked folder with raw/{{{','.join(_TEXT)}}} or raw/{{{','.join(_BINARY)}}}, and "
+        "split/*/{train,valid,test}.csv.gz"
+    )
 
     def published(self) -> remote.Published | None:
         """Return OGB's archive to download; None if no archive is known for this name."""
@@ -70,12 +77,12 @@ class Ogb(base.Dataset):
     def _root(self) -> Path:
         path = self.raw_path()
         if not path.is_dir():
-            raise GraphError(f"{path}: not a folder with raw/ and split/")
+            raise GraphError(f"{path}: expected {self._raw_form}, got a file")
         folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())]
         for folder in folders:
             if (folder / "raw").is_dir():
                 return folder
-        raise GraphError(f"{path}: has no folder raw/")
+        raise GraphError(f"{path}: has no folder raw/; needed is {self._raw_form}")
 
 
 def _read_text(writer: StoreWriter, raw: Path, num_bytes: int) -> None:
@@ -158,6 +165,12 @@ class Mag240m(base.Dataset):
     validation measures a model.
     """
 
+    _raw_form: ClassVar[str] = (
+        "the unpacked folder, with processed/paper/node_feat.npy and node_label.npy, "
+        "processed/paper___cites___paper/edge_index.npy and split_dict.pt, from "
+        "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/mag240m_kddcup2021.zip"
+    )
+
     def raw_files(self) -> list[Path]:
         """Return the files of features, labels, edges and split."""
         root = self._root()
@@ -199,7 +212,7 @@ class Mag240m(base.Dataset):
         for folder in (path, path / "mag240m_kddcup2021"):
             if (folder / "processed").is_dir():
                 return folder
-        raise GraphError(f"{path}: has no folder processed/")
+        raise GraphError(f"{path}: has no folder processed/; needed is {self._raw_form}")
 
 
 def _read_split(path: Path, num_vertices: int) -> list[Array]:

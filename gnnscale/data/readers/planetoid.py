@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class Planetoid(base.Dataset):
     Vertices that the test range of CiteSeer skips have features of 0 and no label.
     """
 
+    _layout: ClassVar[str] = "planetoid"
+    _raw_form: ClassVar[str] = f"the folder with ind.<name>.{{{','.join(_PARTS)}}}"
     #: URL of the authors' files.
     address = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data"
 

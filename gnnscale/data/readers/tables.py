@@ -57,6 +57,8 @@ class Tables(base.Dataset):
             numbers as regression targets.
         split_column: column of words that name the part of each vertex. If the default column is
             missing, masks ``train_mask``, ``val_mask`` and ``test_mask`` replace it.
+        split_group: column of groups, such as customers: a random split has all vertices of a group
+            in one part. A vertex whose cell is empty is its own group. None: no groups.
         unlabelled: one of ``UNLABELED_POLICIES`` for training and validation vertices without a
             label: ``refuse`` raises an error, ``drop`` removes them from the split.
         features: columns of numbers, lists of numbers, or categories. None: all columns without
@@ -85,6 +87,7 @@ class Tables(base.Dataset):
     label: str | None = field(default="label", metadata=names("text"))
     label_kind: str = "auto"
     split_column: str = field(default=SPLIT, metadata=names("text"))
+    split_group: str | None = field(default=None, metadata=names("text"))
     unlabelled: str = "refuse"
     features: list[str] | None = field(default=None, metadata=names("text"))
     categories: list[str] | None = field(default=None, metadata=names("text"))
@@ -100,6 +103,7 @@ class Tables(base.Dataset):
     delimiter: str = ","
 
     _is_users: ClassVar[bool] = True
+    _raw_form: ClassVar[str] = "the folder with a table of vertices and a table of edges"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,7 +127,16 @@ class Tables(base.Dataset):
             )
         if self.label is None and self.edge_label is None and self.split == "random":
             raise ConfigError("dataset.split=random: dataset.label=null leaves nothing to split")
-        used = (self.id, self.label, self.split_column)
+        if self.split_group is not None and (
+            self.split != "random"
+            or self.label is None
+            or self.split_group in (self.id, self.label)
+        ):
+            raise ConfigError(
+                f"dataset.split_group={brief(self.split_group)}: expected a column besides the id "
+                "and the label, with dataset.split=random and a dataset.label"
+            )
+        used = (self.id, self.label, self.split_column, self.split_group)
         _check_columns("features", self.features, used)
         if self.edge_label is not None and self.edge_label == self.weight:
             # Messages would carry labels of test edges.
@@ -270,7 +283,8 @@ def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
     """
     names, chosen = options.features, options.categories or ()
     if names is None:
-        used = (table.require("id", options.id), options.label, options.split_column)
+        vertex_id = table.require("id", options.id)
+        used = (vertex_id, options.label, options.split_column, options.split_group)
         names = roles.default_features(table, used, chosen)
     for name in names:
         table.require("features", name)
@@ -304,8 +318,12 @@ def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex
     if labels is not None and options.split == "published":
         split = roles.find_split(table, "split_column", options.split_column, SPLIT)
         types |= split.csv_types
+    groups = None
+    if labels is not None and options.split_group is not None:
+        groups = label_columns.GroupColumn(table.require("split_group", options.split_group))
+        types[groups.name] = groups.csv_type
     for batch in table.batches(list(types), types, 64):
-        for column in (ids, labels, split):
+        for column in (ids, labels, split, groups):
             if column is not None:
                 column.add(batch)
     writer.set_num_vertices(ids.num_vertices, source=table.path)
@@ -313,6 +331,7 @@ def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex
         writer.set_unlabeled()
     else:
         _set_labels(writer, labels, ids, table.path)
+    writer.groups = None if groups is None else groups.finish()
     if split is not None:
         parts = split.finish(writer.labels, ids, unlabeled=options.unlabelled, source=table.path)
         writer.set_split(*parts, source=table.path)

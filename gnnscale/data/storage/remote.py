@@ -191,6 +191,10 @@ def download(published: Published) -> Path:
             parts.mkdir(exist_ok=True)
             try:
                 _download_all(folder, published, parts)
+            except NoSpaceError:
+                raise
+            except GraphError as error:
+                raise GraphError(f"{error}; {_by_hand(published)}") from None
             finally:
                 with suppress(OSError):  # partial files remain, to resume
                     parts.rmdir()
@@ -204,6 +208,17 @@ def discard(published: Published) -> None:
 
 def _folder(published: Published) -> Path:
     return hardware.home() / "raw" / published.name
+
+
+def _by_hand(published: Published) -> str:
+    """Return a text that says which files to download by hand, from where, and how to read them."""
+    addresses = [file.url.rpartition("/") for file in published.files]
+    names = ", ".join(name for _, _, name in addresses)
+    unpacked = ", unpacked," if published.files[0].unpack else ""
+    return (
+        f"to read a copy of your own, put {names}{unpacked} of {addresses[0][0]} into a folder "
+        "and set dataset.raw=FOLDER"
+    )
 
 
 def _download_all(folder: Path, published: Published, parts: Path) -> None:
@@ -285,10 +300,7 @@ def _fetch(url: str, part: Path) -> None:
         raise GraphError(f"{url}: the host answers {error.code} {brief(error.reason)}") from None
     except (urllib.error.URLError, *_BROKEN) as error:
         reason = getattr(error, "reason", None) or error
-        raise GraphError(
-            f"{url}: cannot be reached ({brief(reason)}); without a network, set dataset.raw to a "
-            "folder that has the file"
-        ) from None
+        raise GraphError(f"{url}: cannot be reached ({brief(reason)})") from None
 
 
 def _content_length(url: str, headers: Message) -> int | None:

@@ -1,6 +1,7 @@
 """Checks of a graph store: against its options and raw files, and of its content."""
 
 import json
+import logging
 import os
 import threading
 import zlib
@@ -20,6 +21,9 @@ from gnnscale.core.locks import lock, release
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
 from gnnscale.graph import MAX_QUANTIZED, Graph, ShardedFeatures, finite, scales_of, store_format
 
+_LOG = logging.getLogger(__name__)
+#: Option of stores whose random split is stratified by class; stores of earlier releases lack it.
+STRATIFIED = "stratified"
 _UNFINISHED_META = ".meta.json.tmp"
 
 
@@ -132,11 +136,30 @@ def _open_in(folder: int, name: str, flags: int) -> IO[str]:
 
 
 def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[str, Any]) -> None:
-    """Raise GraphError, naming the difference, unless a store was prepared with ``options``."""
+    """Raise GraphError, naming the difference, unless a store was prepared with ``options``.
+
+    The random split of an earlier release, which is not stratified, is accepted.
+    """
     stored = meta.entries.get("options")
     if not isinstance(stored, dict):
         raise store_format.GRAPH_STORE.refused(store, "options are missing")
+    if STRATIFIED not in stored:
+        options = {name: value for name, value in options.items() if name != STRATIFIED}
     store_format.GRAPH_STORE.check_same(store, options, stored)
+
+
+def warn_of_earlier_split(store: Path, options: Mapping[str, Any]) -> None:
+    """Warn if the random split at ``store`` is not stratified, and would be with ``options``."""
+    meta = store_format.read_meta(store)
+    labels, of_edges = meta.arrays["labels"], meta.edge_labels
+    by_class = meta.num_classes > 0 and labels.dtype == "int64"
+    by_class = by_class or (of_edges is not None and of_edges.metric != "rmse")
+    if by_class and STRATIFIED in options and STRATIFIED not in meta.entries["options"]:
+        _LOG.warning(
+            "%s: its random split is of an earlier release, not stratified by class; gnnscale "
+            "prepare with force=true draws it again",
+            store,
+        )
 
 
 def check_replaceable(path: Path) -> None:

@@ -35,6 +35,8 @@ class StoreWriter:
     def __init__(self, path: Path, options: StoreOptions, *, advises: bool = True) -> None:
         self.path = path  #: directory of the store
         self.notes: dict[str, Any] = {}  #: further entries of ``meta.json``
+        #: group of each vertex ``[num_vertices]``, for a random split; negative: its own group
+        self.groups: Array | None = None
         self.edges = EdgeWriter(path, options, self.notes, advises=advises)
         self._features = FeatureWriter(path, options, self.notes, advises=advises)
         self._labels = LabelWriter(path)
@@ -56,6 +58,11 @@ class StoreWriter:
     def has_labels(self) -> bool:
         """Whether any vertex has a label."""
         return self._labels.num_classes > 0
+
+    @property
+    def split(self) -> Sequence[Array] | None:
+        """Ids of training, validation and test vertices, unchecked; None before they are set."""
+        return None if self._labels.split is None else list(self._labels.split[0].values())
 
     def set_num_vertices(self, num_vertices: int, *, source: object) -> None:
         """Set the number of vertices; required before all other data."""

@@ -251,6 +251,36 @@ class SplitColumn:
         return ids_by_part
 
 
+class GroupColumn:
+    """Collector of the group of each vertex, for a random split by groups."""
+
+    def __init__(self, column: str) -> None:
+        self.name = column
+        self._parts: list[Any] = []
+
+    @property
+    def csv_type(self) -> Any:
+        """Arrow type to parse the CSV column as: text, so that 007 and 7 are two groups."""
+        return pyarrow.string()
+
+    def add(self, batch: Batch) -> None:
+        """Append the groups of a batch: texts, or else as texts; GraphError: no text exists."""
+        array = plain(batch.columns[self.name])
+        try:
+            self._parts.append(pyarrow.compute.cast(array, pyarrow.large_string()))
+        except pyarrow.ArrowNotImplementedError:
+            raise GraphError(
+                f"{batch.file}: column {brief(repr(self.name))}: expected numbers or texts as "
+                f"groups, got {brief(array.type)}"
+            ) from None
+
+    def finish(self) -> Int64Array:
+        """Return the group numbers of all rows, ``[n]``, -1 for an empty cell."""
+        encoded = pyarrow.concat_arrays(self._parts).dictionary_encode()
+        numbers: Int64Array = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+        return numbers
+
+
 class SplitMasks(SplitColumn):
     """Collector of the part of the split of each row, from three columns of masks.
 

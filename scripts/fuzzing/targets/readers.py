@@ -22,6 +22,8 @@ from ..formats import damaged
 from .folders import MODELS, check_graph, train_step
 from .samples import SAMPLES, SPLIT, Sample, real_samples
 
+#: Layouts whose raw data are a file, not a folder.
+_ONE_FILE = ("EdgeList", "MatrixMarket", "GraphMl")
 #: One case in so many damages a real file, which takes longer.
 _REAL = 100
 
@@ -62,7 +64,8 @@ class Readers:
         prepared: list[Path] = []
 
         def body() -> None:
-            reader = layout(raw=str(raw), **made.options)
+            place = raw / next(iter(made.files), "none") if made.kind in _ONE_FILE else raw
+            reader = layout(raw=str(place), **made.options)
             prepared.append(reader.prepare())
             graph = reader.open()
             for check in verify_store(prepared[0]):

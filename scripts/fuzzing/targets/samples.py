@@ -224,6 +224,50 @@ def _tables() -> list[Sample]:
     ]
 
 
+def _edge_files() -> list[Sample]:
+    text = "# a comment\n" + "".join(f"{a * 7} \t{b * 7}\t{a / 4}\n" for a, b in _EDGES.tolist())
+    entries = "".join(f"{a + 1} {b + 1} {a / 4}\n" for a, b in _EDGES.tolist())
+    matrix = f"%%MatrixMarket matrix coordinate real general\n% c\n{_N} {_N} 40\n{entries}"
+    return [
+        *(
+            Sample("EdgeList", {**_TINY, "weighted": w}, {"e.txt": text.encode()})
+            for w in (False, True)
+        ),
+        Sample("EdgeList", _TINY, {"e.txt.gz": _gzipped(text)}),
+        Sample("MatrixMarket", _TINY, {"m.mtx": matrix.encode()}),
+        Sample(
+            "MatrixMarket", _TINY, {"m.mtx.gz": _gzipped(matrix.replace("general", "symmetric"))}
+        ),
+    ]
+
+
+def _graphml() -> list[Sample]:
+    keys = "".join(
+        f'<key id="{name}" for="{of}" attr.name="{name}" attr.type="{kind}"/>'
+        for name, of, kind in (
+            *(("label", "node", "string"), ("split", "node", "string"), ("age", "node", "double")),
+            ("weight", "edge", "float"),
+        )
+    )
+    parts = ["train"] * 5 + ["valid"] * 3 + ["test"] * 4
+    nodes = "".join(
+        f'<node id="n{v}"><data key="label">c{v % 2}</data><data key="split">{parts[v]}</data>'
+        f'<data key="age">{v / 4}</data></node>\n'
+        for v in range(_N)
+    )
+    edges = "".join(
+        f'<edge source="n{a}" target="n{b}"><data key="weight">{a / 4}</data></edge>\n'
+        for a, b in _EDGES.tolist()
+    )
+    text = (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{keys}\n'
+        f'<graph edgedefault="undirected">\n{nodes}{edges}</graph></graphml>\n'
+    )
+    files = ({"g.graphml": text.encode()}, {"g.graphml.gz": _gzipped(text)})
+    return [Sample("GraphMl", {**_TINY, "features": ["age"]}, each) for each in files]
+
+
 def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     return {
         f"{name}.parquet": _written(lambda out, t=table: parquet.write_table(pa.table(t), out))
@@ -232,7 +276,7 @@ def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
 
 
 _ALL = [_planetoid(), *_musae(), *_ogb(), _mag240m(), *_graphsaint(), _heterophilous()]
-_ALL += [_gnn_benchmark(), *_structures(), *_arrays(), *_tables()]
+_ALL += [_gnn_benchmark(), *_structures(), *_arrays(), *_tables(), *_edge_files(), *_graphml()]
 #: Samples by layout.
 SAMPLES: dict[str, tuple[Sample, ...]] = {
     name: tuple(each for each in _ALL if each.layout == name)

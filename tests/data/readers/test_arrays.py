@@ -362,7 +362,7 @@ def test_other_files_and_options(tmp_path: Path) -> None:
             "graph.pt: allowed are a folder of .npy files and",
         ),
         (str(tmp_path / "empty"), GraphError, "empty: expected an array of edges .* got no array"),
-        (None, ConfigError, "dataset.raw: required, the file or folder of mine; there is no"),
+        (None, ConfigError, "dataset.raw: required for mine, the .npz file or the folder"),
     ):
         with pytest.raises(error, match=message):
             Arrays(name="mine", raw=raw, store=str(tmp_path / "store")).open()

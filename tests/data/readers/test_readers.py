@@ -37,7 +37,7 @@ def test_gnn_benchmark_and_planetoid_agree(test_data):
     np.testing.assert_array_equal(*degrees)
     assert int(graph.features.sum()) == int(other.features.sum())
     assert sorted(np.bincount(graph.labels)) == sorted(np.bincount(other.labels))
-    assert split_sizes(graph) == (1625, 541, 542)
+    assert split_sizes(graph) == (1625, 542, 541)
 
 
 def test_gnn_benchmark_keeps_arcs(test_data, adjacency):

@@ -20,5 +20,5 @@ def test_comments_of_snap_and_of_konect_are_skipped(tmp_path: Path, comments: st
 def test_a_matrix_market_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "m.mtx"
     file.write_text("%%MatrixMarket matrix coordinate pattern general\n% made\n3 3 2\n1 2\n2 3\n")
-    with one_line("Matrix Market", "scipy.io.mmread", error=GraphError, begins=str(file)):
+    with one_line("Matrix Market", "dataset=matrix_market", error=GraphError, begins=str(file)):
         Snap(name="m", raw=str(file)).open()
