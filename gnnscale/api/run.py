@@ -48,9 +48,9 @@ class Result(TrainedRun):
 
     #: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more
     history: tuple[EpochRecord, ...]
-    #: test metric of the weights of ``best_epoch``. None: the run was stopped before, or the metric
-    #: is undefined
-    test_metric: float | None
+    #: test metrics of the weights of ``best_epoch`` by name, None for an undefined metric; empty if
+    #: the run was stopped before, or the graph has no test part
+    test_metrics: Mapping[str, float | None]
     metric: str  #: name of ``valid_metric`` and ``test_metric``
 
     @classmethod
@@ -60,44 +60,57 @@ class Result(TrainedRun):
             directory=run.directory,
             config=run.config,
             history=tuple(result.history),
-            test_metric=result.test_metric,
+            test_metrics=result.test_metrics,
             metric=result.metric,
         )
 
     def __repr__(self) -> str:
         """Return one line: model, number of epochs, test metric and directory."""
         return (
-            f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, test "
-            f"{self.metric} {_text(self.test_metric)}, directory={str(self.directory)!r}>"
+            f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, "
+            f"{self._test_text}, directory={str(self.directory)!r}>"
         )
 
     def __str__(self) -> str:
         """Return a table of the last epochs, the metrics and the directory."""
         best = self.best_epoch
+        validated = best is not None and self.history[best - 1].valid_metrics
+        valid = f"validation {_text(self.valid_metric)}" if validated else "no validation"
         lines = [
-            f"{self.config.model.name}: test {self.metric} {_text(self.test_metric)}, validation "
-            f"{_text(self.valid_metric)}" + ("" if best is None else f", epoch {best}")
+            f"{self.config.model.name}: {self._test_text}, {valid}"
+            + ("" if best is None else f", epoch {best}")
         ]
         if self.history:
             epochs = self.history[-_LISTED_EPOCHS:]
             lines.append(f"{'epoch':>7}  {'loss':>8}  {'validation':>10}  {'seconds':>7}")
             if len(epochs) < len(self.history):
                 lines.append(f"{'...':>7}")
+            mark = "  best" if validated else "  kept"
             lines += [
-                f"{e.epoch:>7}  {e.train_loss:>8.4f}  {_text(e.valid_metric):>10}  "
-                f"{e.epoch_time_s:>7.2f}{'  best' if e.epoch == best else ''}"
+                f"{e.epoch:>7}  {e.train_loss:>8.4f}  "
+                f"{_text(e.valid_metric) if e.valid_metrics else '-':>10}  "
+                f"{e.epoch_time_s:>7.2f}{mark if e.epoch == best else ''}"
                 for e in epochs
             ]
         return "\n".join([*lines, f"directory: {self.directory}"])
 
     @property
+    def _test_text(self) -> str:
+        return f"test {self.metric} {_text(self.test_metric)}" if self.test_metrics else "no test"
+
+    @property
+    def test_metric(self) -> float | None:
+        """First of ``test_metrics``. None: it is undefined, or there is none."""
+        return self.test_metrics.get(self.metric)
+
+    @property
     def best_epoch(self) -> int | None:
-        """Epoch with the best validation metric, from 1. None: nothing was validated yet."""
+        """Epoch with the best validation metric, from 1, else the last. None: no epoch yet."""
         return best_epoch(self.history, self.metric)
 
     @property
     def valid_metric(self) -> float | None:
-        """Validation metric of ``best_epoch``. None: nothing was validated yet."""
+        """Validation metric of ``best_epoch``. None: nothing was validated, or it is undefined."""
         best = self.best_epoch
         return None if best is None else self.history[best - 1].valid_metric
 
@@ -242,12 +255,12 @@ def load(
     if module is not None:
         config = replace(config, model=_with_module(config.model, module, arguments or {}))
     # A run that was killed has no summary.
-    metric, test_metric = _test_metric(folder) or (open_run_task(config, folder).measures[0], None)
+    metric, test_metrics = _test_metrics(folder) or (open_run_task(config, folder).measures[0], {})
     result = Result(
         directory=folder,
         config=config,
         history=tuple(read_history(folder)),
-        test_metric=test_metric,
+        test_metrics=test_metrics,
         metric=metric,
     )
     if module is not None and (folder / BEST).exists():
@@ -315,21 +328,24 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _test_metric(folder: Path) -> tuple[str, float | None] | None:
-    """Return name and value of the test metric in ``summary.json``. None: there is no such file.
+def _test_metrics(folder: Path) -> tuple[str, dict[str, float | None]] | None:
+    """Return the first metric's name and all test metrics in ``summary.json``; None: no such file.
 
-    The value is None if the metric is undefined. ConfigError: the file is no summary of a run.
+    A value is None if the metric is undefined. ConfigError: the file is no summary of a run.
     """
     file = folder / SUMMARY_FILE
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
-        name, value = summary["metric"], summary["test_metric"]
-        if not isinstance(name, str) or not (value is None or isinstance(value, float)):
-            raise ValueError(value)
+        name, values = summary["metric"], dict(summary["test_metrics"])
+        if not isinstance(name, str):
+            raise ValueError(name)
+        for value in values.values():
+            if not (value is None or isinstance(value, float)):
+                raise ValueError(value)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(f"{file}: expected the summary of a run") from None
-    return name, value
+    return name, values

@@ -147,6 +147,11 @@ def _write_failure(directory: Path, message: str) -> None:
 
 def _result_line(result: TrainResult) -> str:
     """Return a run's test metrics and best epoch in one line, or that there is no test metric."""
+    epoch = f"the weights of epoch {result.best_epoch} of {len(result.history)}"
+    if not result.valid_metrics:
+        epoch += ", the last, since nothing validates"
+    if not result.test_metrics:
+        return f"no test metric, since nothing tests on {result.dataset}; {epoch}"
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
@@ -154,5 +159,5 @@ def _result_line(result: TrainResult) -> str:
     further = "".join(f"{name} {format_metric(value)}, " for name, value in metrics)
     return (
         f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}"
-        f"with the weights of epoch {result.best_epoch} of {len(result.history)}"
+        f"with {epoch}"
     )

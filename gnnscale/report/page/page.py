@@ -309,7 +309,7 @@ def _sizes(graph: dict[str, Any] | None) -> str:
     names = ("vertices", "edges", "features", "classes")
     present = [f"{graph[f'num_{name}']:,} {name}" for name in names if graph[f"num_{name}"]]
     split = ", ".join(
-        f"{graph['split'][part]:,} {verb}"
+        f"{graph['split'][part]:,} {verb}" if graph["split"][part] else f"no {verb}"
         for part, verb in (("train", "train"), ("valid", "validate"), ("test", "test"))
     )
     return f'<p class="soft">{", ".join(present)}; of the {escape(graph["split_of"])} {split}</p>'
@@ -323,9 +323,14 @@ def _tiles(summary: dict[str, Any]) -> str:
     median = summary["epoch_time_s"]["median"]
     early = ", stopped early" if summary["stopped_early"] else ""
     of_epoch = "" if best is None else f", epoch {best}"
+    sizes = (summary["graph"] or {}).get("split", {})
+    valid, test = (
+        f": none of the {summary['graph']['split_of']}" if sizes.get(part) == 0 else known
+        for part, known in (("valid", of_epoch), ("test", attainable))
+    )
     tiles = [
-        (fixed(summary["test_metric"], 4), f"test {metric}{attainable}"),
-        (fixed(summary["valid_metric"], 4), f"validation {metric}{of_epoch}"),
+        (fixed(summary["test_metric"], 4), f"test {metric}{test}"),
+        (fixed(summary["valid_metric"], 4), f"validation {metric}{valid}"),
         (ABSENT if median is None else duration(median), "time per epoch, median"),
         (count(summary["mteps"]), "million edges traversed per second (MTEPS)"),
         (f"{summary['epochs']}", f"epochs{early}"),
