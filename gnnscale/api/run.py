@@ -124,6 +124,8 @@ def train(
     model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any] = "sage",
     *,
     arguments: Mapping[str, Any] | None = None,
+    split: str | Mapping[str, Any] | None = None,
+    mask: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     hidden: int | None = None,
@@ -142,11 +144,15 @@ def train(
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
-        graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a graph store; or a result
-            of ``api.load_input_graph``. A graph in memory is first written to a store.
+        graph: a ``Graph``; a graph or data set of PyG, DGL or OGB; a graph of networkx or a sparse
+            matrix of SciPy; the folder of a graph store; or a result of ``api.load_input_graph``. A
+            graph in memory is first written to a store.
         model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, or a module
             (docs/your-model.md); or a result of ``api.gnn_model``.
         arguments: arguments of the module's constructor, by name.
+        split: split of a graph in memory: ``random``, or a dictionary of ids by ``train``,
+            ``valid`` and ``test``. None: the graph's own.
+        mask: column of the graph's masks, if they are ``[num_vertices, k]``.
         epochs: passes over the training vertices.
         batch_size: seeds of a mini-batch, over all devices.
         hidden: features of hidden layers.
@@ -174,7 +180,10 @@ def train(
     with training.SHOWN_LOG.held() if progress else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
-            groups, single_options = _choose_groups(graph, model, arguments, single_options)
+            task = single_options.get("task", "vertices")
+            of = task if task in ("vertices", "edges") else None
+            dataset = as_dataset(graph, split=split, mask=mask, of=of)
+            groups, single_options = _choose_groups(dataset, model, arguments, single_options)
         trained_run, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
         )
@@ -195,17 +204,17 @@ def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> d
 
 
 def _choose_groups(
-    graph: Any,
+    dataset: OptionGroup[Any],
     model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any],
     arguments: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
-    """Return option groups of ``graph`` and ``model``, and the remaining options.
+    """Return option groups of ``dataset`` and ``model``, and the remaining options.
 
-    Writes a graph in memory to a store. The name of a built-in model becomes the option ``model``,
+    The name of a built-in model becomes the option ``model``,
     not a group; a module's group takes the options that start with ``model.`` out of ``options``.
     """
-    groups: list[OptionGroup[Any]] = [as_dataset(graph)]
+    groups: list[OptionGroup[Any]] = [dataset]
     if arguments is not None and isinstance(model, (str, OptionGroup)):
         raise ConfigError("arguments: expected none without a module as model")
     if isinstance(model, str):

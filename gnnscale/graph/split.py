@@ -143,6 +143,7 @@ class SplitSource:
         "gnnscale.data.random_split(graph.labels, (0.6, 0.2), seed=0) draws them, and "
         "graph.with_split sets them"
     )
+    labels: str = "labels"  #: name of the labels
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
         """Raise GraphError naming ``graph`` if only the first of ``parts``, training, is empty."""

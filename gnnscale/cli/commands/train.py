@@ -157,7 +157,4 @@ def _result_line(result: TrainResult) -> str:
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
     metrics = ((name, v) for name, v in result.test_metrics.items() if name != result.metric)
     further = "".join(f"{name} {format_metric(value)}, " for name, value in metrics)
-    return (
-        f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}"
-        f"with {epoch}"
-    )
+    return f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}with {epoch}"
