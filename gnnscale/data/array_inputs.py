@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -13,6 +14,7 @@ from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.data import validation
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.storage import standardize
+from gnnscale.data.tables.label_columns import MAX_CLASS_NAMES
 from gnnscale.data.tables.roles import skip_reason, suspected_role
 from gnnscale.graph import FEATURE_DTYPES, MAX_QUANTIZED, Graph, as_float32
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_EDGE_ROWS, MAX_FEATURES, vertex_dtype
@@ -155,13 +157,35 @@ def graph_labels(
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
     what = f"{name}: {what}"
-    return read_labels(
-        as_array(values, what),
-        count=num_vertices,
-        source=what,
-        metric=metric,
-        num_classes=num_classes,
+    labels, classes = _named_classes(as_array(values, what), what)
+    result = read_labels(
+        labels, count=num_vertices, source=what, metric=metric, num_classes=num_classes
     )
+    return replace(result, classes=classes)
+
+
+def _named_classes(labels: Array, what: str) -> tuple[Array, list[str] | None]:
+    """Return labels, texts as numbers of classes, and the sorted names of classes (None: no texts).
+
+    Empty texts, None and NaN are unknown, -1, among texts.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "UOT":
+        return labels, None
+    values = labels.tolist()
+    if not any(isinstance(value, str) for value in values):
+        return labels, None
+    texts = ["" if value is None or value != value else value for value in values]
+    if not all(isinstance(text, str) for text in texts):
+        number = next(value for value in texts if not isinstance(value, str))
+        raise GraphError(f"{what}: expected texts or numbers, got texts and {brief(number)}")
+    names = sorted(set(texts) - {""})
+    if len(names) > MAX_CLASS_NAMES:
+        raise GraphError(
+            f"{what}: {len(names)} different texts, at most {MAX_CLASS_NAMES} are classes"
+        )
+    number_of = {"": -1} | {text: number for number, text in enumerate(names)}
+    _LOG.info("%s: texts are classes, in sorted order: %s", what, brief(", ".join(names)))
+    return np.array([number_of[text] for text in texts], np.int64), names
 
 
 def feature_rows(

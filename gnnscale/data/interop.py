@@ -156,7 +156,9 @@ def make_graph(
         split=inputs.split.read(labels, len(rows), name) if splits else Split(),
         metric=labels.metric,
         origin=Origin(
-            split=replace(inputs.split.source, labels=inputs.labels_name), ids=inputs.ids
+            split=replace(inputs.split.source, labels=inputs.labels_name),
+            ids=inputs.ids,
+            classes=labels.classes,
         ),
         **_topology(len(rows), number_edges, **edge_data),
     )

@@ -9,7 +9,8 @@ import numpy as np
 from gnnscale.core import Array, GraphError, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.interop import GraphInputs, make_graph
-from gnnscale.data.split_input import PART_NAMES, SplitInput
+from gnnscale.data.masks import PART_NAMES
+from gnnscale.data.split_input import SplitInput
 from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ def from_networkx(
     Args:
         graph: any graph of networkx; edges that repeat are kept.
         features: attributes of nodes, each a number or a list of numbers. None: no features.
-        labels: attribute of nodes with the label: a number, or a list of numbers.
+        labels: attribute of nodes with the label: a number, a list of numbers, or a text.
         weight: attribute of edges with the weight, 1 where it is missing. None: no weights.
         edge_features: attributes of edges, each a number or a list of numbers.
         split, metric, name, advises: as for ``from_arrays``.
@@ -119,7 +120,9 @@ def from_networkx(
     inputs = GraphInputs(
         edges=(ends[:, 0], ends[:, 1]),
         features=_columns(rows, features, nodes, f"{name}: node"),
-        labels=None if labels is None else _values(rows, labels, nodes, f"{name}: node"),
+        labels=None
+        if labels is None
+        else _values(rows, labels, nodes, f"{name}: node", texts=True),
         num_vertices=len(nodes),
         split=SplitInput.of_fields(parts, "attribute {}", name).chosen(split, None, name),
         edge_weights=None
@@ -143,15 +146,27 @@ def _columns(
     if isinstance(names, str):
         names = [names]
     columns = [_values(rows, column, of, what) for column in names]
+    for column, values in zip(names, columns, strict=True):
+        if values.dtype.kind not in "biuf":
+            raise GraphError(
+                f"{what} attribute {column!r}: expected numbers, got {brief(rows[0][column])!r}"
+            )
     if not columns:
         return np.zeros((len(rows), 0), np.float32)
     return np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
 
 
-def _values(rows: Sequence[Mapping[str, Any]], key: str, of: Sequence[Any], what: str) -> Array:
+def _values(
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    of: Sequence[Any],
+    what: str,
+    *,
+    texts: bool = False,
+) -> Array:
     """Return attribute ``key`` of ``rows``, nodes or edges called ``of``, as an array.
 
-    GraphError: some lack it, or the values have no common shape.
+    GraphError: some lack it, or values have no common shape, or are texts unless ``texts``.
     """
     missing = [of[number] for number, row in enumerate(rows) if row.get(key) is None]
     if missing:
@@ -159,10 +174,7 @@ def _values(rows: Sequence[Mapping[str, Any]], key: str, of: Sequence[Any], what
         raise GraphError(
             f"{what} attribute {key!r}: missing at {len(missing)} of {len(rows)}, such as {named}"
         )
-    values = array_inputs.as_array([row[key] for row in rows], f"{what} attribute {key!r}")
-    if values.dtype.kind not in "biuf":
-        raise GraphError(f"{what} attribute {key!r}: expected numbers, got {brief(rows[0][key])!r}")
-    return values
+    return array_inputs.as_array([row[key] for row in rows], f"{what} attribute {key!r}")
 
 
 def _split_fields(

@@ -178,6 +178,8 @@ class Origin:
     #: Arrow array ``[num_vertices]`` of the users' ids of a graph in memory, int64 or large_string.
     #: None: they are vertex numbers, or in the store
     ids: Any = field(default=None, compare=False)
+    #: names of the classes of a graph in memory. None: no names, or in the store
+    classes: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,7 @@ def _check_trains(graph: Graph, of: str) -> None:
             graph.edge_labels.refuse_untrained()
     elif not graph.num_classes:
         raise GraphError(
-            f"{graph.name}: {names.labels} is missing, or no label is known; training needs labels "
+            f"{graph.name}: {names.labels}: missing, or no label is known; training needs labels "
             "of vertices, or options={'task': 'links'} or {'task': 'edges'}"
         )
     elif not len(graph.train_idx):
@@ -148,8 +148,8 @@ def _save(graph: Graph) -> Path:
         array = _array(graph, name)
         digest.update(f"{name}={array.dtype}{array.shape};".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    if graph.origin.ids is not None:
-        digest.update(f"ids={graph.origin.ids.to_pylist()!r};".encode())
+    ids = graph.origin.ids
+    digest.update(f"ids={ids and ids.to_pylist()!r}{graph.origin.classes!r};".encode())
     path = home() / "graphs" / f"memory-{digest.hexdigest()}"
     if not _has_store(path):
         try:
