@@ -17,6 +17,7 @@ WHOLE = {
     "cli/test_start.py": "what a command imports and starts",
     "cli/test_two_writers.py": "two commands that write one directory",
     "cli/test_training_page.py": "docs/training.md",
+    "data/test_entrances.py": "one rule for data in memory, arrays, tables, and other libraries",
     "data/readers/test_crafted.py": "files made to harm a reader",
     "data/readers/test_layouts.py": "the layouts of all readers",
     "data/readers/test_mutations.py": "damaged files of all readers",

@@ -76,13 +76,13 @@ def from_arrays(
     parts = (train_idx, valid_idx, test_idx)
     if split is not None and any(part is not None for part in parts):
         raise GraphError(f"{name}: split: expected no train_idx, valid_idx or test_idx as well")
+    # The number of vertices is that of labels only if there are no features.
+    count = len(array_inputs.as_array(labels, f"{name}: labels")) if features is None else None
     inputs = GraphInputs(
         edges=edges,
         features=features,
         labels=labels,
-        num_vertices=None
-        if labels is None
-        else len(array_inputs.as_array(labels, f"{name}: labels")),
+        num_vertices=count,
         split=SplitInput(parts=parts).chosen(split, mask, name),
         edge_weights=edge_weights,
         edge_features=edge_features,
@@ -106,7 +106,7 @@ class GraphInputs:
     edges: Any
     features: Any  #: ``[num_vertices, num_features]``. None: vertices have no features
     labels: Any = None
-    num_vertices: int | None = None  #: number of vertices without features
+    num_vertices: int | None = None  #: number of vertices. None: the rows of features
     split: SplitInput = field(default_factory=SplitInput)
     edge_weights: Any = None
     edge_features: Any = None
@@ -135,6 +135,10 @@ def make_graph(
     rows, feature_dtype = array_inputs.feature_rows(
         features, name, what=inputs.features_name, advises=advises
     )
+    if inputs.num_vertices not in (None, len(rows)):
+        raise GraphError(
+            f"{name}: {inputs.features_name}: {len(rows)} rows for {inputs.num_vertices} vertices"
+        )
     labels = array_inputs.graph_labels(
         inputs.labels,
         num_classes=num_classes,

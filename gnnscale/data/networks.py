@@ -63,12 +63,7 @@ def from_scipy(
         split=SplitInput(parts=(train_idx, valid_idx, test_idx)).chosen(split, mask, name),
         edge_weights=None if (weights == 1).all() else weights,
     )
-    graph = make_graph(inputs, name=name, metric=metric, advises=advises)
-    if graph.num_vertices != matrix.shape[0]:
-        raise GraphError(
-            f"{name}: {graph.num_vertices} rows of features for a matrix of {matrix.shape[0]}"
-        )
-    return graph
+    return make_graph(inputs, name=name, metric=metric, advises=advises)
 
 
 @standard_arithmetic()

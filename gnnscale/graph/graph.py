@@ -268,7 +268,7 @@ class Graph(Topology):
         store_format.write_store(
             Path(path),
             _store_arrays(self),
-            ids=ids if ids is not None and len(ids) == self.num_vertices else None,
+            user_ids=ids if ids is not None and len(ids) == self.num_vertices else None,
             copied=copied,
             name=self.name,
             num_classes=self.num_classes,

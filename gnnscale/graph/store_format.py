@@ -202,15 +202,15 @@ def write_store(
     path: Path,
     arrays: Mapping[str, Array],
     *,
-    ids: Any = None,
+    user_ids: Any = None,
     copied: Sequence[Path] = (),
     **entries: Any,
 ) -> None:
     """Write a graph in memory to a new store at ``path``, atomically, and check its arrays.
 
-    ``arrays`` have the types of a store, ``ids`` are the users' ids as in ``write_ids`` (or
-    None), ``copied`` are files to add, and ``entries`` are as in ``write_meta``.
-    GraphError: ``path`` is not empty, or an array is invalid.
+    ``arrays`` have the types of a store, ``user_ids`` are as in ``write_ids`` (or None), ``copied``
+    are files to add, and ``entries`` are as in ``write_meta``. GraphError: ``path`` is not empty,
+    or an array is invalid.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -222,8 +222,8 @@ def write_store(
         for file in copied:
             with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
-        if ids is not None:
-            entries["ids"] = write_ids(folder, ids)
+        if user_ids is not None:
+            entries["ids"] = write_ids(folder, user_ids)
         write_meta(folder, written, **entries)
         try:
             _check_written(folder)
