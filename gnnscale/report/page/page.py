@@ -309,7 +309,7 @@ def _sizes(graph: dict[str, Any] | None) -> str:
     names = ("vertices", "edges", "features", "classes")
     present = [f"{graph[f'num_{name}']:,} {name}" for name in names if graph[f"num_{name}"]]
     split = ", ".join(
-        f"{graph['split'][part]:,} {verb}" if graph["split"][part] else f"no {verb}"
+        f"{graph['split'][part]:,} {verb}" if graph["split"][part] else f"none {verb}"
         for part, verb in (("train", "train"), ("valid", "validate"), ("test", "test"))
     )
     return f'<p class="soft">{", ".join(present)}; of the {escape(graph["split_of"])} {split}</p>'
@@ -325,7 +325,7 @@ def _tiles(summary: dict[str, Any]) -> str:
     of_epoch = "" if best is None else f", epoch {best}"
     sizes = (summary["graph"] or {}).get("split", {})
     valid, test = (
-        f": none of the {summary['graph']['split_of']}" if sizes.get(part) == 0 else known
+        ": the split lacks the part" if sizes.get(part) == 0 else known
         for part, known in (("valid", of_epoch), ("test", attainable))
     )
     tiles = [
