@@ -39,6 +39,7 @@ WHOLE = {
     "training/test_equivalence.py": "every plan learns what one process does",
     "training/test_device_memory.py": "devices whose memory is short",
     "training/test_fpga.py": "training on simulated FPGA cards",
+    "training/test_missing_parts.py": "splits without validation or test",
     "training/test_learning.py": "losses, metrics and updates of one's choice",
     "training/test_partitions.py": "training over parts",
     "training/test_preaggregated.py": "training on rows aggregated beforehand",

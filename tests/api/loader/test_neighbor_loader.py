@@ -351,7 +351,7 @@ def test_data_that_is_refused(graph: Graph) -> None:
     two = {"x": torch.zeros(2, 2)}
     for data, weights, message in (
         (HeteroData(), None, "got torch_geometric.HeteroData; graphs of several"),
-        (Data(**two), None, "data: edge_index: required"),
+        (Data(**two), None, "data: edge_index is missing, and so is adj_t"),
         (negative, "w", "weights 'w' of data: expected 'edge_attr'"),
         (graph, "w", "weights 'w' of graph: expected none"),
         (negative, "edge_attr", r"edge 0: expected a weight of at least 0 .*, got -1.0"),
