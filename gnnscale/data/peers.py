@@ -216,7 +216,7 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
     """Return the fields of a PyG graph, or of OGB's dictionary, by PyG's names.
 
     ``adj_t`` becomes ``edge_index`` and, unless all are 1, ``edge_weight`` or ``edge_attr``.
-    GraphError, naming the graph ``name``: another object, or several types.
+    GraphError, naming the graph ``name``: another object, several types, or no edges.
     """
     if is_instance_of(data, "torch_geometric", "data.HeteroData"):
         fields = _fields_of_types(data, name)
@@ -230,6 +230,8 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
         )
     if fields.get("edge_index") is None and fields.get("adj_t") is not None:
         fields |= _of_adjacency(fields.pop("adj_t"), name)
+    if fields.get("edge_index") is None:
+        raise GraphError(f"{name}: data.edge_index is missing, and so is data.adj_t")
     return fields
 
 
@@ -268,9 +270,7 @@ def _of_adjacency(adjacency: Any, name: str) -> dict[str, Any]:
 
 
 def _edge_index(fields: Any, name: str) -> Array:
-    """Return ``edge_index`` ``[2, num_edges]`` in the fields of PyG data; GraphError without it."""
-    if fields.get("edge_index") is None:
-        raise GraphError(f"{name}: data.edge_index is missing, and so is data.adj_t")
+    """Return ``edge_index`` ``[2, num_edges]`` in the fields of PyG data; GraphError: not so."""
     edges = array_inputs.as_array(fields["edge_index"], f"{name}: data.edge_index")
     if edges.ndim != 2 or len(edges) != 2:
         raise GraphError(

@@ -185,16 +185,13 @@ def _topology(
 
 def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     fields = pyg_fields(data, "data")
-    edge_index = fields.pop("edge_index", None)
-    if edge_index is None:
-        raise GraphError("data: edge_index is missing, and so is adj_t")
+    edge_index = fields.pop("edge_index")
     num_vertices, num_edges = data.num_nodes, edge_index.shape[1]
     fields.pop("num_nodes", None)
     edge_rows = {
         name: AlignedRows.wrap(name, values, num_edges, kind="edge")
         for name, values in fields.items()
-        # e_id is a key of batches
-        if (name not in data or data.is_edge_attr(name)) and name != "e_id"
+        if (name not in data or data.is_edge_attr(name)) and name != "e_id"  # a key of batches
     }
     rows = {
         name: AlignedRows.wrap(name, values, num_vertices)
