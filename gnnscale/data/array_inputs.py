@@ -58,7 +58,11 @@ def describe_graph(value: Any) -> str:
         hint = "; from_pyg takes it"
     elif is_instance_of(value, "dgl", "DGLGraph") and value.is_homogeneous:
         hint = "; from_dgl takes it"
-    elif of_pyg("data.HeteroData") or is_instance_of(value, "dgl", "DGLGraph"):
+    elif (
+        of_pyg("data.HeteroData")
+        or is_instance_of(value, "dgl", "DGLGraph")
+        or (isinstance(value, dict) and "edge_index_dict" in value)  # of OGB
+    ):
         hint = "; graphs of several types of vertices or edges are not supported"
     elif of_pyg("data.Dataset"):
         hint = "; from_pyg takes it"
@@ -81,6 +85,8 @@ def as_array(values: Any, what: str) -> Array:
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
+        # NumPy has no bfloat16.
+        values = values.float() if values.dtype == torch.bfloat16 else values
     elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
         hint = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
         raise GraphError(
@@ -240,8 +246,11 @@ def _stored(features: Any, what: str) -> tuple[Array, str]:
     GraphError, in which ``what`` names the features: they are no numbers, or too large.
     """
     exact = as_array(features, what)
-    if exact.dtype.kind == "O" and all(isinstance(value, Real) for value in exact.flat):
-        exact = exact.astype(np.float64)  # a data frame of numbers and booleans
+    if exact.dtype.kind == "O":  # a data frame of numbers and booleans
+        for value in exact.flat:
+            if not isinstance(value, Real):
+                raise GraphError(f"{what}: expected numbers, got {brief(repr(value))}")
+        exact = exact.astype(np.float64)
     if exact.dtype.kind not in "biuf":
         kinds = ", ".join(_INPUT_DTYPES)
         raise GraphError(f"{what}: expected numbers, such as {kinds}, got {exact.dtype}")
@@ -278,9 +287,7 @@ def edge_features(
     that impede training.
     """
     what = f"{name}: edge features"
-    # NumPy has no bfloat16.
-    half = isinstance(features, torch.Tensor) and features.dtype == torch.bfloat16
-    rows = as_array(features.float() if half else features, what)
+    rows = as_array(features, what)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if num_edges > MAX_EDGE_ROWS:
         raise GraphError(f"{what}: expected up to {MAX_EDGE_ROWS} edges, got {num_edges}")

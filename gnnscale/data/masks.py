@@ -44,10 +44,11 @@ def part_ids(
         if len(ids):  # an empty list is float64 to NumPy
             validation.check_ids(ids, count, what, of)
         return np.sort(ids).astype(vertex_dtype(count))
-    if values.dtype.kind not in "biu" or values.ndim not in (1, 2):
-        raise GraphError(f"{what}: expected bool[{count}], got {values.dtype}{list(values.shape)}")
-    if len(values) != count:
-        raise GraphError(f"{what}: {len(values)} entries for {count} {validation.PLURAL[of]}")
+    if values.dtype.kind not in "biu" or values.ndim not in (1, 2) or len(values) != count:
+        raise GraphError(
+            f"{what}: expected bool[{count}] or bool[{count}, k], got "
+            f"{values.dtype}{list(values.shape)}"
+        )
     if values.ndim == 2:
         values = values[:, _checked_column(values.shape[1], what, column=column, option=option)]
     if values.dtype.kind != "b" and not ((values == 0) | (values == 1)).all():

@@ -238,7 +238,8 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
 def _fields_of_types(data: Any, name: str) -> dict[str, Any]:
     """Return the fields of a PyG ``HeteroData`` of one type of vertices and one of edges."""
     if len(data.node_types) != 1 or len(data.edge_types) != 1:
-        vertices, edges = ", ".join(data.node_types), ", ".join(map("-".join, data.edge_types))
+        vertices = ", ".join(data.node_types)
+        edges = ", ".join(map("-".join, data.edge_types)) or "none"
         raise GraphError(
             f"{name}: expected one type of vertices and one of edges, got {vertices} and {edges}; "
             "data.to_homogeneous() makes them one"

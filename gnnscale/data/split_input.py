@@ -75,11 +75,10 @@ class SplitInput:
                 f"{name}: split={brief(split)}: expected 'random', or a dictionary of ids or masks "
                 "with the keys train, valid and test"
             )
-        known = {key for keys in _KEYS for key in keys}
-        for key in split:
-            if key not in known:
-                raise GraphError(f"{name}: split[{brief(key)!r}]: expected train, valid and test")
         present = [next((key for key in keys if key in split), keys[0]) for keys in _KEYS]
+        for key in split:
+            if key not in present:  # another word, or a second one for a part
+                raise GraphError(f"{name}: split[{brief(key)!r}]: expected train, valid and test")
         return SplitInput(
             parts=tuple(split.get(key) for key in present),
             names=tuple(f"split[{key!r}]" for key in present),

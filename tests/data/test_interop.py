@@ -170,6 +170,7 @@ BAD = {
         (X.astype(complex), DTYPES),
         (X.astype("datetime64[s]"), DTYPES),
         ([["a", 1], ["b", 2], ["c", 3]], "features: expected numbers, such as"),
+        (np.array([[1, None]] * 3, object), "features: expected numbers, got None"),
         (X[:, 0], r"features: expected two axes, got \[3\]"),
         (X[:0], SIZES),
         (np.zeros((3, 65_537), np.uint8), SIZES),
@@ -205,7 +206,7 @@ BAD = {
     "train_idx": [
         ({0, 1}, "graph: train_idx: expected an array, a tensor or a list, got set"),
         (np.array([5]), "train_idx: vertex id 5 is out of range"),
-        ([True, False], "train_idx: 2 entries for 3 vertices"),
+        ([True, False], r"train_idx: expected bool\[3\] or .*, got bool\[2\]"),
     ],
     "test_idx": [
         (1, r"test_idx: expected one axis, got \[\]"),
@@ -274,6 +275,7 @@ BAD_INPUT = [
         "one labeled entry in each part, got 1, 1",
     ),
     ({"split": "dice"}, "split=dice: expected 'random', or a dictionary of ids or masks"),
+    ({"split": {"val": [0], "valid": [1]}}, r"split\['val'\]: expected train, valid and test"),
     ({"split": {"traning": [0]}}, r"split\['traning'\]: expected train, valid and test"),
     ({"split": "random", "train_idx": [0]}, "split: expected no train_idx, valid_idx or test_idx"),
     ({"split": "random", "mask": 0}, "mask=0: expected no split as well"),

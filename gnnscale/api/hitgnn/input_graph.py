@@ -67,6 +67,8 @@ def _convert(graph: Any, *, split: Any = None, mask: int | None = None, trains: 
     if is_peer(graph):
         return from_peer(graph, split=split, mask=mask, advises=trains)
     if is_instance_of(graph, "networkx", "Graph"):
+        if mask is not None:
+            raise ConfigError(f"mask={mask}: expected none, since nodes of networkx have one mask")
         return from_networkx(graph, split=split, advises=trains)
     if hasattr(graph, "tocoo"):
         return from_scipy(graph, split=split, mask=mask, advises=trains)
