@@ -151,6 +151,18 @@ def _drawn(parts: tuple[Array, Array, Array], name: str, what: str) -> Split:
 
 
 def with_random_split(graph: Graph) -> Graph:
-    """Return ``graph`` with a random split of its labeled vertices instead of its own."""
-    parts = random_split(np.asarray(graph.labels), _FRACTIONS, seed=0)
-    return replace(graph, split=_drawn(parts, graph.name, "vertices"))
+    """Return ``graph`` with random splits of its labeled vertices and edges instead of its own.
+
+    GraphError: it has no labels, or too few.
+    """
+    drawn, labels, ends = SplitInput(is_random=True), graph.edge_labels, graph.edges.ends
+    if labels is not None and ends is not None:
+        split = drawn.read_edges(np.asarray(labels.labels), np.asarray(ends), graph.name)
+        labels = replace(labels, split=split)
+        graph = replace(graph, edges=replace(graph.edges, labels=labels))
+    if labels is not None and not graph.num_classes:
+        return graph
+    vertices = Labels(
+        values=np.asarray(graph.labels), num_classes=graph.num_classes, metric=graph.metric
+    )
+    return replace(graph, split=drawn.read(vertices, graph.num_vertices, graph.name))

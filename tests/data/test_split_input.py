@@ -42,6 +42,14 @@ def test_a_graph_gets_a_random_split_instead_of_its_own() -> None:
     parts = changed.train_idx, changed.valid_idx, changed.test_idx
     assert [len(part) for part in parts] == [6, 2, 2]
     assert sorted(np.concatenate(parts)) == [*range(10)]
+    ends = np.arange(30) % 5, (np.arange(30) + 1) % 5
+    given = {"edge_labels": np.arange(30) % 2, "edge_split": ([0], None, None)}
+    edges = from_arrays(ends, np.ones((5, 1)), **given)
+    drawn = from_arrays(ends, np.ones((5, 1)), edge_labels=given["edge_labels"], split="random")
+    rows = with_random_split(edges).edge_labels.split.train_idx
+    assert rows.tolist() == drawn.edge_labels.split.train_idx.tolist()
+    with pytest.raises(GraphError, match="split='random': no vertex has a label"):
+        with_random_split(from_arrays(([0], [1]), np.ones((10, 1))))
 
 
 def test_fields_are_named_as_the_user_names_them() -> None:

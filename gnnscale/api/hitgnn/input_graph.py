@@ -90,7 +90,9 @@ def _check_trains(graph: Graph, of: str) -> None:
     """Raise GraphError if ``graph`` lacks labels of vertices or edges (``of``), or training ids."""
     names = graph.origin.split
     if of == "edges":
-        if graph.edge_labels is not None and not len(graph.edge_labels.split.train_idx):
+        if graph.edge_labels is None:
+            raise GraphError(f"{graph.name}: edge_labels is missing; from_arrays takes edge_labels")
+        if not len(graph.edge_labels.split.train_idx):
             graph.edge_labels.refuse_untrained()
     elif not graph.num_classes:
         raise GraphError(

@@ -119,6 +119,8 @@ def test_a_missing_training_part_or_label_is_named_as_the_data_name_it() -> None
     arrays = from_arrays(tuple(EDGES), torch.eye(3), [0, 1, 1])
     with pytest.raises(GraphError, match="train_idx is missing or names no vertex"):
         as_dataset(arrays, of="vertices")
+    with pytest.raises(GraphError, match=r"^graph: edge_labels is missing"):
+        as_dataset(arrays, of="edges")
     for split in ((None, [0], [1]), None):
         edges = from_arrays(tuple(EDGES), torch.eye(3), edge_labels=[0, 1, 1], edge_split=split)
         with pytest.raises(GraphError, match=r"^graph: edge_split\[0\] is missing or names no e"):
