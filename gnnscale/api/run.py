@@ -144,23 +144,16 @@ def train(
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
-        graph: a ``Graph``; a graph or data set of PyG, DGL or OGB; a graph of networkx or a sparse
-            matrix of SciPy; the folder of a graph store; or a result of ``api.load_input_graph``. A
-            graph in memory is first written to a store.
+        graph: a ``Graph``; a graph or data set of PyG, DGL, OGB, networkx or SciPy, which is first
+            written to a store; the folder of a store; or a result of ``api.load_input_graph``.
         model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, or a module
             (docs/your-model.md); or a result of ``api.gnn_model``.
         arguments: arguments of the module's constructor, by name.
-        split: split of a graph in memory: ``random``, or a dictionary of ids by ``train``,
-            ``valid`` and ``test``. None: the graph's own.
-        mask: column of the graph's masks, if they are ``[num_vertices, k]``.
-        epochs: passes over the training vertices.
-        batch_size: seeds of a mini-batch, over all devices.
-        hidden: features of hidden layers.
-        num_layers: number of layers.
-        dropout: probability of dropping a hidden feature.
+        split, mask: split of a graph in memory, as for ``from_arrays``. None: the graph's own.
+        epochs, batch_size: passes over the training vertices; seeds of a step, over all devices.
+        hidden, num_layers, dropout: features of hidden layers; layers; share of dropped features.
         fanouts: neighbors of each hop, one number per layer.
-        lr: learning rate.
-        seed: seed of weights, order, sampling and dropout.
+        lr, seed: learning rate; seed of weights, order, sampling and dropout.
         num_threads: threads that compute on the host.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
             "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
@@ -180,9 +173,7 @@ def train(
     with training.SHOWN_LOG.held() if progress else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
-            task = single_options.get("task", "vertices")
-            of = task if task in ("vertices", "edges") else None
-            dataset = as_dataset(graph, split=split, mask=mask, of=of)
+            dataset = as_dataset(graph, split=split, mask=mask, of=_labeled(single_options))
             groups, single_options = _choose_groups(dataset, model, arguments, single_options)
         trained_run, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
@@ -201,6 +192,12 @@ def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> d
     for option in options.keys() & merged.keys():
         raise ConfigError(f"options: {option}: expected once, got a keyword too")
     return merged | dict(options)
+
+
+def _labeled(options: Mapping[str, Any]) -> str | None:
+    """Return what has the labels that a run learns, ``vertices`` or ``edges``; None: no labels."""
+    task = options.get("task", "vertices")
+    return task if isinstance(task, str) and task in ("vertices", "edges") else None
 
 
 def _choose_groups(

@@ -43,60 +43,40 @@ def from_arrays(
     """Return a Graph of an edge list and arrays. Contiguous features are shared, except float64.
 
     Args:
-        edges: ``(src, dst)``, integers; ``src[i]`` sends messages to ``dst[i]``. Or a data frame of
-            two columns, source and destination.
+        edges: ``(src, dst)``, integers, or a data frame of both; ``src[i]`` sends to ``dst[i]``.
         features: ``[num_vertices, num_features]`` float32, float16, bfloat16 (torch) or uint8;
             booleans become uint8, other types float32. None: a vertex for each label.
-        labels: classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
+        labels: classes ``[num_vertices]``, -1 if unknown, or texts; multi-label zeros and ones
             ``[num_vertices, num_classes]`` (classes if one-hot); or floating point regression
             targets ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown.
-        train_idx, valid_idx, test_idx: vertex ids, or a mask ``[num_vertices]``, or masks
-            ``[num_vertices, k]`` with ``mask``; None: no vertex.
-        split: ``random``: 60 % of the labeled vertices (and edges) train, 20 % validate, the others
-            test. Or a dictionary of ids by ``train``, ``valid`` and ``test``.
-        mask: column of masks ``[num_vertices, k]``.
+        train_idx, valid_idx, test_idx: vertex ids, or a mask ``[num_vertices]``; None: no vertex.
+        split: ``random``: of labeled vertices and edges 60 % train, 20 % validate, the others test;
+            or a dictionary of ids or masks by ``train``, ``valid`` and ``test``.
+        mask: column to read, if parts are masks ``[num_vertices, k]``.
         num_classes: number of classes. None: the largest class present, plus one.
         metric: one of ``METRICS``. None: accuracy, micro-F1 for multi-label, RMSE for floating
             point. With a metric of classes, floating point labels are classes, NaN if unknown.
-        name: name of the graph in reports.
+        name, advises: name in reports; whether to warn of features that impede training.
         edge_weights: ``[num_edges]`` finite, non-negative numbers. None: all weights are 1.
-        edge_features: ``[num_edges, num_edge_features]`` or ``[num_edges]`` finite numbers,
-            converted to float32.
-        edge_labels: ``[num_edges]`` classes or regression targets.
-        edge_split: train, valid and test edges: indices into ``edges``, or masks ``[num_edges]``.
+        edge_features: ``[num_edges, k]`` or ``[num_edges]`` finite numbers, made float32.
+        edge_labels, edge_split: classes or targets ``[num_edges]``; ids or masks of three parts.
         number_edges: whether ``Graph.edge_ids`` has the index of each edge in ``edges``.
-        advises: whether to warn about feature magnitudes that impede training.
 
     Raises:
-        GraphError: an id is out of range, a number is not finite, a weight is negative, a label is
-            not a class, parts of the split overlap, or a type, axis or length differs.
+        GraphError: an argument is invalid, such as an id out of range, or parts that overlap.
     """
-    if features is None and labels is None:
-        raise GraphError(f"{name}: features and labels are missing: expected a row per vertex")
-    parts = (train_idx, valid_idx, test_idx)
-    if split is not None and any(part is not None for part in parts):
-        raise GraphError(f"{name}: split: expected no train_idx, valid_idx or test_idx as well")
-    # The number of vertices is that of labels only if there are no features.
-    count = len(array_inputs.as_array(labels, f"{name}: labels")) if features is None else None
     inputs = GraphInputs(
         edges=edges,
         features=features,
         labels=labels,
-        num_vertices=count,
-        split=SplitInput(parts=parts).chosen(split, mask, name),
+        num_classes=num_classes,
+        split=SplitInput.of_arguments((train_idx, valid_idx, test_idx), split, mask, name),
         edge_weights=edge_weights,
         edge_features=edge_features,
         edge_labels=edge_labels,
         edge_split=edge_split,
     )
-    return make_graph(
-        inputs,
-        name=name,
-        num_classes=num_classes,
-        metric=metric,
-        number_edges=number_edges,
-        advises=advises,
-    )
+    return make_graph(inputs, name=name, metric=metric, number_edges=number_edges, advises=advises)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +86,7 @@ class GraphInputs:
     edges: Any
     features: Any  #: ``[num_vertices, num_features]``. None: vertices have no features
     labels: Any = None
+    num_classes: int | None = None  #: number of classes. None: by the labels
     num_vertices: int | None = None  #: number of vertices. None: the rows of features
     split: SplitInput = field(default_factory=SplitInput)
     edge_weights: Any = None
@@ -121,7 +102,6 @@ def make_graph(
     inputs: GraphInputs,
     *,
     name: str,
-    num_classes: int | None = None,
     metric: str | None = None,
     number_edges: bool = False,
     advises: bool = True,
@@ -131,7 +111,7 @@ def make_graph(
         raise GraphError(f"{name}: metric={brief(metric)!r}: expected one of {', '.join(METRICS)}")
     features = inputs.features
     if features is None:
-        features = np.zeros((inputs.num_vertices or 0, 0), np.float32)
+        features = np.zeros((_count_vertices(inputs, name), 0), np.float32)
     rows, feature_dtype = array_inputs.feature_rows(
         features, name, what=inputs.features_name, advises=advises
     )
@@ -141,7 +121,7 @@ def make_graph(
         )
     labels = array_inputs.graph_labels(
         inputs.labels,
-        num_classes=num_classes,
+        num_classes=inputs.num_classes,
         metric=metric,
         num_vertices=len(rows),
         name=name,
@@ -166,6 +146,15 @@ def make_graph(
         ),
         **_topology(len(rows), number_edges, **edge_data),
     )
+
+
+def _count_vertices(inputs: GraphInputs, name: str) -> int:
+    """Return the number of vertices without features: as given, or that of labels; GraphError."""
+    if inputs.num_vertices is not None:
+        return inputs.num_vertices
+    if inputs.labels is None:
+        raise GraphError(f"{name}: features and labels are missing: expected a row per vertex")
+    return len(array_inputs.as_array(inputs.labels, f"{name}: {inputs.labels_name}"))
 
 
 def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, brief, standard_arithmetic
+from gnnscale.core import Array, GraphError, Int64Array, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.interop import GraphInputs, make_graph
 from gnnscale.data.masks import PART_NAMES
@@ -60,7 +60,7 @@ def from_scipy(
         features=features,
         labels=labels,
         num_vertices=matrix.shape[0],
-        split=SplitInput(parts=(train_idx, valid_idx, test_idx)).chosen(split, mask, name),
+        split=SplitInput.of_arguments((train_idx, valid_idx, test_idx), split, mask, name),
         edge_weights=None if (weights == 1).all() else weights,
     )
     return make_graph(inputs, name=name, metric=metric, advises=advises)
@@ -102,15 +102,12 @@ def from_networkx(
             f"{name}: expected a networkx graph, got {array_inputs.describe_graph(graph)}"
         )
     nodes = list(graph.nodes)
-    number_of = {node: number for number, node in enumerate(nodes)}
     rows = [graph.nodes[node] for node in nodes]
-    ends = np.array([(number_of[a], number_of[b]) for a, b in graph.edges()], np.int64)
-    ends, edges = ends.reshape(-1, 2), [attributes for _, _, attributes in graph.edges(data=True)]
-    forward = np.arange(len(ends))
-    if not graph.is_directed():  # a loop has one direction
-        back = np.flatnonzero(ends[:, 0] != ends[:, 1])
-        ends, forward = np.concatenate([ends, ends[back, ::-1]]), np.concatenate([forward, back])
+    ends, forward = _directed_edges(graph, nodes)
+    edges = [attributes for _, _, attributes in graph.edges(data=True)]
     of_edges = ["-".join(map(str, edge[:2])) for edge in graph.edges()]
+    edge_rows = _columns(edges, edge_features, of_edges, f"{name}: edge")
+    weights = None if weight is None else np.array([edge.get(weight, 1) for edge in edges])
     parts = _split_fields(rows, nodes, name)
     inputs = GraphInputs(
         edges=(ends[:, 0], ends[:, 1]),
@@ -120,16 +117,27 @@ def from_networkx(
         else _values(rows, labels, nodes, f"{name}: node", texts=True),
         num_vertices=len(nodes),
         split=SplitInput.of_fields(parts, "attribute {}", name).chosen(split, None, name),
-        edge_weights=None
-        if weight is None
-        else np.array([edge.get(weight, 1) for edge in edges])[forward],
-        edge_features=None
-        if edge_features is None
-        else _columns(edges, edge_features, of_edges, f"{name}: edge")[forward],
+        edge_weights=None if weights is None else weights[forward],
+        edge_features=None if edge_rows is None else edge_rows[forward],
         labels_name="labels" if labels is None else f"attribute {labels!r}",
         ids=_ids(nodes, name),
     )
     return make_graph(inputs, name=name, metric=metric, advises=advises)
+
+
+def _directed_edges(graph: Any, nodes: Sequence[Any]) -> tuple[Int64Array, Int64Array]:
+    """Return both ends of each message ``[n, 2]``, and the number ``[n]`` of its edge.
+
+    Edges of an undirected graph, but loops, send messages both ways.
+    """
+    number_of = {node: number for number, node in enumerate(nodes)}
+    pairs = [(number_of[source], number_of[target]) for source, target in graph.edges()]
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
+    numbers = np.arange(len(ends))
+    if graph.is_directed():
+        return ends, numbers
+    back = np.flatnonzero(ends[:, 0] != ends[:, 1])
+    return np.concatenate([ends, ends[back, ::-1]]), np.concatenate([numbers, back])
 
 
 def _columns(

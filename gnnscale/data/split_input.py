@@ -54,6 +54,18 @@ class SplitInput:
             are_masks=tuple(name.endswith("mask") for name in names),
         )
 
+    @classmethod
+    def of_arguments(
+        cls, parts: tuple[Any, ...], split: Any, mask: int | None, name: str
+    ) -> "SplitInput":
+        """Return the split of ``parts``, or the one that ``split`` and ``mask`` choose.
+
+        GraphError, naming the graph ``name``: ``split`` and a part are given.
+        """
+        if split is not None and any(part is not None for part in parts):
+            raise GraphError(f"{name}: split: expected no train_idx, valid_idx or test_idx as well")
+        return cls(parts=parts).chosen(split, mask, name)
+
     def chosen(self, split: Any, mask: int | None, name: str) -> "SplitInput":
         """Return the split that a user's arguments ``split`` and ``mask`` choose.
 

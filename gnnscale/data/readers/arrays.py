@@ -222,7 +222,7 @@ class Arrays(base.Dataset):
             result.values, num_classes=result.num_classes, metric=result.metric, source=source
         )
         if self.split == "published":
-            parts = self._parts(arrays, PART_NAMES, writer.num_vertices, "vertex")
+            parts = _parts(arrays, PART_NAMES, writer.num_vertices, "vertex", self.mask)
             writer.set_split(*parts, source=arrays.path)
 
     def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
@@ -232,39 +232,40 @@ class Arrays(base.Dataset):
         labels = arrays.labels(name, _num_edges(arrays, _edge_form(arrays)), kinds="biuf")
         writer.set_edge_labels(labels, source=arrays.source(name))
         if self.split == "published":
-            parts = self._parts(arrays, _EDGE_SPLIT, len(labels), "edge")
+            parts = _parts(arrays, _EDGE_SPLIT, len(labels), "edge", self.mask)
             writer.set_edge_split(*parts, source=arrays.path)
 
-    def _parts(
-        self,
-        arrays: ArrayFolder | NpzReader,
-        names_of_parts: Sequence[tuple[str, ...]],
-        count: int,
-        of: str,
-    ) -> list[IntArray]:
-        """Return the ids of training, validation and test; a missing array is an empty part.
 
-        GraphError: the training part is missing.
-        """
-        names = [_array_name(arrays, synonyms) for synonyms in names_of_parts]
-        if names[0] is None:
-            raise GraphError(
-                f"{arrays.path}: has no {' or '.join(names_of_parts[0])}; dataset.split=random "
-                "draws a split"
+def _parts(
+    arrays: ArrayFolder | NpzReader,
+    names_of_parts: Sequence[tuple[str, ...]],
+    count: int,
+    of: str,
+    mask: int | None,
+) -> list[IntArray]:
+    """Return the ids of training, validation and test; a missing array is an empty part.
+
+    ``mask`` is the column to read of masks ``[count, k]``. GraphError: training is missing.
+    """
+    names = [_array_name(arrays, synonyms) for synonyms in names_of_parts]
+    if names[0] is None:
+        raise GraphError(
+            f"{arrays.path}: has no {' or '.join(names_of_parts[0])}; dataset.split=random "
+            "draws a split"
+        )
+    parts: list[IntArray] = [np.empty(0, np.int64) for _ in names]
+    for number, name in enumerate(names):
+        if name is not None:
+            parts[number] = part_ids(
+                arrays.labels(name, count, kinds="biu"),
+                count,
+                arrays.source(name),
+                column=mask,
+                option="dataset.mask",
+                of=of,
+                is_mask=name.endswith("mask"),
             )
-        parts: list[IntArray] = [np.empty(0, np.int64) for _ in names]
-        for number, name in enumerate(names):
-            if name is not None:
-                parts[number] = part_ids(
-                    arrays.labels(name, count, kinds="biu"),
-                    count,
-                    arrays.source(name),
-                    column=self.mask,
-                    option="dataset.mask",
-                    of=of,
-                    is_mask=name.endswith("mask"),
-                )
-        return parts
+    return parts
 
 
 def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
