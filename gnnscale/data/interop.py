@@ -228,12 +228,12 @@ def _edge_labels(inputs: GraphInputs, ends: IntArray, name: str) -> EdgeLabels:
     if len(parts) != len(_EDGE_SPLIT):
         raise GraphError(f"{name}: edge_split: expected 3 parts, got {len(parts)}")
     is_random = inputs.split.is_random and split is None
-    given = SplitInput(parts=parts, names=_EDGE_SPLIT, is_random=is_random)
+    edge_split = SplitInput(parts=parts, names=_EDGE_SPLIT, is_random=is_random)
     return EdgeLabels(
         name=name,
         labels=classes.values,
         num_classes=classes.num_classes,
-        split=given.read_edges(classes.values, ends, name),
+        split=edge_split.read_edges(classes.values, ends, name),
         metric=classes.metric,
     )
 

@@ -173,7 +173,7 @@ def _values(
     """
     missing = [of[number] for number, row in enumerate(rows) if row.get(key) is None]
     if missing:
-        named = ", ".join(brief(repr(each)) for each in missing[:_MAX_NAMED])
+        named = ", ".join(brief(repr(name)) for name in missing[:_MAX_NAMED])
         raise GraphError(
             f"{what} attribute {key!r}: missing at {len(missing)} of {len(rows)}, such as {named}"
         )

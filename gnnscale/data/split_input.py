@@ -107,7 +107,7 @@ class SplitInput:
         if self.is_random:
             if not labels.num_classes:
                 raise GraphError(f"{name}: split='random': no vertex has a label")
-            return _drawn(random_split(labels.values, _FRACTIONS, seed=0), name, "vertices")
+            return _random_parts(random_split(labels.values, _FRACTIONS, seed=0), name, "vertices")
         return self._read(num_vertices, name, "vertex")
 
     def read_edges(self, labels: Array, ends: IntArray, name: str) -> Split:
@@ -117,7 +117,7 @@ class SplitInput:
         """
         if self.is_random:
             parts = random_edge_split(labels, ends, _FRACTIONS, seed=0)
-            return _drawn(parts, name, "edges")
+            return _random_parts(parts, name, "edges")
         return self._read(len(ends), name, "edge")
 
     def _read(self, count: int, name: str, of: str) -> Split:
@@ -151,7 +151,7 @@ class SplitInput:
         return Split(train_idx=train, valid_idx=valid, test_idx=test)
 
 
-def _drawn(parts: tuple[Array, Array, Array], name: str, what: str) -> Split:
+def _random_parts(parts: tuple[Array, Array, Array], name: str, what: str) -> Split:
     """Return the parts of a random split; GraphError: too few labeled entries of graph ``name``."""
     if not all(map(len, parts)):
         raise GraphError(
@@ -167,9 +167,9 @@ def with_random_split(graph: Graph) -> Graph:
 
     GraphError: it has no labels, or too few.
     """
-    drawn, labels, ends = SplitInput(is_random=True), graph.edge_labels, graph.edges.ends
+    source, labels, ends = SplitInput(is_random=True), graph.edge_labels, graph.edges.ends
     if labels is not None and ends is not None:
-        split = drawn.read_edges(np.asarray(labels.labels), np.asarray(ends), graph.name)
+        split = source.read_edges(np.asarray(labels.labels), np.asarray(ends), graph.name)
         labels = replace(labels, split=split)
         graph = replace(graph, edges=replace(graph.edges, labels=labels))
     if labels is not None and not graph.num_classes:
@@ -177,4 +177,4 @@ def with_random_split(graph: Graph) -> Graph:
     vertices = Labels(
         values=np.asarray(graph.labels), num_classes=graph.num_classes, metric=graph.metric
     )
-    return replace(graph, split=drawn.read(vertices, graph.num_vertices, graph.name))
+    return replace(graph, split=source.read(vertices, graph.num_vertices, graph.name))

@@ -147,8 +147,8 @@ class SplitSource:
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
         """Raise GraphError naming ``graph`` if only the first of ``parts``, training, is empty."""
-        train, *others = parts
-        if any(map(len, others)) and not len(train):
+        train, *evaluated = parts
+        if any(map(len, evaluated)) and not len(train):
             self.refuse_empty(graph, of)
 
     def refuse_empty(self, graph: str, of: str = "vertex") -> NoReturn:

@@ -325,8 +325,8 @@ def _tiles(summary: dict[str, Any]) -> str:
     of_epoch = "" if best is None else f", epoch {best}"
     sizes = (summary["graph"] or {}).get("split", {})
     valid, test = (
-        ": the split lacks the part" if sizes.get(part) == 0 else known
-        for part, known in (("valid", of_epoch), ("test", attainable))
+        ": the split lacks the part" if sizes.get(part) == 0 else ending
+        for part, ending in (("valid", of_epoch), ("test", attainable))
     )
     tiles = [
         (fixed(summary["test_metric"], 4), f"test {metric}{test}"),
