@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gnnscale.api.loader.neighbor_loader import NeighborLoader
     from gnnscale.api.run import Result, evaluate, load, train
     from gnnscale.core.errors import ConfigError, GraphError
-    from gnnscale.data import from_arrays, from_dgl, from_pyg
+    from gnnscale.data import from_arrays, from_dgl, from_networkx, from_pyg, from_scipy
     from gnnscale.graph import Graph
     from gnnscale.nn.adapters import DGLModel, PyGModel
     from gnnscale.run.records import Observer, StopTraining
@@ -36,7 +36,9 @@ __all__ = [
     "evaluate",
     "from_arrays",
     "from_dgl",
+    "from_networkx",
     "from_pyg",
+    "from_scipy",
     "load",
     "train",
 ]
@@ -46,7 +48,7 @@ _find = lazy_names(
     {
         "gnnscale.api.run": "Result evaluate load train",
         "gnnscale.core.errors": "ConfigError GraphError",
-        "gnnscale.data": "from_arrays from_dgl from_pyg",
+        "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy",
         "gnnscale.graph": "Graph",
         "gnnscale.api.loader.neighbor_loader": "NeighborLoader",
         "gnnscale.nn.adapters": "DGLModel PyGModel",

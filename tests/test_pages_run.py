@@ -15,6 +15,7 @@ import torch
 from pyarrow import parquet
 
 import gnnscale
+from gnnscale.data import read_classes
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -82,6 +83,16 @@ def test_what_a_page_shows_runs(run_command, page, needs) -> None:
             continue
         for line in block.splitlines():
             run_command(shlex.split(line))
+
+
+@pytest.mark.integration
+def test_a_graph_of_networkx_is_learnt_as_the_page_shows() -> None:
+    pytest.importorskip("networkx")
+    block = re.search(r"```python\n(.*?)```", (DOCS / "in-memory.md").read_text(), re.S)
+    names: dict[str, Any] = {}
+    exec(compile(block[1], "in-memory.md", "exec"), names)
+    assert names["result"].predict([0, 33]).tolist() == [0, 1]
+    assert read_classes(names["result"].graph) == ["Mr. Hi", "Officer"]
 
 
 @pytest.mark.long

@@ -48,9 +48,9 @@ class Result(TrainedRun):
 
     #: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more
     history: tuple[EpochRecord, ...]
-    #: test metric of the weights of ``best_epoch``. None: the run was stopped before, or the metric
-    #: is undefined
-    test_metric: float | None
+    #: test metrics of the weights of ``best_epoch`` by name, None for an undefined metric; empty if
+    #: the run was stopped before, or the graph has no test part
+    test_metrics: Mapping[str, float | None]
     metric: str  #: name of ``valid_metric`` and ``test_metric``
 
     @classmethod
@@ -60,44 +60,57 @@ class Result(TrainedRun):
             directory=run.directory,
             config=run.config,
             history=tuple(result.history),
-            test_metric=result.test_metric,
+            test_metrics=result.test_metrics,
             metric=result.metric,
         )
 
     def __repr__(self) -> str:
         """Return one line: model, number of epochs, test metric and directory."""
         return (
-            f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, test "
-            f"{self.metric} {_text(self.test_metric)}, directory={str(self.directory)!r}>"
+            f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, "
+            f"{self._test_text}, directory={str(self.directory)!r}>"
         )
 
     def __str__(self) -> str:
         """Return a table of the last epochs, the metrics and the directory."""
         best = self.best_epoch
+        validated = best is not None and self.history[best - 1].valid_metrics
+        valid = f"validation {_text(self.valid_metric)}" if validated else "no validation"
         lines = [
-            f"{self.config.model.name}: test {self.metric} {_text(self.test_metric)}, validation "
-            f"{_text(self.valid_metric)}" + ("" if best is None else f", epoch {best}")
+            f"{self.config.model.name}: {self._test_text}, {valid}"
+            + ("" if best is None else f", epoch {best}")
         ]
         if self.history:
             epochs = self.history[-_LISTED_EPOCHS:]
             lines.append(f"{'epoch':>7}  {'loss':>8}  {'validation':>10}  {'seconds':>7}")
             if len(epochs) < len(self.history):
                 lines.append(f"{'...':>7}")
+            mark = "  best" if validated else "  kept"
             lines += [
-                f"{e.epoch:>7}  {e.train_loss:>8.4f}  {_text(e.valid_metric):>10}  "
-                f"{e.epoch_time_s:>7.2f}{'  best' if e.epoch == best else ''}"
+                f"{e.epoch:>7}  {e.train_loss:>8.4f}  "
+                f"{_text(e.valid_metric) if e.valid_metrics else '-':>10}  "
+                f"{e.epoch_time_s:>7.2f}{mark if e.epoch == best else ''}"
                 for e in epochs
             ]
         return "\n".join([*lines, f"directory: {self.directory}"])
 
     @property
+    def _test_text(self) -> str:
+        return f"test {self.metric} {_text(self.test_metric)}" if self.test_metrics else "no test"
+
+    @property
+    def test_metric(self) -> float | None:
+        """First of ``test_metrics``. None: it is undefined, or there is none."""
+        return self.test_metrics.get(self.metric)
+
+    @property
     def best_epoch(self) -> int | None:
-        """Epoch with the best validation metric, from 1. None: nothing was validated yet."""
+        """Epoch with the best validation metric, from 1, else the last. None: no epoch yet."""
         return best_epoch(self.history, self.metric)
 
     @property
     def valid_metric(self) -> float | None:
-        """Validation metric of ``best_epoch``. None: nothing was validated yet."""
+        """Validation metric of ``best_epoch``. None: nothing was validated, or it is undefined."""
         best = self.best_epoch
         return None if best is None else self.history[best - 1].valid_metric
 
@@ -111,6 +124,8 @@ def train(
     model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any] = "sage",
     *,
     arguments: Mapping[str, Any] | None = None,
+    split: str | Mapping[str, Any] | None = None,
+    mask: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     hidden: int | None = None,
@@ -129,19 +144,16 @@ def train(
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
-        graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a graph store; or a result
-            of ``api.load_input_graph``. A graph in memory is first written to a store.
+        graph: a ``Graph``; a graph or data set of PyG, DGL, OGB, networkx or SciPy, which is first
+            written to a store; the folder of a store; or a result of ``api.load_input_graph``.
         model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, or a module
             (docs/your-model.md); or a result of ``api.gnn_model``.
         arguments: arguments of the module's constructor, by name.
-        epochs: passes over the training vertices.
-        batch_size: seeds of a mini-batch, over all devices.
-        hidden: features of hidden layers.
-        num_layers: number of layers.
-        dropout: probability of dropping a hidden feature.
+        split, mask: split of a graph in memory, as for ``from_arrays``. None: the graph's own.
+        epochs, batch_size: passes over the training vertices; seeds of a step, over all devices.
+        hidden, num_layers, dropout: features of hidden layers; layers; share of dropped features.
         fanouts: neighbors of each hop, one number per layer.
-        lr: learning rate.
-        seed: seed of weights, order, sampling and dropout.
+        lr, seed: learning rate; seed of weights, order, sampling and dropout.
         num_threads: threads that compute on the host.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
             "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
@@ -161,7 +173,8 @@ def train(
     with training.SHOWN_LOG.held() if progress else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
-            groups, single_options = _choose_groups(graph, model, arguments, single_options)
+            dataset = as_dataset(graph, split=split, mask=mask, of=_labeled(single_options))
+            groups, single_options = _choose_groups(dataset, model, arguments, single_options)
         trained_run, result = training.run(
             groups, single_options, directory=directory, resume=resume, observers=observers
         )
@@ -181,18 +194,24 @@ def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> d
     return merged | dict(options)
 
 
+def _labeled(options: Mapping[str, Any]) -> str | None:
+    """Return what has the labels that a run learns, ``vertices`` or ``edges``; None: no labels."""
+    task = options.get("task", "vertices")
+    return task if isinstance(task, str) and task in ("vertices", "edges") else None
+
+
 def _choose_groups(
-    graph: Any,
+    dataset: OptionGroup[Any],
     model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any],
     arguments: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
-    """Return option groups of ``graph`` and ``model``, and the remaining options.
+    """Return option groups of ``dataset`` and ``model``, and the remaining options.
 
-    Writes a graph in memory to a store. The name of a built-in model becomes the option ``model``,
+    The name of a built-in model becomes the option ``model``,
     not a group; a module's group takes the options that start with ``model.`` out of ``options``.
     """
-    groups: list[OptionGroup[Any]] = [as_dataset(graph)]
+    groups: list[OptionGroup[Any]] = [dataset]
     if arguments is not None and isinstance(model, (str, OptionGroup)):
         raise ConfigError("arguments: expected none without a module as model")
     if isinstance(model, str):
@@ -242,12 +261,12 @@ def load(
     if module is not None:
         config = replace(config, model=_with_module(config.model, module, arguments or {}))
     # A run that was killed has no summary.
-    metric, test_metric = _test_metric(folder) or (open_run_task(config, folder).measures[0], None)
+    metric, test_metrics = _test_metrics(folder) or (open_run_task(config, folder).measures[0], {})
     result = Result(
         directory=folder,
         config=config,
         history=tuple(read_history(folder)),
-        test_metric=test_metric,
+        test_metrics=test_metrics,
         metric=metric,
     )
     if module is not None and (folder / BEST).exists():
@@ -315,21 +334,24 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _test_metric(folder: Path) -> tuple[str, float | None] | None:
-    """Return name and value of the test metric in ``summary.json``. None: there is no such file.
+def _test_metrics(folder: Path) -> tuple[str, dict[str, float | None]] | None:
+    """Return the first metric's name and all test metrics in ``summary.json``; None: no such file.
 
-    The value is None if the metric is undefined. ConfigError: the file is no summary of a run.
+    A value is None if the metric is undefined. ConfigError: the file is no summary of a run.
     """
     file = folder / SUMMARY_FILE
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
-        name, value = summary["metric"], summary["test_metric"]
-        if not isinstance(name, str) or not (value is None or isinstance(value, float)):
-            raise ValueError(value)
+        name, values = summary["metric"], dict(summary["test_metrics"])
+        if not isinstance(name, str):
+            raise ValueError(name)
+        for value in values.values():
+            if not (value is None or isinstance(value, float)):
+                raise ValueError(value)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(f"{file}: expected the summary of a run") from None
-    return name, value
+    return name, values

@@ -1,6 +1,6 @@
 """Datasets: published and generated graphs → graph store → Graph.
 
-``from_arrays``, ``from_dgl`` and ``from_pyg`` need torch, which is imported at their first use.
+``from_arrays``, ``from_pyg`` and the like need torch, which is imported at their first use.
 """
 
 from typing import TYPE_CHECKING
@@ -27,6 +27,15 @@ from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 
 if TYPE_CHECKING:
-    from gnnscale.data.interop import from_arrays, from_dgl, from_pyg
+    from gnnscale.data.interop import from_arrays
+    from gnnscale.data.networks import from_networkx, from_scipy
+    from gnnscale.data.peers import from_dgl, from_pyg
 
-__getattr__ = lazy_names(__name__, {"gnnscale.data.interop": "from_arrays from_dgl from_pyg"})
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "gnnscale.data.interop": "from_arrays",
+        "gnnscale.data.networks": "from_networkx from_scipy",
+        "gnnscale.data.peers": "from_dgl from_pyg",
+    },
+)

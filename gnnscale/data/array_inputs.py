@@ -2,7 +2,9 @@
 
 import logging
 import sys
+from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,16 @@ import torch
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.data import validation
-from gnnscale.data.labels import Labels, read_edge_labels, read_labels
+from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.storage import standardize
+from gnnscale.data.tables.label_columns import MAX_CLASS_NAMES
 from gnnscale.data.tables.roles import skip_reason, suspected_role
-from gnnscale.graph import FEATURE_DTYPES, MAX_QUANTIZED, EdgeLabels, Graph, Split, as_float32
+from gnnscale.graph import FEATURE_DTYPES, MAX_QUANTIZED, Graph, as_float32
 from gnnscale.graph.store_format import MAX_CLASSES, MAX_EDGE_ROWS, MAX_FEATURES, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
 #: Types that NumPy converts to an array without the method ``__array__``.
 _PLAIN = (list, tuple, range, bool, int, float, complex, str)
-_PARTS = ("train", "valid", "test")
 _CURE = "For training, scale all alike, such as to mean 0 and deviation 1 over training vertices"
 #: Feature types of a graph in memory.
 _INPUT_DTYPES = tuple(name for name in FEATURE_DTYPES if name not in MAX_QUANTIZED)
@@ -43,6 +45,11 @@ def is_instance_of(value: Any, library: str, kind: str) -> bool:
     return isinstance(owner, type) and isinstance(value, owner)
 
 
+def is_frame(value: Any) -> bool:
+    """Whether ``value`` is a data frame, of pandas or polars."""
+    return hasattr(value, "columns") and hasattr(type(value), "__array__")
+
+
 def describe_graph(value: Any) -> str:
     """Return a phrase with the type of ``value``, given as a graph, and a hint on converting it."""
     library = type(value).__module__.partition(".")[0]
@@ -51,14 +58,20 @@ def describe_graph(value: Any) -> str:
         hint = "; from_pyg takes it"
     elif is_instance_of(value, "dgl", "DGLGraph") and value.is_homogeneous:
         hint = "; from_dgl takes it"
-    elif of_pyg("data.HeteroData") or is_instance_of(value, "dgl", "DGLGraph"):
+    elif (
+        of_pyg("data.HeteroData")
+        or is_instance_of(value, "dgl", "DGLGraph")
+        or (isinstance(value, dict) and "edge_index_dict" in value)  # of OGB
+    ):
         hint = "; graphs of several types of vertices or edges are not supported"
-    elif of_pyg("data.Dataset") or is_instance_of(value, "dgl.data", "DGLDataset"):
-        hint = "; dataset[0] is its first graph"
+    elif of_pyg("data.Dataset"):
+        hint = "; from_pyg takes it"
+    elif is_instance_of(value, "dgl.data", "DGLDataset"):
+        hint = "; from_dgl takes it"
     elif library == "networkx":
-        hint = "; torch_geometric.utils.from_networkx and dgl.from_networkx convert it"
-    elif library == "scipy":
-        hint = "; from_arrays((m.row, m.col), features) takes a matrix m in the format coo"
+        hint = "; from_networkx takes it"
+    elif library == "scipy" and hasattr(value, "tocoo"):
+        hint = "; from_scipy takes it"
     elif isinstance(value, Graph):
         hint = "; it needs no conversion"
     return f"{type_name(value)}{hint}"
@@ -72,6 +85,8 @@ def as_array(values: Any, what: str) -> Array:
     if isinstance(values, torch.Tensor):
         check_dense(values, what)
         values = values.detach()
+        # NumPy has no bfloat16.
+        values = values.float() if values.dtype == torch.bfloat16 else values
     elif not (isinstance(values, _PLAIN) or hasattr(type(values), "__array__")):
         hint = "; toarray() makes it dense" if hasattr(values, "toarray") else ""
         raise GraphError(
@@ -126,50 +141,19 @@ def vertex_ids(values: Any, num_vertices: int, what: str, of: str = "vertex") ->
     return np.ascontiguousarray(ids, dtype=vertex_dtype(num_vertices))
 
 
-def split_parts(
-    parts: tuple[Any, ...], num_vertices: int, name: str, of: str = "vertex"
-) -> list[IntArray]:
-    """Return the sorted ids of the training, validation and test parts of a split of vertices.
-
-    Each of ``parts`` is given as ids, a mask, or None for no ids. GraphError: an id repeats, in one
-    part or in two. With ``of="edge"`` edges are split, and ``num_vertices`` is their number.
-    """
-    part_of = np.full(num_vertices, -1, np.int8)
-    sorted_parts = []
-    for number, (part, values) in enumerate(zip(_PARTS, parts, strict=True)):
-        what = f"{name}: {part} split"
-        ids = np.sort(vertex_ids(_unmasked(values, num_vertices, what), num_vertices, what, of))
-        if len(twice := ids[1:][ids[1:] == ids[:-1]]):
-            raise GraphError(f"{what} names {of} {twice[0]} twice")
-        if len(shared := ids[part_of[ids] >= 0]):
-            other = _PARTS[part_of[shared[0]]]
-            raise GraphError(
-                f"{name}: overlapping splits, {of} {shared[0]} of the {part} split is in the "
-                f"{other} split too"
-            )
-        part_of[ids] = number
-        sorted_parts.append(ids)
-    return sorted_parts
-
-
-def _unmasked(values: Any, num_vertices: int, what: str) -> Array:
-    """Return a split's part as ids; given are ids, a mask ``[num_vertices]``, or None for none."""
-    part = as_array([] if values is None else values, what)
-    if part.dtype.kind != "b":
-        return part
-    if part.shape != (num_vertices,):
-        raise GraphError(
-            f"{what}: expected ids or a mask bool[{num_vertices}], got bool{list(part.shape)}"
-        )
-    return np.flatnonzero(part)
-
-
 def graph_labels(
-    values: Any, *, num_classes: int | None, metric: str | None, num_vertices: int, name: str
+    values: Any,
+    *,
+    num_classes: int | None,
+    metric: str | None,
+    num_vertices: int,
+    name: str,
+    what: str = "labels",
 ) -> Labels:
     """Return a user's vertex labels as a ``Graph`` holds them, all unknown if ``values`` is None.
 
-    If None, ``num_classes`` and ``metric`` are derived from the labels.
+    If None, ``num_classes`` and ``metric`` are derived from the labels. Errors name the labels
+    ``what`` of the graph ``name``.
     """
     if num_classes is not None and not (
         isinstance(num_classes, (int, np.integer)) and 0 <= num_classes <= MAX_CLASSES
@@ -178,23 +162,48 @@ def graph_labels(
     if values is None:
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
-    what = f"{name}: labels"
-    return read_labels(
-        as_array(values, what),
-        count=num_vertices,
-        source=what,
-        metric=metric,
-        num_classes=num_classes,
+    what = f"{name}: {what}"
+    labels, classes = _named_classes(as_array(values, what), what)
+    result = read_labels(
+        labels, count=num_vertices, source=what, metric=metric, num_classes=num_classes
     )
+    return replace(result, classes=classes)
 
 
-def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Array, str]:
+def _named_classes(labels: Array, what: str) -> tuple[Array, list[str] | None]:
+    """Return labels, texts as numbers of classes, and the sorted names of classes (None: no texts).
+
+    Empty texts, None and NaN are unknown, -1, among texts.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "UOT":
+        return labels, None
+    values = labels.tolist()
+    if not any(isinstance(value, str) for value in values):
+        return labels, None
+    texts = ["" if value is None or value != value else value for value in values]
+    if not all(isinstance(text, str) for text in texts):
+        number = next(value for value in texts if not isinstance(value, str))
+        raise GraphError(f"{what}: expected texts or numbers, got texts and {brief(number)}")
+    names = sorted(set(texts) - {""})
+    if len(names) > MAX_CLASS_NAMES:
+        raise GraphError(
+            f"{what}: {len(names)} different texts, at most {MAX_CLASS_NAMES} are classes"
+        )
+    number_of = {"": -1} | {text: number for number, text in enumerate(names)}
+    _LOG.info("%s: texts are classes, in sorted order: %s", what, brief(", ".join(names)))
+    return np.array([number_of[text] for text in texts], np.int64), names
+
+
+def feature_rows(
+    features: Any, name: str, *, what: str = "features", advises: bool = True
+) -> tuple[Array, str]:
     """Return a user's features as an array ``[n, num_features]``, and the name of the stored type.
 
-    The name is one of ``FEATURE_DTYPES``; bfloat16 is returned as uint16 bits, float64 is converted
-    to float32. ``advises`` says whether to warn about magnitudes and columns that impede training.
+    The name is one of ``FEATURE_DTYPES``; bfloat16 is returned as uint16 bits, booleans as uint8,
+    other types as float32. Errors name the features ``what`` of the graph ``name``. ``advises``
+    says whether to warn about magnitudes and columns that impede training.
     """
-    what = f"{name}: features"
+    what = f"{name}: {what}"
     if advises:
         _warn_of_columns(features, what)
     if isinstance(features, torch.Tensor):
@@ -212,14 +221,8 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
             f"{what}: expected at least one row, of at most {MAX_FEATURES} features, got "
             f"{list(features.shape)}"
         )
-    if dtype == "float64":
-        _LOG.info("%s: float64 is converted to float32", what)
-        exact = np.asarray(features)
-        with np.errstate(over="ignore"):  # refused here
-            features, dtype = exact.astype(np.float32), "float32"
-        validation.refuse_not_finite(exact, features, 0, what)
     if dtype not in _INPUT_DTYPES:
-        raise GraphError(f"{what}: expected one of {', '.join(_INPUT_DTYPES)}, got {dtype}")
+        features, dtype = _stored(features, what)
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
             exact = features.float().numpy()
@@ -235,6 +238,29 @@ def feature_rows(features: Any, name: str, *, advises: bool = True) -> tuple[Arr
         spread.add(as_float32(rows[: standardize.SAMPLED_ROWS], dtype, rows.shape[1]))
         standardize.warn_of_spread(spread, what, str, _CURE)
     return rows, dtype
+
+
+def _stored(features: Any, what: str) -> tuple[Array, str]:
+    """Return features of a type that no graph holds as float32, booleans as uint8; and the type.
+
+    GraphError, in which ``what`` names the features: they are no numbers, or too large.
+    """
+    exact = as_array(features, what)
+    if exact.dtype.kind == "O":  # a data frame of numbers and booleans
+        for value in exact.flat:
+            if not isinstance(value, Real):
+                raise GraphError(f"{what}: expected numbers, got {brief(repr(value))}")
+        exact = exact.astype(np.float64)
+    if exact.dtype.kind not in "biuf":
+        kinds = ", ".join(_INPUT_DTYPES)
+        raise GraphError(f"{what}: expected numbers, such as {kinds}, got {exact.dtype}")
+    if exact.dtype.kind == "b":
+        return exact.astype(np.uint8), "uint8"
+    _LOG.info("%s: %s is converted to float32", what, exact.dtype)
+    with np.errstate(over="ignore"):  # refused here
+        converted = exact.astype(np.float32)
+    validation.refuse_not_finite(exact, converted, 0, what)
+    return converted, "float32"
 
 
 def _warn_of_columns(features: Any, what: str) -> None:
@@ -261,9 +287,7 @@ def edge_features(
     that impede training.
     """
     what = f"{name}: edge features"
-    # NumPy has no bfloat16.
-    half = isinstance(features, torch.Tensor) and features.dtype == torch.bfloat16
-    rows = as_array(features.float() if half else features, what)
+    rows = as_array(features, what)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if num_edges > MAX_EDGE_ROWS:
         raise GraphError(f"{what}: expected up to {MAX_EDGE_ROWS} edges, got {num_edges}")
@@ -279,30 +303,3 @@ def edge_features(
         standardize.warn_of_large(spread.largest, what)
         standardize.warn_of_spread(spread, what, str, _CURE)
     return converted
-
-
-def edge_labels(
-    labels: Any, split: tuple[Any, ...] | None, num_edges: int, name: str
-) -> EdgeLabels:
-    """Return a user's labels of edges with the split of edges into training, validation and test.
-
-    ``split`` is None, for no edges, or three parts: each is ids, a mask, or None for no edges.
-    """
-    what = f"{name}: labels of edges"
-    classes = read_edge_labels(as_array(labels, what), num_edges=num_edges, source=what)
-    if not isinstance(split, (tuple, list, np.ndarray, torch.Tensor, type(None))):
-        raise GraphError(
-            f"{name}: edge_split: expected (train, valid, test), each of ids, a mask or None, got "
-            f"{type_name(split)}"
-        )
-    parts = (None, None, None) if split is None else tuple(split)
-    if len(parts) != len(_PARTS):
-        raise GraphError(f"{name}: edge_split: expected {len(_PARTS)} parts, got {len(parts)}")
-    train, valid, test = split_parts(parts, num_edges, f"{name}: edges", "edge")
-    return EdgeLabels(
-        name=name,
-        labels=classes.values,
-        num_classes=classes.num_classes,
-        split=Split(train_idx=train, valid_idx=valid, test_idx=test),
-        metric=classes.metric,
-    )

@@ -25,6 +25,7 @@ class Labels:
     values: Array
     num_classes: int  #: number of classes or regression targets; 0 if all classes are unknown
     metric: str  #: one of ``METRICS``
+    classes: list[str] | None = None  #: names of the classes, if labels are texts
 
 
 def read_labels(

@@ -260,19 +260,20 @@ def checked_targets(
 def check_split(
     split: Mapping[str, Array], labels: Array, num_vertices: int, source: object, of: str = "vertex"
 ) -> None:
-    """Raise GraphError unless the parts of ``split`` are non-empty, in range, disjoint and labeled.
+    """Raise GraphError unless the parts of ``split`` are in range, disjoint and labeled.
 
-    ``split`` has the ids of vertices or edges (``of``) by part. Part ``test`` may lack labels,
-    since some publishers hide test labels.
+    ``split`` has the ids of vertices or edges (``of``) by part. Part ``train`` has some, other
+    parts may be empty. Part ``test`` may lack labels, since some publishers hide test labels.
     """
     is_assigned = np.zeros(num_vertices, dtype=bool)
     num_assigned = 0
     for name, ids in split.items():
         if not ids.size:
-            raise GraphError(
-                f"{source}: the {name} split is empty; training needs all three parts, and "
-                "dataset.split=random draws them"
-            )
+            if name == "train":
+                raise GraphError(
+                    f"{source}: the train split is empty; dataset.split=random draws a split"
+                )
+            continue
         check_ids(ids, num_vertices, f"{source}: {name} split", of)
         for rows in row_slices(len(ids), 1, _SLICE_IDS):
             part = ids[rows]

@@ -265,9 +265,13 @@ class Graph(Topology):
             self.edge_labels.check_split()
         labels = self.edge_labels
         notes, copied = _applicable_notes(self)
+        ids, classes = self.origin.ids, self.origin.classes
+        if classes is not None and len(classes) == self.num_classes:
+            notes["classes"] = classes
         store_format.write_store(
             Path(path),
             _store_arrays(self),
+            user_ids=ids if ids is not None and len(ids) == self.num_vertices else None,
             copied=copied,
             name=self.name,
             num_classes=self.num_classes,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 
@@ -70,19 +70,21 @@ def check_splits(
     labels: str,
     of: str,
 ) -> None:
-    """Raise GraphError for a split with an empty part, overlaps, or invalid or unlabeled ids.
+    """Raise GraphError for a split without training part, overlaps, or invalid or unlabeled ids.
 
-    ``names`` are the keys in ``arrays`` of the split's parts, ``labels`` of the labels; ``of`` is
-    ``vertex`` or ``edge``. The ids of a part must ascend. The last part may lack labels; three
-    empty parts are valid. Each worker process runs this check, in bounded memory.
+    ``names`` are the keys in ``arrays`` of the split's parts, training first, ``labels`` of the
+    labels; ``of`` is ``vertex`` or ``edge``. The ids of a part must ascend. The last part may lack
+    labels; three empty parts are valid. Each worker process runs this check, in bounded memory.
     """
     if not any(len(arrays[name]) for name in names):
         return
     count = len(arrays[labels])
+    if not len(arrays[names[0]]):
+        raise GraphError(f"{path / names[0]}.npy: the split is empty, and another part is not")
     for name in names:
         file, ids = path / f"{name}.npy", arrays[name]
         if not len(ids):
-            raise GraphError(f"{file}: the split is empty")
+            continue
         if any((part[1:] <= part[:-1]).any() for _, part in array_slices(ids, overlap=1)):
             raise GraphError(f"{file}: the ids do not rise")
         if ids[0] < 0 or ids[-1] >= count:
@@ -123,7 +125,8 @@ def _no_vertices() -> IntArray:
 class Split:
     """Disjoint ids of training, validation and test vertices or edges; empty without a split.
 
-    In a store the ids are sorted, and only the test set may lack labels.
+    Validation and test may be empty: training then keeps the last epoch, or measures no test. In a
+    store the ids are sorted, and only the test set may lack labels.
     """
 
     train_idx: IntArray = field(default_factory=_no_vertices)  #: training set
@@ -140,16 +143,17 @@ class SplitSource:
         "gnnscale.data.random_split(graph.labels, (0.6, 0.2), seed=0) draws them, and "
         "graph.with_split sets them"
     )
+    labels: str = "labels"  #: name of the labels
 
     def check(self, parts: Sequence[Array], graph: str, of: str = "vertex") -> None:
-        """Raise GraphError naming ``graph`` if one or two of the three ``parts`` are empty."""
-        empty = [name for name, ids in zip(self.names, parts, strict=True) if not len(ids)]
-        if empty and len(empty) < len(parts):
-            raise GraphError(
-                f"{graph}: {' and '.join(empty)} is missing or names no {of}; training needs all "
-                f"of {', '.join(self.names)}, since validation chooses the best epoch and test "
-                f"measures it; {self.hint}"
-            )
+        """Raise GraphError naming ``graph`` if only the first of ``parts``, training, is empty."""
+        train, *evaluated = parts
+        if any(map(len, evaluated)) and not len(train):
+            self.refuse_empty(graph, of)
+
+    def refuse_empty(self, graph: str, of: str = "vertex") -> NoReturn:
+        """Raise GraphError that no vertex or edge (``of``) of ``graph`` trains."""
+        raise GraphError(f"{graph}: {self.names[0]} is missing or names no {of}; {self.hint}")
 
     def check_labeled(
         self, parts: Sequence[Array], labels: Array, graph: str, of: str = "vertex"

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief
+from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief, pyarrow
 from gnnscale.core.artifact import ArrayEntry, ArtifactType, Form, files, row_slices, write_array
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
 from gnnscale.graph.split import array_slices, check_splits
@@ -169,6 +169,20 @@ _NOTES |= {"edge_classes": "edge_labels"}
 ID_FILES = ("ids.npy", "ids.parquet")
 
 
+def write_ids(folder: Path, ids: Any) -> dict[str, Any]:
+    """Write vertex ids into a graph store; return the entry ``ids`` for its ``meta.json``.
+
+    ``ids`` are an Arrow array of int64, uint64 or large_string.
+    """
+    if pyarrow.types.is_integer(ids.type):
+        path = folder / ID_FILES[0]
+        write_array(path, ids.to_numpy())
+    else:
+        path = folder / ID_FILES[1]
+        pyarrow.parquet.write_table(pyarrow.table({"id": ids}), path)
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": files.file_sha256(path)}
+
+
 def applicable_metadata(
     path: Path, unchanged: Collection[str]
 ) -> tuple[dict[str, Any], list[Path]]:
@@ -185,12 +199,18 @@ def applicable_metadata(
 
 
 def write_store(
-    path: Path, arrays: Mapping[str, Array], *, copied: Sequence[Path] = (), **entries: Any
+    path: Path,
+    arrays: Mapping[str, Array],
+    *,
+    user_ids: Any = None,
+    copied: Sequence[Path] = (),
+    **entries: Any,
 ) -> None:
     """Write a graph in memory to a new store at ``path``, atomically, and check its arrays.
 
-    ``arrays`` have the types of a store, ``copied`` are files to add, and ``entries`` are as in
-    ``write_meta``. GraphError: ``path`` is not empty, or an array is invalid.
+    ``arrays`` have the types of a store, ``user_ids`` are as in ``write_ids`` (or None), ``copied``
+    are files to add, and ``entries`` are as in ``write_meta``. GraphError: ``path`` is not empty,
+    or an array is invalid.
     """
     path = Path(os.path.abspath(path))
     with files.new_folder(path) as folder:
@@ -202,6 +222,8 @@ def write_store(
         for file in copied:
             with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
                 shutil.copyfileobj(source, copy)
+        if user_ids is not None:
+            entries["ids"] = write_ids(folder, user_ids)
         write_meta(folder, written, **entries)
         try:
             _check_written(folder)

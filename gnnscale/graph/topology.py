@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -37,8 +37,12 @@ class EdgeLabels:
         """False: an edge has one class."""
         return False
 
+    def refuse_untrained(self) -> NoReturn:
+        """Raise GraphError that no edge trains."""
+        _EDGE_SPLIT.refuse_empty(self.name, "edge")
+
     def check_split(self) -> None:
-        """Raise GraphError for an incomplete split, or an unlabeled training or validation edge."""
+        """Raise GraphError for a split without training, or an unlabeled edge that trains."""
         parts = (self.split.train_idx, self.split.valid_idx, self.split.test_idx)
         _EDGE_SPLIT.check(parts, self.name, "edge")
         _EDGE_SPLIT.check_labeled(parts, self.labels, self.name, "edge")
@@ -169,8 +173,13 @@ class Origin:
     attainable_accuracy: float | None = None
     #: whether the features are the store's, and not computed or learned by a run
     has_stored_features: bool = True
-    #: names of the split's parts at their source
+    #: names of labels and of the split's parts at their source
     split: SplitSource = field(default_factory=SplitSource)
+    #: Arrow array ``[num_vertices]`` of the users' ids of a graph in memory, int64 or large_string.
+    #: None: they are vertex numbers, or in the store
+    ids: Any = field(default=None, compare=False)
+    #: names of the classes of a graph in memory. None: no names, or in the store
+    classes: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,7 +230,8 @@ class Validator:
         Args:
             store: store of all features; None: the graph's features in host memory.
             device: device of exact inference; None: the host.
-            epochs: epochs of the run; the last is always validated.
+            epochs: epochs of the run; the last is always validated. No epoch is if ``task`` has no
+                validation part.
             eval_every: epochs between validations.
             num_threads: threads of the host, all of which validate.
         """
@@ -239,14 +240,16 @@ class Validator:
         self._num_threads = num_threads
         predictor = Predictor(model, task.graph, options, store=store, device=device)
         self._examiner = open_examiner(task, model, predictor)
+        self._parts = [split for split in ("test", "valid") if task.has_part(split)]
 
     def is_due(self, epoch: int) -> bool:
         """Whether ``epoch``, from 1, is validated."""
-        return epoch % self._eval_every == 0 or epoch == self._epochs
+        due = epoch % self._eval_every == 0 or epoch == self._epochs
+        return due and "valid" in self._parts
 
     def prepare(self) -> None:
         """Log the cost of validation and test if it is high; ConfigError: the disk is too full."""
-        for split in ("test", "valid"):
+        for split in self._parts:
             self._examiner.prepare([split])
 
     @activity("validate")
@@ -258,14 +261,17 @@ class Validator:
         return metrics, time.perf_counter() - start
 
     def test(self) -> dict[str, float | None]:
-        """Return the test metrics; None for a metric that is not defined."""
+        """Return the test metrics; None for an undefined metric. Empty: nothing to test."""
         return self.test_by_class()[0]
 
     def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
         """Return the test metrics, and counts of labels, predictions and hits by class.
 
-        The counts are None for regression and link prediction, or if no test label is known.
+        The counts are None for regression and link prediction. Without a test part, or labels in
+        it, there are no metrics either.
         """
+        if "test" not in self._parts:
+            return {}, None
         with self._all_threads():
             return self._examiner.measure_by_class("test")
 
@@ -285,7 +291,8 @@ class Evaluation:
     """Metrics of a trained model on each split; None for a metric that is not defined.
 
     ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
-    ``test_metric``. ``metrics`` has all metrics by split and name.
+    ``test_metric``, None for a part that the split lacks. ``metrics`` has all metrics by split and
+    name, without the missing parts.
     """
 
     dataset: str
@@ -316,7 +323,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
 def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) -> Evaluation:
     """Measure a trained model at ``task`` on training, validation and test set."""
-    splits = ("train", "valid", "test")
+    splits = [split for split in base.SPLITS if task.has_part(split)]
     predictor = Predictor(trained.model, task.graph, options)
     examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
@@ -328,9 +335,9 @@ def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) 
         metric=metric,
         inference=predictor.inference,
         epoch=trained.epoch,
-        train_metric=metrics["train"][metric],
-        valid_metric=metrics["valid"][metric],
-        test_metric=metrics["test"][metric],
+        train_metric=metrics.get("train", {}).get(metric),
+        valid_metric=metrics.get("valid", {}).get(metric),
+        test_metric=metrics.get("test", {}).get(metric),
         ceiling=base.ceiling(task.graph, metric),
         metrics=metrics,
     )

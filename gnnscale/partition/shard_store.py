@@ -81,16 +81,16 @@ def _train_vertices(graph: Graph, parts: Parts, index: int) -> IntArray:
 def _splits(graph: Graph, parts: Parts, index: int) -> dict[str, IntArray]:
     """Return the part's training vertices, and the full validation and test vertices, ascending.
 
-    GraphError: one of the three is empty.
+    GraphError: the part has no training vertex.
     """
+    has_valid = bool(len(graph.valid_idx))
     splits = {
         "train_idx": _train_vertices(graph, parts, index),
-        "valid_idx": labeled_vertices(graph, "valid"),
+        "valid_idx": labeled_vertices(graph, "valid") if has_valid else graph.valid_idx,
         "test_idx": graph.test_idx,
     }
-    for name, ids in splits.items():
-        if not len(ids):
-            raise GraphError(f"{graph.name}: {name}: expected at least one vertex for the store")
+    if not len(splits["train_idx"]):
+        raise GraphError(f"{graph.name}: train_idx: expected at least one vertex for the store")
     return {name: np.sort(ids).astype(graph.indices.dtype) for name, ids in splits.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from gnnscale.core import multiplies_bfloat16, usable_cores
+from gnnscale.core import ConfigError, multiplies_bfloat16, usable_cores
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import Validator
@@ -20,6 +20,7 @@ from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig, lists_problem
+from gnnscale.run.tasks.base import Task
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing
 from gnnscale.training.build.cache import find_uncached
@@ -179,6 +180,8 @@ def open_inputs(
     if line is not None:
         log.info(line)
     task = run_artifacts.open_task(inputs, artifacts, graph, seed=config.seed)
+    if not task.has_part("valid"):
+        _refuse_without_validation(config, task)
     if group.is_rank0:
         task.log_split()
     task = task.over(run_artifacts.with_shared_arrays(task.graph, artifacts))
@@ -200,6 +203,20 @@ def open_inputs(
         seed=config.seed,
         num_threads=config.num_threads,
     )
+
+
+def _refuse_without_validation(config: RunConfig, task: Task) -> None:
+    """Raise ConfigError if an option follows validation metrics, which ``task`` has none of."""
+    option = None
+    if config.runtime.patience is not None:
+        option = f"runtime.patience={config.runtime.patience}"
+    elif config.optimizer.follows_metrics:
+        option = f"optimizer.schedule={config.optimizer.schedule}"
+    if option is not None:
+        raise ConfigError(
+            f"{option}: expected a validation part, which the split of {task.graph.name} lacks; "
+            "dataset.split=random (split='random' in Python) draws one"
+        )
 
 
 def _local_rank0_first(group: Group, open_input: Callable[[], T]) -> T:

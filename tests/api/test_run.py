@@ -139,9 +139,9 @@ def test_a_printed_result_fits_a_screen(done: gnnscale.Result) -> None:
         assert lines[-1] == f"directory: {done.directory}"
         assert len(repr(result).splitlines()) == 1
     assert [line.split()[0] for line in str(done).splitlines()[2:4]] == ["1", "2"]
-    assert str(replace(done, history=(), test_metric=None)).startswith(
-        "GraphSAGE: test accuracy not defined, validation not defined\ndirectory: "
-    )
+    undefined = replace(done, history=(), test_metrics={"accuracy": None})
+    start = "GraphSAGE: test accuracy not defined, no validation\ndirectory: "
+    assert str(undefined).startswith(start)
 
 
 @pytest.mark.long

@@ -1,4 +1,5 @@
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import GraphError
-from gnnscale.data import from_arrays, from_dgl, from_pyg
+from gnnscale.data import from_arrays, read_classes
 from gnnscale.data.interop import edge_order, in_neighbors
+from gnnscale.graph import Graph
 
 SRC, DST = np.array([2, 0, 1, 0]), np.array([1, 1, 0, 2])
 
@@ -125,113 +127,8 @@ def test_features_of_64_bits(caplog, features):
         assert graph.features.__array_interface__["data"][0] == rows.data_ptr()
 
 
-MASKS = {
-    "train_mask": torch.tensor([False, False, True]),
-    "val_mask": torch.tensor([True, False, False]),
-}
-
-
-def pyg_data(**fields):
-    data = pytest.importorskip("torch_geometric.data")
-    edge_index = torch.from_numpy(np.stack([SRC, DST]))
-    return data.Data(**({"x": torch.from_numpy(X), "edge_index": edge_index} | fields))
-
-
-def dgl_graph():
-    peer = pytest.importorskip("dgl").graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
-    peer.ndata["feat"] = torch.from_numpy(X)
-    return peer
-
-
-def test_from_pyg():
-    geometric = pytest.importorskip("torch_geometric.data")
-    data = pyg_data(y=torch.tensor([[0], [1], [1]]), **MASKS)
-    x, graph = data.x, from_pyg(data)
-    check(graph)
-    assert graph.features.__array_interface__["data"][0] == x.data_ptr()
-    with pytest.raises(GraphError, match="graph: has no edge_index"):
-        from_pyg(geometric.Data(x=x))
-    with pytest.raises(GraphError, match=r"HeteroData; graphs of several types .* not supported"):
-        from_pyg(geometric.HeteroData(a={"x": x}))
-    with pytest.raises(GraphError, match="graph: has no features 'x'"):
-        from_pyg(geometric.Data(edge_index=data.edge_index))
-    featureless = from_pyg(geometric.Data(edge_index=data.edge_index, y=data.y, num_nodes=3))
-    assert (featureless.num_features, featureless.indptr.tolist()) == (0, graph.indptr.tolist())
-
-
-def test_weights_of_pyg():
-    data = pyg_data()
-    assert from_pyg(data).edge_weights is None
-    with pytest.raises(GraphError, match=r"^graph: has no edge weights 'edge_attr'$"):
-        from_pyg(data, edge_weight="edge_attr")
-    data.edge_weight = torch.tensor([4.0, 1, 2, 3])
-    data.edge_attr = torch.tensor([1.0, 2, 3, 4])
-    graph = from_pyg(data, number_edges=True)
-    np.testing.assert_array_equal(graph.edge_weights, data.edge_weight[graph.edge_ids])
-    assert from_pyg(data, edge_weight="edge_attr").edge_weights.tolist() == [3, 2, 1, 4]
-    assert from_pyg(data, edge_weight=None).edge_weights is None
-    data.edge_weight = torch.ones(4, 1)
-    message = r"edge weights 'edge_weight': expected one axis, got \[4, 1\]"
-    with pytest.raises(GraphError, match=message):
-        from_pyg(data)
-
-
-def test_features_of_edges_of_pyg():
-    data = pyg_data()
-    assert from_pyg(data).edge_features is None
-    with pytest.raises(GraphError, match=r"^graph: has no edge features 'other'$"):
-        from_pyg(data, edge_attr="other")
-    data.edge_attr = torch.from_numpy(EDGE_FEATURES)
-    graph = from_pyg(data, number_edges=True)
-    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
-    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
-    assert from_pyg(data, edge_attr=None).edge_features is None
-    data.edge_attr = torch.tensor([1.0, 2, 3, 4])
-    assert from_pyg(data).edge_features.tolist() == [[1], [2], [3], [4]]
-    assert from_pyg(data, edge_weight="edge_attr").edge_features is None
-
-
-def test_features_of_edges_of_dgl():
-    peer = dgl_graph()
-    peer.edata["w"] = torch.from_numpy(EDGE_FEATURES)
-    graph = from_dgl(peer, edge_feature="w", number_edges=True)
-    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
-    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
-    assert from_dgl(peer).edge_features is None
-    with pytest.raises(GraphError, match=r"^graph: has no edge features 'feat'$"):
-        from_dgl(peer, edge_feature="feat")
-
-
-def test_weights_of_dgl():
-    peer = dgl_graph()
-    peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])
-    graph = from_dgl(peer, edge_weight="w", number_edges=True)
-    for vertex in range(3):
-        lists = slice(graph.indptr[vertex], graph.indptr[vertex + 1])
-        sources, _, numbers = peer.in_edges([vertex], form="all")
-        assert sorted(graph.edge_ids[lists]) == sorted(numbers.tolist())
-        assert sorted(graph.indices[lists]) == sorted(sources.tolist())
-    np.testing.assert_array_equal(graph.edge_weights, peer.edata["w"][graph.edge_ids])
-    assert from_dgl(peer).edge_weights is None
-    with pytest.raises(GraphError, match=r"^graph: has no edge weights 'weight'$"):
-        from_dgl(peer, edge_weight="weight")
-
-
-def test_from_dgl():
-    dgl, peer = pytest.importorskip("dgl"), dgl_graph()
-    peer.ndata.update({"label": torch.tensor([0, 1, 1]), **MASKS})
-    check(from_dgl(peer))
-    with pytest.raises(GraphError, match="graph: has no features 'x'"):
-        from_dgl(peer, features="x")
-    featureless = from_dgl(peer, features=None)
-    assert (featureless.num_features, featureless.labels.tolist()) == (0, [0, 1, 1])
-    several = dgl.heterograph({("a", "r", "b"): ([0], [0]), ("b", "s", "a"): ([0], [0])})
-    with pytest.raises(GraphError, match="several"):
-        from_dgl(several)
-
-
 ENDS = r"edges: expected \(src, dst\), ids of the ends of each edge, got"
-DTYPES = "features: expected one of float32, float16, bfloat16, uint8, got"
+DTYPES = "features: expected numbers, such as float32, float16, bfloat16, uint8, got"
 SIZES = "features: expected at least one row, of at most 65536 features, got"
 FORMS = r"labels: labels: expected classes \[3\], zeros and ones \[3,"
 DENSE = "expected a dense tensor on cpu, got torch."
@@ -270,8 +167,10 @@ BAD = {
         ),
         (scipy.sparse.eye(3), "features: expected an array, a tensor or a list, got"),
         ({"x": X}, "features: expected an array, a tensor or a list, got dict"),
-        (X.astype(np.int64), DTYPES),
-        (X.astype(">f4"), f"{DTYPES} >f4"),
+        (X.astype(complex), DTYPES),
+        (X.astype("datetime64[s]"), DTYPES),
+        ([["a", 1], ["b", 2], ["c", 3]], "features: expected numbers, such as"),
+        (np.array([[1, None]] * 3, object), "features: expected numbers, got None"),
         (X[:, 0], r"features: expected two axes, got \[3\]"),
         (X[:0], SIZES),
         (np.zeros((3, 65_537), np.uint8), SIZES),
@@ -305,13 +204,13 @@ BAD = {
         (np.array([0, 1, 2**64 - 1], np.uint64), "labels: label 18446744073709551615"),
     ],
     "train_idx": [
-        ({0, 1}, "train split: expected an array, a tensor or a list, got set"),
-        (np.array([5]), "train split: vertex id 5 is out of range"),
-        ([True, False], r"train split: expected ids or a mask bool\[3\], got bool\[2\]"),
+        ({0, 1}, "graph: train_idx: expected an array, a tensor or a list, got set"),
+        (np.array([5]), "train_idx: vertex id 5 is out of range"),
+        ([True, False], r"train_idx: expected bool\[3\] or .*, got bool\[2\]"),
     ],
     "test_idx": [
-        (1, r"test split: expected one axis, got \[\]"),
-        ([1, 1], "test split names vertex 1 twice"),
+        (1, r"test_idx: expected one axis, got \[\]"),
+        ([1, 1], "test_idx names vertex 1 twice"),
     ],
     "edge_weights": [
         ([1, 2], "edge weights: 2 weights for 4 edges"),
@@ -350,14 +249,45 @@ BAD_INPUT = [
     ({"labels": [0.5, 1, 2], "num_classes": 3}, "labels: expected num_classes=3 targets, got 1"),
     ({"labels": [0, 1, 5], "num_classes": 3}, "label of vertex 2: expected -1 to 2, got 5"),
     ({"labels": [[0, 0]] * 3, "num_classes": 3}, "labels: expected 3 columns of classes, got 2"),
-    ({"train_idx": [0], "test_idx": [2, 0]}, "overlapping splits, vertex 0 of the test split"),
+    (
+        {"train_idx": [0], "test_idx": [2, 0]},
+        "vertex 0 of test_idx is in train_idx too",
+    ),
     ({"edge_labels": [1] * 4, "edge_split": [[0]]}, "edge_split: expected 3 parts, got 1"),
-    ({"edge_labels": [1] * 4, "edge_split": ([4], [], [])}, "edges: train split: edge id 4 is"),
-    ({"edge_labels": [1] * 4, "edge_split": ([1, 1], [], [])}, "train split names edge 1 twice"),
-    ({"edge_labels": [1] * 4, "edge_split": ([1], [1], [])}, "splits, edge 1 of the valid spl"),
+    (
+        {"edge_labels": [1] * 4, "edge_split": ([4], [], [])},
+        r"edge_split\[0\]: edge id 4 is",
+    ),
+    (
+        {"edge_labels": [1] * 4, "edge_split": ([1, 1], [], [])},
+        r"split\[0\] names edge 1 twice",
+    ),
+    (
+        {"edge_labels": [1] * 4, "edge_split": ([1], [1], [])},
+        r"1 of edge_split\[1\] is in edge_split\[0",
+    ),
     ({"num_classes": -1}, "num_classes=-1: expected 0 to 1048576"),
-    ({"valid_idx": np.array([[0, 1]])}, r"valid split: expected one axis, got \[1, 2\]"),
+    ({"valid_idx": np.array([[0, 1]])}, r"valid_idx: expected one axis, got \[1, 2\]"),
     ({"edge_split": ([0], [1], [2])}, "edge_split without edge_labels"),
+    ({"split": "random"}, "split='random': no vertex has a label"),
+    (
+        {"labels": [0, 1, -1], "split": "random"},
+        "one labeled entry in each part, got 1, 1",
+    ),
+    ({"split": "dice"}, "split=dice: expected 'random', or a dictionary of ids or masks"),
+    ({"split": {"val": [0], "valid": [1]}}, r"split\['val'\]: expected train, valid and test"),
+    ({"split": {"traning": [0]}}, r"split\['traning'\]: expected train, valid and test"),
+    ({"split": "random", "train_idx": [0]}, "split: expected no train_idx, valid_idx or test_idx"),
+    ({"split": "random", "mask": 0}, "mask=0: expected no split as well"),
+    ({"train_idx": [0], "mask": 0}, r"mask=0: expected masks \[3, k\]"),
+    ({"train_idx": np.eye(3) > 0}, "train_idx: has 3 masks; mask=0 to 2 chooses one$"),
+    ({"train_idx": np.eye(3) > 0, "mask": 3}, "mask=0 to 2 chooses one, got 3"),
+    ({"mask": "1"}, "mask=1: expected the number of a column of masks"),
+    (
+        {"labels": np.array(["a", 1, None], object)},
+        "expected texts or numbers, got texts and",
+    ),
+    ({"features": None}, "features and labels are missing: expected a row per vertex"),
     ({"metric": "mse"}, "metric='mse': expected one of accuracy, micro_f1, roc_auc, rmse"),
 ]
 
@@ -402,51 +332,6 @@ def test_features_that_hide_others_are_warned_of(caplog: Any, arguments: Any, me
     assert not [each for each in caplog.records if each.levelno == logging.WARNING]
 
 
-def others() -> dict[str, Any]:
-    """Objects of other libraries that are no homogeneous graph of the expected one."""
-    networkx = pytest.importorskip("networkx")
-    geometric = pytest.importorskip("torch_geometric")
-    dgl = pytest.importorskip("dgl")
-    edges = torch.from_numpy(np.stack([SRC, DST]))
-    return {
-        "networkx.Graph; torch_geometric.utils.from_networkx and dgl": networkx.path_graph(3),
-        "dict; ": {"x": 1},
-        "NoneType; ": None,
-        "scipy.csr_matrix; from_arrays((m.row, m.col), features)": scipy.sparse.csr_matrix(X),
-        "gnnscale.Graph; it needs no conversion; ": from_arrays((SRC, DST), X),
-        "numpy.ndarray; ": X,
-        "torch_geometric.KarateClub; dataset[0] is its": geometric.datasets.KarateClub(),
-        "torch_geometric.Data; from_pyg takes it; ": geometric.data.Data(edge_index=edges),
-        "dgl.DGLGraph; from_dgl takes it; ": dgl.graph((edges[0], edges[1])),
-        "dgl.DGLBlock; graphs of several types": dgl.to_block(dgl.graph((edges[0], edges[1]))),
-    }
-
-
-def test_objects_of_other_libraries():
-    for kind, value in others().items():
-        for convert in (from_pyg, from_dgl):
-            if kind.startswith("dgl" if convert is from_dgl else "torch_geometric.Data"):
-                continue
-            with pytest.raises(GraphError) as error:
-                convert(value, name="mine")
-            assert str(error.value).startswith("mine: expected "), convert
-            assert f"got {kind.removesuffix('; ')}" in str(error.value)
-
-
-def test_a_class_of_the_users_is_what_it_inherits_from():
-    geometric = pytest.importorskip("torch_geometric.data")
-
-    class Own(geometric.Data):
-        pass
-
-    graph = from_pyg(Own(x=torch.from_numpy(X), edge_index=torch.from_numpy(np.stack([SRC, DST]))))
-    assert graph.num_edges == 4
-    sparse = Own(x=torch.from_numpy(X), adj_t=torch.eye(3).to_sparse())
-    message = "has no edge_index; it has adj_t: leave out the transform"
-    with pytest.raises(GraphError, match=message):
-        from_pyg(sparse)
-
-
 def test_strided_and_unaligned_features_are_copied():
     for rows in (X[::-1], X[:, ::-1], np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
         graph = from_arrays((SRC, DST), rows)
@@ -458,22 +343,6 @@ def test_strided_and_unaligned_features_are_copied():
     unaligned = np.zeros(25, np.uint8)[1:].view(np.float32).reshape(3, 2)
     unaligned.flags.writeable = False
     assert from_arrays((SRC, DST), unaligned).features.flags.aligned
-
-
-def test_pyg_fields_that_do_not_fit():
-    for fields, message in (
-        (
-            {"edge_index": torch.zeros((3, 4)).long()},
-            r"edge_index: expected \[2, num_edges\], got \[3",
-        ),
-        ({"y": torch.zeros(3).bfloat16()}, "labels 'y': expected an array"),
-        ({"train_mask": torch.tensor([True])}, "train_mask: 1 entries for 3 vertices"),
-        ({"train_mask": torch.tensor(True)}, r"train_mask: expected bool\[3\], got bool\[\]"),
-        ({"val_mask": torch.zeros((3, 0)).bool()}, r"val_mask: .* got bool\[3, 0\]"),
-        ({"test_mask": torch.tensor([0.0, 1, 1])}, r"test_mask: .* got float32\[3\]"),
-    ):
-        with pytest.raises(GraphError, match=f"^graph: {message}"):
-            from_pyg(pyg_data(**fields))
 
 
 @settings(max_examples=30)
@@ -494,12 +363,31 @@ def test_against_a_stable_sort(edges: list[tuple[int, int]], wide: bool) -> None
         edge_order(np.array([2], dtype), np.array([0], dtype), 2)
 
 
+def test_features_of_other_types_become_those_that_a_graph_holds() -> None:
+    for rows, kind in ((X > 2, "uint8"), (X.astype(int), "float32"), (X.astype(">f4"), "float32")):
+        graph = from_arrays((SRC, DST), rows)
+        assert graph.feature_dtype == str(graph.features.dtype) == kind
+        np.testing.assert_array_equal(graph.features, rows)
+    mixed = np.array([[True, 0.5], [False, 2], [True, 3]], object)  # as pandas has it
+    assert from_arrays((SRC, DST), mixed).features.tolist() == [[1, 0.5], [0, 2], [1, 3]]
+
+
+def test_texts_are_classes_whose_names_are_kept(tmp_path: Path) -> None:
+    for labels in (["dog", "cat", ""], np.array(["dog", "cat", None], object)):
+        graph = from_arrays((SRC, DST), X, labels, train_idx=[0, 1])
+        assert (graph.labels.tolist(), graph.num_classes) == ([1, 0, -1], 2)
+        assert read_classes(graph) == ["cat", "dog"]
+    graph.save(tmp_path / "store")
+    assert read_classes(Graph.open(tmp_path / "store")) == ["cat", "dog"]
+
+
 class Frame:
     """What a data frame of pandas or polars has for NumPy."""
 
     def __init__(self, **columns: list[float]) -> None:
         self.columns = list(columns)
-        self._rows = np.array(list(columns.values()), np.float32).T
+        values = np.array(list(columns.values())).T
+        self._rows = values if set(columns) <= {"a", "b", "w"} else values.astype(np.float32)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self._rows
@@ -517,3 +405,19 @@ def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> No
     from_arrays((SRC, DST), Frame(a=[1, 2, 3], b=[4, 5, 6]))
     from_arrays((SRC, DST), frame, advises=False)
     assert not caplog.messages
+
+
+def test_a_data_frame_of_two_columns_is_edges() -> None:
+    graph = from_arrays(Frame(a=[2, 0], b=[1, 1]), X)
+    assert (graph.indices.tolist(), graph.indptr.tolist()) == ([0, 2], [0, 0, 2, 2])
+    with pytest.raises(
+        GraphError, match="a data frame of two columns, source and destination, got a"
+    ):
+        from_arrays(Frame(a=[2, 0], b=[1, 1], w=[3, 3]), X)
+    with pytest.raises(GraphError, match=r"expected 2 rows, \(src, dst\), got 4; edges.T has them"):
+        from_arrays(np.stack([SRC, DST], axis=1), X)
+
+
+def test_labels_count_the_vertices_without_features() -> None:
+    graph = from_arrays((SRC, DST), None, [0, 1, 1])
+    assert (graph.num_vertices, graph.num_features) == (3, 0)

@@ -228,7 +228,7 @@ def test_meta_with_wrong_values(store, key, value):
         ("test_idx", np.array([1, 3], np.int32), "vertex id 3 is out of range"),
         ("test_idx", np.array([1, 2], np.int32), "vertex 1 is in an earlier part"),
         ("valid_idx", np.array([1, 1], np.int32), "the ids do not rise"),
-        ("valid_idx", np.array([], np.int32), "the split is empty"),
+        ("train_idx", np.array([], np.int32), "the split is empty, and another part is not"),
         ("train_idx", np.array([2], np.int32), "vertex 2 has no label"),
     ],
 )

@@ -169,10 +169,12 @@ def test_parts_without_a_halo_are_refused(graph, parts, stores, tmp_path):
             write_part(graph, parts, index, tmp_path / "part")
     with pytest.raises(GraphError, match="expected a full graph, got one part"):
         write_part(Graph.open(stores[0]), parts, 0, tmp_path / "part")
-    no_test = dataclasses.replace(graph.with_split(test_idx=graph.test_idx[:0]), origin=Origin())
-    with pytest.raises(GraphError, match="test_idx: expected at least one vertex"):
-        write_part(no_test, parts, 0, tmp_path / "part")
     assert list(tmp_path.iterdir()) == []
+    none = graph.test_idx[:0]
+    alone = dataclasses.replace(graph.with_split(test_idx=none, valid_idx=none), origin=Origin())
+    write_part(alone, parts, 0, tmp_path / "part")
+    part = Graph.open(tmp_path / "part")
+    assert (len(part.valid_idx), len(part.test_idx)) == (0, 0)
 
 
 def changed_meta(path, folder, **changes):

@@ -8,8 +8,10 @@ import numpy as np
 
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose
 from gnnscale.core import ConfigError, GraphError, brief, home
-from gnnscale.data import GraphSource, from_dgl, from_pyg
+from gnnscale.data import GraphSource, from_networkx, from_scipy
 from gnnscale.data.array_inputs import describe_graph, is_instance_of
+from gnnscale.data.peers import from_peer, is_peer
+from gnnscale.data.split_input import with_random_split
 from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph
 
 #: Attributes of a graph that its store keeps next to the arrays.
@@ -18,21 +20,33 @@ _VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "at
 _ARRAYS = (*ARRAYS, DEGREES, *EDGE_ARRAYS, "edge_ids")
 
 
-def as_dataset(graph: Any) -> OptionGroup[GraphSource]:
+def as_dataset(
+    graph: Any, *, split: Any = None, mask: int | None = None, of: str | None = None
+) -> OptionGroup[GraphSource]:
     """Return options of group ``dataset`` by which a run reads ``graph``.
 
-    ``graph`` is a ``Graph``, a PyG ``Data``, a DGL graph, the folder of a store, or a result of
-    ``api.load_input_graph``; ConfigError for another type. A graph in memory is first written to a
-    store in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``, unless it equals the store from which
-    it was opened. The store's name is a hash of its content, so that an equal graph reuses the
-    store.
+    ``graph`` is a ``Graph``, an object of PyG, DGL, OGB, networkx or SciPy, the folder of a store,
+    or a result of ``api.load_input_graph``; ConfigError for another type. A graph in memory is
+    first written to a store in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``, unless it equals the
+    store from which it was opened. The store's name is a hash of its content, so that an equal
+    graph reuses the store.
+
+    Args:
+        split, mask: split of a graph in memory, as for ``from_arrays``.
+        of: labels that a run learns from, ``vertices`` or ``edges``; GraphError if a graph in
+            memory lacks them, or their training part. None: no labels.
     """
+    if isinstance(graph, (OptionGroup, str, Path)) and (split is not None or mask is not None):
+        option = f"mask={mask}" if split is None else f"split={brief(split)!r}"
+        raise ConfigError(f"{option}: expected a graph in memory, got the options or path of one")
     if isinstance(graph, OptionGroup):
         check_option_group("graph", graph, "dataset")
         return graph
     if isinstance(graph, (str, Path)):
         return _store_options(Path(graph))
-    graph = _convert(graph, trains=True)
+    graph = _convert(graph, split=split, mask=mask, trains=True)
+    if of is not None:
+        _check_trains(graph, of)
     if graph.path is not None and _is_store(graph, graph.path):
         return _store_options(graph.path)
     return _store_options(_save(graph))
@@ -48,18 +62,45 @@ def as_graph(graph: Any) -> Graph:
     return _convert(graph, trains=False)
 
 
-def _convert(graph: Any, *, trains: bool) -> Graph:
-    if is_instance_of(graph, "torch_geometric", "data.Data"):
-        graph = from_pyg(graph, advises=trains)
-    elif is_instance_of(graph, "dgl", "DGLGraph"):
-        features = "feat" if graph.is_homogeneous and "feat" in graph.ndata else None
-        graph = from_dgl(graph, features=features, advises=trains)
+def _convert(graph: Any, *, split: Any = None, mask: int | None = None, trains: bool) -> Graph:
+    """Return a graph of any library as a ``Graph``; ``trains`` whether to advise about training."""
+    if is_peer(graph):
+        return from_peer(graph, split=split, mask=mask, advises=trains)
+    if is_instance_of(graph, "networkx", "Graph"):
+        if mask is not None:
+            raise ConfigError(f"mask={mask}: expected none, since nodes of networkx have one mask")
+        return from_networkx(graph, split=split, advises=trains)
+    if hasattr(graph, "tocoo"):
+        return from_scipy(graph, split=split, mask=mask, advises=trains)
     if not isinstance(graph, Graph):
         raise ConfigError(
-            f"graph={brief(graph)}: expected a gnnscale.Graph, a PyG Data, a DGL graph, the folder "
-            f"of a store, or the result of api.load_input_graph, got {describe_graph(graph)}"
+            f"graph={brief(graph)}: expected a gnnscale.Graph, a graph of PyG, DGL, OGB, networkx "
+            "or SciPy, the folder of a store, or the result of api.load_input_graph, got "
+            f"{describe_graph(graph)}"
         )
-    return graph
+    if mask is not None or not (split is None or (isinstance(split, str) and split == "random")):
+        raise ConfigError(
+            "split, mask: expected split='random' or none for a gnnscale.Graph, whose with_split "
+            "sets other ids"
+        )
+    return graph if split is None else with_random_split(graph)
+
+
+def _check_trains(graph: Graph, of: str) -> None:
+    """Raise GraphError if ``graph`` lacks labels of vertices or edges (``of``), or training ids."""
+    names = graph.origin.split
+    if of == "edges":
+        if graph.edge_labels is None:
+            raise GraphError(f"{graph.name}: edge_labels is missing; from_arrays takes edge_labels")
+        if not len(graph.edge_labels.split.train_idx):
+            graph.edge_labels.refuse_untrained()
+    elif not graph.num_classes:
+        raise GraphError(
+            f"{graph.name}: {names.labels}: missing, or no label is known; training needs labels "
+            "of vertices, or options={'task': 'links'} or {'task': 'edges'}"
+        )
+    elif not len(graph.train_idx):
+        names.refuse_empty(graph.name)
 
 
 def _store_options(path: Path) -> OptionGroup[GraphSource]:
@@ -111,6 +152,8 @@ def _save(graph: Graph) -> Path:
         array = _array(graph, name)
         digest.update(f"{name}={array.dtype}{array.shape};".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    ids = graph.origin.ids
+    digest.update(f"ids={ids and ids.to_pylist()!r}{graph.origin.classes!r};".encode())
     path = home() / "graphs" / f"memory-{digest.hexdigest()}"
     if not _has_store(path):
         try:

@@ -11,6 +11,7 @@ from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array, import_dgl
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
+from gnnscale.data.peers import pyg_fields, single_graph
 from gnnscale.features import read_from_disk
 from gnnscale.graph import Graph
 from gnnscale.nn.adapters import to_dgl_blocks
@@ -115,7 +116,7 @@ class EdgeUse:
 
 
 def read_data(data: Any, use: EdgeUse) -> LoaderData:
-    """Read a Graph, a homogeneous PyG ``Data`` or a homogeneous DGL graph.
+    """Read a Graph, a homogeneous PyG ``Data`` or DGL graph, or a data set of one of them.
 
     Rows keep their type, except that a Graph's float16, uint8, int8 and int4 features become
     float32. GraphError if the type is not supported, an attribute cannot be batched, or the edges
@@ -123,6 +124,7 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
+    data = single_graph(data, "data").graph
     if is_instance_of(data, "torch_geometric", "data.Data"):
         return _read_pyg(data, use)
     if is_instance_of(data, "dgl", "DGLGraph") and data.is_homogeneous:
@@ -182,21 +184,19 @@ def _topology(
 
 
 def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
-    fields = data.to_dict()
-    edge_index = fields.pop("edge_index", None)
-    if edge_index is None:
-        raise GraphError("data: edge_index: required")
+    fields = pyg_fields(data, "data")
+    edge_index = fields.pop("edge_index")
     num_vertices, num_edges = data.num_nodes, edge_index.shape[1]
     fields.pop("num_nodes", None)
     edge_rows = {
         name: AlignedRows.wrap(name, values, num_edges, kind="edge")
         for name, values in fields.items()
-        if data.is_edge_attr(name) and name != "e_id"  # a key of batches
+        if (name not in data or data.is_edge_attr(name)) and name != "e_id"  # a key of batches
     }
     rows = {
         name: AlignedRows.wrap(name, values, num_vertices)
         for name, values in fields.items()
-        if data.is_node_attr(name)
+        if name not in edge_rows and data.is_node_attr(name)
     }
     constants = {
         name: value

@@ -172,9 +172,9 @@ def evaluate(options: DictConfig) -> None:
     with locked_run(config.run):
         evaluation = evaluate_run(config)
         write_json(file, asdict(evaluation))
-    for split in ("train", "valid", "test"):
-        metrics = evaluation.metrics[split].items()
-        print(split, ", ".join(f"{name} {format_metric(value)}" for name, value in metrics))
+    for split, metrics in evaluation.metrics.items():
+        values = ((name, format_metric(value)) for name, value in metrics.items())
+        print(split, ", ".join(f"{name} {value}" for name, value in values))
     print(file)
 
 

@@ -147,12 +147,15 @@ def _write_failure(directory: Path, message: str) -> None:
 
 def _result_line(result: TrainResult) -> str:
     """Return a run's test metrics and best epoch in one line, or that there is no test metric."""
+    epoch = f"the weights of epoch {result.best_epoch} of {len(result.history)}"
+    of = "vertices" if result.graph is None else result.graph.split_of
+    if not result.valid_metrics:
+        epoch += f", the last, without validation {of}"
+    if not result.test_metrics:
+        return f"no test metric, since {result.dataset} has no labeled test {of}; kept are {epoch}"
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
     metrics = ((name, v) for name, v in result.test_metrics.items() if name != result.metric)
     further = "".join(f"{name} {format_metric(value)}, " for name, value in metrics)
-    return (
-        f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}"
-        f"with the weights of epoch {result.best_epoch} of {len(result.history)}"
-    )
+    return f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}with {epoch}"

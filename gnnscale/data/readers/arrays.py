@@ -1,7 +1,7 @@
 """A user's graph as NumPy arrays: a folder of .npy files, or one .npz file."""
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, check_choice
+from gnnscale.core import Array, GraphError, IntArray, check_choice
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data import base, validation
 from gnnscale.data.formats import ArrayFolder, NpzReader, check_csr, csr_edges, open_arrays
 from gnnscale.data.labels import read_labels
+from gnnscale.data.masks import PART_NAMES, part_ids
 from gnnscale.data.storage import PrepareEstimate, StoreWriter
 from gnnscale.graph.store_format import METRICS
 
@@ -27,17 +28,12 @@ _EDGE_FEATURES = ("edge_features", "edge_attr", "edge_feat")
 _EDGE_LABELS = ("edge_labels", "edge_y")
 _GROUPS = ("groups",)
 
-_SPLIT = (
-    ("train_mask", "train_idx"),
-    ("valid_mask", "val_mask", "valid_idx", "val_idx"),
-    ("test_mask", "test_idx"),
-)
-_EDGE_SPLIT = tuple(tuple(f"edge_{name}" for name in names) for names in _SPLIT)
+_EDGE_SPLIT = tuple(tuple(f"edge_{name}" for name in names) for names in PART_NAMES)
 
 #: The three forms of edges, each a tuple of arrays.
 _EDGES = (("edge_index",), ("src", "dst"), ("indptr", "indices"))
 _FORMS = (_FEATURES, _LABELS, _WEIGHTS, _EDGE_FEATURES, _EDGE_LABELS, _GROUPS)
-_NAMES = {name for names in (*_FORMS, *_SPLIT, *_EDGE_SPLIT, *_EDGES) for name in names}
+_NAMES = {name for names in (*_FORMS, *PART_NAMES, *_EDGE_SPLIT, *_EDGES) for name in names}
 #: Contents of ``indptr`` and ``indices``: in-neighbors, or out-neighbors.
 _LISTS = ("csc", "csr")
 _Edges = Generator[tuple[Array, Array]]
@@ -53,12 +49,14 @@ class Arrays(base.Dataset):
     Attributes:
         lists: ``csc`` if ``indptr`` and ``indices`` hold in-neighbors, ``csr`` if out-neighbors.
         metric: one of ``METRICS``. None: the default of the labels.
+        mask: column of masks ``[num_vertices, k]``. None: masks are ``[num_vertices]``.
         edge_split_by: unit of a random split of edges: ``pair`` has all edges between two vertices
             in one part, ``edge`` splits edge by edge.
     """
 
     lists: str = "csc"
     metric: str | None = None
+    mask: int | None = None
     edge_split_by: str = "pair"
 
     _is_users: ClassVar[bool] = True
@@ -226,8 +224,7 @@ class Arrays(base.Dataset):
             result.values, num_classes=result.num_classes, metric=result.metric, source=source
         )
         if self.split == "published":
-            count = f"{writer.num_vertices} vertices"
-            parts = [_part(arrays, names, writer.num_vertices, count) for names in _SPLIT]
+            parts = _parts(arrays, PART_NAMES, writer.num_vertices, "vertex", self.mask)
             writer.set_split(*parts, source=arrays.path)
             if _GROUPS[0] in arrays:
                 _LOG.info("%s: not read: groups, which divide a random split", arrays.path)
@@ -241,30 +238,40 @@ class Arrays(base.Dataset):
         labels = arrays.labels(name, _num_edges(arrays, _edge_form(arrays)), kinds="biuf")
         writer.set_edge_labels(labels, source=arrays.source(name))
         if self.split == "published":
-            count = f"{len(labels)} edges"
-            parts = [_part(arrays, names, len(labels), count) for names in _EDGE_SPLIT]
+            parts = _parts(arrays, _EDGE_SPLIT, len(labels), "edge", self.mask)
             writer.set_edge_split(*parts, source=arrays.path)
 
 
-def _part(
-    arrays: ArrayFolder | NpzReader, names: tuple[str, ...], length: int, entries: str
-) -> Array:
-    name = _array_name(arrays, names)
-    if name is None:
+def _parts(
+    arrays: ArrayFolder | NpzReader,
+    names_of_parts: Sequence[tuple[str, ...]],
+    count: int,
+    of: str,
+    mask: int | None,
+) -> list[IntArray]:
+    """Return the ids of training, validation and test; a missing array is an empty part.
+
+    ``mask`` is the column to read of masks ``[count, k]``. GraphError: training is missing.
+    """
+    names = [_array_name(arrays, synonyms) for synonyms in names_of_parts]
+    if names[0] is None:
         raise GraphError(
-            f"{arrays.path}: has no {' or '.join(names)}; dataset.split=random draws a split"
+            f"{arrays.path}: has no {' or '.join(names_of_parts[0])}; dataset.split=random "
+            "draws a split"
         )
-    values = arrays.vector(name, kinds="b" if name.endswith("mask") else "iu")
-    if name.endswith("mask"):
-        if len(values) != length:
-            raise GraphError(f"{arrays.source(name)}: {len(values)} entries for {entries}")
-        values = np.flatnonzero(values)
-    if not len(values):
-        raise GraphError(
-            f"{arrays.source(name)}: the split is empty; training needs all three parts, and "
-            "dataset.split=random draws them"
-        )
-    return values
+    parts: list[IntArray] = [np.empty(0, np.int64) for _ in names]
+    for number, name in enumerate(names):
+        if name is not None:
+            parts[number] = part_ids(
+                arrays.labels(name, count, kinds="biu"),
+                count,
+                arrays.source(name),
+                column=mask,
+                option="dataset.mask",
+                of=of,
+                is_mask=name.endswith("mask"),
+            )
+    return parts
 
 
 def _groups(arrays: ArrayFolder | NpzReader, num_vertices: int) -> Array:

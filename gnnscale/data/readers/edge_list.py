@@ -11,7 +11,7 @@ from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.formats.edge_text import EdgeText
 from gnnscale.data.readers.edge_file import EdgeFile
 from gnnscale.data.storage import StoreWriter
-from gnnscale.data.tables.vertex_ids import write_ids
+from gnnscale.graph.store_format import write_ids
 
 _LOG = logging.getLogger(__name__)
 

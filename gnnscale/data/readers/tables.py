@@ -20,7 +20,7 @@ from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import ID_TYPES
-from gnnscale.graph.store_format import read_meta
+from gnnscale.graph.store_format import read_meta, write_ids
 
 _LOG = logging.getLogger(__name__)
 #: Default name of the column of weights, which may be missing.
@@ -337,7 +337,7 @@ def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex
         writer.set_split(*parts, source=table.path)
     id_map = ids.map()
     if id_map.array is not None:
-        writer.notes["ids"] = vertex_ids.write_ids(writer.path, id_map.array)
+        writer.notes["ids"] = write_ids(writer.path, id_map.array)
         id_map.array = None
     if expected is None:
         _check_memory(options, table, writer.num_vertices, writer.path)

@@ -110,10 +110,9 @@ class FeatureColumns:
     @property
     def csv_types(self) -> dict[str, Any]:
         """Arrow type to parse each CSV column as, by column name."""
-        return {
-            column: pyarrow.string() if column in self._categories else pyarrow.float32()
-            for column in self._columns
-        }
+        booleans = {c for c in self._columns if pyarrow.types.is_boolean(self._table.types[c])}
+        types = {c: pyarrow.bool_() if c in booleans else pyarrow.float32() for c in self._columns}
+        return types | dict.fromkeys(self._categories, pyarrow.string())
 
     def batches(self) -> Iterator[Batch]:
         """Yield batches of the columns, not yet converted."""

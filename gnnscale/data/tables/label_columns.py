@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -220,7 +220,7 @@ class SplitColumn:
         source: object,
         what: str = "vertices",
     ) -> list[Int64Array]:
-        """Return the ids of training, validation and test; GraphError: a part is empty.
+        """Return the ids of training, validation and test; GraphError: none are to train.
 
         ``unlabeled``, one of ``UNLABELED_POLICIES``, refuses or drops training and validation ids
         without a label. ``rows`` and ``what``, ``vertices`` or ``edges``, are for errors.
@@ -242,11 +242,10 @@ class SplitColumn:
                 "%s: %s %s without a label neither train nor validate", self._column, count, what
             )
         ids_by_part = [np.flatnonzero(parts == part) for part in (1, 2, 3)]
-        empty = [name for name, ids in zip(_PARTS, ids_by_part, strict=True) if not len(ids)]
-        if empty:
+        if not len(ids_by_part[0]):
             raise GraphError(
-                f"{source}: {self._column} names no {what} for {' and '.join(empty)}; training "
-                "needs all three parts, and dataset.split=random draws them"
+                f"{source}: {self._column} names no {what} for train; dataset.split=random draws "
+                "a split"
             )
         return ids_by_part
 
@@ -282,14 +281,16 @@ class GroupColumn:
 
 
 class SplitMasks(SplitColumn):
-    """Collector of the part of the split of each row, from three columns of masks.
+    """Collector of the part of the split of each row, from a column for each part, a mask.
 
-    ``columns`` has the Arrow types of the masks by name: train, valid, test.
+    ``columns`` has the Arrow types of the masks by name: train, valid, test. ``None`` is the name
+    of a part without a mask, which is empty.
     """
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        super().__init__(", ".join(columns))
-        self._columns = columns
+    def __init__(self, columns: Sequence[tuple[str | None, Any]]) -> None:
+        self._part_of = {name: part for part, (name, _) in enumerate(columns, 1) if name}
+        self._columns = {name: kind for name, kind in columns if name}
+        super().__init__(", ".join(self._columns))
 
     @property
     def csv_types(self) -> dict[str, Any]:
@@ -304,7 +305,7 @@ class SplitMasks(SplitColumn):
     def add(self, batch: Batch) -> None:
         """Append the masks of a batch; GraphError: neither 0 nor 1, or a row in two parts."""
         parts = np.zeros(len(batch), np.uint8)
-        for part, column in enumerate(self._columns, 1):
+        for column, part in self._part_of.items():
             kind = batch.columns[column].type
             if is_text(kind):
                 raise GraphError(

@@ -140,28 +140,26 @@ def suspected_role(name: str) -> str:
 
 
 def find_split(table: Table, option: str, column: str, default: str) -> SplitColumn:
-    """Return the split of a table: its ``column`` of words, or else its three columns of masks.
+    """Return the split of a table: its ``column`` of words, or else its columns of masks.
 
     Masks such as ``train_mask`` replace the column only if the table lacks it and ``column``, the
-    value of ``option``, is the ``default``. GraphError: neither is complete.
+    value of ``option``, is the ``default``; masks of validation and test may be missing.
+    GraphError: the column is missing, and so is the training mask.
     """
     if column in table.names or column != default:
         return SplitColumn(table.require_or(option, column, "dataset.split=random"))
     mask_names = [[name for name in names if name in table.names] for names in _MASKS]
     if not any(mask_names):
         return SplitColumn(table.require_or(option, column, "dataset.split=random"))
-    missing = [
-        " or ".join(names) for names, have in zip(_MASKS, mask_names, strict=True) if not have
-    ]
-    if missing:
+    if not mask_names[0]:
         existing = ", ".join(name for names in mask_names for name in names)
         raise GraphError(
-            f"{table.path}: expected a mask for each part of the split, got {existing} and no "
-            f"{' and no '.join(missing)}; dataset.split=random draws a split"
+            f"{table.path}: expected a mask of the training part, got {existing} and no "
+            f"{' or '.join(_MASKS[0])}; dataset.split=random draws a split"
         )
-    masks = [table.require(option, names[0]) for names in mask_names]
-    _LOG.info("%s: %s are the split", table.path, ", ".join(masks))
-    return SplitMasks({name: table.types[name] for name in masks})
+    masks = [table.require(option, names[0]) if names else None for names in mask_names]
+    _LOG.info("%s: the split is of %s", table.path, ", ".join(filter(None, masks)))
+    return SplitMasks([(name, table.types[name] if name else None) for name in masks])
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
-from gnnscale.core.artifact import file_bytes, file_sha256, map_npy, write_array
+from gnnscale.core.artifact import file_bytes, file_sha256, map_npy
 from gnnscale.data.tables.batch import (
     Batch,
     RowLocations,
@@ -184,24 +184,10 @@ def _counts_up(numbers: Int64Array) -> bool:
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
 
 
-def write_ids(folder: Path, ids: pyarrow.Array) -> dict[str, Any]:
-    """Write vertex ids into a graph store; return the entry ``ids`` for its ``meta.json``.
-
-    ``ids`` are int64, uint64 or large_string.
-    """
-    if pyarrow.types.is_integer(ids.type):
-        path = folder / ID_FILES[0]
-        write_array(path, ids.to_numpy())
-    else:
-        path = folder / ID_FILES[1]
-        pyarrow.parquet.write_table(pyarrow.table({"id": ids}), path)
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
-
-
 def read_ids(graph: Graph) -> pyarrow.Array | None:
     """Return the user's ids ``[num_vertices]``, an Arrow array. None: ids are vertex numbers."""
     if graph.path is None:
-        return None
+        return graph.origin.ids
     entry = _ids_entry(graph.path)
     if entry is None:
         return None
@@ -236,7 +222,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
 def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
     """Return the names of the classes of vertices or, with ``edges``, edges. None: no names."""
     if graph.path is None:
-        return None
+        return None if edges else graph.origin.classes
     entry = "edge_classes" if edges else "classes"
     names = read_meta(graph.path).entries.get(entry)
     if names is None:

@@ -312,7 +312,7 @@ def _sizes(graph: dict[str, Any] | None) -> str:
     names = ("vertices", "edges", "features", "classes")
     present = [f"{graph[f'num_{name}']:,} {name}" for name in names if graph[f"num_{name}"]]
     split = ", ".join(
-        f"{graph['split'][part]:,} {verb}"
+        f"{graph['split'][part]:,} {verb}" if graph["split"][part] else f"none {verb}"
         for part, verb in (("train", "train"), ("valid", "validate"), ("test", "test"))
     )
     return f'<p class="soft">{", ".join(present)}; of the {escape(graph["split_of"])} {split}</p>'
@@ -326,9 +326,14 @@ def _tiles(summary: dict[str, Any]) -> str:
     median = summary["epoch_time_s"]["median"]
     early = ", stopped early" if summary["stopped_early"] else ""
     of_epoch = "" if best is None else f", epoch {best}"
+    sizes = (summary["graph"] or {}).get("split", {})
+    valid, test = (
+        ": the split lacks the part" if sizes.get(part) == 0 else ending
+        for part, ending in (("valid", of_epoch), ("test", attainable))
+    )
     tiles = [
-        (fixed(summary["test_metric"], 4), f"test {metric}{attainable}"),
-        (fixed(summary["valid_metric"], 4), f"validation {metric}{of_epoch}"),
+        (fixed(summary["test_metric"], 4), f"test {metric}{test}"),
+        (fixed(summary["valid_metric"], 4), f"validation {metric}{valid}"),
         (ABSENT if median is None else duration(median), "time per epoch, median"),
         (count(summary["mteps"]), "million edges traversed per second (MTEPS)"),
         (f"{summary['epochs']}", f"epochs{early}"),

@@ -13,13 +13,20 @@ import numpy as np
 from gnnscale.core import QUALITY, Array, BoolArray, ConfigError, Float32Array, IntArray, brief
 from gnnscale.core.config.user_code import is_name, load_named, short_name, user_code_error
 from gnnscale.core.metrics import score
-from gnnscale.graph import EdgeLabels, Graph, SplitLabels
+from gnnscale.graph import EdgeLabels, Graph, SplitLabels, has_label
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
+#: Parts of a split.
+SPLITS = ("train", "valid", "test")
+#: Names of parts that a split may lack, and what follows.
+_MISSING = {
+    "valid": ("validation", "the run keeps the weights of the last epoch, which may not be best"),
+    "test": ("test", "the run has no test metric"),
+}
 
 
 class Task(Protocol):
@@ -38,6 +45,9 @@ class Task(Protocol):
 
     def log_split(self) -> None:
         """Warn of problems of labels and split, once at the start of a run."""
+
+    def has_part(self, split: str) -> bool:
+        """Whether part ``split`` (train, valid, test) has a labeled vertex, or an edge."""
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -112,11 +122,18 @@ class LabelTask:
         return self.graph
 
     def log_split(self) -> None:
-        """Warn of regression targets that are NaN throughout a part of the split."""
+        """Warn of missing parts of the split, and of targets that are NaN throughout a part."""
+        parts = [split for split in SPLITS if self.has_part(split)]
+        for split, (name, effect) in _MISSING.items():
+            if split in parts:
+                continue
+            size, what = len(self._ids(split)), f"{name} {self.labelled}"
+            cause = f"none of {size:,} {what} has a label" if size else f"no {what}"
+            _LOG.warning(f"{self.labels.name}: {cause}: {effect}")
         targets = self.labels.labels
         if targets.ndim == 1 or targets.dtype.kind != "f":
             return
-        for split in ("train", "valid", "test"):
+        for split in parts:
             rows = self.rows(split)
             unknown = np.flatnonzero(np.isnan(targets[rows]).all(axis=0)).tolist()
             if unknown:
@@ -125,6 +142,15 @@ class LabelTask:
                     f"{self.labels.name}: all {len(rows):,} {split} {self.labelled} have NaN as "
                     f"target {', '.join(map(str, unknown))} (from 0), so that nothing {does} it"
                 )
+
+    def _ids(self, split: str) -> Array:
+        ids: Array = getattr(self.labels.split, f"{split}_idx")
+        return ids
+
+    def has_part(self, split: str) -> bool:
+        """Whether a vertex or edge of part ``split`` (train, valid, test) has a label."""
+        ids = self._ids(split)
+        return len(ids) > 0 and bool(has_label(self.labels.labels[ids]).any())
 
     def rows(self, split: str) -> Array:
         """Return indices ``[n]`` of labeled vertices or edges of ``split`` (train, valid, test)."""
@@ -145,7 +171,8 @@ class LabelTask:
         functions = [short_name(name) for name in self.metrics if is_name(name)]
         if not functions:
             return
-        labels = np.asarray(self.labels.labels[self.rows("valid")])
+        part = next(split for split in ("valid", "train") if self.has_part(split))
+        labels = np.asarray(self.labels.labels[self.rows(part)])
         width = self.labels.num_classes or labels.reshape(len(labels), -1).shape[1]
         outputs = np.random.default_rng(0).normal(size=(len(labels), width)).astype(np.float32)
         for measure in functions:
@@ -262,7 +289,8 @@ class EdgeTask(LabelTask):
         return self.graph.edge_labels
 
     def log_split(self) -> None:
-        """Warn of validation and test edges between the ends of a training edge."""
+        """Warn of missing parts, and of edges to measure between the ends of a training edge."""
+        super().log_split()
         ends, split = self.graph.edges.ends, self.labels.split
         assert ends is not None
         parts = {"validation": split.valid_idx, "test": split.test_idx}

@@ -93,6 +93,10 @@ class LinkTask:
                 "and task.candidate_column=COLUMN a column of kinds in it"
             )
 
+    def has_part(self, split: str) -> bool:
+        """Whether part ``split`` (train, valid, test) has an edge."""
+        return len(getattr(self.split, split)) > 0
+
     @property
     def seeds(self) -> Array:
         """``[n]`` indices of the training edges."""

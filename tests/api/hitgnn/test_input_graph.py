@@ -8,7 +8,7 @@ import torch
 from gnnscale import api
 from gnnscale.api.hitgnn.input_graph import as_dataset, as_graph
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data import from_arrays
+from gnnscale.data import from_arrays, from_networkx, read_classes, read_ids
 from gnnscale.graph import Graph
 
 
@@ -81,9 +81,12 @@ def test_what_is_no_graph(graph: Graph, tmp_path: Path) -> None:
     for given in (np.zeros(3), None, 5, {"x": 1}):
         with pytest.raises(ConfigError, match=r"graph=.*expected a gnnscale\.Graph"):
             as_dataset(given)
-    networkx = pytest.importorskip("networkx")
-    with pytest.raises(ConfigError, match=r"networkx\.Graph; torch_geometric\.utils\.from_net"):
-        as_dataset(networkx.path_graph(3))
+    for options in ({"split": "random"}, {"mask": 1}):
+        with pytest.raises(ConfigError, match="expected a graph in memory, got the options"):
+            as_dataset(tmp_path, **options)
+    for options in ({"split": {"train": [0]}}, {"mask": 1}):
+        with pytest.raises(ConfigError, match=r"expected split='random' or none for a gnnscale\.G"):
+            as_dataset(graph, **options)
     with pytest.raises(ConfigError, match="expected the result of load_input_graph"):
         as_dataset(api.platform_metadata("cpu"))
     with pytest.raises(GraphError, match="none"):
@@ -98,35 +101,57 @@ def masks(**parts: int) -> dict[str, torch.Tensor]:
     return {f"{name}_mask": torch.arange(3) == vertex for name, vertex in parts.items()}
 
 
-@pytest.mark.parametrize(
-    ("parts", "missing"),
-    [
-        ({"train": 0, "val": -1, "test": 1}, ["data.val_mask"]),
-        ({"train": 0}, ["data.val_mask", "data.test_mask"]),
-        ({"val": 0, "test": 2}, ["data.train_mask"]),
-    ],
-)
-def test_a_missing_part_of_a_split_is_named_as_the_data_name_it(parts, missing) -> None:
+def test_a_missing_training_part_or_label_is_named_as_the_data_name_it() -> None:
     data = pytest.importorskip("torch_geometric.data")
-    given = data.Data(x=torch.eye(3), edge_index=EDGES, y=torch.arange(3), **masks(**parts))
-    message = f"^graph: {' and '.join(missing)} is missing or names no vertex; .*RandomNodeSplit"
-    with pytest.raises(GraphError, match=message):
-        as_dataset(given)
-
-
-def test_a_missing_part_of_a_split_of_other_sources() -> None:
+    given = data.Data(x=torch.eye(3), edge_index=EDGES, y=torch.arange(3), **masks(val=0, test=2))
+    message = "^graph: data.train_mask is missing or names no vertex; split='random' draws a split$"
+    for of in ("vertices", None):  # a split without training is refused for all tasks
+        with pytest.raises(GraphError, match=message):
+            as_dataset(given, of=of)
+    given = data.Data(x=torch.eye(3), edge_index=EDGES, train_mask=torch.arange(3) == 1)
+    with pytest.raises(GraphError, match=r"^graph: data\.y: missing, or no label is known; trai"):
+        as_dataset(given, of="vertices")
     dgl = pytest.importorskip("dgl")
     other = dgl.graph((EDGES[0], EDGES[1]))
-    other.ndata.update({"feat": torch.eye(3), "label": torch.arange(3), **masks(train=0, test=1)})
-    with pytest.raises(GraphError, match=r"^graph: ndata\['val_mask'\] is missing or names no"):
-        as_dataset(other)
-    arrays = from_arrays(tuple(EDGES), torch.eye(3), [0, 1, 1], train_idx=[0], valid_idx=[1])
-    with pytest.raises(GraphError, match=r"^graph: test_idx is missing or names no vertex; .*spl"):
-        as_dataset(arrays)
-    labelled = {"edge_labels": [0, 1, 1], "edge_split": ([0], None, [1])}
-    edges = from_arrays(tuple(EDGES), torch.eye(3), **labelled)
-    with pytest.raises(GraphError, match=r"^graph: edge_split\[1\] is missing or names no edge;"):
-        as_dataset(edges)
+    other.ndata.update({"feat": torch.eye(3), "label": torch.arange(3)})
+    with pytest.raises(GraphError, match=r"^graph: ndata\['train_mask'\] is missing or names no"):
+        as_dataset(other, of="vertices")
+    arrays = from_arrays(tuple(EDGES), torch.eye(3), [0, 1, 1])
+    with pytest.raises(GraphError, match="train_idx is missing or names no vertex"):
+        as_dataset(arrays, of="vertices")
+    with pytest.raises(GraphError, match=r"^graph: edge_labels is missing"):
+        as_dataset(arrays, of="edges")
+    for split in ((None, [0], [1]), None):
+        edges = from_arrays(tuple(EDGES), torch.eye(3), edge_labels=[0, 1, 1], edge_split=split)
+        with pytest.raises(GraphError, match=r"^graph: edge_split\[0\] is missing or names no e"):
+            as_dataset(edges, of="edges")
+
+
+@pytest.mark.long
+def test_graphs_without_a_split_get_a_random_one() -> None:
+    networkx = pytest.importorskip("networkx")
+    club = networkx.karate_club_graph()
+    graph = from_networkx(club, labels="club")
+    stored = as_dataset(graph, split="random", of="vertices").config.open()
+    assert [len(p) for p in (stored.train_idx, stored.valid_idx, stored.test_idx)] == [20, 7, 7]
+    assert read_classes(stored) == ["Mr. Hi", "Officer"]
+    # Links need no split, and the graphs no conversion.
+    plain = as_dataset(networkx.to_scipy_sparse_array(club, weight=None)).config.open()
+    assert as_dataset(club).config.open().indices.tolist() == plain.indices.tolist()
+    assert as_graph(club).num_edges == 156
+
+
+@pytest.mark.long
+def test_ids_of_nodes_are_kept_in_the_store() -> None:
+    networkx = pytest.importorskip("networkx")
+    for names, expected in ((["b", "a", "c"], ["b", "a", "c"]), ([7, 5, 6], [7, 5, 6])):
+        given = networkx.path_graph(names)
+        stored = as_dataset(given).config.open()
+        assert read_ids(stored).to_pylist() == expected
+        assert read_ids(as_graph(given)).to_pylist() == expected
+        again = stored.with_split(train_idx=np.array([0]))
+        assert read_ids(again).to_pylist() == expected
+    assert as_dataset(given).config.store != as_dataset(networkx.path_graph(3)).config.store
 
 
 def test_a_graph_to_predict_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:

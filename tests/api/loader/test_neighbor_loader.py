@@ -18,7 +18,7 @@ from gnnscale.graph.dtypes import as_float32
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler.base import SubgraphType
 
@@ -351,7 +351,7 @@ def test_data_that_is_refused(graph: Graph) -> None:
     two = {"x": torch.zeros(2, 2)}
     for data, weights, message in (
         (HeteroData(), None, "got torch_geometric.HeteroData; graphs of several"),
-        (Data(**two), None, "data: edge_index: required"),
+        (Data(**two), None, r"data: data\.edge_index is missing, and so is data\.adj_t"),
         (negative, "w", "weights 'w' of data: expected 'edge_attr'"),
         (graph, "w", "weights 'w' of graph: expected none"),
         (negative, "edge_attr", r"edge 0: expected a weight of at least 0 .*, got -1.0"),
@@ -360,6 +360,25 @@ def test_data_that_is_refused(graph: Graph) -> None:
     ):
         with pytest.raises(GraphError, match=message):
             NeighborLoader(data, [2], weight_attr=weights)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_a_data_set_of_one_graph_and_a_transposed_adjacency(graph: Graph) -> None:
+    class Own(InMemoryDataset):
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.data, self.slices = self.collate([as_data(graph)])
+
+    expected = next(iter(NeighborLoader(as_data(graph), [3, 2], batch_size=8)))
+    batch = next(iter(NeighborLoader(Own(), [3, 2], batch_size=8)))
+    assert torch.equal(batch.edge_index, expected.edge_index)
+    src, dst = as_data(graph).edge_index
+    values = torch.arange(1.0, graph.num_edges + 1)
+    adjacency = torch.sparse_coo_tensor(torch.stack([dst, src]), values, (graph.num_vertices,) * 2)
+    data = Data(x=torch.from_numpy(np.array(graph.features)), adj_t=adjacency)
+    batch = next(iter(NeighborLoader(data, [-1], batch_size=8)))
+    assert torch.equal(batch.edge_weight, values[batch.e_id])
+    assert torch.equal(batch.n_id[batch.edge_index], torch.stack([src, dst])[:, batch.e_id])
 
 
 def test_features_on_disk(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

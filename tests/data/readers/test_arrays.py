@@ -165,11 +165,11 @@ BAD_LABELS_OF_EDGES = [
         "/edge_labels.npy: label of edge 0: expected -1 to -1, got -2",
     ),
     ({"edge_labels": np.full(5, 1e39)}, r"/edge_labels.npy: label of edge 0: expected a number"),
-    ({"edge_test_idx": None}, ": has no edge_test_mask or edge_test_idx; dataset.split=rand"),
-    ({"edge_test_idx": np.array([5])}, ": test split: edge id 5 is out of range, the graph"),
+    ({"edge_train_mask": None}, ": has no edge_train_mask or edge_train_idx; dataset.split=rand"),
+    ({"edge_test_idx": np.array([5])}, "/edge_test_idx.npy: edge id 5 is out of range, the graph"),
     ({"edge_test_idx": np.array([4])}, ": overlapping splits, edge 4 of the test split is in"),
     ({"edge_val_idx": np.array([2])}, ": edge 2 of the valid split has no label; 1 of"),
-    ({"edge_train_mask": np.array([True])}, "/edge_train_mask.npy: 1 entries for 5 edges"),
+    ({"edge_train_mask": np.array([True])}, r"/edge_train_mask.npy: expected bool\[5\]"),
 ]
 
 
@@ -329,16 +329,17 @@ BAD_INPUT = [
         ": expected one of edge_features and edge_attr, got both",
     ),
     ({"edge_weights": -WEIGHTS}, r" \(edge_index, edge_weights\): edge 0: expected a weight of"),
-    ({"valid_idx": None}, ": has no valid_mask or val_mask or valid_idx or val_idx; dataset.s"),
-    ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: expected whole numbers, got bool\[4\]"),
-    ({"test_idx": None, "test_mask": np.ones(3, bool)}, "/test_mask.npy: 3 entries for 4 vert"),
+    ({"train_idx": None}, ": has no train_mask or train_idx; dataset.split=random draws a split"),
+    ({"test_idx": np.ones(4, bool)}, r"/test_idx.npy: expected integers as vertex ids, got bool"),
+    ({"test_idx": None, "test_mask": np.ones(3, bool)}, r"/test_mask.npy: expected bool\[4\]"),
+    ({"train_idx": np.empty(0, np.int64)}, ": the train split is empty; dataset.split=random dra"),
     (
-        {"valid_idx": np.empty(0, np.int64)},
-        "/valid_idx.npy: the split is empty; training needs all",
+        {"test_idx": None, "test_mask": np.array([0, 1, 2, 0])},
+        "/test_mask.npy: expected true and false, or 1 and 0, got other numbers",
     ),
     (
-        {"test_idx": None, "test_mask": np.zeros(4, bool)},
-        "/test_mask.npy: the split is empty; trai",
+        {"test_idx": None, "test_mask": np.eye(4) > 0},
+        "/test_mask.npy: has 4 masks; dataset.mask=0 to 3 chooses one",
     ),
 ]
 

@@ -678,13 +678,12 @@ BAD_VERTICES = [
     (VERTICES + "4,0,devel,1,1\n", "csv: row 5: split is 'devel', allowed are train, valid ("),
     (columns(split=[0, 1, 2, 2]), "parquet: column 'split' holds int64, a split is told by wo"),
     (
-        VERTICES.replace("TEST", "").replace("val", "train"),
-        "csv: split names no vertices for valid and test; training needs all three parts, and "
-        "dataset.split=random draws them",
+        VERTICES.replace("train", "").replace("val", "test"),
+        "csv: split names no vertices for train; dataset.split=random draws a split",
     ),
     (
-        "id,label,train_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
-        "csv: expected a mask for each part of the split, got train_mask",
+        "id,label,val_mask,test_mask,x\n1,0,1,0,1\n2,0,0,1,1\n",
+        "csv: expected a mask of the training part, got val_mask",
     ),
     (
         "id,label,train_mask,val_mask,test_mask\n1,0,1,0,0\n2,0,0,1,1\n",

@@ -442,7 +442,7 @@ def targets(labels):
         (targets([0.5, 1]), "raw: 2 labels for 3 vertices"),
         (targets([np.nan, 1, 1]), "raw: vertex 0 of the valid split has no label"),
         (targets([[]] * 3), "raw: expected 1 to 1048576 targets, got 0"),
-        ({"split": ([2], [], [1])}, "raw: the valid split is empty"),
+        ({"split": ([], [2], [1])}, "raw: the train split is empty"),
         ({"split": ([2], [2], [1])}, "overlapping splits, vertex 2 of the valid split"),
         ({"split": ([2], [0], [3])}, "raw: test split: vertex id 3 is out of range"),
         ({"split": ([2], [0], [1.0])}, "test split: expected integers as vertex ids, got float64"),

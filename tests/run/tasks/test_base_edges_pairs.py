@@ -57,4 +57,4 @@ def test_a_split_of_a_graph_in_memory_that_shares_no_pair(caplog, tmp_path) -> N
     EdgeTask(graph=made(parts), loss=AutoLoss()).log_split()
     assert not caplog.records
     with pytest.raises(GraphError, match="random_edge_split"):
-        made((parts[0], None, None)).save(tmp_path / "store")
+        made((None, parts[1], None)).save(tmp_path / "store")
