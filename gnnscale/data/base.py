@@ -303,6 +303,9 @@ _LATER |= {
     "edge_label_kind": "auto",
     "edge_split_column": "split",
     "edge_split_by": "pair",
+    "unknown_ids": "vertices",
+    "missing": "mean",
+    "decimal": ".",
 }
 _NONE = object()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
+from gnnscale.data.tables.survey import Surveyed
 from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ def default_features(
         _LOG.info(
             "%s: no features, unless dataset.features names them: %s",
             table.path,
-            _join_names(listed),
+            join_names(listed),
         )
     return [name for name in free if name not in left_out]
 
@@ -101,22 +102,15 @@ def warn_of_store(columns: object, categories: Collection[str], path: Path) -> N
             "force=true leaves them out",
             *(
                 path,
-                _join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
+                join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
             ),
         )
 
 
-def log_features(table: Table, names: Sequence[str]) -> None:
-    """Log the feature columns."""
-    _LOG.info("%s: features are %s", table.path, _join_names([brief(repr(name)) for name in names]))
-
-
-def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
-    """Warn of each feature column in ``names`` whose name suggests a label or an id.
-
-    Columns in ``categories`` may be ids.
-    """
-    for name in names:
+def warn_of_names(table: Table, columns: Sequence[Surveyed]) -> None:
+    """Warn of each feature column whose name suggests a label or, unless of categories, an id."""
+    for column in columns:
+        name = column.name
         role = suspected_role(name)
         if role == "a label":
             _LOG.warning(
@@ -124,7 +118,7 @@ def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str
                 "it out",
                 *(table.path, brief(repr(name))),
             )
-        elif role and name not in categories:
+        elif role and column.categories is None:
             _LOG.warning(
                 "%s: %s is by name an id, and a number among the features; dataset.features=[...] "
                 "leaves it out, and dataset.categories=[...] makes each value a feature",
@@ -164,6 +158,7 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
     return SplitMasks({name: table.types[name] for name in masks})
 
 
-def _join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return names separated by commas, a few of them and the number of others."""
     more = len(names) - _MAX_LISTED
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

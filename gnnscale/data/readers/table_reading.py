@@ -1,0 +1,422 @@
+"""Reading of tables of vertices and edges into a graph store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnscale.core import GraphError, brief, pyarrow
+from gnnscale.core.artifact import files
+from gnnscale.data.labels import read_labels
+from gnnscale.data.storage import StoreWriter
+from gnnscale.data.tables import label_columns, roles, vertex_ids
+from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
+from gnnscale.data.tables.feature_columns import FeatureColumns
+from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
+from gnnscale.data.tables.table import Table
+
+if TYPE_CHECKING:
+    from gnnscale.data.readers.tables import Tables
+
+_LOG = logging.getLogger(__name__)
+#: Default name of the column of weights, which may be missing.
+WEIGHT = "weight"
+#: Default name of the column of the split, which masks may replace.
+SPLIT = "split"
+#: Bytes of memory per vertex: label, part of the split, in-degree and offset.
+_VERTEX_BYTES = 48
+#: Bytes of memory per id, at most, besides texts.
+_ID_BYTES = 64
+#: Bytes of disk per edge: row, both ends, label and split.
+_EDGE_ROW_BYTES = 28
+#: Bytes of memory per edge: raw label, stored label and split.
+_EDGE_LABEL_BYTES = 32
+
+
+def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWriter) -> None:
+    """Push vertices with labels and split, edges with their data, then vertex features.
+
+    What was filled, added or left out goes, with counts, into the note ``changes``.
+    """
+    changes: list[str] = []
+    edges = _edge_table(options, table, writer, changes)
+    found = _read_vertices(options, vertices, writer.path, changes)
+    unknown = _unknown_ids(options, found, edges, changes)
+    columns = [column.with_empty_rows(len(unknown)) for column in found.columns]
+    if filled := _filled(columns, len(unknown)):
+        changes.append(f"vertices: {filled}")
+    features = FeatureColumns(vertices, columns, named=options.features is not None)
+    if columns:
+        writer.notes["columns"] = features.described()
+    id_map = _write_vertices(options, found, unknown, writer, vertices.path)
+    _write_edges(options, edges, id_map, writer)
+    changes += _left_out(edges)
+    if changes:
+        writer.notes["changes"] = changes
+    if not columns:
+        writer.set_featureless(source=vertices.path)
+        return
+    width, dtype, source = features.num_features, features.dtype, vertices.path
+    rows = features.rows(num_empty=len(unknown))
+    writer.write_features(rows, num_features=width, dtype=dtype, source=source)
+
+
+@dataclass(kw_only=True)
+class _Vertices:
+    """Columns of the table of vertices, read."""
+
+    ids: vertex_ids.IdColumn
+    labels: label_columns.LabelColumn | None
+    split: label_columns.SplitColumn | None
+    id_map: vertex_ids.IdMap
+    columns: list[Surveyed]  #: columns of features
+
+
+def _read_vertices(options: Tables, table: Table, folder: Path, changes: list[str]) -> _Vertices:
+    """Read ids, labels and split, and survey the columns of features, in one pass.
+
+    With ``missing`` of ``drop``, rows with an empty number are left out, in further passes.
+    """
+    names, option_names = _feature_names(options, table), ("features", "categories")
+    surveys = surveys_of(table, names, options.categories or (), option_names)
+    num_rows = table.num_rows()
+    if num_rows is not None:  # unknown for compressed files
+        _check_memory(options, table, num_rows, folder)
+    found = _pass_over(options, table, surveys)
+    found.columns = columns_of(
+        *(surveys, table),
+        missing=options.missing,
+        is_named=options.features is not None,
+        trains=options._advises,
+        option="features",
+    )
+    table.problems.raise_any()
+    if num_rows is None:
+        _check_memory(options, table, found.ids.num_vertices, folder)
+    if options.missing == "drop" and any(column.has_gaps for column in found.columns):
+        found = _without_empty(options, table, found, changes)
+    if options.features is None:
+        roles.warn_of_names(table, found.columns)
+    return found
+
+
+def _pass_over(options: Tables, table: Table, surveys: Sequence[ColumnSurvey]) -> _Vertices:
+    """Read ids, labels and split of all rows, and survey features; problems are reported."""
+    ids = vertex_ids.IdColumn(
+        options.id, options.id_type, vertex_ids.max_id_bytes(files.total_bytes(table.paths))
+    )
+    types: dict[str, Any] = {survey.name: survey.kind for survey in surveys}
+    if options.id is not None:
+        types[options.id] = vertex_ids.csv_id_type(options.id_type, table.types[options.id])
+    labels = split = None
+    if options.label is not None and options._has_labels:
+        table.require_or("label", options.label, "dataset.label=null")
+        labels = label_columns.LabelColumn(options.label, options.label_kind)
+        types[options.label] = label_columns.csv_label_type(table.types[options.label])
+    if labels is not None and options.split == "published":
+        split = roles.find_split(table, "split_column", options.split_column, SPLIT)
+        types |= split.csv_types
+    if not types:  # rows are counted alone
+        types[table.names[0]] = pyarrow.string()
+    for batch in table.batches(list(types), types, 64 + 8 * len(surveys)):
+        for column in (ids, labels, split, *surveys):
+            if column is not None:
+                column.add(batch)
+    return _Vertices(ids=ids, labels=labels, split=split, id_map=ids.map(), columns=[])
+
+
+def _without_empty(
+    options: Tables, table: Table, found: _Vertices, changes: list[str]
+) -> _Vertices:
+    """Return the vertices without rows that have an empty number; GraphError: none is left."""
+    features = FeatureColumns(table, found.columns, named=True)
+    is_empty = np.concatenate([features.empty(batch) for batch in features.batches()])
+    num_left = int(np.count_nonzero(~is_empty))
+    gaps = ", ".join(column.told_gaps() for column in found.columns if column.has_gaps)
+    if not num_left:
+        raise GraphError(
+            f"{table.path}: dataset.missing=drop leaves no row, as each has an empty number: {gaps}"
+        )
+    changes.append(
+        f"vertices: {len(is_empty) - num_left:,} rows with an empty number left out, with their "
+        f"edges: {gaps} (dataset.missing=drop)"
+    )
+    table.keep(~is_empty)
+    left = _pass_over(options, table, ())
+    left.id_map.dropped = found.id_map.all_ids().filter(pyarrow.array(is_empty))
+    left.columns = [replace(column, num_empty=0, num_rows=num_left) for column in found.columns]
+    return left
+
+
+def _unknown_ids(options: Tables, found: _Vertices, edges: EdgeTable, changes: list[str]) -> Any:
+    """Return the ids that only the edges have, to become vertices, as an Arrow array.
+
+    GraphError: they would have empty features, which ``missing`` refuses.
+    """
+    id_map, has_numbers = found.id_map, any(each.categories is None for each in found.columns)
+    edges.drops_unknown = options.unknown_ids == "drop"
+    if options.unknown_ids == "vertices" and options.missing == "drop" and has_numbers:
+        edges.drops_unknown = True  # all their numbers are empty
+    elif options.unknown_ids == "vertices":
+        max_bytes = vertex_ids.max_id_bytes(files.total_bytes(edges.table.paths))
+        unknown = edges.unknown_ids(id_map, max_bytes)
+        if len(unknown) and options.missing == "refuse" and has_numbers:
+            raise GraphError(
+                f"{edges.table.path}: {len(unknown):,} ids such as "
+                f"{brief(repr(unknown[0].as_py()))} are of no vertex, and have no features; "
+                "dataset.missing=mean fills them, dataset.unknown_ids=drop leaves out their edges"
+            )
+        if len(unknown):
+            changes.append(
+                f"{len(unknown):,} ids that only the edges have, such as "
+                f"{brief(repr(unknown[0].as_py()))}, are vertices without a label "
+                "(dataset.unknown_ids=vertices)"
+            )
+        return unknown
+    return pyarrow.array([], id_map.type)
+
+
+def _filled(columns: Sequence[Surveyed], num_added: int) -> str:
+    """Return how many empty numbers are filled; an empty text for none."""
+    gaps = [column.told_gaps(num_added) for column in columns if column.num_empty > num_added]
+    return (
+        f"empty numbers get the mean of training, and a 0/1 feature that marks them: "
+        f"{roles.join_names(gaps)} (dataset.missing=mean)"
+        if any(column.has_gaps for column in columns) and gaps
+        else ""
+    )
+
+
+def _left_out(edges: EdgeTable) -> list[str]:
+    """Return how many edges are left out, by reason."""
+    found = []
+    if edges.num_unknown:
+        found.append(
+            f"{edges.num_unknown:,} of {edges.num_edges:,} edges left out, since an end is no "
+            "vertex (dataset.unknown_ids=drop)"
+        )
+    if edges.num_empty:
+        found.append(
+            f"{edges.num_empty:,} of {edges.num_edges:,} edges left out, since a number is empty "
+            "(dataset.missing=drop)"
+        )
+    return found
+
+
+def _write_vertices(
+    options: Tables, found: _Vertices, unknown: Any, writer: StoreWriter, source: Path
+) -> vertex_ids.IdMap:
+    """Set number, labels and split of the vertices; write their ids.
+
+    Return the map of the user's ids, and of ``unknown``, to vertex numbers.
+    """
+    writer.set_num_vertices(found.ids.num_vertices + len(unknown), source=source)
+    if found.labels is None:
+        writer.set_unlabeled()
+    else:
+        _set_labels(writer, found, len(unknown), source)
+    if found.split is not None:
+        labels, rows = writer.labels[: found.ids.num_vertices], found.ids.locations
+        parts = found.split.finish(labels, rows, unlabeled=options.unlabelled, source=source)
+        writer.set_split(*parts, source=source)
+    id_map = found.id_map.extended(unknown) if len(unknown) else found.id_map
+    if id_map.array is not None:
+        writer.notes["ids"] = vertex_ids.write_ids(writer.path, id_map.array)
+        id_map.array = None
+    return id_map
+
+
+def _set_labels(writer: StoreWriter, found: _Vertices, num_added: int, source: Path) -> None:
+    """Set the labels in ``writer``, unknown for vertices added; class names go into its notes."""
+    assert found.labels is not None
+    labels, names = found.labels.finish(found.ids.locations)
+    unknown = np.full(num_added, -1 if labels.dtype.kind == "i" else np.nan, labels.dtype)
+    labels = np.concatenate([labels, unknown]) if num_added else labels
+    num_classes, count = None if names is None else len(names), writer.num_vertices
+    result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")
+    num_classes, metric = result.num_classes, result.metric
+    writer.set_labels(result.values, num_classes=num_classes, metric=metric, source=source)
+    if names is not None:
+        writer.notes["classes"] = names
+
+
+def _feature_names(options: Tables, table: Table) -> list[str]:
+    """Return the columns of the vertex features, the user's or by default."""
+    names, chosen = options.features, options.categories or ()
+    if options.id is not None:
+        table.require_or("id", options.id, "dataset.id=null, so that ids are row numbers from 0")
+    if names is None:
+        used = (options.id, options.label, options.split_column)
+        names = roles.default_features(table, used, chosen)
+    for name in names:
+        table.require("features", name)
+    for name in chosen:
+        table.require("categories", name)
+    return names
+
+
+def surveys_of(
+    table: Table, names: Sequence[str], chosen: Sequence[str], options: tuple[str, str]
+) -> list[ColumnSurvey]:
+    """Return surveys of the columns of features ``names``; those in ``chosen`` are categories."""
+    return [
+        ColumnSurvey(table, name, is_category=name in chosen, options=options) for name in names
+    ]
+
+
+def columns_of(
+    surveys: Sequence[ColumnSurvey],
+    table: Table,
+    *,
+    missing: str,
+    is_named: bool,
+    trains: bool,
+    option: str,
+) -> list[Surveyed]:
+    """Return what columns of features hold, without doubtful ones; problems are reported.
+
+    Texts that are no categories, and columns without a value, are a GraphError if the user has
+    named the columns by ``option``, else left out with a warning. Unless the graph ``trains`` a
+    model, a named column may have no value; a named column may always have a few categories.
+    """
+    columns = [each.finish(refuses_empty=missing == "refuse") for each in surveys]
+    kept, doubtful = [], []
+    for column in columns:
+        is_fine = column.doubt is None or (
+            is_named and (column.has_few if column.categories else not trains)
+        )
+        (kept if is_fine else doubtful).append(column)
+    listed = roles.join_names([f"{brief(repr(each.name))} ({each.doubt})" for each in doubtful])
+    if listed and is_named:
+        raise GraphError(
+            f"{table.path}: cannot be features: {listed}; leave them out by dataset.{option}=[...]"
+        )
+    if listed:
+        _LOG.warning(
+            "%s: left out of the features, unless dataset.categories names them: %s",
+            *(table.path, listed),
+        )
+    return kept
+
+
+def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
+    """Log the estimated memory of writing a store of ``num_vertices`` vertices.
+
+    NoSpaceError: the data of the vertices alone exceed the free memory.
+    """
+    id_bytes, data_bytes = _ID_BYTES * num_vertices, _VERTEX_BYTES * num_vertices
+    what = f"{table.path}: about {num_vertices} vertices"
+    files.check_space(what, folder, memory=data_bytes + id_bytes)
+    sizes = (id_bytes, data_bytes, 12 * table.batch_bytes, options.memory_bytes)
+    _LOG.info(
+        "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
+        "other data, %s for reading, then up to %s for edges",
+        *(table.path, f"{num_vertices:,}", *map(files.size, sizes)),
+    )
+
+
+def _edge_table(
+    options: Tables, table: Table, writer: StoreWriter, changes: list[str]
+) -> EdgeTable:
+    """Return the edge table with its columns to read, and log the columns that are not read.
+
+    Feature columns go into the notes of ``writer``.
+    """
+    ends = (table.require("source", options.source), table.require("target", options.target))
+    weight = None
+    if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
+        weight = table.require("weight", options.weight)
+    labels = _edge_labels(options, table) if options._has_labels else None
+    names = [table.require("edge_features", name) for name in options.edge_features or ()]
+    read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
+    unread = [name for name in table.names if name not in read]
+    if unread:
+        listed = ", ".join(brief(name or "''") for name in unread)
+        _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
+    features = None
+    if names:
+        features = _edge_features(options, table, names, changes)
+        writer.notes["edge_columns"] = features.described()
+    _check_edge_space(table, features, labels is not None, writer.path)
+    return EdgeTable(
+        table=table,
+        ends=ends,
+        weight=weight,
+        features=features,
+        labels=labels,
+        id_type=options.id_type,
+        drops_empty=options.missing == "drop",
+    )
+
+
+def _edge_features(
+    options: Tables, table: Table, names: Sequence[str], changes: list[str]
+) -> FeatureColumns:
+    """Survey the columns of edge features, in a pass of their own; problems are reported."""
+    option_names = ("edge_features", "edge_categories")
+    surveys = surveys_of(table, names, options.edge_categories or (), option_names)
+    types = {survey.name: survey.kind for survey in surveys}
+    for batch in table.batches(list(types), types, 8 * len(types)):
+        for survey in surveys:
+            survey.add(batch)
+    columns = columns_of(
+        *(surveys, table),
+        missing=options.missing,
+        is_named=True,
+        trains=options._advises,
+        option="edge_features",
+    )
+    table.problems.settle()
+    if options.missing == "mean" and (filled := _filled(columns, 0)):
+        changes.append(f"edges: {filled}")
+    return FeatureColumns(table, columns, named=True)
+
+
+def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
+    if options.edge_label is None:
+        return None
+    name = table.require("edge_label", options.edge_label)
+    label = label_columns.LabelColumn(name, options.edge_label_kind, "edge_label_kind")
+    if options.split != "published":
+        return EdgeLabelColumns(table, label, None)
+    split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
+    return EdgeLabelColumns(table, label, split)
+
+
+def _check_edge_space(
+    table: Table, features: FeatureColumns | None, has_labels: bool, folder: Path
+) -> None:
+    """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""
+    num_edges = table.num_rows()
+    if num_edges is None or not (features or has_labels):
+        return
+    what = f"{table.path}: features and labels of about {num_edges} edges"
+    row = _EDGE_ROW_BYTES + 4 * (features.num_features if features else 0)
+    memory = _EDGE_LABEL_BYTES * num_edges * has_labels
+    files.check_space(what, folder, memory=memory, disk=row * num_edges)
+
+
+def _write_edges(
+    options: Tables, edges: EdgeTable, ids: vertex_ids.IdMap, writer: StoreWriter
+) -> None:
+    """Push the edges, their labels and their split."""
+    source = edges.table.path
+    writer.edges.lists_edges = options.edge_label is not None
+    writer.edges.counts_repeated = True
+    for batch in edges.mapped(ids):
+        writer.add_edges(
+            *(batch.src, batch.dst), weights=batch.weights, features=batch.features, source=source
+        )
+    if edges.labels is None:
+        return
+    labels, names, parts = edges.labels.finish(unlabeled=options.unlabelled)
+    writer.set_edge_labels(labels, source=source)
+    if names is not None:
+        writer.notes["edge_classes"] = names
+    if parts is not None:
+        writer.set_edge_split(*parts, source=source)
