@@ -3,7 +3,7 @@
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -53,6 +53,14 @@ class GraphSource(ABC):
             GraphError: ``prepare`` fails, or the store is damaged.
         """
         return Graph.open(self.prepare())
+
+    def with_options(self, trained: "GraphSource", named: Collection[str]) -> "GraphSource":
+        """Return this source with options of a run's source ``trained``: here this object.
+
+        A subclass may take options on how to read the data, except those that the user has
+        ``named``.
+        """
+        return self
 
     def to_predict(
         self,

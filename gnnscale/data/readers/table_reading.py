@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnscale.core import GraphError, brief, pyarrow
+from gnnscale.core import Array, GraphError, brief, pyarrow
 from gnnscale.core.artifact import files
 from gnnscale.data.labels import read_labels
 from gnnscale.data.storage import StoreWriter
@@ -48,8 +48,7 @@ def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWri
     found = _read_vertices(options, vertices, writer.path, changes)
     unknown = _unknown_ids(options, found, edges, changes)
     columns = [column.with_empty_rows(len(unknown)) for column in found.columns]
-    if filled := _filled(columns, len(unknown)):
-        changes.append(f"vertices: {filled}")
+    changes += _filled(columns, "vertices", len(unknown))
     features = FeatureColumns(vertices, columns, named=options.features is not None)
     if columns:
         writer.notes["columns"] = features.described()
@@ -71,7 +70,7 @@ class _Vertices:
     """Columns of the table of vertices, read."""
 
     ids: vertex_ids.IdColumn
-    labels: label_columns.LabelColumn | None
+    labels: tuple[Array, list[str] | None] | None  #: labels, and names of classes; None: unread
     split: label_columns.SplitColumn | None
     id_map: vertex_ids.IdMap
     columns: list[Surveyed]  #: columns of features
@@ -127,7 +126,8 @@ def _pass_over(options: Tables, table: Table, surveys: Sequence[ColumnSurvey]) -
         for column in (ids, labels, split, *surveys):
             if column is not None:
                 column.add(batch)
-    return _Vertices(ids=ids, labels=labels, split=split, id_map=ids.map(), columns=[])
+    found = None if labels is None else labels.finish(ids.locations)
+    return _Vertices(ids=ids, labels=found, split=split, id_map=ids.map(), columns=[])
 
 
 def _without_empty(
@@ -174,22 +174,30 @@ def _unknown_ids(options: Tables, found: _Vertices, edges: EdgeTable, changes: l
         if len(unknown):
             changes.append(
                 f"{len(unknown):,} ids that only the edges have, such as "
-                f"{brief(repr(unknown[0].as_py()))}, are vertices without a label "
-                "(dataset.unknown_ids=vertices)"
+                f"{brief(repr(unknown[0].as_py()))}, are vertices without a label and with empty "
+                "features (dataset.unknown_ids=vertices)"
             )
         return unknown
     return pyarrow.array([], id_map.type)
 
 
-def _filled(columns: Sequence[Surveyed], num_added: int) -> str:
-    """Return how many empty numbers are filled; an empty text for none."""
-    gaps = [column.told_gaps(num_added) for column in columns if column.num_empty > num_added]
-    return (
-        f"empty numbers get the mean of training, and a 0/1 feature that marks them: "
-        f"{roles.join_names(gaps)} (dataset.missing=mean)"
-        if any(column.has_gaps for column in columns) and gaps
-        else ""
-    )
+def _filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[str]:
+    """Return what becomes of empty cells of features, with counts; ``num_added`` rows apart.
+
+    ``what``, ``vertices`` or ``edges``, have the cells.
+    """
+    gaps = [column for column in columns if column.num_empty > num_added]
+    numbers = [each.told_gaps(num_added) for each in gaps if each.categories is None]
+    texts = [each.told_gaps(num_added) for each in gaps if each.categories is not None]
+    found = []
+    if numbers:
+        found.append(
+            f"{what}: empty numbers get the mean of training, and a 0/1 feature that marks them: "
+            f"{roles.join_names(numbers)} (dataset.missing=mean)"
+        )
+    if texts:
+        found.append(f"{what}: empty cells have no category: {roles.join_names(texts)}")
+    return found
 
 
 def _left_out(edges: EdgeTable) -> list[str]:
@@ -234,7 +242,7 @@ def _write_vertices(
 def _set_labels(writer: StoreWriter, found: _Vertices, num_added: int, source: Path) -> None:
     """Set the labels in ``writer``, unknown for vertices added; class names go into its notes."""
     assert found.labels is not None
-    labels, names = found.labels.finish(found.ids.locations)
+    labels, names = found.labels
     unknown = np.full(num_added, -1 if labels.dtype.kind == "i" else np.nan, labels.dtype)
     labels = np.concatenate([labels, unknown]) if num_added else labels
     num_classes, count = None if names is None else len(names), writer.num_vertices
@@ -257,7 +265,17 @@ def _feature_names(options: Tables, table: Table) -> list[str]:
         table.require("features", name)
     for name in chosen:
         table.require("categories", name)
+    if options.features is not None:
+        others = {*names, options.id, options.label, options.split_column}
+        _log_unread(table, others, "features")
     return names
+
+
+def _log_unread(table: Table, read: Collection[str | None], option: str) -> None:
+    """Log the columns of a table that are not in ``read``; ``option`` would name them."""
+    unread = [brief(name or "''") for name in table.names if name not in read]
+    if unread:
+        _LOG.info("%s: not read: %s; see dataset.%s", table.path, ", ".join(unread), option)
 
 
 def surveys_of(
@@ -285,7 +303,8 @@ def columns_of(
     model, a named column may have no value; a named column may always have a few categories.
     """
     columns = [each.finish(refuses_empty=missing == "refuse") for each in surveys]
-    kept, doubtful = [], []
+    kept: list[Surveyed] = []
+    doubtful: list[Surveyed] = []
     for column in columns:
         is_fine = column.doubt is None or (
             is_named and (column.has_few if column.categories else not trains)
@@ -334,10 +353,7 @@ def _edge_table(
     labels = _edge_labels(options, table) if options._has_labels else None
     names = [table.require("edge_features", name) for name in options.edge_features or ()]
     read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
-    unread = [name for name in table.names if name not in read]
-    if unread:
-        listed = ", ".join(brief(name or "''") for name in unread)
-        _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
+    _log_unread(table, read, "edge_features")
     features = None
     if names:
         features = _edge_features(options, table, names, changes)
@@ -372,8 +388,9 @@ def _edge_features(
         option="edge_features",
     )
     table.problems.settle()
-    if options.missing == "mean" and (filled := _filled(columns, 0)):
-        changes.append(f"edges: {filled}")
+    if options.missing == "drop":
+        columns = [each if each.categories else replace(each, num_empty=0) for each in columns]
+    changes += _filled(columns, "edges")
     return FeatureColumns(table, columns, named=True)
 
 

@@ -1,8 +1,8 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from gnnscale.data.storage import StoreWriter, remote
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import table_files, usual_names
 from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import ID_TYPES
@@ -23,6 +24,12 @@ _LOG = logging.getLogger(__name__)
 #: Treatment of ids that stand only in the edges, and of empty numbers among the features.
 UNKNOWN_ID_POLICIES = ("vertices", "drop", "refuse")
 MISSING_POLICIES = ("mean", "drop", "refuse")
+#: Options that a graph to predict does not take from the run; its columns are in the run's schema.
+_OF_EACH_GRAPH = (
+    *("name", "raw", "store", "features", "categories", "edge_features", "edge_categories"),
+    *("split", "train_fraction", "valid_fraction", "split_seed"),
+    *("missing", "standardize", "feature_dtype", "memory_bytes"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +163,24 @@ class Tables(base.Dataset):
                     f"{brief(column)}"
                 )
 
+    def with_options(self, trained: base.GraphSource, named: Collection[str]) -> base.GraphSource:
+        """Return these options, and those of a run's tables on how to read tables.
+
+        Options that the user has ``named``, or that differ from their defaults, stay.
+        """
+        if not isinstance(trained, Tables) or self._is_prepared():
+            return self
+        changes = {
+            option.name: getattr(trained, option.name)
+            for option in fields(self)
+            if option.name not in {*_OF_EACH_GRAPH, *named}
+            and getattr(self, option.name) == option.default != getattr(trained, option.name)
+        }
+        if changes:
+            listed = ", ".join(f"{name}={brief(value)}" for name, value in changes.items())
+            _LOG.info("dataset: %s, as the run has it", listed)
+        return replace(self, **changes)
+
     def to_predict(
         self,
         columns: Sequence[Column] | None,
@@ -186,13 +211,15 @@ class Tables(base.Dataset):
     def prepare(self, force: bool = False) -> Path:
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
 
-        With ``force`` the store is written again. If the user set no ``features``, warn of columns
+        With ``force`` the store is written again. Log the columns of features, and what was filled,
+        added or left out. If the user set no ``features``, warn of columns
         that an earlier release stored as features and the default now leaves out.
         """
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
             roles.warn_of_store(columns, self.categories or (), path)
+        log_columns(path)
         return path
 
     def raw_files(self) -> list[Path]:

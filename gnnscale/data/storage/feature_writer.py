@@ -51,8 +51,8 @@ class FeatureWriter:
     ) -> None:
         """Write feature rows of all vertices, an array of this ``shape`` in ``chunks``.
 
-        With the option ``standardize``, or empty cells, keep them for ``finish``. ``dtype``, an entry of
-        ``FEATURE_DTYPES``, holds the values; the option ``feature_dtype`` overrides it.
+        With the option ``standardize``, or empty cells, keep them for ``finish``. ``dtype``, an
+        entry of ``FEATURE_DTYPES``, holds the values; the option ``feature_dtype`` overrides it.
         """
         validation.check_num_features(shape[1], source)
         normalize, chosen = self._options.normalize_features, self._options.feature_dtype

@@ -49,7 +49,8 @@ def filled(columns: Sequence[Mapping[str, Any]], rows: Array) -> Iterator[Float3
         for column, features in _parts(columns):
             if column.get("has_gaps"):
                 empty = np.flatnonzero(part[:, features[-1]])
-                part[np.ix_(empty, _numbers(column, features))] = column.get("mean", 0)
+                numbers = _numbers(column, features)
+                part[empty, numbers.start : numbers.stop] = column.get("mean", 0)
         yield part.astype(np.float32)
 
 

@@ -14,6 +14,8 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import MAX_FEATURES, Graph, as_float32
 
+#: Treatment of categories that training lacked, in prediction.
+UNSEEN_POLICIES = ("refuse", "empty")
 #: Categories of a column, at most; with more values it is free text.
 MAX_CATEGORIES = 256
 #: Code of an empty cell.
@@ -34,7 +36,7 @@ class Column:
     #: whether the last feature is 1 for an empty cell, whose numbers are then the means
     has_gaps: bool = False
     #: day of dates that counts as 0, in days since 1970-01-01. None: the column has no dates.
-    origin: int | None = None
+    origin: Annotated[int, Meta(ge=-(10**7), le=10**7)] | None = None
     #: means over the training rows, one per number. None: unknown, or the column has categories.
     mean: tuple[float, ...] | None = field(default=None, compare=False)
 
@@ -47,6 +49,18 @@ class Column:
     def is_empty(self) -> bool:
         """Whether no cell has a value."""
         return self.has_gaps and self.mean is None
+
+    def told(self) -> str:
+        """Return the name and the encoding, for the log."""
+        name = brief(self.name)
+        if self.categories is not None:
+            return f"{name}: {len(self.categories)} categories"
+        what = "number" if self.length == 1 else f"{self.length} numbers"
+        if self.origin is not None:
+            what = f"days since {np.datetime64(self.origin, 'D')}"
+        if self.length == 1 and self.mean is not None:
+            what += f", mean {self.mean[0]:,.6g}"
+        return f"{name}: {what}{', and whether it is empty' if self.has_gaps else ''}"
 
     def __post_init__(self) -> None:
         if self.length < 1 or (self.mean is not None and len(self.mean) != self.length):
@@ -183,8 +197,8 @@ def _category_index(
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ConfigError(
             f"dataset: column {brief(repr(expected.name))} of {graph}: expected the categories of "
-            f"training, got {brief(repr(unknown[0]))}{more}; unseen=empty reads them as empty "
-            "cells"
+            f"training, got {brief(repr(unknown[0]))}{more}; gnnscale predict reads them as empty "
+            "cells with unseen=empty"
         )
     number: Mapping[str, int] = {name: index for index, name in enumerate(known)}
     return [first + number[name] if name in number else -1 for name in expected.categories]

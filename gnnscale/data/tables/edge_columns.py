@@ -124,7 +124,7 @@ class EdgeTable:
             )
 
     def unknown_ids(self, ids: vertex_ids.IdMap, max_bytes: int) -> Any:
-        """Return the ids that stand only in the edges, sorted, an Arrow array; a pass over the ends.
+        """Return the ids that stand only in the edges, sorted, an Arrow array, in a pass.
 
         GraphError: all ids in the edges are unknown, or unknown ids take over ``max_bytes``.
         """
@@ -163,7 +163,7 @@ class EdgeTable:
         """Yield what ``work`` returns, in a thread, for each batch of the columns ``types``."""
         num_threads = min(hardware.usable_cores(), _MAX_THREADS)
 
-        def decode(edges: _DecodedEdges) -> None:
+        def decode(edges: _DecodedEdges[_Result]) -> None:
             batch = edges.share.next()
             if batch is not None:
                 edges.result = work(batch)

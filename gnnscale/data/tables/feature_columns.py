@@ -4,11 +4,12 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, BoolArray, Float32Array, GraphError, brief, pyarrow
+from gnnscale.core import Array, BoolArray, Float32Array, GraphError, brief, one_line, pyarrow
 from gnnscale.data.tables import cells
 from gnnscale.data.tables.batch import Batch, floats, is_text, null_mask, plain
 from gnnscale.data.tables.categories import Column, one_hot
@@ -20,14 +21,17 @@ from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 _LOG = logging.getLogger(__name__)
 #: Bytes of column names in meta.json, at most.
 _MAX_NAME_BYTES = 1 << 20
+#: Columns in the log, at most.
+_MAX_TOLD = 40
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WithColumns:
-    """Entries of ``meta.json`` with the feature columns of vertices and edges."""
+    """Entries of ``meta.json``: feature columns of vertices and edges, and changes to the data."""
 
     columns: tuple[Column, ...] | None = None
     edge_columns: tuple[Column, ...] | None = None
+    changes: tuple[str, ...] | None = None
 
 
 def read_columns(graph: Graph) -> tuple[Column, ...] | None:
@@ -39,6 +43,19 @@ def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
     """Return the edge feature columns in a graph's store; None: there are none from a table."""
     width = graph.num_edge_features
     return _read(graph, "edge_columns", width) if width else None
+
+
+def log_columns(store: Path) -> None:
+    """Log the feature columns of a graph store, and warn of what was filled, added or left out."""
+    record = GRAPH_STORE.record(_WithColumns, read_meta(store).entries, store)
+    for what, columns in (("vertices", record.columns), ("edges", record.edge_columns)):
+        if columns:
+            listed = "; ".join(column.told() for column in columns[:_MAX_TOLD])
+            more = len(columns) - _MAX_TOLD
+            listed += f"; and {more} more columns" if more > 0 else ""
+            _LOG.info("features of %s: %s", what, listed)
+    for change in record.changes or ():
+        _LOG.warning("%s", one_line(change, 1000))
 
 
 def _read(graph: Graph, name: str, num_features: int) -> tuple[Column, ...] | None:
@@ -110,7 +127,7 @@ class FeatureColumns:
         """
         starts = np.cumsum([0, *(column.width for column in self.columns)])
         plain_numbers = [column.width == 1 and column.encoding != "date" for column in self.columns]
-        numbers = _RowNumbers([] if self._named else starts[:-1][plain_numbers])
+        numbers = _RowNumbers([] if self._named else starts[:-1][plain_numbers].tolist())
         for batch in self.batches():
             rows = self.of_batch(batch)
             numbers.add(rows)
@@ -145,7 +162,7 @@ class FeatureColumns:
         """Return which rows of a batch have an empty cell, of categories apart, ``[rows]``."""
         rows = np.zeros(len(batch), np.bool_)
         for column in self.columns:
-            if column.has_gaps:
+            if column.categories is None:
                 rows |= self._numbers(batch, column)[1]
         return rows
 
@@ -166,6 +183,8 @@ class FeatureColumns:
             part[:, : column.length] = values
             if column.has_gaps:
                 part[:, -1] = empty
+            elif empty.any():
+                raise GraphError(f"{batch.file}: was changed while it was read")
         return rows
 
     def _numbers(self, batch: Batch, column: Surveyed) -> tuple[Float32Array, BoolArray]:
@@ -188,8 +207,6 @@ class FeatureColumns:
         else:
             numbers = floats(Batch(batch.file, 0, {"": array}), "", np.float32)
             empty = np.isnan(numbers)
-        if empty.any() and not column.has_gaps:
-            raise GraphError(f"{batch.file}: was changed while it was read")
         return np.where(empty, 0, numbers)[:, None], empty
 
 

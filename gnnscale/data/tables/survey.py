@@ -257,14 +257,14 @@ class ColumnSurvey:
         # Texts of Parquet that are all numbers are texts by intent.
         if 2 * count > filled and (self._table.is_csv or best or count < filled):
             if count < filled and (other := self._first_other[best]) is not None:
-                *where, cell = other
+                file, row, cell = other
                 message = (
                     f"{brief(self.name)} is {brief(repr(cell))}, expected "
                     f"{'a date' if best else 'a number'}, as most cells of the column are; if all "
                     f"are categories, set dataset.{self._options[1]}=[{brief(self.name)}]"
                 )
                 kind = self.name, "kind"
-                self._table.problems.add(kind, where[0], where[1], message, filled - count)
+                self._table.problems.add(kind, file, row, message, filled - count)
             num_empty = self._num_empty + self._num_words
             encoding = "date" if best else "number"
             kind_of = _KINDS_OF_TEXTS[best][0]()

@@ -283,12 +283,12 @@ def _check_columns(
                 f"trained on; set dataset.{key}=[{_join(trained_by_name)}]"
             )
         check_kinds(name, column, expected, categories)
-        if (column.categories or expected.categories) is None and not column.is_empty:
-            if column.length != expected.length:
-                raise ConfigError(
-                    f"dataset: {name} has {column.length} numbers in each "
-                    f"{brief(repr(column.name))}, and the run was trained on {expected.length}"
-                )
+        has_numbers = column.categories is None and expected.categories is None
+        if has_numbers and not column.is_empty and column.length != expected.length:
+            raise ConfigError(
+                f"dataset: {name} has {column.length} numbers in each {brief(repr(column.name))}, "
+                f"and the run was trained on {expected.length}"
+            )
     names = [column.name for column in columns]
     missing = trained_by_name.keys() - set(names)
     if missing:
