@@ -15,6 +15,7 @@ from gnnscale.core.artifact import files
 from gnnscale.data.labels import read_labels
 from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables import label_columns, roles, vertex_ids
+from gnnscale.data.tables.batch import is_text
 from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
@@ -44,6 +45,9 @@ def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWri
     What was filled, added or left out goes, with counts, into the note ``changes``.
     """
     changes: list[str] = []
+    if options.id_type == "auto" and _are_texts(options, vertices, table):
+        options = replace(options, id_type="string")
+        _LOG.info("%s: ids are read as texts, as the edges have texts", vertices.path)
     edges = _edge_table(options, table, writer, changes)
     found = _read_vertices(options, vertices, writer.path, changes)
     unknown = _unknown_ids(options, found, edges, changes)
@@ -54,7 +58,7 @@ def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWri
         writer.notes["columns"] = features.described()
     id_map = _write_vertices(options, found, unknown, writer, vertices.path)
     _write_edges(options, edges, id_map, writer)
-    changes += _left_out(edges)
+    changes += _left_out(edges, options.missing)
     if changes:
         writer.notes["changes"] = changes
     if not columns:
@@ -63,6 +67,16 @@ def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWri
     width, dtype, source = features.num_features, features.dtype, vertices.path
     rows = features.rows(num_empty=len(unknown))
     writer.write_features(rows, num_features=width, dtype=dtype, source=source)
+
+
+def _are_texts(options: Tables, vertices: Table, edges: Table) -> bool:
+    """Whether ids of CSV are whole numbers of the vertices, and texts of the edges, at first."""
+    if not (vertices.is_csv and edges.is_csv and options.id in vertices.types):
+        return False
+    ends = [edges.types.get(end) for end in (options.source, options.target)]
+    return pyarrow.types.is_integer(vertices.types[options.id]) and any(
+        end is not None and is_text(end) for end in ends
+    )
 
 
 @dataclass(kw_only=True)
@@ -114,7 +128,7 @@ def _pass_over(options: Tables, table: Table, surveys: Sequence[ColumnSurvey]) -
         types[options.id] = vertex_ids.csv_id_type(options.id_type, table.types[options.id])
     labels = split = None
     if options.label is not None and options._has_labels:
-        table.require_or("label", options.label, "dataset.label=null")
+        table.require("label", options.label, otherwise="dataset.label=null")
         labels = label_columns.LabelColumn(options.label, options.label_kind)
         types[options.label] = label_columns.csv_label_type(table.types[options.label])
     if labels is not None and options.split == "published":
@@ -126,6 +140,8 @@ def _pass_over(options: Tables, table: Table, surveys: Sequence[ColumnSurvey]) -
         for column in (ids, labels, split, *surveys):
             if column is not None:
                 column.add(batch)
+    if not ids.num_vertices:
+        table.problems.raise_any()
     found = None if labels is None else labels.finish(ids.locations)
     return _Vertices(ids=ids, labels=found, split=split, id_map=ids.map(), columns=[])
 
@@ -200,13 +216,13 @@ def _filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[
     return found
 
 
-def _left_out(edges: EdgeTable) -> list[str]:
+def _left_out(edges: EdgeTable, missing: str) -> list[str]:
     """Return how many edges are left out, by reason."""
     found = []
     if edges.num_unknown:
         found.append(
             f"{edges.num_unknown:,} of {edges.num_edges:,} edges left out, since an end is no "
-            "vertex (dataset.unknown_ids=drop)"
+            f"vertex (dataset.{'missing' if missing == 'drop' else 'unknown_ids'}=drop)"
         )
     if edges.num_empty:
         found.append(
@@ -257,7 +273,9 @@ def _feature_names(options: Tables, table: Table) -> list[str]:
     """Return the columns of the vertex features, the user's or by default."""
     names, chosen = options.features, options.categories or ()
     if options.id is not None:
-        table.require_or("id", options.id, "dataset.id=null, so that ids are row numbers from 0")
+        table.require(
+            "id", options.id, otherwise="dataset.id=null, so that ids are row numbers from 0"
+        )
     if names is None:
         used = (options.id, options.label, options.split_column)
         names = roles.default_features(table, used, chosen)
@@ -316,10 +334,10 @@ def columns_of(
             f"{table.path}: cannot be features: {listed}; leave them out by dataset.{option}=[...]"
         )
     if listed:
-        _LOG.warning(
-            "%s: left out of the features, unless dataset.categories names them: %s",
-            *(table.path, listed),
+        hint = (
+            "; dataset.categories=[...] keeps texts" if any(c.categories for c in doubtful) else ""
         )
+        _LOG.warning("%s: left out of the features: %s%s", table.path, listed, hint)
     return kept
 
 

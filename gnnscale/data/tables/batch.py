@@ -1,7 +1,7 @@
 """Batches of table rows as Arrow arrays, with their location in the file."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Batch:
     rows: Int64Array | None = None
     #: collector of problems. None: the first problem is an error.
     problems: Problems | None = None
+    #: by column, which cells could not be read, and are null, ``[n]``; they are reported
+    unread: Mapping[str, BoolArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -64,7 +66,8 @@ class Batch:
         rows = self.row + np.arange(len(self)) if self.rows is None else self.rows
         mask = pyarrow.array(keep)
         columns = {name: array.filter(mask) for name, array in self.columns.items()}
-        return replace(self, columns=columns, rows=rows[keep])
+        unread = {name: mask[keep] for name, mask in self.unread.items()}
+        return replace(self, columns=columns, rows=rows[keep], unread=unread)
 
 
 class RowLocations:
@@ -268,7 +271,8 @@ def null_mask(array: Any) -> BoolArray:
 def refuse_nulls(batch: Batch, column: str) -> BoolArray:
     """Report the nulls of a column; return which rows have one, ``[n]``."""
     empty = null_mask(batch.columns[column])
-    batch.report(empty, (column, "empty"), lambda index: f"{brief(column)} is empty")
+    known = empty & ~batch.unread.get(column, np.False_)
+    batch.report(known, (column, "empty"), lambda index: f"{brief(column)} is empty")
     return empty
 
 

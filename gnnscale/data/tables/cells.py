@@ -10,7 +10,7 @@ from gnnscale.core import BoolArray, brief, pyarrow
 from gnnscale.data.tables.batch import null_mask
 
 #: Patterns of numbers, of dates and times of ISO 8601, and of those with a zone.
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?$"
 ZONED = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _INTEGER = r"^[+-]?\d{1,19}$"

@@ -140,10 +140,10 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
     value of ``option``, is the ``default``. GraphError: neither is complete.
     """
     if column in table.names or column != default:
-        return SplitColumn(table.require_or(option, column, "dataset.split=random"))
+        return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
     mask_names = [[name for name in names if name in table.names] for names in _MASKS]
     if not any(mask_names):
-        return SplitColumn(table.require_or(option, column, "dataset.split=random"))
+        return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
     missing = [
         " or ".join(names) for names, have in zip(_MASKS, mask_names, strict=True) if not have
     ]

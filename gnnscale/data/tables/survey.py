@@ -80,7 +80,7 @@ def is_list(kind: Any) -> bool:
 
 def csv_type(kind: Any, *, is_category: bool) -> Any:
     """Return the Arrow type to parse a feature column of CSV as, by its guessed type ``kind``."""
-    if is_category or is_text(kind) or is_binary(kind):
+    if is_category or is_text(kind) or is_binary(kind) or pyarrow.types.is_time(kind):
         return pyarrow.string()
     if pyarrow.types.is_boolean(kind):
         return kind

@@ -168,13 +168,16 @@ class CsvFile:
         good = rows[is_good] if np.count_nonzero(is_good) == table.num_rows else None
         batch = Batch(self.path, block.line - 1, {}, good, self._problems)
         arrays: dict[str, Any] = {}
+        unread: dict[str, BoolArray] = {}
         for name, column in zip(columns, table.columns if table.num_rows else (), strict=False):
             kind = types.get(name, pyarrow.string())
-            cells = decoded(replace(batch, columns={name: column.chunk(0)}), name)
-            arrays[name] = cells if is_text(kind) else self._converted(batch, name, cells, kind)
-        return with_texts(replace(batch, columns=arrays))
+            arrays[name] = decoded(replace(batch, columns={name: column.chunk(0)}), name)
+            if not is_text(kind):
+                arrays[name], unread[name] = self._converted(batch, name, arrays[name], kind)
+        return with_texts(replace(batch, columns=arrays, unread=unread))
 
-    def _converted(self, batch: Batch, name: str, texts: Any, kind: Any) -> Any:
+    def _converted(self, batch: Batch, name: str, texts: Any, kind: Any) -> tuple[Any, BoolArray]:
+        """Return texts as ``kind``, and report and return which are not of it, ``[n]``."""
         array, wrong = cells.parsed(texts, kind, self._decimal)
         expected = cells.noun(kind)
         batch.report(
@@ -184,7 +187,7 @@ class CsvFile:
                 f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected {expected}"
             ),
         )
-        return array
+        return array, wrong
 
     def _wrong_length(self, text: str, count: int) -> str:
         """Return the message for a row of ``count`` values."""
@@ -249,8 +252,11 @@ class Table:
         """Paths of the files."""
         return [file.path for file in self._files]
 
-    def require(self, option: str, column: str) -> str:
-        """Return ``column``, the value of an option; GraphError unless each file has it once."""
+    def require(self, option: str, column: str, *, otherwise: str = "") -> str:
+        """Return ``column``, the value of an option; GraphError unless each file has it once.
+
+        ``otherwise``, if not empty, is what to set if there is no such column.
+        """
         for file in self._files:
             if file.names.count(column) > 1:
                 raise GraphError(f"{file.path}: has two columns {brief(repr(column))}")
@@ -258,19 +264,14 @@ class Table:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
                 hint = _delimiter_hint(file.names) if isinstance(file, CsvFile) else ""
+                if not hint:
+                    hint = suggestion(column, file.names)
+                    hint += f"; if there is none, set {otherwise}" if otherwise else ""
                 raise GraphError(
                     f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
-                    f"{listed}{f' and {more} more' if more > 0 else ''}"
-                    f"{suggestion(column, file.names)}{hint}"
+                    f"{listed}{f' and {more} more' if more > 0 else ''}{hint}"
                 )
         return column
-
-    def require_or(self, option: str, column: str, other: str) -> str:
-        """Return ``column`` as ``require`` does; the GraphError also advises to set ``other``."""
-        try:
-            return self.require(option, column)
-        except GraphError as error:
-            raise GraphError(f"{error}; if there is none, set {other}") from None
 
     def num_rows(self) -> int | None:
         """Return the number of rows, approximate for CSV; None if a CSV file is compressed."""

@@ -15,6 +15,7 @@ from gnnscale.data.tables.batch import (
     Batch,
     RowLocations,
     is_text,
+    null_mask,
     plain,
     refuse_nulls,
     text_buffers,
@@ -76,6 +77,7 @@ class IdColumn:
         self.id_type = id_type
         self._max_bytes = self._text_bytes_left = max_bytes
         self._arrays: list[Any] = []
+        self._empty: list[BoolArray] = []
         self.locations = RowLocations()
 
     @property
@@ -90,6 +92,7 @@ class IdColumn:
             self._arrays.append(pyarrow.array(np.arange(first, first + len(batch))))
             self.locations.add(batch)
             return
+        self._empty.append(null_mask(batch.columns[self.column]))
         array = _uniform(batch, self.column, self.id_type)
         self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
         if self._text_bytes_left < 0:
@@ -117,27 +120,24 @@ class IdColumn:
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:
-            first, second = id_map.repeated
-            repeats = np.zeros(len(array), np.bool_)
-            repeats[second] = True
-            repeats[second + 1 :] = _repeats(array)[second + 1 :]
-            name, id_ = brief(self.column), brief(repr(array[second].as_py()))
-            other = self.locations.locate(first)
+            firsts = _first_equals(array)
             self.locations.report(
-                repeats,
+                (firsts < np.arange(len(array))) & ~np.concatenate(self._empty),
                 (self.column or "", "repeated"),
-                lambda _: f"{name} {id_} is that of another vertex too ({other})",
+                lambda row: (
+                    f"{brief(self.column)} {brief(repr(array[row].as_py()))} is that of another "
+                    f"vertex too ({self.locations.locate(int(firsts[row]))})"
+                ),
             )
         return id_map
 
 
-def _repeats(array: Any) -> BoolArray:
-    """Return which values of an Arrow array equal an earlier one, ``[n]``."""
+def _first_equals(array: Any) -> Int64Array:
+    """Return the index of the first equal value of each value of an Arrow array, ``[n]``."""
     codes = array.dictionary_encode().indices.to_numpy()
-    _, firsts = np.unique(codes, return_index=True)
-    repeats = np.ones(len(array), np.bool_)
-    repeats[firsts] = False
-    return repeats
+    _, firsts = np.unique(codes, return_index=True)  # codes number values by appearance
+    found: Int64Array = firsts[codes]
+    return found
 
 
 class IdMap:
