@@ -1,7 +1,7 @@
 """Columns of categories, one-hot encoded: one feature of 0 or 1 per category."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from msgspec import Meta
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables.batch import Batch, is_text, plain
-from gnnscale.graph import MAX_FEATURES, Graph, as_float32
+from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
 #: Treatment of categories that training lacked, in prediction.
 UNSEEN_POLICIES = ("refuse", "empty")
@@ -66,7 +66,9 @@ class Column:
         if self.length < 1 or (self.mean is not None and len(self.mean) != self.length):
             raise ValueError(f"{self.width} features with gaps {self.has_gaps}, mean {self.mean}")
         names = self.categories
-        if names is not None and (len(names) != self.width or list(names) != sorted(set(names))):
+        if names is not None and (
+            self.has_gaps or len(names) != self.width or list(names) != sorted(set(names))
+        ):
             raise ValueError(f"{len(names)} categories of {self.width} features, sorted or not")
 
 
@@ -123,10 +125,15 @@ class Arrangement:
     fills: tuple[tuple[int, int, float], ...] = ()
 
     @property
+    def only_moves(self) -> bool:
+        """Whether features keep their values."""
+        return not (self.shift.any() or self.fills)
+
+    @property
     def changes(self) -> bool:
         """Whether any feature moves or changes."""
         moves = not np.array_equal(self.index, np.arange(len(self.index)))
-        return moves or bool(self.shift.any()) or bool(self.fills)
+        return moves or not self.only_moves
 
 
 def arrangement(
@@ -228,44 +235,53 @@ def count_cells(rows: Array, features: Sequence[int], dtype: str, width: int) ->
 
 
 def arrange_features(graph: Graph, wanted: Arrangement) -> Graph:
-    """Return ``graph`` with vertex features as ``wanted``, float32 in a temporary file."""
+    """Return ``graph`` with vertex features as ``wanted``, in a temporary file.
+
+    They become float32 if numbers change, or they are int8 or int4.
+    """
     dtype, width = graph.feature_dtype, graph.num_features
-    rows = _arranged_copy(graph.features, wanted, graph.num_vertices, dtype, width)
+    if wanted.only_moves and dtype not in MAX_QUANTIZED:
+        return replace(graph, features=_arranged(graph.features, wanted, len(graph.features)))
+    rows = _arranged(
+        graph.features, wanted, graph.num_vertices, lambda part: as_float32(part, dtype, width)
+    )
     return replace(graph, features=rows, feature_dtype="float32")
 
 
 def arrange_edge_features(graph: Graph, wanted: Arrangement) -> Graph:
-    """Return ``graph`` with edge features as ``wanted``, float32 in a temporary file.
+    """Return ``graph`` with edge features as ``wanted``, in a temporary file.
 
     The row of zeros that added self-loops share stays.
     """
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)
-    rows = _arranged_copy(edges.features, wanted, count, "float32", graph.num_edge_features)
-    return replace(graph, edges=replace(edges, features=rows))
+    return replace(graph, edges=replace(edges, features=_arranged(edges.features, wanted, count)))
 
 
-def _arranged_copy(
-    features: Array, wanted: Arrangement, count: int, dtype: str, width: int
-) -> Float32Array:
-    """Return ``features``, stored as ``dtype``, as ``wanted``: ``count`` rows, then zeros.
+def _arranged(
+    features: Array,
+    wanted: Arrangement,
+    count: int,
+    read: Callable[[Array], Array] = np.asarray,
+) -> Array:
+    """Return ``features`` as ``wanted``: ``count`` rows, then zeros, mapped from a temporary file.
 
-    They are mapped from a temporary file.
+    ``read`` decodes stored rows.
     """
-    shape = len(features), len(wanted.index)
-    check_space(
-        "features of the run's columns", Path(tempfile.gettempdir()), disk=4 * np.prod(shape)
-    )
+    shape, dtype = (len(features), len(wanted.index)), read(features[:0]).dtype
+    num_bytes = shape[0] * shape[1] * dtype.itemsize
+    check_space("features by column", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
-        rows = np.memmap(file, np.float32, "w+", shape=shape)
+        rows = np.memmap(file, dtype, "w+", shape=shape)
     copied = np.flatnonzero(wanted.index >= 0)
-    step = max(1, _SLICE_BYTES // (4 * max(shape[1], width)))
+    step = max(1, _SLICE_BYTES // (dtype.itemsize * max(shape[1], features.shape[1])))
     for first in range(0, count, step):
-        part = as_float32(features[first : min(first + step, count)], dtype, width)
+        part = read(features[first : min(first + step, count)])
         arranged = rows[first : first + len(part)]
         arranged[:, copied] = part[:, wanted.index[copied]]
-        arranged += wanted.shift
+        if not wanted.only_moves:
+            arranged += wanted.shift
         for feature, marks, value in wanted.fills:
             arranged[part[:, marks] == 1, feature] = value
     return rows

@@ -18,7 +18,8 @@ _INTEGER = r"^[+-]?\d{1,19}$"
 _MISSING = r"^(?i:|-|\.|n/?a|#n/a|nan|null|none|nat|\\n|missing|\?)$"
 #: Texts that a person reads as a date, and as a number with marks that programs do not read.
 _LIKE_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}([ T,].*)?|\w+ \d{1,2},? \d{4}.*")
-_LIKE_NUMBER = re.compile(r"[^\d\s]{0,4}\s?[+-]?\d{1,3}([.,' ]?\d{3})*([.,]\d+)?\s?[^\d\s]{0,4}")
+_UNIT = r"([€$£¥₹%]|[A-Z]{3})?"
+_LIKE_NUMBER = re.compile(rf"{_UNIT}\s?[+-]?\d{{1,3}}([.,' ]?\d{{3}})*([.,]\d+)?\s?{_UNIT}")
 #: Microseconds of a day.
 _DAY = 86_400_000_000
 

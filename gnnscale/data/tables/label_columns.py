@@ -10,7 +10,8 @@ import numpy as np
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, brief
 from gnnscale.core.lazy import pyarrow
 from gnnscale.data.labels import wrapped_label, wrapped_message
-from gnnscale.data.tables.batch import Batch, RowLocations, floats, is_text, plain
+from gnnscale.data.tables import cells
+from gnnscale.data.tables.batch import Batch, RowLocations, floats, is_text, null_mask, plain
 from gnnscale.graph import MAX_CLASSES, has_label
 
 _LOG = logging.getLogger(__name__)
@@ -113,7 +114,10 @@ class LabelColumn:
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
-            return self._named_classes(np.concatenate(parts), rows)
+            numbers = self._numbers()
+            if numbers is None:
+                return self._named_classes(np.concatenate(parts), rows)
+            parts = [numbers[part] for part in parts]
         fractions = ((~np.isnan(part) & (part != np.floor(part))).any() for part in parts)
         regression = self._kind == "values" or (self._kind == "auto" and any(fractions))
         first, converted = 0, []
@@ -128,6 +132,19 @@ class LabelColumn:
                     f"{rows.locate(row)}: {brief(self._column)} {wrapped_message(self._dtype)}"
                 )
         return labels, None
+
+    def _numbers(self) -> Array | None:
+        """Return the number of each text, then NaN, if words such as NA stand among numbers alone.
+
+        None: the texts are names of classes.
+        """
+        texts = pyarrow.array([*(self._codes or ()), None], pyarrow.large_string())
+        array, wrong = cells.parsed(texts, pyarrow.float64())
+        is_unknown = null_mask(array)
+        if wrong.any() or is_unknown.all() or np.count_nonzero(is_unknown) == 1:
+            return None
+        numbers: Array = array.to_numpy(zero_copy_only=False)
+        return numbers
 
     def _values(self, labels: Array, first: int, rows: RowLocations) -> Float32Array:
         """Return ``labels``, from row ``first`` on, as float32 targets; report infinities."""

@@ -7,6 +7,8 @@ from gnnscale.core import GraphError
 
 #: Kinds of problems that an error shows, at most.
 _MAX_SHOWN = 12
+#: Characters of an error, at most.
+_MAX_MESSAGE = 4000
 
 
 class Problems:
@@ -55,4 +57,4 @@ class Problems:
             shown.append(f"{where} {row}: {message}{again}")
         more = len(found) - _MAX_SHOWN
         kinds = f"; and {more} more kinds of problems" if more > 0 else ""
-        raise GraphError(" | ".join(shown) + kinds)
+        raise GraphError(" | ".join(shown) + kinds, limit=_MAX_MESSAGE)

@@ -178,14 +178,10 @@ class ColumnSurvey:
 
     def _infinite(self, batch: Batch, index: int) -> str:
         """Return the message of a cell as the file has it; CSV is read again for its text."""
-        name = brief(self.name)
-        if not self._table.is_csv:
-            return _not_finite(name, batch.columns[self.name][index].as_py())
-        row = batch.number(index)
-        for part in self._table.batches([self.name], {self.name: pyarrow.string()}, 64):
-            if part.file == batch.file and part.row <= row < part.row + len(part):
-                return _not_finite(name, part.columns[self.name][row - part.row].as_py())
-        raise GraphError(f"{batch.file}: was changed while it was read")
+        value = self._table.csv_text(batch.file, batch.number(index), self.name)
+        if value is None:
+            value = batch.columns[self.name][index].as_py()
+        return _not_finite(brief(self.name), value)
 
     def _add_texts(self, batch: Batch) -> BoolArray:
         """Count the kinds of texts in a batch; return which cells are empty, ``[n]``."""

@@ -101,6 +101,16 @@ class CsvFile:
                 if block.batch is not None and block.batch.columns:
                     yield block.batch
 
+    def text(self, row: int, column: str) -> str:
+        """Return the text of a cell; empty if the file was changed."""
+        for line, text in self._lines(_SAMPLE_BYTES):
+            lines = text.split(b"\n")
+            if row - (line - 1) < len(lines):
+                cells = lines[row - (line - 1)].decode(errors="replace")
+                values = next(csv.reader([cells], delimiter=self._delimiter), [])
+                return dict(zip(self.names, values, strict=False)).get(column, "")
+        return ""
+
     def _lines(self, block_bytes: int) -> Iterator[tuple[int, bytes]]:
         with opened_text(self.path, self.path, _RATIO) as stream:
             yield from line_blocks(stream, 1, self.path, block_bytes)
@@ -277,6 +287,13 @@ class Table:
         """Return the number of rows, approximate for CSV; None if a CSV file is compressed."""
         counts = [file.num_rows() for file in self._files]
         return None if None in counts else sum(filter(None, counts))
+
+    def csv_text(self, path: Path, row: int, column: str) -> str | None:
+        """Return the text of a cell of CSV, which is read again; None for Parquet."""
+        for file in self._files:
+            if file.path == path and isinstance(file, CsvFile):
+                return file.text(row, column)
+        return None
 
     def keep(self, rows: BoolArray) -> None:
         """Leave out, from now on, the rows that the mask ``[num_rows]`` does not mark."""

@@ -196,7 +196,11 @@ class IdMap:
         return array
 
     def refuse_unknown(self, batch: Batch, column: str, is_unknown: BoolArray) -> None:
-        """Report the ids that ``is_unknown`` marks in a column, those of rows left out apart."""
+        """Report the ids that ``is_unknown`` marks in a column.
+
+        Empty cells, which are reported already, and ids of rows that were left out do not count.
+        """
+        is_unknown = is_unknown & ~null_mask(batch.columns[column])
         if self.dropped is not None:
             ids = self.ids_of(batch, column)
             was_row = pyarrow.compute.is_in(ids, value_set=self.dropped.cast(ids.type))
