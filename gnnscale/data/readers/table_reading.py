@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,12 @@ import numpy as np
 from gnnscale.core import Array, GraphError, brief, pyarrow
 from gnnscale.core.artifact import files
 from gnnscale.data.labels import read_labels
+from gnnscale.data.readers.edge_reading import SPLIT, edge_table, left_out, write_edges
+from gnnscale.data.readers.feature_reading import columns_of, filled, log_unread, surveys_of
 from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables import label_columns, roles, vertex_ids
 from gnnscale.data.tables.batch import is_text
-from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
+from gnnscale.data.tables.edge_columns import EdgeTable
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
 from gnnscale.data.tables.table import Table
@@ -25,18 +27,10 @@ if TYPE_CHECKING:
     from gnnscale.data.readers.tables import Tables
 
 _LOG = logging.getLogger(__name__)
-#: Default name of the column of weights, which may be missing.
-WEIGHT = "weight"
-#: Default name of the column of the split, which masks may replace.
-SPLIT = "split"
 #: Bytes of memory per vertex: label, part of the split, in-degree and offset.
 _VERTEX_BYTES = 48
 #: Bytes of memory per id, at most, besides texts.
 _ID_BYTES = 64
-#: Bytes of disk per edge: row, both ends, label and split.
-_EDGE_ROW_BYTES = 28
-#: Bytes of memory per edge: raw label, stored label and split.
-_EDGE_LABEL_BYTES = 32
 
 
 def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWriter) -> None:
@@ -48,17 +42,17 @@ def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWri
     if options.id_type == "auto" and _are_texts(options, vertices, table):
         options = replace(options, id_type="string")
         _LOG.info("%s: ids are read as texts, as the edges have texts", vertices.path)
-    edges = _edge_table(options, table, writer, changes)
+    edges = edge_table(options, table, writer, changes)
     found = _read_vertices(options, vertices, writer.path, changes)
     unknown = _unknown_ids(options, found, edges, changes)
     columns = [column.with_empty_rows(len(unknown)) for column in found.columns]
-    changes += _filled(columns, "vertices", len(unknown))
+    changes += filled(columns, "vertices", len(unknown))
     features = FeatureColumns(vertices, columns, named=options.features is not None)
     if columns:
         writer.notes["columns"] = features.described()
     id_map = _write_vertices(options, found, unknown, writer, vertices.path)
-    _write_edges(options, edges, id_map, writer)
-    changes += _left_out(edges, options.missing)
+    write_edges(options, edges, id_map, writer)
+    changes += left_out(edges, options.missing)
     if changes:
         writer.notes["changes"] = changes
     if not columns:
@@ -104,7 +98,7 @@ def _read_vertices(options: Tables, table: Table, folder: Path, changes: list[st
     found.columns = columns_of(
         *(surveys, table),
         missing=options.missing,
-        is_named=options.features is not None,
+        named={*(options.features or ()), *(options.categories or ())},
         trains=options._advises,
         option="features",
     )
@@ -197,41 +191,6 @@ def _unknown_ids(options: Tables, found: _Vertices, edges: EdgeTable, changes: l
     return pyarrow.array([], id_map.type)
 
 
-def _filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[str]:
-    """Return what becomes of empty cells of features, with counts; ``num_added`` rows apart.
-
-    ``what``, ``vertices`` or ``edges``, have the cells.
-    """
-    gaps = [column for column in columns if column.num_empty > num_added]
-    numbers = [each.told_gaps(num_added) for each in gaps if each.categories is None]
-    texts = [each.told_gaps(num_added) for each in gaps if each.categories is not None]
-    found = []
-    if numbers:
-        found.append(
-            f"{what}: empty numbers get the mean of training, and a 0/1 feature that marks them: "
-            f"{roles.join_names(numbers)} (dataset.missing=mean)"
-        )
-    if texts:
-        found.append(f"{what}: empty cells have no category: {roles.join_names(texts)}")
-    return found
-
-
-def _left_out(edges: EdgeTable, missing: str) -> list[str]:
-    """Return how many edges are left out, by reason."""
-    found = []
-    if edges.num_unknown:
-        found.append(
-            f"{edges.num_unknown:,} of {edges.num_edges:,} edges left out, since an end is no "
-            f"vertex (dataset.{'missing' if missing == 'drop' else 'unknown_ids'}=drop)"
-        )
-    if edges.num_empty:
-        found.append(
-            f"{edges.num_empty:,} of {edges.num_edges:,} edges left out, since a number is empty "
-            "(dataset.missing=drop)"
-        )
-    return found
-
-
 def _write_vertices(
     options: Tables, found: _Vertices, unknown: Any, writer: StoreWriter, source: Path
 ) -> vertex_ids.IdMap:
@@ -285,60 +244,8 @@ def _feature_names(options: Tables, table: Table) -> list[str]:
         table.require("categories", name)
     if options.features is not None:
         others = {*names, options.id, options.label, options.split_column}
-        _log_unread(table, others, "features")
+        log_unread(table, others, "features")
     return names
-
-
-def _log_unread(table: Table, read: Collection[str | None], option: str) -> None:
-    """Log the columns of a table that are not in ``read``; ``option`` would name them."""
-    unread = [brief(name or "''") for name in table.names if name not in read]
-    if unread:
-        _LOG.info("%s: not read: %s; see dataset.%s", table.path, ", ".join(unread), option)
-
-
-def surveys_of(
-    table: Table, names: Sequence[str], chosen: Sequence[str], options: tuple[str, str]
-) -> list[ColumnSurvey]:
-    """Return surveys of the columns of features ``names``; those in ``chosen`` are categories."""
-    return [
-        ColumnSurvey(table, name, is_category=name in chosen, options=options) for name in names
-    ]
-
-
-def columns_of(
-    surveys: Sequence[ColumnSurvey],
-    table: Table,
-    *,
-    missing: str,
-    is_named: bool,
-    trains: bool,
-    option: str,
-) -> list[Surveyed]:
-    """Return what columns of features hold, without doubtful ones; problems are reported.
-
-    Texts that are no categories, and columns without a value, are a GraphError if the user has
-    named the columns by ``option``, else left out with a warning. Unless the graph ``trains`` a
-    model, a named column may have no value; a named column may always have a few categories.
-    """
-    columns = [each.finish(refuses_empty=missing == "refuse") for each in surveys]
-    kept: list[Surveyed] = []
-    doubtful: list[Surveyed] = []
-    for column in columns:
-        is_fine = column.doubt is None or (
-            is_named and (column.has_few if column.categories else not trains)
-        )
-        (kept if is_fine else doubtful).append(column)
-    listed = roles.join_names([f"{brief(repr(each.name))} ({each.doubt})" for each in doubtful])
-    if listed and is_named:
-        raise GraphError(
-            f"{table.path}: cannot be features: {listed}; leave them out by dataset.{option}=[...]"
-        )
-    if listed:
-        hint = (
-            "; dataset.categories=[...] keeps texts" if any(c.categories for c in doubtful) else ""
-        )
-        _LOG.warning("%s: left out of the features: %s%s", table.path, listed, hint)
-    return kept
 
 
 def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
@@ -355,103 +262,3 @@ def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path
         "other data, %s for reading, then up to %s for edges",
         *(table.path, f"{num_vertices:,}", *map(files.size, sizes)),
     )
-
-
-def _edge_table(
-    options: Tables, table: Table, writer: StoreWriter, changes: list[str]
-) -> EdgeTable:
-    """Return the edge table with its columns to read, and log the columns that are not read.
-
-    Feature columns go into the notes of ``writer``.
-    """
-    ends = (table.require("source", options.source), table.require("target", options.target))
-    weight = None
-    if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
-        weight = table.require("weight", options.weight)
-    labels = _edge_labels(options, table) if options._has_labels else None
-    names = [table.require("edge_features", name) for name in options.edge_features or ()]
-    read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
-    _log_unread(table, read, "edge_features")
-    features = None
-    if names:
-        features = _edge_features(options, table, names, changes)
-        writer.notes["edge_columns"] = features.described()
-    _check_edge_space(table, features, labels is not None, writer.path)
-    return EdgeTable(
-        table=table,
-        ends=ends,
-        weight=weight,
-        features=features,
-        labels=labels,
-        id_type=options.id_type,
-        drops_empty=options.missing == "drop",
-    )
-
-
-def _edge_features(
-    options: Tables, table: Table, names: Sequence[str], changes: list[str]
-) -> FeatureColumns:
-    """Survey the columns of edge features, in a pass of their own; problems are reported."""
-    option_names = ("edge_features", "edge_categories")
-    surveys = surveys_of(table, names, options.edge_categories or (), option_names)
-    types = {survey.name: survey.kind for survey in surveys}
-    for batch in table.batches(list(types), types, 8 * len(types)):
-        for survey in surveys:
-            survey.add(batch)
-    columns = columns_of(
-        *(surveys, table),
-        missing=options.missing,
-        is_named=True,
-        trains=options._advises,
-        option="edge_features",
-    )
-    table.problems.settle()
-    if options.missing == "drop":
-        columns = [each if each.categories else replace(each, num_empty=0) for each in columns]
-    changes += _filled(columns, "edges")
-    return FeatureColumns(table, columns, named=True)
-
-
-def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
-    if options.edge_label is None:
-        return None
-    name = table.require("edge_label", options.edge_label)
-    label = label_columns.LabelColumn(name, options.edge_label_kind, "edge_label_kind")
-    if options.split != "published":
-        return EdgeLabelColumns(table, label, None)
-    split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
-    return EdgeLabelColumns(table, label, split)
-
-
-def _check_edge_space(
-    table: Table, features: FeatureColumns | None, has_labels: bool, folder: Path
-) -> None:
-    """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""
-    num_edges = table.num_rows()
-    if num_edges is None or not (features or has_labels):
-        return
-    what = f"{table.path}: features and labels of about {num_edges} edges"
-    row = _EDGE_ROW_BYTES + 4 * (features.num_features if features else 0)
-    memory = _EDGE_LABEL_BYTES * num_edges * has_labels
-    files.check_space(what, folder, memory=memory, disk=row * num_edges)
-
-
-def _write_edges(
-    options: Tables, edges: EdgeTable, ids: vertex_ids.IdMap, writer: StoreWriter
-) -> None:
-    """Push the edges, their labels and their split."""
-    source = edges.table.path
-    writer.edges.lists_edges = options.edge_label is not None
-    writer.edges.counts_repeated = True
-    for batch in edges.mapped(ids):
-        writer.add_edges(
-            *(batch.src, batch.dst), weights=batch.weights, features=batch.features, source=source
-        )
-    if edges.labels is None:
-        return
-    labels, names, parts = edges.labels.finish(unlabeled=options.unlabelled)
-    writer.set_edge_labels(labels, source=source)
-    if names is not None:
-        writer.notes["edge_classes"] = names
-    if parts is not None:
-        writer.set_edge_split(*parts, source=source)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from gnnscale.core import ConfigError, GraphError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
-from gnnscale.data.readers.table_reading import SPLIT, WEIGHT, read_tables
+from gnnscale.data.readers.edge_reading import SPLIT, WEIGHT
+from gnnscale.data.readers.table_reading import read_tables
 from gnnscale.data.storage import StoreWriter, remote
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import table_files, usual_names
