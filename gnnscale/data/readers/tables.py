@@ -178,7 +178,8 @@ class Tables(base.Dataset):
             and getattr(self, option.name) == option.default != getattr(trained, option.name)
         }
         if changes:
-            listed = ", ".join(f"{name}={brief(value)}" for name, value in changes.items())
+            shown = {name: "null" if value is None else value for name, value in changes.items()}
+            listed = ", ".join(f"{name}={brief(value)}" for name, value in shown.items())
             _LOG.info("dataset: %s, as the run has it", listed)
         return replace(self, **changes)
 

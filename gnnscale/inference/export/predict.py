@@ -22,7 +22,6 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.config import RunConfig
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
@@ -138,7 +137,7 @@ def predict(config: PredictConfig) -> Path:
     else:
         trained = load_run.load_trained(config.run, run)
         load_run.check_predicts_others(run, trained.signature)
-        other = _other_graph(config, run, trained.signature)
+        other = _other_graph(config, run.dataset, trained.signature)
         graph = load_run.open_other(run, trained, other, unseen=config.unseen)
     options = run.evaluation_options
     if isinstance(trained.model, EdgeGNN) and config.layer == -1:
@@ -161,12 +160,15 @@ def predict(config: PredictConfig) -> Path:
     return config.out
 
 
-def _other_graph(config: PredictConfig, run: RunConfig, signature: InputSchema) -> Graph:
-    """Open the graph that ``config`` names, with only the feature columns that the model reads."""
+def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
+    """Open the graph that ``config`` names, with only the feature columns that the model reads.
+
+    ``own`` is the source of the run's graph, whose options it takes.
+    """
     assert config.graph is not None
     parts = (config.vertices, config.candidates, config.edges)
     splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
-    source = config.graph.with_options(run.dataset, config.graph_options)
+    source = config.graph.with_options(own, config.graph_options)
     source = source.to_predict(signature.columns, signature.edge_columns, splits=splits)
     return source.open()
 
