@@ -276,7 +276,7 @@ class PublishedEdges:
 
         Return the file's entry.
         """
-        rows, source = self.features(), f"{self.source}: changed"
+        rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
         changed, first = self._folder / _CHANGED, 0
         with NpyWriter(changed, np.dtype(np.float32), (self.num_features,)) as file:

@@ -223,28 +223,6 @@ def with_texts(batch: Batch) -> Batch:
     return replace(batch, columns=columns)
 
 
-def decoded(batch: Batch, column: str) -> Any:
-    """Return a column of bytes as texts; report, and make null, cells that are not UTF-8."""
-    array = batch.columns[column]
-    text = pyarrow.large_string()
-    try:
-        return pyarrow.compute.cast(array, text)
-    except pyarrow.ArrowInvalid:
-        cells = [
-            None if cell is None else cell.decode(errors="replace") for cell in array.to_pylist()
-        ]
-        wrong = np.array([cell is not None and "\ufffd" in cell for cell in cells])
-        batch.report(
-            wrong,
-            (column, "encoding"),
-            lambda index: (
-                f"{brief(column)} is {brief(repr(cells[index]))}, expected UTF-8; save the table "
-                "as UTF-8"
-            ),
-        )
-        return pyarrow.array(cells, text)
-
-
 def _is_valid(array: Any) -> bool:
     try:
         array.validate(full=True)

@@ -22,7 +22,7 @@ from gnnscale.core import (
 )
 from gnnscale.data.formats.text import head_lines, line_blocks, opened_text
 from gnnscale.data.tables import batch, cells, parquet_file
-from gnnscale.data.tables.batch import Batch, decoded, is_text, with_texts
+from gnnscale.data.tables.batch import Batch, is_text, with_texts
 from gnnscale.data.tables.problems import Problems
 
 #: Bytes that one byte of a .gz may unpack to; edges between few vertices compress well.
@@ -77,7 +77,11 @@ class CsvFile:
     def types(self) -> dict[str, Any]:
         """Return the Arrow type of each column, inferred from the first rows."""
         _, text = next(self._lines(_SAMPLE_BYTES))
-        table = self._parsed(text, self.names, {}, lambda row: "skip")
+        text = text.decode(errors="replace").encode()  # a function gets the text of a bad row
+        try:
+            table = self._parsed(text, self.names, {}, lambda row: "skip")
+        except pyarrow.ArrowInvalid as error:
+            raise GraphError(f"{self.path}: cannot be read ({one_line(error, 200)})") from None
         return {field.name: field.type for field in table.schema}
 
     def batches(
@@ -167,9 +171,10 @@ class CsvFile:
             texts.append((row.text, row.actual_columns))
             return "skip"
 
-        binary = dict.fromkeys(self.names, pyarrow.binary())
+        as_texts = dict.fromkeys(self.names, pyarrow.string())
+        text = block.text.decode(errors="replace").encode()  # ``note`` gets texts
         try:
-            table = self._parsed(block.text, columns, binary, note).combine_chunks()
+            table = self._parsed(text, columns, as_texts, note).combine_chunks()
         except Exception as error:  # of Arrow, whose message may be as long as the file
             where = f"{self.path}: rows from {block.line - 1} on"
             raise GraphError(f"{where} cannot be read ({one_line(error, 200)})") from None
@@ -181,7 +186,8 @@ class CsvFile:
         unread: dict[str, BoolArray] = {}
         for name, column in zip(columns, table.columns if table.num_rows else (), strict=False):
             kind = types.get(name, pyarrow.string())
-            arrays[name] = decoded(replace(batch, columns={name: column.chunk(0)}), name)
+            arrays[name] = column.chunk(0)
+            _report_undecoded(batch, name, arrays[name])
             if not is_text(kind):
                 arrays[name], unread[name] = self._converted(batch, name, arrays[name], kind)
         return with_texts(replace(batch, columns=arrays, unread=unread))
@@ -209,6 +215,18 @@ class CsvFile:
         return (
             f"'{brief(text)}' has {count} values, expected {len(self.names)} as in the header{hint}"
         )
+
+
+def _report_undecoded(batch: Batch, name: str, texts: Any) -> None:
+    """Report cells that are not UTF-8, whose bytes have become the sign of replacement."""
+    batch.report(
+        cells.matches(texts, "\ufffd"),
+        (name, "encoding"),
+        lambda index: (
+            f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected UTF-8; save the table "
+            "as UTF-8"
+        ),
+    )
 
 
 _File: TypeAlias = CsvFile | parquet_file.ParquetFile

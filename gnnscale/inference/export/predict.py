@@ -62,7 +62,7 @@ class PredictConfig(SavedRunOptions):
     out: Path
     num_threads: int
     graph: GraphSource | None = None
-    graph_options: tuple[str, ...] = ()
+    graph_options: tuple[str, ...] = field(default=(), metadata=names("text"))
     vertices: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
