@@ -31,8 +31,10 @@ def is_date(kind: Any) -> bool:
 
 def csv_date_type(guessed: Any) -> Any:
     """Return the type to parse dates of CSV as: timestamps, of UTC if ``guessed`` has a zone."""
+    if not pyarrow.types.is_timestamp(guessed):
+        return pyarrow.timestamp("us")
     # In microseconds year 9999 exists, which stands for "no end" in many tables.
-    return pyarrow.timestamp("us", guessed.tz if pyarrow.types.is_timestamp(guessed) else None)
+    return pyarrow.timestamp("ns" if guessed.unit == "ns" else "us", guessed.tz)
 
 
 def noun(kind: Any) -> str:
@@ -89,6 +91,8 @@ def parsed(texts: Any, kind: Any, decimal: str = ".") -> tuple[Any, BoolArray]:
         texts = pyarrow.compute.utf8_lower(texts)
         good = matches(texts, "^(true|false|0|1)$")
     else:
+        if pyarrow.types.is_integer(kind):  # pandas makes fractions of integers with gaps
+            texts = pyarrow.compute.replace_substring_regex(texts, r"\.0+$", "")
         good = matches(texts, _INTEGER if pyarrow.types.is_integer(kind) else NUMBER)
     candidates = pyarrow.compute.if_else(
         pyarrow.array(good), texts, pyarrow.scalar(None, texts.type)
@@ -117,6 +121,8 @@ def likely_content(texts: Sequence[str], are_distinct: bool) -> str:
         return 2 * sum(pattern.fullmatch(text.strip()) is not None for text in texts) > len(texts)
 
     example = brief(repr(min(texts, default="")))
+    if all(text.isdigit() for text in texts):
+        return f"numbers such as {example}?"
     if most(_LIKE_DATE):
         return f"dates such as {example}? write them as 2024-01-31 (ISO 8601)"
     if most(_LIKE_NUMBER):

@@ -12,7 +12,10 @@ from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
 #: Names of the masks of a split, one per part.
-_MASKS = (("train_mask",), ("valid_mask", "val_mask"), ("test_mask",))
+_MASKS = tuple(
+    re.compile(rf"(is_)?{part}_?mask|is_{part}", re.IGNORECASE)
+    for part in ("train(ing)?", "(val(id(ation)?)?|dev)", "test(ing)?")
+)
 _IS_MASK = re.compile(r".*_masks?(_?\d+)?", re.IGNORECASE)
 _IS_SPLIT = re.compile(r"(.*_)?split(_?\d+)?", re.IGNORECASE)
 #: Names of parts: columns of booleans are masks; other columns are if there are several parts.
@@ -66,7 +69,7 @@ def skip_reason(name: str) -> str:
         return "the index of pandas"
     if _IS_SPLIT.fullmatch(name):
         return "a split"
-    return "a mask" if _IS_MASK.fullmatch(name) else ""
+    return "a mask" if any(mask.fullmatch(name) for mask in (_IS_MASK, *_MASKS)) else ""
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
@@ -141,17 +144,18 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
     """
     if column in table.names or column != default:
         return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
-    mask_names = [[name for name in names if name in table.names] for names in _MASKS]
+    mask_names = [[name for name in table.names if part.fullmatch(name)] for part in _MASKS]
     if not any(mask_names):
         return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
     missing = [
-        " or ".join(names) for names, have in zip(_MASKS, mask_names, strict=True) if not have
+        name for name, have in zip(("train", "valid", "test"), mask_names, strict=True) if not have
     ]
     if missing:
         existing = ", ".join(name for names in mask_names for name in names)
+        lacking = " and ".join(f"no {name}_mask" for name in missing)
         raise GraphError(
-            f"{table.path}: expected a mask for each part of the split, got {existing} and no "
-            f"{' and no '.join(missing)}; dataset.split=random draws a split"
+            f"{table.path}: expected a mask for each part of the split, got {existing} and "
+            f"{lacking}; dataset.split=random draws a split"
         )
     masks = [table.require(option, names[0]) for names in mask_names]
     _LOG.info("%s: %s are the split", table.path, ", ".join(masks))

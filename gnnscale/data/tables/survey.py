@@ -254,10 +254,11 @@ class ColumnSurvey:
         if 2 * count > filled and (self._table.is_csv or best or count < filled):
             if count < filled and (other := self._first_other[best]) is not None:
                 file, row, cell = other
+                expected = ("a number", "a date", "a date with a zone")[best]
                 message = (
-                    f"{brief(self.name)} is {brief(repr(cell))}, expected "
-                    f"{'a date' if best else 'a number'}, as most cells of the column are; if all "
-                    f"are categories, set dataset.{self._options[1]}=[{brief(self.name)}]"
+                    f"{brief(self.name)} is {brief(repr(cell))}, expected {expected}, as most "
+                    "cells of the column are; if all are categories, set "
+                    f"dataset.{self._options[1]}=[{brief(self.name)}]"
                 )
                 kind = self.name, "kind"
                 self._table.problems.add(kind, file, row, message, filled - count)

@@ -153,6 +153,17 @@ def test_masks_are_the_split(tables, vertices, caplog):
 
 
 @pytest.mark.parametrize(
+    "names",
+    ["is_train,is_valid,is_test", "Train_Mask,valMask,TEST_MASK", "is_train_mask,dev_mask,is_test"],
+)
+def test_masks_of_other_spellings(tables, names):
+    vertices = MASKED.format(1, 1, 1).replace("train_mask,val_mask,test_mask", names)
+    graph = tables(vertices, "source,target\n70,5\n").open()
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.features.tolist() == [[1], [3], [5]]
+
+
+@pytest.mark.parametrize(
     ("header", "row"),
     [
         (",,id,label,split,a", "7,8,{}"),

@@ -44,7 +44,11 @@ def test_units_and_zones_of_days() -> None:
     ("kind", "good", "bad"),
     [
         (pa.float32(), ["NA", "1e3", "-.5", "null"], ["1,5", "€ 3", "1 000", "inf", "0x1"]),
-        (pa.int64(), ["7", "-8"], ["7.0", "x", "99999999999999999999", "9999999999999999999"]),
+        (
+            pa.int64(),
+            ["7", "-8", "7.0"],
+            ["7.5", "x", "99999999999999999999", "9999999999999999999"],
+        ),
         (pa.bool_(), ["True", "FALSE", "1"], ["yes", "T"]),
         (pa.timestamp("us"), ["2024-02-29", "2024-01-01 12:00"], ["2024-02-30", "1.2.2024"]),
     ],
@@ -69,6 +73,7 @@ def test_decimal_commas() -> None:
         (["1/5/24 10:30", "12/31/24"], "dates such as"),
         (["Jan 5, 2024", "March 7 2023"], "dates such as"),
         (["1,000.50", "€ 3.10", "20 EUR"], "amounts such as"),
+        (["17", "4"], "numbers such as '17'?"),
         (["a@b.c", "x@y.z"], "an id or a name, such as 'a@b.c'?"),
         (["called twice", "no answer"], "free text, such as"),
     ],
