@@ -191,7 +191,7 @@ def predict(options: DictConfig) -> None:
 
     graph = take_graph(options)
     named = [option.partition("=")[0].lstrip("+") for option in typed_options("task")]
-    graph_options = tuple(name.removeprefix("dataset.") for name in named)
+    graph_options = tuple(name[8:] for name in named if name.startswith("dataset."))
     config = typed(options, task.PredictConfig)
     config = replace(config, graph=graph, graph_options=graph_options)
     with locked_run(config.run, config.out):

@@ -17,6 +17,7 @@ from pyarrow import csv, parquet
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Tables, read_classes, read_ids, verify_store
+from gnnscale.data.base import ExistingStore
 from gnnscale.data.storage.standardize import read_scaling
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
@@ -1100,3 +1101,21 @@ def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
     if options == {}:
         assert "the first are kept; their weights are added up" in caplog.text
         assert graph.edge_weights.tolist() == [3, 1]
+
+
+def test_a_graph_to_predict_is_read_by_the_options_of_the_run(tables):
+    run = tables(id="who", source="from", delimiter=";", undirected=True, missing="drop", label="y")
+    given = Tables(name="next", raw="x", target="to", split="random").with_options(run, ())
+    assert (given.id, given.source, given.delimiter, given.label) == ("who", "from", ";", "y")
+    assert (given.name, given.target, given.undirected, given.missing) == (
+        "next",
+        "to",
+        True,
+        "mean",
+    )
+    named = Tables(name="next", raw="x").with_options(run, ("id", "undirected"))
+    assert (named.id, named.undirected, named.source) == ("id", False, "from")
+    assert named.with_options(ExistingStore(store="y"), ()) is named
+    store = tables(name="own", store=str(tables().raw_path() / "own"))
+    store.prepare()
+    assert store.with_options(run, ()) is store
