@@ -199,10 +199,12 @@ class ColumnSurvey:
             self._num_words += int(counts[is_word].sum())
             for number, (kind, pattern) in enumerate(_KINDS_OF_TEXTS):
                 good = cells.matches(short, pattern)
-                self._num_parsed[number] += int(counts[good].sum())
                 if number and good.any():
-                    dates = cells.days(cells.parsed(short.filter(pyarrow.array(good)), kind())[0])
-                    self._least = min(self._least, float(np.nanmin(dates, initial=np.inf)))
+                    dates, wrong = cells.parsed(short.filter(pyarrow.array(good)), kind())
+                    good[np.flatnonzero(good)[wrong]] = False  # such as 2024-02-30
+                    days = cells.days(dates)
+                    self._least = min(self._least, float(np.fmin.reduce(days, initial=np.inf)))
+                self._num_parsed[number] += int(counts[good].sum())
                 other = np.append(~good & ~is_word, False)
                 if self._first_other[number] is None and other.any():
                     index = int(other[codes].argmax())

@@ -198,6 +198,17 @@ def test_dates_are_days_since_the_first(tmp_path, kind, caplog):
     assert any(line.startswith(f"features of vertices: {listed}") for line in caplog.messages)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_days_that_do_not_exist_are_told(tmp_path, kind):
+    days = ["2024-01-31", "2024-02-30", "NA", "2024-02-29", "31.1.2024", "2024-03-01"]
+    vertices = "id,day\n" + "".join(f"v{i},{day}\n" for i, day in enumerate(days))
+    if kind == "parquet":
+        vertices = {"id": [f"v{i}" for i in range(len(days))], "day": days}
+    line = "row 2: day is '2024-02-30', expected a date, as most cells of the column are; if"
+    with one_line(line, "(and 1 more like it)", error=GraphError):
+        make(tmp_path / "raw", vertices, "source,target\nv0,v1\n").prepare()
+
+
 def test_seconds_of_a_year_are_kept_by_float32(tmp_path):
     seconds = 1_700_000_000 + np.arange(0, 365 * 86_400, 1_000_003)
     times = pa.array(seconds, pa.timestamp("s"))
