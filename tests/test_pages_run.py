@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from pyarrow import parquet
 
 import gnnscale
-from gnnscale.data import read_classes
+from gnnscale.data import Tables, read_classes
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -132,6 +133,28 @@ def test_payments_of_june_are_predicted_as_the_page_shows(run_command) -> None:
     # A fifth is fraud; with May's numbers unscaled, or June's, about so many are found.
     assert 0.7 < expected.count("no") / len(expected) < 0.85
     assert right.mean() > 0.97
+
+
+@pytest.mark.integration
+def test_tables_of_a_bank_train_and_predict_as_the_page_shows(run_command, caplog) -> None:
+    """June's payments are read by the columns, means and first days of May."""
+    text = (DOCS / "tables.md").read_text()
+    block = r"<!-- bank -->\n```python\n(.*?)```\n\n```\n(.*?)```.*?```text\n(.*?)```"
+    found = re.search(block, text, re.S)
+    exec(compile(found[1], "tables.md", "exec"), {})
+    commands = found[2].splitlines()
+    for command in commands:
+        run_command(shlex.split(command))
+    options = re.findall(r" dataset\.(\w+)=(\S+)", commands[0])
+    with caplog.at_level("INFO", "gnnscale"):
+        Tables(**{name: yaml.safe_load(value) for name, value in options}).prepare(force=True)
+    assert set(found[3].splitlines()) <= set(caplog.messages)
+    with open("june/payments.csv") as file:
+        expected = [row["fraud"] for row in csv.DictReader(file)]
+    right = np.array(parquet.read_table("june.parquet")["class"].to_pylist()) == expected
+    # A fifth is fraud, and a tenth of the amounts is empty.
+    assert 0.7 < expected.count("no") / len(expected) < 0.85
+    assert right.mean() > 0.94
 
 
 @pytest.mark.integration

@@ -26,10 +26,14 @@ _WORKER_ERRORS = ("WorkerError", "PeerLostError")
 
 
 class UserError(ValueError):
-    """Error that the user can fix; its message is one printable line."""
+    """Error that the user can fix; its message is one printable line of ``limit`` characters."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(one_line(message))
+    def __init__(self, message: str, limit: int = _MAX_MESSAGE) -> None:
+        super().__init__(one_line(message, limit))
+        self._limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self._limit)
 
 
 def explain(error: BaseException) -> str | None:

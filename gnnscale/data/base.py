@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -49,6 +49,14 @@ class GraphSource(ABC):
             GraphError: ``prepare`` fails, or the store is damaged.
         """
         return Graph.open(self.prepare())
+
+    def with_options(self, trained: "GraphSource", named: Collection[str]) -> "GraphSource":
+        """Return this source with options of a run's source ``trained``: here this object.
+
+        A subclass may take options on how to read the data, except those that the user has
+        ``named``.
+        """
+        return self
 
     def to_predict(
         self,
@@ -353,6 +361,9 @@ _LATER |= {
     "edge_split_column": "split",
     "edge_split_by": "pair",
     "split_group": None,
+    "unknown_ids": "vertices",
+    "missing": "mean",
+    "decimal": ".",
 }
 _NONE = object()
 

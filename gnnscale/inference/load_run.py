@@ -141,13 +141,16 @@ def _drop_code(values: dict[str, Any], overrides: Mapping[str, Any]) -> str | No
     return sampler
 
 
-def open_other(run: RunConfig, trained: "TrainedModel", graph: Graph) -> Graph:
+def open_other(
+    run: RunConfig, trained: "TrainedModel", graph: Graph, *, unseen: str = "refuse"
+) -> Graph:
     """Return ``graph``, which the run was not trained on, with features as in training.
 
     Args:
         run: options of the run.
         trained: the trained model.
         graph: the opened graph.
+        unseen: one of ``UNSEEN_POLICIES``, for categories that training lacked.
 
     Raises:
         ConfigError: the model has learned rows of its training graph; or features, or the
@@ -158,7 +161,7 @@ def open_other(run: RunConfig, trained: "TrainedModel", graph: Graph) -> Graph:
     if trained.model.uses_edge_weights:
         trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
-    return graph_read(run.task_inputs, trained.signature.fitted(graph))
+    return graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:

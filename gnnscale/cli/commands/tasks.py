@@ -190,7 +190,10 @@ def predict(options: DictConfig) -> None:
     from gnnscale.inference.export import predict as task
 
     graph = take_graph(options)
-    config = replace(typed(options, task.PredictConfig), graph=graph)
+    named = [option.partition("=")[0].lstrip("+") for option in typed_options("task")]
+    graph_options = tuple(name[8:] for name in named if name.startswith("dataset."))
+    config = typed(options, task.PredictConfig)
+    config = replace(config, graph=graph, graph_options=graph_options)
     with locked_run(config.run, config.out):
         print(task.predict(config))
 

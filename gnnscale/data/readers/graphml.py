@@ -32,7 +32,9 @@ class GraphMl(Tables):
     id_type: ClassVar[str] = "auto"  # type: ignore[misc]
     source: ClassVar[str] = "source"  # type: ignore[misc]
     target: ClassVar[str] = "target"  # type: ignore[misc]
+    unknown_ids: ClassVar[str] = "refuse"  # type: ignore[misc]
     delimiter: ClassVar[str] = ","  # type: ignore[misc]
+    decimal: ClassVar[str] = "."  # type: ignore[misc]
     _raw_form: ClassVar[str] = "the .graphml file"
     #: File to name in messages, in place of the tables that it is converted to.
     _shown: ClassVar[Path] = Path()

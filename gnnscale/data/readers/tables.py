@@ -1,40 +1,36 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice
-from gnnscale.core.artifact import files
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
-from gnnscale.data.labels import read_labels
+from gnnscale.data.readers.edge_reading import SPLIT, WEIGHT
+from gnnscale.data.readers.table_reading import read_tables
 from gnnscale.data.storage import StoreWriter, remote
-from gnnscale.data.tables import label_columns, roles, vertex_ids
+from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import table_files, usual_names
-from gnnscale.data.tables.categories import Column, holds_texts
-from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
-from gnnscale.data.tables.feature_columns import FeatureColumns
+from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import ID_TYPES
-from gnnscale.graph.store_format import read_meta, write_ids
+from gnnscale.graph.store_format import read_meta
 
 _LOG = logging.getLogger(__name__)
-#: Default name of the column of weights, which may be missing.
-WEIGHT = "weight"
-#: Default name of the column of the split, which masks may replace.
-SPLIT = "split"
-#: Bytes of memory per vertex: label, part of the split, in-degree and offset.
-_VERTEX_BYTES = 48
-#: Bytes of memory per id, at most, besides texts.
-_ID_BYTES = 64
-#: Bytes of disk per edge: row, both ends, label and split.
-_EDGE_ROW_BYTES = 28
-#: Bytes of memory per edge: raw label, stored label and split.
-_EDGE_LABEL_BYTES = 32
+#: Treatment of ids that stand only in the edges, and of empty numbers among the features.
+UNKNOWN_ID_POLICIES = ("vertices", "drop", "refuse")
+MISSING_POLICIES = ("mean", "drop", "refuse")
+#: Options that a graph to predict does not take from the run; its columns are in the run's schema.
+_OF_EACH_GRAPH = (
+    *("name", "raw", "store", "features", "categories", "edge_features", "edge_categories"),
+    *("split", "train_fraction", "valid_fraction", "split_seed"),
+    *("missing", "standardize", "feature_dtype", "memory_bytes"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +46,7 @@ class Tables(base.Dataset):
     Attributes:
         vertices: file or folder of the vertices in ``raw``. None: one of the names above.
         edges: file or folder of the edges in ``raw``. None: one of the names above.
-        id: column of the vertex ids, integers or texts.
+        id: column of the vertex ids, integers or texts. None: ids are row numbers from 0.
         id_type: one of ``ID_TYPES``; ``string`` reads integers as texts too.
         label: column of the labels, null if unknown. None: vertices have no labels and no split.
         label_kind: one of ``LABEL_KINDS``; ``auto`` reads texts and integers as classes, other
@@ -77,12 +73,19 @@ class Tables(base.Dataset):
         edge_split_column: column of the part of each labeled edge, or masks as for vertices.
         edge_split_by: unit of a random split of edges: ``pair`` has all edges between two vertices
             in one part, ``edge`` splits edge by edge.
+        unknown_ids: one of ``UNKNOWN_ID_POLICIES`` for ids that stand only in the edges:
+            ``vertices`` makes them vertices without a label, whose features are empty cells;
+            ``drop`` leaves out their edges; ``refuse`` raises an error.
+        missing: one of ``MISSING_POLICIES`` for empty cells of numbers and dates among the
+            features: ``mean`` fills in the mean over the training rows, and adds a 0/1 feature
+            that marks empty cells; ``drop`` leaves out their rows; ``refuse`` raises an error.
         delimiter: one character between the values of CSV, or ``tab``.
+        decimal: mark of decimals in CSV, a point or a comma.
     """
 
     vertices: str | None = field(default=None, metadata=names("text"))
     edges: str | None = field(default=None, metadata=names("text"))
-    id: str = field(default="id", metadata=names("text"))
+    id: str | None = field(default="id", metadata=names("text"))
     id_type: str = "auto"
     label: str | None = field(default="label", metadata=names("text"))
     label_kind: str = "auto"
@@ -100,7 +103,10 @@ class Tables(base.Dataset):
     edge_label_kind: str = "auto"
     edge_split_column: str = field(default=SPLIT, metadata=names("text"))
     edge_split_by: str = "pair"
+    unknown_ids: str = "vertices"
+    missing: str = "mean"
     delimiter: str = ","
+    decimal: str = "."
 
     _is_users: ClassVar[bool] = True
     _raw_form: ClassVar[str] = "the folder with a table of vertices and a table of edges"
@@ -118,6 +124,14 @@ class Tables(base.Dataset):
         check_choice("dataset.edge_label_kind", self.edge_label_kind, LABEL_KINDS)
         check_choice("dataset.unlabelled", self.unlabelled, UNLABELED_POLICIES)
         check_choice("dataset.edge_split_by", self.edge_split_by, base.EDGE_UNITS)
+        check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
+        check_choice("dataset.missing", self.missing, MISSING_POLICIES)
+        check_choice("dataset.decimal", self.decimal, (".", ","))
+        if self.decimal == self.delimiter:
+            raise ConfigError(
+                "dataset.decimal=',': expected another mark than dataset.delimiter; tables with "
+                "decimal commas have dataset.delimiter=';' mostly"
+            )
         if self.delimiter != "tab" and (
             len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
         ):
@@ -163,6 +177,25 @@ class Tables(base.Dataset):
                     f"{brief(column)}"
                 )
 
+    def with_options(self, trained: base.GraphSource, named: Collection[str]) -> base.GraphSource:
+        """Return these options, and those of a run's tables on how to read tables.
+
+        Options that the user has ``named``, or that differ from their defaults, stay.
+        """
+        if not isinstance(trained, Tables) or self._is_prepared():
+            return self
+        changes = {
+            option.name: getattr(trained, option.name)
+            for option in fields(self)
+            if option.name not in {*_OF_EACH_GRAPH, *named}
+            and getattr(self, option.name) == option.default != getattr(trained, option.name)
+        }
+        if changes:
+            shown = {name: "null" if value is None else value for name, value in changes.items()}
+            listed = ", ".join(f"{name}={brief(value)}" for name, value in shown.items())
+            _LOG.info("dataset: %s, as the run has it", listed)
+        return replace(self, **changes)
+
     def to_predict(
         self,
         columns: Sequence[Column] | None,
@@ -193,13 +226,15 @@ class Tables(base.Dataset):
     def prepare(self, force: bool = False) -> Path:
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
 
-        With ``force`` the store is written again. If the user set no ``features``, warn of columns
+        With ``force`` the store is written again. Log the columns of features, and what was filled,
+        added or left out. If the user set no ``features``, warn of columns
         that an earlier release stored as features and the default now leaves out.
         """
         path = super().prepare(force)
         if self.features is None:
             columns = read_meta(path).entries.get("columns")
             roles.warn_of_store(columns, self.categories or (), path)
+        log_columns(path)
         return path
 
     def raw_files(self) -> list[Path]:
@@ -222,39 +257,12 @@ class Tables(base.Dataset):
 
     def _table(self, table: str, name: str | None) -> Table:
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
-        return Table(self._files(table, name), delimiter, self.memory_bytes)
+        return Table(self._files(table, name), delimiter, self.memory_bytes, self.decimal)
 
     def read(self, writer: StoreWriter) -> None:
         """Push vertices with labels and split, edges with their data, then vertex features."""
         vertices = self._table("vertices", self.vertices)
-        table = self._table("edges", self.edges)
-        edges = _edge_table(self, table, writer)
-        columns = _feature_columns(self, vertices)
-        if columns is not None:
-            writer.notes["columns"] = columns.described()
-        ids = _read_vertices(self, vertices, writer)
-        writer.edges.lists_edges = self.edge_label is not None
-        writer.edges.counts_repeated = True
-        for edge_batch in edges.mapped(ids):
-            writer.add_edges(
-                *(edge_batch.src, edge_batch.dst),
-                weights=edge_batch.weights,
-                features=edge_batch.features,
-                source=table.path,
-            )
-        del ids
-        if edges.labels is not None:
-            labels, names, parts = edges.labels.finish(unlabeled=self.unlabelled)
-            writer.set_edge_labels(labels, source=table.path)
-            if names is not None:
-                writer.notes["edge_classes"] = names
-            if parts is not None:
-                writer.set_edge_split(*parts, source=table.path)
-        if columns is None:
-            writer.set_featureless(source=vertices.path)
-            return
-        width, dtype = columns.num_features, columns.dtype
-        writer.write_features(columns.rows(), num_features=width, dtype=dtype, source=vertices.path)
+        read_tables(self, vertices, self._table("edges", self.edges), writer)
 
     @property
     def _splits_by_pair(self) -> bool:
@@ -274,167 +282,3 @@ def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | 
             raise ConfigError(
                 f"dataset.{option}: expected each column once, got {brief(column)} twice"
             )
-
-
-def _feature_columns(options: Tables, table: Table) -> FeatureColumns | None:
-    """Return the columns of the vertex features, the user's or by default, and log their names.
-
-    None: there are no such columns.
-    """
-    names, chosen = options.features, options.categories or ()
-    if names is None:
-        vertex_id = table.require("id", options.id)
-        used = (vertex_id, options.label, options.split_column, options.split_group)
-        names = roles.default_features(table, used, chosen)
-    for name in names:
-        table.require("features", name)
-    for name in chosen:
-        table.require("categories", name)
-    if not names:
-        return None
-    categories = _category_columns(table, names, chosen)
-    roles.log_features(table, names)
-    if options.features is None:
-        roles.warn_of_names(table, names, categories)
-    return FeatureColumns(table, names, named=options.features is not None, categories=categories)
-
-
-def _read_vertices(options: Tables, table: Table, writer: StoreWriter) -> vertex_ids.IdMap:
-    """Read ids, labels and split from the vertex table, and set them in ``writer``.
-
-    Return the map of the user's ids to vertex numbers.
-    """
-    expected = table.num_rows()
-    if expected is not None:  # unknown for compressed files
-        _check_memory(options, table, expected, writer.path)
-    max_bytes = vertex_ids.max_id_bytes(files.total_bytes(table.paths))
-    ids = vertex_ids.IdColumn(table.require("id", options.id), options.id_type, max_bytes)
-    types = {options.id: vertex_ids.csv_id_type(options.id_type, table.types[options.id])}
-    labels = split = None
-    if options.label is not None and options._has_labels:
-        table.require_or("label", options.label, "dataset.label=null")
-        labels = label_columns.LabelColumn(options.label, options.label_kind)
-        types[options.label] = label_columns.csv_label_type(table.types[options.label])
-    if labels is not None and options.split == "published":
-        split = roles.find_split(table, "split_column", options.split_column, SPLIT)
-        types |= split.csv_types
-    groups = None
-    if labels is not None and options.split_group is not None:
-        groups = label_columns.GroupColumn(table.require("split_group", options.split_group))
-        types[groups.name] = groups.csv_type
-    for batch in table.batches(list(types), types, 64):
-        for column in (ids, labels, split, groups):
-            if column is not None:
-                column.add(batch)
-    writer.set_num_vertices(ids.num_vertices, source=table.path)
-    if labels is None:
-        writer.set_unlabeled()
-    else:
-        _set_labels(writer, labels, ids, table.path)
-    writer.groups = None if groups is None else groups.finish()
-    if split is not None:
-        parts = split.finish(writer.labels, ids, unlabeled=options.unlabelled, source=table.path)
-        writer.set_split(*parts, source=table.path)
-    id_map = ids.map()
-    if id_map.array is not None:
-        writer.notes["ids"] = write_ids(writer.path, id_map.array)
-        id_map.array = None
-    if expected is None:
-        _check_memory(options, table, writer.num_vertices, writer.path)
-    return id_map
-
-
-def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
-    """Log the estimated memory of writing a store of ``num_vertices`` vertices.
-
-    NoSpaceError: the data of the vertices alone exceed the free memory.
-    """
-    id_bytes, data_bytes = _ID_BYTES * num_vertices, _VERTEX_BYTES * num_vertices
-    what = f"{table.path}: about {num_vertices} vertices"
-    files.check_space(what, folder, memory=data_bytes + id_bytes)
-    sizes = (id_bytes, data_bytes, 12 * table.batch_bytes, options.memory_bytes)
-    _LOG.info(
-        "%s: about %s vertices; memory: up to %s for their ids, beside texts, %s for their "
-        "other data, %s for reading, then up to %s for edges",
-        *(table.path, f"{num_vertices:,}", *map(files.size, sizes)),
-    )
-
-
-def _edge_table(options: Tables, table: Table, writer: StoreWriter) -> EdgeTable:
-    """Return the edge table with its columns to read, and log the columns that are not read.
-
-    Feature columns go into the notes of ``writer``.
-    """
-    ends = (table.require("source", options.source), table.require("target", options.target))
-    weight = None
-    if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
-        weight = table.require("weight", options.weight)
-    labels = _edge_labels(options, table) if options._has_labels else None
-    names = [table.require("edge_features", name) for name in options.edge_features or ()]
-    read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
-    unread = [name for name in table.names if name not in read]
-    if unread:
-        listed = ", ".join(brief(name or "''") for name in unread)
-        _LOG.info("%s: not read: %s; see dataset.edge_features", table.path, listed)
-    features = None
-    if names:
-        features = FeatureColumns(
-            table,
-            names,
-            named=True,
-            categories=_category_columns(table, names, options.edge_categories or ()),
-            options=("edge_features", "edge_categories"),
-        )
-        writer.notes["edge_columns"] = features.described()
-    _check_edge_space(table, features, labels is not None, writer.path)
-    kind = options.id_type
-    return EdgeTable(
-        table=table, ends=ends, weight=weight, features=features, labels=labels, id_type=kind
-    )
-
-
-def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
-    if options.edge_label is None:
-        return None
-    name = table.require("edge_label", options.edge_label)
-    label = label_columns.LabelColumn(name, options.edge_label_kind, "edge_label_kind")
-    if options.split != "published":
-        return EdgeLabelColumns(table, label, None)
-    split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
-    return EdgeLabelColumns(table, label, split)
-
-
-def _check_edge_space(
-    table: Table, features: FeatureColumns | None, has_labels: bool, folder: Path
-) -> None:
-    """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""
-    num_edges = table.num_rows()
-    if num_edges is None or not (features or has_labels):
-        return
-    what = f"{table.path}: features and labels of about {num_edges} edges"
-    row = _EDGE_ROW_BYTES + 4 * (features.num_features if features else 0)
-    memory = _EDGE_LABEL_BYTES * num_edges * has_labels
-    files.check_space(what, folder, memory=memory, disk=row * num_edges)
-
-
-def _category_columns(table: Table, names: Sequence[str], chosen: Sequence[str]) -> dict[str, bool]:
-    """Return which of ``names`` are category columns: True if in ``chosen``, False for texts."""
-    return {
-        name: name in chosen for name in names if name in chosen or holds_texts(table.types[name])
-    }
-
-
-def _set_labels(
-    writer: StoreWriter, column: label_columns.LabelColumn, ids: vertex_ids.IdColumn, source: Path
-) -> None:
-    """Set the labels of ``column`` in ``writer``; ``ids`` locates rows in errors.
-
-    Names of classes go into the writer's notes.
-    """
-    labels, names = column.finish(ids)
-    num_classes, count = None if names is None else len(names), writer.num_vertices
-    result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")
-    num_classes, metric = result.num_classes, result.metric
-    writer.set_labels(result.values, num_classes=num_classes, metric=metric, source=source)
-    if names is not None:
-        writer.notes["classes"] = names

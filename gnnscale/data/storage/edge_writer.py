@@ -1,7 +1,7 @@
 """Edges of a graph store: topology, edge features, edge labels and their split."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy, write_array
 from gnnscale.data import validation
 from gnnscale.data.labels import read_edge_labels
+from gnnscale.data.storage import gaps
 from gnnscale.data.storage.csc_builder import write_topology
 from gnnscale.data.storage.edge_spool import EdgeSpool
 from gnnscale.data.storage.feature_writer import warn_of_columns
@@ -160,17 +161,25 @@ class EdgeWriter:
         metric = "rmse" if labels.dtype.kind == "f" else "accuracy"
         return {"num_classes": num_classes, "metric": metric}
 
-    def standardize(self) -> None:
-        """Scale the stored edge features to mean 0 and deviation 1 over the training edges.
+    def finish_features(self) -> None:
+        """Fill empty cells with the means over the training edges, or all without a split.
 
-        Without a split, over all.
+        By the option ``standardize``, scale features to mean 0 and deviation 1 over the same edges.
         """
         assert self._published is not None
+        columns = self._notes.get("edge_columns", [])
         train = None if self._split is None else np.sort(self._split[0]["train"])
-        what = "edges" if train is None else "training edges"
-        scaling = ColumnScaling.of(self._published.features(), train, what)
-        self._notes["edge_scaling"] = asdict(scaling)
-        self.arrays[store_format.EDGE_FEATURES] = self._published.scale(scaling)
+        gaps.set_means(columns, self._published.features(), train)
+        entry = None
+        if gaps.has_gaps(columns):
+            entry = self._published.rewrite(gaps.filled(columns, self._published.features()))
+        if self._options.standardize:
+            what = "edges" if train is None else "training edges"
+            scaling = ColumnScaling.of(self._published.features(), train, what)
+            self._notes["edge_scaling"] = asdict(scaling)
+            entry = self._published.rewrite(scaling.scaled(self._published.features()))
+        if entry is not None:
+            self.arrays[store_format.EDGE_FEATURES] = entry
 
     def close(self) -> None:
         """Close the files of ends and features, and remove the temporary files."""
@@ -195,7 +204,7 @@ def _check_consistent(what: str, expected: bool, values: Array | None, source: o
         raise GraphError(f"{source}: edges have {now}{what}, those before have {earlier}")
 
 
-_SCALED = "scaled.npy"
+_CHANGED = "changed.npy"
 
 
 class PublishedEdges:
@@ -262,22 +271,22 @@ class PublishedEdges:
         """Return the mapped features, without the rows of zeros that ``finish`` appended."""
         return map_npy(self._folder / f"{EDGE_FEATURES}.npy")[: self.num_edges]
 
-    def scale(self, scaling: ColumnScaling) -> ArrayEntry:
-        """Replace the stored features by scaled ones, except rows that ``finish`` appended.
+    def rewrite(self, chunks: Iterable[Array]) -> ArrayEntry:
+        """Replace the stored features by ``chunks``, except rows that ``finish`` appended.
 
         Return the file's entry.
         """
         rows, source = self.features(), f"{self.source}: scaled"
         check_space(f"{source} features of {len(rows)} edges", self._folder, disk=rows.nbytes)
-        scaled, first = self._folder / _SCALED, 0
-        with NpyWriter(scaled, np.dtype(np.float32), (self.num_features,)) as file:
-            for part in scaling.scaled(rows):
+        changed, first = self._folder / _CHANGED, 0
+        with NpyWriter(changed, np.dtype(np.float32), (self.num_features,)) as file:
+            for part in chunks:
                 validation.check_features(part, first, source, "edge")
                 file.append(part)
                 first += len(part)
             file.append(np.zeros((self._num_zeros, self.num_features), np.float32))
             entry = file.close()
-        scaled.replace(self._folder / f"{EDGE_FEATURES}.npy")
+        changed.replace(self._folder / f"{EDGE_FEATURES}.npy")
         return entry
 
     def close(self) -> None:

@@ -11,13 +11,20 @@ import numpy as np
 from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray, brief, track
 from gnnscale.core.artifact import ArrayEntry, NpyWriter, check_space, map_npy, write_array
 from gnnscale.data import validation
+from gnnscale.data.storage import gaps
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.standardize import ColumnScaling, Spread, warn_of_large, warn_of_spread
+from gnnscale.data.storage.standardize import (
+    ColumnScaling,
+    Spread,
+    row_slices,
+    warn_of_large,
+    warn_of_spread,
+)
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_bytes, row_length
 
 _LOG = logging.getLogger(__name__)
 _CURE = "For training, dataset.standardize=true scales all alike"
-_FEATURES, _UNSCALED = "features.npy", "unscaled.npy"
+_FEATURES, _UNFINISHED = "features.npy", "unfinished.npy"
 
 
 class FeatureWriter:
@@ -32,8 +39,8 @@ class FeatureWriter:
         self.entry: ArrayEntry | None = None  #: entry of ``meta.json``; None before it is written
         self.dtype = ""  #: stored type, one of ``FEATURE_DTYPES``
         self.num_features = 0  #: length of a row
-        #: source of features in a temporary file, to be standardized once the split is known
-        self.unscaled_source: object = None
+        #: source of features in a temporary file, which ``finish`` completes by the split
+        self.unfinished_source: object = None
         self._path = path
         self._options = options
         self._notes = notes
@@ -44,16 +51,22 @@ class FeatureWriter:
     ) -> None:
         """Write feature rows of all vertices, an array of this ``shape`` in ``chunks``.
 
-        With the option ``standardize``, keep them for that method. ``dtype``, an entry of
-        ``FEATURE_DTYPES``, holds the values; the option ``feature_dtype`` overrides it.
+        With the option ``standardize``, or empty cells, keep them for ``finish``. ``dtype``, an
+        entry of ``FEATURE_DTYPES``, holds the values; the option ``feature_dtype`` overrides it.
         """
         validation.check_num_features(shape[1], source)
         normalize, chosen = self._options.normalize_features, self._options.feature_dtype
         self.num_features = shape[1]
-        if self._options.standardize:
+        columns = self._notes.get("columns", ())
+        if normalize and gaps.has_gaps(columns):
+            raise ConfigError(
+                f"dataset.normalize_features=true: {source} has empty cells, which the sum of a "
+                "row needs; set dataset.missing=drop"
+            )
+        if self._options.standardize or gaps.has_gaps(columns):
             encoding = FeatureEncoding(dtype="float32", normalize=normalize)
-            self._write_file(_UNSCALED, chunks, shape, encoding, source)
-            self.unscaled_source = source
+            self._write_file(_UNFINISHED, chunks, shape, encoding, source)
+            self.unfinished_source = source
             return
         dtype = chosen or ("float32" if normalize and dtype == "uint8" else dtype)
         encoding = FeatureEncoding(
@@ -86,20 +99,37 @@ class FeatureWriter:
             "%s: has no features; features=learned, degrees or projections trains without", source
         )
 
-    def standardize(self, train: IntArray | None) -> None:
-        """Write the features that ``write`` kept, scaled to mean 0 and deviation 1 over ``train``.
+    def finish(self, train: IntArray | None) -> None:
+        """Set the means of columns of a table over the vertices ``train`` (None: all).
 
-        ``train`` are vertices; None: all.
+        Write the features that ``write`` kept: empty cells filled with the means and, by the option
+        ``standardize``, scaled to mean 0 and deviation 1 over ``train``.
         """
-        rows, chosen = map_npy(self._path / _UNSCALED), self._options.feature_dtype
-        scaling = ColumnScaling.of(rows, train)
-        self._notes["scaling"] = asdict(scaling)
+        columns = self._notes.get("columns", [])
+        if self.unfinished_source is None:
+            if columns:
+                gaps.set_means(columns, map_npy(self._path / _FEATURES), train, self.dtype)
+            return
+        path, chosen = self._path / _UNFINISHED, self._options.feature_dtype
+        gaps.set_means(columns, map_npy(path), train)
+        if gaps.has_gaps(columns):
+            gaps.fill_file(columns, path)
+        rows, chunks = map_npy(path), row_slices(map_npy(path), None)
+        spread = Spread()
+        if self._options.standardize:
+            scaling = ColumnScaling.of(rows, train)
+            self._notes["scaling"] = asdict(scaling)
+            chunks = scaling.scaled(rows)
+        else:
+            chunks = spread.watch(chunks)
         encoding = FeatureEncoding(dtype=chosen or "float32", is_user_choice=chosen is not None)
         self.entry = self._write_file(
-            _FEATURES, scaling.scaled(rows), rows.shape, encoding, self.unscaled_source
+            _FEATURES, chunks, rows.shape, encoding, self.unfinished_source
         )
         self.dtype = encoding.dtype
-        (self._path / _UNSCALED).unlink()
+        path.unlink()
+        if self._advises:  # scaled columns are alike
+            warn_of_columns(spread, self.unfinished_source, columns)
 
     def _write_file(
         self,

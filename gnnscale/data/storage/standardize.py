@@ -49,11 +49,11 @@ class ColumnScaling:
         count, width = len(rows) if train is None else len(train), rows.shape[1]
         if not count:
             raise GraphError(f"dataset.standardize=true: expected {what}, got none")
-        sums = sum((part.sum(axis=0) for part in _row_slices(rows, train)), np.zeros(width))
+        sums = sum((part.sum(axis=0) for part in row_slices(rows, train)), np.zeros(width))
         mean = sums / count
         # Two passes: the difference of large sums would lose a small deviation.
         squares = sum(
-            (((part - mean) ** 2).sum(axis=0) for part in _row_slices(rows, train)), 0 * mean
+            (((part - mean) ** 2).sum(axis=0) for part in row_slices(rows, train)), 0 * mean
         )
         deviation = np.sqrt(squares / count)
         # Rounding leaves a tiny deviation in a constant column.
@@ -63,12 +63,13 @@ class ColumnScaling:
     def scaled(self, rows: Array, dtype: str = "float32") -> Iterator[Float32Array]:
         """Yield ``rows``, stored as ``dtype``, scaled: slices ``[n, num_features]`` float32."""
         mean, deviation = np.array(self.mean), np.array(self.deviation)
-        for part in _row_slices(rows, None, dtype, len(mean)):
+        for part in row_slices(rows, None, dtype, len(mean)):
             with np.errstate(over="ignore"):  # infinity is refused when it is stored
-                yield ((part - mean) / deviation).astype(np.float32)
+                scaled = ((part - mean) / deviation).astype(np.float32)
+            yield scaled
 
 
-def _row_slices(
+def row_slices(
     rows: Array, vertices: IntArray | None, dtype: str = "float32", width: int | None = None
 ) -> Iterator[Array]:
     """Yield the rows of ``vertices`` (None: all) in float64 slices ``[n, width]``.

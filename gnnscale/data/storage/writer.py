@@ -40,7 +40,6 @@ class StoreWriter:
         self.edges = EdgeWriter(path, options, self.notes, advises=advises)
         self._features = FeatureWriter(path, options, self.notes, advises=advises)
         self._labels = LabelWriter(path)
-        self._standardize = options.standardize
 
     @property
     def num_vertices(self) -> int:
@@ -155,18 +154,17 @@ class StoreWriter:
         GraphError: no features, no split, or an invalid split.
         """
         features, labels = self._features, self._labels
-        if labels.split is None or (features.entry is None and features.unscaled_source is None):
+        if labels.split is None or (features.entry is None and features.unfinished_source is None):
             missing = "a split" if labels.split is None else "features"
             raise GraphError(f"{source}: the graph has no {missing}")
         self.edges.write_topology()
         labels.check_split()
-        if features.unscaled_source is not None:
-            features.standardize(labels.training_vertices())
+        features.finish(labels.training_vertices())
         assert features.entry is not None
         arrays = labels.write()
         edge_labels = self.edges.write_labels(SPLITS)
-        if self._standardize and self.edges.has_features:
-            self.edges.standardize()
+        if self.edges.has_features:
+            self.edges.finish_features()
         store_format.write_meta(
             self.path,
             {**self.edges.arrays, "features": features.entry, **arrays},

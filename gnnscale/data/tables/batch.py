@@ -1,30 +1,73 @@
 """Batches of table rows as Arrow arrays, with their location in the file."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, Int64Array, UInt8Array, brief, one_line, pyarrow
+from gnnscale.core import (
+    Array,
+    BoolArray,
+    GraphError,
+    Int64Array,
+    UInt8Array,
+    brief,
+    one_line,
+    pyarrow,
+)
 from gnnscale.core.artifact.files import file_bytes
+from gnnscale.data.tables.problems import Problems
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive rows of a file, as Arrow arrays."""
+    """Rows of a file in order, as Arrow arrays."""
 
     file: Path  #: file of the rows
     row: int  #: number of the first row, counted from 1
     columns: Mapping[str, Any]  #: Arrow arrays of equal length, by name
+    #: number of each row. None: the rows are consecutive
+    rows: Int64Array | None = None
+    #: collector of problems. None: the first problem is an error.
+    problems: Problems | None = None
+    #: by column, which cells could not be read, and are null, ``[n]``; they are reported
+    unread: Mapping[str, BoolArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
+    def number(self, index: int) -> int:
+        """Return the number, in the file, of the row at ``index`` of the batch."""
+        return self.row + index if self.rows is None else int(self.rows[index])
+
     def locate(self, index: int) -> str:
         """Return ``FILE: row N``, for errors, for the row at ``index`` of the batch."""
-        return f"{self.file}: row {self.row + index}"
+        return f"{self.file}: row {self.number(index)}"
+
+    def report(self, wrong: BoolArray, kind: tuple[str, ...], tell: Callable[[int], str]) -> None:
+        """Report the rows that ``wrong`` marks: to the collector, else by a GraphError.
+
+        ``kind`` tells problems apart; ``tell`` returns the message of the row at an index.
+        """
+        if not wrong.any():
+            return
+        index = int(wrong.argmax())
+        if self.problems is None:
+            raise GraphError(f"{self.locate(index)}: {tell(index)}")
+        count = int(np.count_nonzero(wrong))
+        self.problems.add(kind, self.file, self.number(index), tell(index), count)
+
+    def kept(self, keep: BoolArray) -> "Batch":
+        """Return the batch with the rows that ``keep`` marks."""
+        if keep.all():
+            return self
+        rows = self.row + np.arange(len(self)) if self.rows is None else self.rows
+        mask = pyarrow.array(keep)
+        columns = {name: array.filter(mask) for name, array in self.columns.items()}
+        unread = {name: mask[keep] for name, mask in self.unread.items()}
+        return replace(self, columns=columns, rows=rows[keep], unread=unread)
 
 
 class RowLocations:
@@ -33,7 +76,7 @@ class RowLocations:
     def __init__(self) -> None:
         #: First row of each batch in the table; file and first row of each batch in the file.
         self._firsts = [0]
-        self._starts: list[tuple[Path, int]] = []
+        self._starts: list[Batch] = []  # without columns
 
     @property
     def num_rows(self) -> int:
@@ -43,18 +86,43 @@ class RowLocations:
     @property
     def first_file(self) -> Path:
         """File of the first batch added."""
-        return self._starts[0][0]
+        return self._starts[0].file
 
     def add(self, batch: Batch) -> None:
         """Append the rows of the table's next batch."""
         self._firsts.append(self._firsts[-1] + len(batch))
-        self._starts.append((batch.file, batch.row))
+        self._starts.append(replace(batch, columns={}))
 
     def locate(self, index: int) -> str:
         """Return ``FILE: row N``, for errors, for the row at ``index`` of the table."""
+        batch, index = self._batch(index)
+        return batch.locate(index)
+
+    def report(
+        self,
+        wrong: BoolArray,
+        kind: tuple[str, ...],
+        tell: Callable[[int], str],
+        *,
+        first: int = 0,
+    ) -> None:
+        """Report the rows that ``wrong`` marks, of the table's rows from ``first`` on.
+
+        ``kind`` and ``tell`` are those of ``Batch.report``.
+        """
+        if not wrong.any():
+            return
+        index = int(wrong.argmax())
+        batch, row = self._batch(first + index)
+        if batch.problems is None:
+            raise GraphError(f"{batch.locate(row)}: {tell(index)}")
+        count = int(np.count_nonzero(wrong))
+        batch.problems.add(kind, batch.file, batch.number(row), tell(index), count)
+
+    def _batch(self, index: int) -> tuple[Batch, int]:
+        """Return the batch of the row at ``index`` of the table, and its index in the batch."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        file, row = self._starts[number]
-        return f"{file}: row {row + index - self._firsts[number]}"
+        return self._starts[number], index - self._firsts[number]
 
 
 ENDINGS = (".parquet", ".csv", ".csv.gz")
@@ -152,7 +220,7 @@ def with_texts(batch: Batch) -> Batch:
         if not _is_valid(array):
             index = next(i for i in range(len(array)) if not _is_valid(array.slice(i, 1)))
             raise GraphError(f"{batch.locate(index)}: {brief(column)} is not UTF-8")
-    return Batch(batch.file, batch.row, columns)
+    return replace(batch, columns=columns)
 
 
 def _is_valid(array: Any) -> bool:
@@ -170,11 +238,20 @@ def first_null(array: Any) -> int | None:
     return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
 
 
-def refuse_nulls(batch: Batch, column: str) -> None:
-    """Raise GraphError, naming the row, if the column has a null."""
-    index = first_null(batch.columns[column])
-    if index is not None:
-        raise GraphError(f"{batch.locate(index)}: {brief(column)} is empty")
+def null_mask(array: Any) -> BoolArray:
+    """Return which values of an Arrow array are null, ``[n]``."""
+    if not array.null_count:
+        return np.zeros(len(array), np.bool_)
+    mask: BoolArray = array.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def refuse_nulls(batch: Batch, column: str) -> BoolArray:
+    """Report the nulls of a column; return which rows have one, ``[n]``."""
+    empty = null_mask(batch.columns[column])
+    known = empty & ~batch.unread.get(column, np.False_)
+    batch.report(known, (column, "empty"), lambda index: f"{brief(column)} is empty")
+    return empty
 
 
 def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:

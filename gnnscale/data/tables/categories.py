@@ -1,11 +1,10 @@
 """Columns of categories, one-hot encoded: one feature of 0 or 1 per category."""
 
-import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -15,12 +14,10 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
-if TYPE_CHECKING:
-    from gnnscale.data.tables.table import Table
-
+#: Treatment of categories that training lacked, in prediction.
+UNSEEN_POLICIES = ("refuse", "empty")
 #: Categories of a column, at most; with more values it is free text.
 MAX_CATEGORIES = 256
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 #: Code of an empty cell.
 _NO_CATEGORY = -1
 #: Bytes of rows that are remapped at a time.
@@ -32,14 +29,46 @@ class Column:
     """Column of a table whose numbers or categories are features."""
 
     name: str
-    #: number of features; 1 unless the column has lists or categories
+    #: number of features; 1 unless the column has lists, categories or gaps
     width: Annotated[int, Meta(ge=1, le=MAX_FEATURES)]
     #: sorted categories, one per feature. None: the column has numbers.
     categories: tuple[str, ...] | None = None
+    #: whether the last feature is 1 for an empty cell, whose numbers are then the means
+    has_gaps: bool = False
+    #: day of dates that counts as 0, in days since 1970-01-01. None: the column has no dates.
+    origin: Annotated[int, Meta(ge=-(10**7), le=10**7)] | None = None
+    #: means over the training rows, one per number. None: unknown, or the column has categories.
+    mean: tuple[float, ...] | None = field(default=None, compare=False)
+
+    @property
+    def length(self) -> int:
+        """Number of numbers of a cell."""
+        return self.width - self.has_gaps
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cell has a value."""
+        return self.has_gaps and self.mean is None
+
+    def told(self) -> str:
+        """Return the name and the encoding, for the log."""
+        name = brief(self.name)
+        if self.categories is not None:
+            return f"{name}: {len(self.categories)} categories"
+        what = "number" if self.length == 1 else f"{self.length} numbers"
+        if self.origin is not None:
+            what = f"days since {np.datetime64(self.origin, 'D')}"
+        if self.length == 1 and self.mean is not None:
+            what += f", mean {self.mean[0]:,.6g}"
+        return f"{name}: {what}{', and whether it is empty' if self.has_gaps else ''}"
 
     def __post_init__(self) -> None:
+        if self.length < 1 or (self.mean is not None and len(self.mean) != self.length):
+            raise ValueError(f"{self.width} features with gaps {self.has_gaps}, mean {self.mean}")
         names = self.categories
-        if names is not None and (len(names) != self.width or list(names) != sorted(set(names))):
+        if names is not None and (
+            self.has_gaps or len(names) != self.width or list(names) != sorted(set(names))
+        ):
             raise ValueError(f"{len(names)} categories of {self.width} features, sorted or not")
 
 
@@ -48,62 +77,12 @@ def holds_texts(kind: Any) -> bool:
     return is_text(kind.value_type if pyarrow.types.is_dictionary(kind) else kind)
 
 
-def find_categories(
-    table: "Table", columns: Sequence[str], *, option: str = "features"
-) -> dict[str, tuple[str, ...]]:
-    """Return the sorted distinct values, as texts, of each of ``columns``, texts or integers.
-
-    Raises GraphError, naming ``option``, for over ``MAX_CATEGORIES`` values or none.
-    """
-    values_by_column: dict[str, set[str]] = {column: set() for column in columns}
-    types = dict.fromkeys(columns, pyarrow.string())
-    for batch in table.batches(columns, types, 64) if columns else ():
-        for column, values in values_by_column.items():
-            values.update(_as_texts(batch, column).unique().drop_null().to_pylist())
-            if len(values) > MAX_CATEGORIES:
-                _refuse_text(table, column, values)
-                raise GraphError(
-                    f"{batch.file}: column {brief(repr(column))} has over {MAX_CATEGORIES} "
-                    "different values, which is too many for categories; free text is not read: "
-                    f"encode it as numbers, or leave the column out by dataset.{option}=[...]"
-                )
-    for column, values in values_by_column.items():
-        if not values:
-            raise GraphError(
-                f"{table.path}: column {brief(repr(column))} has no value, and so no category; "
-                f"leave it out by dataset.{option}=[...]"
-            )
-    return {column: tuple(sorted(values)) for column, values in values_by_column.items()}
-
-
-def _refuse_text(table: "Table", column: str, values: Collection[str]) -> None:
-    """Raise GraphError for the first cell that is no number in a column of mostly numbers.
-
-    Nothing is raised unless over half of ``values``, distinct values of ``column``, are numbers.
-    """
-    if 2 * sum(_NUMBER.fullmatch(value) is not None for value in values) <= len(values):
-        return
-    for batch in table.batches([column], {column: pyarrow.string()}, 64):
-        for index, value in enumerate(_as_texts(batch, column).to_pylist()):
-            if value is not None and not _NUMBER.fullmatch(value):
-                raise GraphError(
-                    f"{batch.locate(index)}: {brief(column)}: expected a number, as most values of "
-                    f"the column, got {brief(repr(value))}"
-                )
-
-
-def mixed_up(categories: Sequence[str]) -> str | None:
-    """Return the first category that is no number if others are numbers; else None."""
-    texts = [name for name in categories if not _NUMBER.fullmatch(name)]
-    return texts[0] if texts and len(texts) < len(categories) else None
-
-
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
     """Return a column's one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
 
     GraphError: a value is not among ``categories``.
     """
-    encoded = _as_texts(batch, column).dictionary_encode()
+    encoded = as_texts(batch, column).dictionary_encode()
     number = {name: index for index, name in enumerate(categories)}
     unknown = len(categories)
     names = encoded.dictionary.to_pylist()
@@ -121,7 +100,7 @@ def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Arra
     return rows
 
 
-def _as_texts(batch: Batch, column: str) -> Any:
+def as_texts(batch: Batch, column: str) -> Any:
     """Return a column of texts, integers or booleans as large_string."""
     array = plain(batch.columns[column])
     whole = pyarrow.types.is_integer(array.type) or pyarrow.types.is_boolean(array.type)
@@ -135,93 +114,174 @@ def _as_texts(batch: Batch, column: str) -> Any:
     )
 
 
-def feature_mapping(
-    graph: str, columns: Sequence[Column], expected_columns: Sequence[Column]
-) -> Int64Array | None:
-    """Return the index, among the features of ``graph``, of each feature of the trained run.
+@dataclass(frozen=True)
+class Arrangement:
+    """Change of a graph's feature rows to those that a run was trained on."""
 
-    ``columns`` are the graph's, ``expected_columns`` the run's. -1: no vertex has the category.
-    None: the features are equal. ConfigError: a category of the graph was not in training.
+    #: ``[n]`` index among the graph's features of each feature of the run; -1: zeros
+    index: Int64Array
+    shift: Float32Array  #: ``[n]`` number to add to each feature
+    #: features of the run to fill, the graph's feature that marks empty cells, and the value
+    fills: tuple[tuple[int, int, float], ...] = ()
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether features keep their values."""
+        return not (self.shift.any() or self.fills)
+
+    @property
+    def changes(self) -> bool:
+        """Whether any feature moves or changes."""
+        moves = not np.array_equal(self.index, np.arange(len(self.index)))
+        return moves or not self.only_moves
+
+
+def arrangement(
+    graph: str, columns: Sequence[Column], expected_columns: Sequence[Column], *, unseen: str
+) -> Arrangement | None:
+    """Return how features of ``graph`` become those of the trained run. None: they are equal.
+
+    ``columns`` are the graph's, ``expected_columns`` the run's, with the same names. A category of
+    the graph that was not in training is a ConfigError, or zeros if ``unseen`` is ``empty``. An
+    empty cell gets the mean of training.
     """
-    if columns == expected_columns or all(
-        a.categories == b.categories for a, b in zip(columns, expected_columns, strict=True)
-    ):
-        return None
-    mapping: list[int] = []
+    index: list[int] = []
+    shift: list[float] = []
+    fills: list[tuple[int, int, float]] = []
     first = 0
     for column, expected in zip(columns, expected_columns, strict=True):
-        if expected.categories is None:
-            mapping += range(first, first + column.width)
+        marks = first + column.width - 1 if column.has_gaps else -1
+        if expected.categories is not None:
+            index += _category_index(graph, column, expected, first, unseen)
         else:
-            mapping += _category_mapping(graph, column, expected, first)
+            if column.has_gaps:
+                means = expected.mean or (0.0,) * expected.length
+                fills += [(len(index) + i, marks, mean) for i, mean in enumerate(means)]
+            numbers = range(first, first + expected.length)
+            index += [first] * expected.length if column.is_empty else numbers
+            if expected.has_gaps:
+                index.append(marks)
+        days = (column.origin or 0) - (expected.origin or 0) if expected.origin is not None else 0
+        shift += [float(days)] * expected.length + [0.0] * expected.has_gaps
         first += column.width
-    return np.array(mapping, np.int64)
+    found = Arrangement(np.array(index, np.int64), np.array(shift, np.float32), tuple(fills))
+    return found if found.changes or first != len(index) else None
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
-    """Raise ConfigError if just one of ``column`` and the run's ``expected`` has categories."""
+    """Raise ConfigError unless a column has numbers, dates or categories as the run's ``expected``.
+
+    A column without a value passes.
+    """
+    if column.is_empty:
+        return
+    name = brief(repr(expected.name))
     if column.categories is not None and expected.categories is None:
         raise ConfigError(
-            f"dataset: column {brief(repr(expected.name))} of {graph}: expected numbers as in "
-            f"training, got categories such as {brief(repr(column.categories[0]))}"
+            f"dataset: column {name} of {graph}: expected numbers as in training, got categories "
+            f"such as {brief(repr(column.categories[0]))}"
         )
     if column.categories is None and expected.categories is not None:
         raise ConfigError(
-            f"dataset: column {brief(repr(expected.name))} of {graph}: expected categories as in "
-            f"training, got numbers; set dataset.{option}=[{brief(expected.name)}]"
+            f"dataset: column {name} of {graph}: expected categories as in training, got numbers; "
+            f"set dataset.{option}=[{brief(expected.name)}]"
+        )
+    if (column.origin is None) != (expected.origin is None):
+        kinds = ("dates", "numbers") if column.origin is None else ("numbers", "dates")
+        raise ConfigError(
+            f"dataset: column {name} of {graph}: expected {kinds[0]} as in training, got {kinds[1]}"
         )
 
 
-def _category_mapping(graph: str, column: Column, expected: Column, first: int) -> list[int]:
-    assert column.categories is not None
+def _category_index(
+    graph: str, column: Column, expected: Column, first: int, unseen: str
+) -> list[int]:
+    """Return the graph's feature of each category of the run's column ``expected``, or -1."""
     assert expected.categories is not None
-    unknown = sorted(set(column.categories) - set(expected.categories))
-    if unknown:
+    known = column.categories or ()
+    unknown = sorted(set(known) - set(expected.categories))
+    if unknown and unseen == "refuse":
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ConfigError(
             f"dataset: column {brief(repr(expected.name))} of {graph}: expected the categories of "
-            f"training, got {brief(repr(unknown[0]))}{more}; train again, or leave the cells empty"
+            f"training, got {brief(repr(unknown[0]))}{more}; gnnscale predict reads them as empty "
+            "cells with unseen=empty"
         )
-    number: Mapping[str, int] = {name: index for index, name in enumerate(column.categories)}
+    number: Mapping[str, int] = {name: index for index, name in enumerate(known)}
     return [first + number[name] if name in number else -1 for name in expected.categories]
 
 
-def remap_features(graph: Graph, mapping: Int64Array) -> Graph:
-    """Return ``graph`` whose vertex feature i is its feature ``mapping[i]``, or zeros for -1.
+def unseen_categories(
+    columns: Sequence[Column], expected_columns: Sequence[Column]
+) -> Iterator[tuple[str, list[str], list[int]]]:
+    """Yield each column with categories that training lacked: its name, they, their features."""
+    first = 0
+    for column, expected in zip(columns, expected_columns, strict=True):
+        unknown = sorted(set(column.categories or ()) - set(expected.categories or ()))
+        if unknown and column.categories is not None:
+            yield (
+                expected.name,
+                unknown,
+                [first + column.categories.index(name) for name in unknown],
+            )
+        first += column.width
 
-    The features are in a temporary file; int8 and int4 become float32.
+
+def count_cells(rows: Array, features: Sequence[int], dtype: str, width: int) -> int:
+    """Return how many of the ``rows`` stored as ``dtype`` have a value in one of ``features``."""
+    step = max(1, _SLICE_BYTES // (4 * width))
+    parts = (as_float32(rows[at : at + step], dtype, width) for at in range(0, len(rows), step))
+    return sum(int(np.count_nonzero(part[:, features])) for part in parts)
+
+
+def arrange_features(graph: Graph, wanted: Arrangement) -> Graph:
+    """Return ``graph`` with vertex features as ``wanted``, in a temporary file.
+
+    They become float32 if numbers change, or they are int8 or int4.
     """
     dtype, width = graph.feature_dtype, graph.num_features
-    if dtype not in MAX_QUANTIZED:
-        return replace(graph, features=_remapped_copy(graph.features, mapping))
-    rows = _remapped_copy(graph.features, mapping, lambda part: as_float32(part, dtype, width))
+    if wanted.only_moves and dtype not in MAX_QUANTIZED:
+        return replace(graph, features=_arranged(graph.features, wanted, len(graph.features)))
+    rows = _arranged(
+        graph.features, wanted, graph.num_vertices, lambda part: as_float32(part, dtype, width)
+    )
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def remap_edge_features(graph: Graph, mapping: Int64Array) -> Graph:
-    """Return ``graph`` whose edge feature i is its feature ``mapping[i]``, or zeros for -1."""
-    assert graph.edges.features is not None
-    return replace(
-        graph, edges=replace(graph.edges, features=_remapped_copy(graph.edges.features, mapping))
-    )
+def arrange_edge_features(graph: Graph, wanted: Arrangement) -> Graph:
+    """Return ``graph`` with edge features as ``wanted``, in a temporary file.
 
-
-def _remapped_copy(
-    features: Array, mapping: Int64Array, read: Callable[[Array], Array] = np.asarray
-) -> Array:
-    """Return rows whose feature i is feature ``mapping[i]`` of ``features``, or 0 for -1.
-
-    They are mapped from a temporary file; ``read`` decodes stored rows.
+    The row of zeros that added self-loops share stays.
     """
-    shape, dtype = (len(features), len(mapping)), read(features[:0]).dtype
+    edges = graph.edges
+    assert edges.features is not None
+    count = len(edges.features) if edges.ends is None else len(edges.ends)
+    return replace(graph, edges=replace(edges, features=_arranged(edges.features, wanted, count)))
+
+
+def _arranged(
+    features: Array,
+    wanted: Arrangement,
+    count: int,
+    read: Callable[[Array], Array] = np.asarray,
+) -> Array:
+    """Return ``features`` as ``wanted``: ``count`` rows, then zeros, mapped from a temporary file.
+
+    ``read`` decodes stored rows.
+    """
+    shape, dtype = (len(features), len(wanted.index)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
-    check_space("features by category", Path(tempfile.gettempdir()), disk=num_bytes)
+    check_space("features by column", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
         rows = np.memmap(file, dtype, "w+", shape=shape)
-    copied = np.flatnonzero(mapping >= 0)
+    copied = np.flatnonzero(wanted.index >= 0)
     step = max(1, _SLICE_BYTES // (dtype.itemsize * max(shape[1], features.shape[1])))
-    for first in range(0, shape[0], step):
-        rows[first : first + step, copied] = read(features[first : first + step])[
-            :, mapping[copied]
-        ]
+    for first in range(0, count, step):
+        part = read(features[first : min(first + step, count)])
+        arranged = rows[first : first + len(part)]
+        arranged[:, copied] = part[:, wanted.index[copied]]
+        if not wanted.only_moves:
+            arranged += wanted.shift
+        for feature, marks, value in wanted.fills:
+            arranged[part[:, marks] == 1, feature] = value
     return rows

@@ -3,14 +3,15 @@
 import json
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, UInt8Array, brief
 from gnnscale.core.lazy import pyarrow
 from gnnscale.data.labels import wrapped_label, wrapped_message
-from gnnscale.data.tables.batch import Batch, floats, is_text, plain
+from gnnscale.data.tables import cells
+from gnnscale.data.tables.batch import Batch, RowLocations, floats, is_text, null_mask, plain
 from gnnscale.graph import MAX_CLASSES, has_label
 
 _LOG = logging.getLogger(__name__)
@@ -32,13 +33,6 @@ def are_parts(texts: Sequence[str]) -> bool:
     """Whether all ``texts`` name parts of a split, including training and another part."""
     parts = {_WORDS.get(text.lower()) for text in texts}
     return 1 in parts and len(parts) > 1 and None not in parts
-
-
-class RowOrder(Protocol):
-    """Interface that tells the file and number of a row of a table, for error messages."""
-
-    def locate(self, index: int, /) -> str:
-        """Return ``FILE: row N`` for the row at ``index`` of the table, for errors."""
 
 
 def csv_label_type(guessed: Any) -> Any:
@@ -112,7 +106,7 @@ class LabelColumn:
         coded: Array = np.array([*codes, -1], np.int32)[indices]
         return coded
 
-    def finish(self, rows: RowOrder) -> tuple[Array, list[str] | None]:
+    def finish(self, rows: RowLocations) -> tuple[Array, list[str] | None]:
         """Return the labels, and the names of classes that are texts (else None).
 
         Labels are classes ``[n]`` int64, -1 if unknown, or targets ``[n]`` float32, NaN if unknown.
@@ -120,7 +114,10 @@ class LabelColumn:
         """
         parts, self._parts = self._parts, []
         if self._codes is not None:
-            return self._named_classes(np.concatenate(parts), rows)
+            numbers = self._numbers()
+            if numbers is None:
+                return self._named_classes(np.concatenate(parts), rows)
+            parts = [numbers[part] for part in parts]
         fractions = ((~np.isnan(part) & (part != np.floor(part))).any() for part in parts)
         regression = self._kind == "values" or (self._kind == "auto" and any(fractions))
         first, converted = 0, []
@@ -136,36 +133,53 @@ class LabelColumn:
                 )
         return labels, None
 
-    def _values(self, labels: Array, first: int, rows: RowOrder) -> Float32Array:
-        """Return ``labels``, from row ``first`` on, as float32 targets; GraphError: an infinity."""
+    def _numbers(self) -> Array | None:
+        """Return the number of each text, then NaN, if words such as NA stand among numbers alone.
+
+        None: the texts are names of classes.
+        """
+        texts = pyarrow.array([*(self._codes or ()), None], pyarrow.large_string())
+        array, wrong = cells.parsed(texts, pyarrow.float64())
+        is_unknown = null_mask(array)
+        if wrong.any() or is_unknown.all() or np.count_nonzero(is_unknown) == 1:
+            return None
+        numbers: Array = array.to_numpy(zero_copy_only=False)
+        return numbers
+
+    def _values(self, labels: Array, first: int, rows: RowLocations) -> Float32Array:
+        """Return ``labels``, from row ``first`` on, as float32 targets; report infinities."""
         with np.errstate(over="ignore"):
             values = labels.astype(np.float32)
         wrong = ~np.isnan(labels) & ~np.isfinite(values)
-        if wrong.any():
-            self._refuse(labels, wrong, first, rows, "a finite value of float32")
+        self._report(labels, wrong, first, rows, "a finite value of float32")
         return values
 
-    def _classes(self, labels: Array, first: int, rows: RowOrder) -> Int64Array:
+    def _classes(self, labels: Array, first: int, rows: RowLocations) -> Int64Array:
         """Return ``labels``, of rows from ``first`` on, as classes, -1 for NaN.
 
-        GraphError: a label is no class.
+        Labels that are no classes are reported.
         """
         labeled = ~np.isnan(labels)
         good = ~labeled | ((labels >= -1) & (labels < MAX_CLASSES) & (labels == np.floor(labels)))
-        if not good.all():
-            self._refuse(labels, ~good, first, rows, f"a class, allowed are 0 to {MAX_CLASSES - 1}")
-        return np.where(labeled, labels, -1).astype(np.int64)
+        self._report(labels, ~good, first, rows, f"a class, allowed are 0 to {MAX_CLASSES - 1}")
+        return np.where(labeled & good, labels, -1).astype(np.int64)
 
-    def _refuse(
-        self, labels: Array, wrong: BoolArray, first: int, rows: RowOrder, allowed: str
+    def _report(
+        self, labels: Array, wrong: BoolArray, first: int, rows: RowLocations, allowed: str
     ) -> None:
-        index = int(wrong.argmax())
-        raise GraphError(
-            f"{rows.locate(first + index)}: {brief(self._column)} {labels[index]:.12g} is not "
-            f"{allowed} (dataset.{self._option}={self._kind})"
+        rows.report(
+            wrong,
+            (self._column, "label"),
+            lambda index: (
+                f"{brief(self._column)} {labels[index]:.12g} is not {allowed} "
+                f"(dataset.{self._option}={self._kind})"
+            ),
+            first=first,
         )
 
-    def _named_classes(self, codes: Array, rows: RowOrder) -> tuple[Int64Array, list[str] | None]:
+    def _named_classes(
+        self, codes: Array, rows: RowLocations
+    ) -> tuple[Int64Array, list[str] | None]:
         assert self._codes is not None
         names = sorted(self._codes)
         if len(json.dumps(names)) > _MAX_NAME_BYTES:
@@ -190,7 +204,7 @@ class SplitColumn:
         return {self._column: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
-        """Append the words of a batch; GraphError, naming the row, for an unknown word."""
+        """Append the words of a batch; report unknown words. GraphError: no words, but numbers."""
         array = batch.columns[self._column]
         if pyarrow.types.is_null(array.type):
             self._parts.append(np.zeros(len(array), np.uint8))
@@ -202,19 +216,22 @@ class SplitColumn:
                 f"split is told by words: {_ALLOWED_WORDS}"
             )
         encoded = plain(array).dictionary_encode()
-        codes = [_WORDS.get(word.lower(), 255) for word in encoded.dictionary.to_pylist()]
+        codes = [_WORDS.get(word.strip().lower(), 255) for word in encoded.dictionary.to_pylist()]
         parts = np.array([*codes, 0], np.uint8)[encoded.indices.fill_null(len(codes)).to_numpy()]
-        if 255 in codes:
-            index = int((parts == 255).argmax())
-            word = brief(repr(encoded[index].as_py()))
-            what = f"{batch.locate(index)}: {brief(self._column)} is {word}"
-            raise GraphError(f"{what}, allowed are {_ALLOWED_WORDS}")
+        batch.report(
+            parts == 255,
+            (self._column, "split"),
+            lambda index: (
+                f"{brief(self._column)} is {brief(repr(encoded[index].as_py()))}, allowed are "
+                f"{_ALLOWED_WORDS}"
+            ),
+        )
         self._parts.append(parts)
 
     def finish(
         self,
         labels: Array,
-        rows: RowOrder,
+        rows: RowLocations,
         *,
         unlabeled: str,
         source: object,
@@ -303,7 +320,7 @@ class SplitMasks(SplitColumn):
         }
 
     def add(self, batch: Batch) -> None:
-        """Append the masks of a batch; GraphError: neither 0 nor 1, or a row in two parts."""
+        """Append the masks of a batch; report values that are neither 0 nor 1, and rows in two."""
         parts = np.zeros(len(batch), np.uint8)
         for column, part in self._part_of.items():
             kind = batch.columns[column].type
@@ -313,16 +330,17 @@ class SplitMasks(SplitColumn):
                     "booleans, or of 1 and 0"
                 )
             values = np.nan_to_num(floats(batch, column, np.float64))
-            self._refuse(batch, column, (values != 0) & (values != 1), "true and false, or 1 and 0")
-            self._refuse(batch, column, (values == 1) & (parts > 0), "one part for each row")
+            self._report(batch, column, (values != 0) & (values != 1), "true and false, or 1 and 0")
+            self._report(batch, column, (values == 1) & (parts > 0), "one part for each row")
             parts[values == 1] = part
         self._parts.append(parts)
 
     @staticmethod
-    def _refuse(batch: Batch, column: str, wrong: BoolArray, allowed: str) -> None:
-        if wrong.any():
-            index = int(wrong.argmax())
-            value = batch.columns[column][index]
-            raise GraphError(
-                f"{batch.locate(index)}: {brief(column)} is {brief(value)}, allowed are {allowed}"
-            )
+    def _report(batch: Batch, column: str, wrong: BoolArray, allowed: str) -> None:
+        batch.report(
+            wrong,
+            (column, allowed),
+            lambda index: (
+                f"{brief(column)} is {brief(batch.columns[column][index])}, allowed are {allowed}"
+            ),
+        )

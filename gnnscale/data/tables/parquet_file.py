@@ -9,6 +9,7 @@ from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
 from gnnscale.data.tables.batch import Batch, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
+from gnnscale.data.tables.problems import Problems
 
 #: Bytes of a column that are read at a time.
 _BUFFER_BYTES = 1 << 20
@@ -24,8 +25,9 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 class ParquetFile:
     """Parquet file, read in batches; its footer is checked before pyarrow opens it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, problems: Problems | None = None) -> None:
         self.path = path
+        self._problems = problems
         file_bytes(path)
         # Before pyarrow, which allocates 700 bytes for a column chunk of 3 bytes.
         with readable(path), path.open("rb") as stream:
@@ -95,7 +97,7 @@ class ParquetFile:
             ):
                 if len(part):
                     columns_of = {name: part.column(name) for name in columns}
-                    yield with_texts(Batch(self.path, row, columns_of))
+                    yield with_texts(Batch(self.path, row, columns_of, problems=self._problems))
                 row += len(part)
 
     def _safe_rows(

@@ -7,11 +7,15 @@ from pathlib import Path
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
+from gnnscale.data.tables.survey import Surveyed
 from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
 #: Names of the masks of a split, one per part.
-_MASKS = (("train_mask",), ("valid_mask", "val_mask"), ("test_mask",))
+_MASKS = tuple(
+    re.compile(rf"(is_)?{part}_?mask|is_{part}", re.IGNORECASE)
+    for part in ("train(ing)?", "(val(id(ation)?)?|dev)", "test(ing)?")
+)
 _IS_MASK = re.compile(r".*_masks?(_?\d+)?", re.IGNORECASE)
 _IS_SPLIT = re.compile(r"(.*_)?split(_?\d+)?", re.IGNORECASE)
 #: Names of parts: columns of booleans are masks; other columns are if there are several parts.
@@ -49,7 +53,7 @@ def default_features(
         _LOG.info(
             "%s: no features, unless dataset.features names them: %s",
             table.path,
-            _join_names(listed),
+            join_names(listed),
         )
     return [name for name in free if name not in left_out]
 
@@ -65,7 +69,7 @@ def skip_reason(name: str) -> str:
         return "the index of pandas"
     if _IS_SPLIT.fullmatch(name):
         return "a split"
-    return "a mask" if _IS_MASK.fullmatch(name) else ""
+    return "a mask" if any(mask.fullmatch(name) for mask in (_IS_MASK, *_MASKS)) else ""
 
 
 def _parts(names: Sequence[str], table: Table) -> set[str]:
@@ -101,22 +105,15 @@ def warn_of_store(columns: object, categories: Collection[str], path: Path) -> N
             "force=true leaves them out",
             *(
                 path,
-                _join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
+                join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
             ),
         )
 
 
-def log_features(table: Table, names: Sequence[str]) -> None:
-    """Log the feature columns."""
-    _LOG.info("%s: features are %s", table.path, _join_names([brief(repr(name)) for name in names]))
-
-
-def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str]) -> None:
-    """Warn of each feature column in ``names`` whose name suggests a label or an id.
-
-    Columns in ``categories`` may be ids.
-    """
-    for name in names:
+def warn_of_names(table: Table, columns: Sequence[Surveyed]) -> None:
+    """Warn of each feature column whose name suggests a label or, unless of categories, an id."""
+    for column in columns:
+        name = column.name
         role = suspected_role(name)
         if role == "a label":
             _LOG.warning(
@@ -124,7 +121,7 @@ def warn_of_names(table: Table, names: Sequence[str], categories: Collection[str
                 "it out",
                 *(table.path, brief(repr(name))),
             )
-        elif role and name not in categories:
+        elif role and column.categories is None:
             _LOG.warning(
                 "%s: %s is by name an id, and a number among the features; dataset.features=[...] "
                 "leaves it out, and dataset.categories=[...] makes each value a feature",
@@ -147,21 +144,22 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
     GraphError: the column is missing, and so is the training mask.
     """
     if column in table.names or column != default:
-        return SplitColumn(table.require_or(option, column, "dataset.split=random"))
-    mask_names = [[name for name in names if name in table.names] for names in _MASKS]
+        return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
+    mask_names = [[name for name in table.names if part.fullmatch(name)] for part in _MASKS]
     if not any(mask_names):
-        return SplitColumn(table.require_or(option, column, "dataset.split=random"))
+        return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
     if not mask_names[0]:
         existing = ", ".join(name for names in mask_names for name in names)
         raise GraphError(
             f"{table.path}: expected a mask of the training part, got {existing} and no "
-            f"{' or '.join(_MASKS[0])}; dataset.split=random draws a split"
+            "train_mask; dataset.split=random draws a split"
         )
     masks = [table.require(option, names[0]) if names else None for names in mask_names]
     _LOG.info("%s: the split is of %s", table.path, ", ".join(filter(None, masks)))
     return SplitMasks([(name, table.types[name] if name else None) for name in masks])
 
 
-def _join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return names separated by commas, a few of them and the number of others."""
     more = len(names) - _MAX_LISTED
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

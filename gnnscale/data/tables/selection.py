@@ -161,6 +161,7 @@ def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
         for column, arrays in arrays_by_column.items():
             refuse_nulls(batch, column)
             arrays.append(plain(batch.columns[column]))
+    table.problems.raise_any()
     return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values()]
 
 

@@ -1,16 +1,29 @@
 """Table of Parquet or CSV files, read in batches by threads in bounded memory."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from gnnscale.core import GraphError, Pipeline, brief, hardware, one_line, pyarrow, suggestion
-from gnnscale.data.formats.text import bad_line, head_lines, line_blocks, opened_text
-from gnnscale.data.tables import batch, parquet_file
-from gnnscale.data.tables.batch import Batch, with_texts
+import numpy as np
+
+from gnnscale.core import (
+    BoolArray,
+    GraphError,
+    Pipeline,
+    brief,
+    hardware,
+    one_line,
+    pyarrow,
+    suggestion,
+)
+from gnnscale.data.formats.text import head_lines, line_blocks, opened_text
+from gnnscale.data.tables import batch, cells, parquet_file
+from gnnscale.data.tables.batch import Batch, is_text, with_texts
+from gnnscale.data.tables.problems import Problems
 
 #: Bytes that one byte of a .gz may unpack to; edges between few vertices compress well.
 _RATIO = 100
@@ -30,16 +43,24 @@ class _Block:
 class CsvFile:
     """CSV file with a header and one row per line, decompressed if its name ends in .gz.
 
-    No value contains a line end. An empty cell is null; a word such as NA is not.
+    No value contains a line end. An empty cell is null; a word such as NA is null in columns of
+    numbers and dates. ``decimal`` is the mark of decimals.
     """
 
-    def __init__(self, path: Path, delimiter: str) -> None:
+    def __init__(
+        self, path: Path, delimiter: str, decimal: str = ".", problems: Problems | None = None
+    ) -> None:
         self.path = path
         self._delimiter = delimiter
+        self._decimal = decimal
+        self._problems = problems
         first = head_lines(path, source=path)[0]
         self._header_bytes = len(first.encode()) + 1
         header = first.removeprefix("\ufeff")
-        self.names = next(csv.reader([header], delimiter=delimiter), [])
+        if "\ufffd" in header:
+            raise GraphError(f"{path}: row 0, the header, is not UTF-8; save the table as UTF-8")
+        names = next(csv.reader([header], delimiter=delimiter), [])
+        self.names = [name.strip() for name in names]
         if next(self._lines(_SAMPLE_BYTES), None) is None:
             raise GraphError(f"{path}: expected at least one row, got only a header")
 
@@ -55,8 +76,12 @@ class CsvFile:
 
     def types(self) -> dict[str, Any]:
         """Return the Arrow type of each column, inferred from the first rows."""
-        line, text = next(self._lines(_SAMPLE_BYTES))
-        table = self._read(_Block(line, text), self.names, {})
+        _, text = next(self._lines(_SAMPLE_BYTES))
+        text = text.decode(errors="replace").encode()  # a function gets the text of a bad row
+        try:
+            table = self._parsed(text, self.names, {}, lambda row: "skip")
+        except pyarrow.ArrowInvalid as error:
+            raise GraphError(f"{self.path}: cannot be read ({one_line(error, 200)})") from None
         return {field.name: field.type for field in table.schema}
 
     def batches(
@@ -65,10 +90,7 @@ class CsvFile:
         """Yield ``columns`` in batches of about ``batch_bytes``, parsed as ``types`` by threads."""
 
         def parse(block: _Block) -> None:
-            table = self._read(block, columns, types).combine_chunks()
-            arrays = [column.chunk(0) for column in table.columns] if table.num_rows else []
-            batch = Batch(self.path, block.line - 1, dict(zip(columns, arrays, strict=False)))
-            block.batch = with_texts(batch)
+            block.batch = self._read(block, columns, types)
             block.text = b""
 
         cores = hardware.usable_cores()
@@ -83,40 +105,128 @@ class CsvFile:
                 if block.batch is not None and block.batch.columns:
                     yield block.batch
 
+    def text(self, row: int, column: str) -> str:
+        """Return the text of a cell; empty if the file was changed."""
+        for line, text in self._lines(_SAMPLE_BYTES):
+            lines = text.split(b"\n")
+            if row - (line - 1) < len(lines):
+                cells = lines[row - (line - 1)].decode(errors="replace")
+                values = next(csv.reader([cells], delimiter=self._delimiter), [])
+                return dict(zip(self.names, values, strict=False)).get(column, "")
+        return ""
+
     def _lines(self, block_bytes: int) -> Iterator[tuple[int, bytes]]:
         with opened_text(self.path, self.path, _RATIO) as stream:
             yield from line_blocks(stream, 1, self.path, block_bytes)
 
-    def _read(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Any:
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=types,
-            include_columns=list(columns),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
+    def _parsed(
+        self,
+        text: bytes,
+        columns: Sequence[str],
+        types: Mapping[str, Any],
+        bad_row: Callable[[Any], str] | None = None,
+    ) -> Any:
+        """Return ``columns`` of rows as an Arrow table; ``bad_row`` gets rows of another length."""
+        return pyarrow.csv.read_csv(
+            pyarrow.BufferReader(text),
+            read_options=pyarrow.csv.ReadOptions(
+                block_size=len(text) + 1, column_names=self.names, use_threads=False
+            ),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self._delimiter, invalid_row_handler=bad_row
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(columns),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                decimal_point=self._decimal,
+            ),
         )
 
-        def parse(text: bytes) -> Any:
-            return pyarrow.csv.read_csv(
-                pyarrow.BufferReader(text),
-                read_options=pyarrow.csv.ReadOptions(
-                    block_size=len(text) + 1, column_names=self.names, use_threads=False
-                ),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter),
-                convert_options=convert,
-            )
-
+    def _read(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Batch:
+        """Return ``columns`` of a block of rows, which are parsed as ``types``."""
         try:
-            return parse(block.text)
+            table = self._parsed(block.text, columns, types).combine_chunks()
+        except Exception:  # of Arrow, for a row of another length or a cell of another type
+            return self._salvaged(block, columns, types)
+        arrays = [column.chunk(0) for column in table.columns] if table.num_rows else []
+        columns_of = dict(zip(columns, arrays, strict=False))
+        return with_texts(Batch(self.path, block.line - 1, columns_of, problems=self._problems))
+
+    def _salvaged(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Batch:
+        """Return what can be read of a block of rows; report all rows and cells that cannot.
+
+        GraphError, for a cell or row that cannot be read, if the file collects no problems.
+        """
+        # Arrow counts lines that are not blank.
+        filled = [bool(line.strip(b"\r")) for line in block.text.split(b"\n")]
+        rows = block.line - 1 + np.flatnonzero(filled)
+        is_good = np.ones(len(rows), np.bool_)
+        texts: list[tuple[str, int]] = []
+
+        def note(row: Any) -> str:
+            is_good[min(row.number, len(rows)) - 1] = False
+            texts.append((row.text, row.actual_columns))
+            return "skip"
+
+        as_texts = dict.fromkeys(self.names, pyarrow.string())
+        text = block.text.decode(errors="replace").encode()  # ``note`` gets texts
+        try:
+            table = self._parsed(text, columns, as_texts, note).combine_chunks()
         except Exception as error:  # of Arrow, whose message may be as long as the file
-            start, stop = bad_line(block.text, parse)
-            line = block.line + block.text.count(b"\n", 0, start)
-            text = brief(block.text[start:stop].decode("utf-8", "replace"))
-            # Without the location in the block: 'In CSV column #1: Row #2: CSV conversion error'.
-            reason = str(error)
-            begin = max(reason.rfind("CSV conversion"), reason.rfind("CSV parse"), 0)
-            what = f"cannot be read ({one_line(reason[begin:], 200)})"
-            raise GraphError(f"{self.path}: row {line - 1} is '{text}' and {what}") from None
+            where = f"{self.path}: rows from {block.line - 1} on"
+            raise GraphError(f"{where} cannot be read ({one_line(error, 200)})") from None
+        everything = Batch(self.path, 0, {"": rows}, rows, self._problems)
+        everything.report(~is_good, ("length",), lambda index: self._wrong_length(*texts[0]))
+        good = rows[is_good] if np.count_nonzero(is_good) == table.num_rows else None
+        batch = Batch(self.path, block.line - 1, {}, good, self._problems)
+        arrays: dict[str, Any] = {}
+        unread: dict[str, BoolArray] = {}
+        for name, column in zip(columns, table.columns if table.num_rows else (), strict=False):
+            kind = types.get(name, pyarrow.string())
+            arrays[name] = column.chunk(0)
+            _report_undecoded(batch, name, arrays[name])
+            if not is_text(kind):
+                arrays[name], unread[name] = self._converted(batch, name, arrays[name], kind)
+        return with_texts(replace(batch, columns=arrays, unread=unread))
+
+    def _converted(self, batch: Batch, name: str, texts: Any, kind: Any) -> tuple[Any, BoolArray]:
+        """Return texts as ``kind``, and report and return which are not of it, ``[n]``."""
+        array, wrong = cells.parsed(texts, kind, self._decimal)
+        expected = cells.noun(kind)
+        batch.report(
+            wrong,
+            (name, "kind"),
+            lambda index: (
+                f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected {expected}"
+            ),
+        )
+        return array, wrong
+
+    def _wrong_length(self, text: str, count: int) -> str:
+        """Return the message for a row of ``count`` values."""
+        hint = ""
+        if text.count('"') % 2:
+            hint = "; a quoted value seems to hold a line end, which is not read"
+        elif count == len(self.names) + 1 and text.endswith(self._delimiter):
+            hint = "; it ends in a delimiter, and the header does not"
+        return (
+            f"'{brief(text)}' has {count} values, expected {len(self.names)} as in the header{hint}"
+        )
+
+
+def _report_undecoded(batch: Batch, name: str, texts: Any) -> None:
+    """Report cells that are not UTF-8, whose bytes have become the sign of replacement."""
+    batch.report(
+        cells.matches(texts, "\ufffd"),
+        (name, "encoding"),
+        lambda index: (
+            f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected UTF-8; save the table "
+            "as UTF-8"
+        ),
+    )
 
 
 _File: TypeAlias = CsvFile | parquet_file.ParquetFile
@@ -129,14 +239,24 @@ _MAX_ROWS = 1 << 17
 
 
 class Table:
-    """Table of named columns, with rows in the order of its files: all Parquet, or all CSV."""
+    """Table of named columns, with rows in the order of its files: all Parquet, or all CSV.
 
-    def __init__(self, files: Sequence[Path], delimiter: str, memory_bytes: int) -> None:
+    Batches report to ``problems``, whose error the reader raises at the end.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], delimiter: str, memory_bytes: int, decimal: str = "."
+    ) -> None:
         self.path = files[0].parent if len(files) > 1 else files[0]
+        self.problems = Problems()
+        self.decimal = decimal  #: mark of decimals in CSV
         self._files: list[_File] = [
-            parquet_file.ParquetFile(file) if batch.is_parquet(file) else CsvFile(file, delimiter)
+            parquet_file.ParquetFile(file, self.problems)
+            if batch.is_parquet(file)
+            else CsvFile(file, delimiter, decimal, self.problems)
             for file in files
         ]
+        self._keep: BoolArray | None = None
         for file in self._files:
             # Unnamed columns are not read, so any number is fine.
             named = [name for name in file.names if name.strip()]
@@ -160,34 +280,42 @@ class Table:
         """Paths of the files."""
         return [file.path for file in self._files]
 
-    def require(self, option: str, column: str) -> str:
-        """Return ``column``, the value of an option; GraphError unless each file has it once."""
+    def require(self, option: str, column: str, *, otherwise: str = "") -> str:
+        """Return ``column``, the value of an option; GraphError unless each file has it once.
+
+        ``otherwise``, if not empty, is what to set if there is no such column.
+        """
         for file in self._files:
             if file.names.count(column) > 1:
                 raise GraphError(f"{file.path}: has two columns {brief(repr(column))}")
             if column not in file.names:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
-                is_single = isinstance(file, CsvFile) and len(file.names) == 1
-                hint = "; dataset.delimiter says what is between the values" if is_single else ""
+                hint = _delimiter_hint(file.names) if isinstance(file, CsvFile) else ""
+                if not hint:
+                    hint = suggestion(column, file.names)
+                    hint += f"; if there is none, set {otherwise}" if otherwise else ""
                 raise GraphError(
                     f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
-                    f"{listed}{f' and {more} more' if more > 0 else ''}"
-                    f"{suggestion(column, file.names)}{hint}"
+                    f"{listed}{f' and {more} more' if more > 0 else ''}{hint}"
                 )
         return column
-
-    def require_or(self, option: str, column: str, other: str) -> str:
-        """Return ``column`` as ``require`` does; the GraphError also advises to set ``other``."""
-        try:
-            return self.require(option, column)
-        except GraphError as error:
-            raise GraphError(f"{error}; if there is none, set {other}") from None
 
     def num_rows(self) -> int | None:
         """Return the number of rows, approximate for CSV; None if a CSV file is compressed."""
         counts = [file.num_rows() for file in self._files]
         return None if None in counts else sum(filter(None, counts))
+
+    def csv_text(self, path: Path, row: int, column: str) -> str | None:
+        """Return the text of a cell of CSV, which is read again; None for Parquet."""
+        for file in self._files:
+            if file.path == path and isinstance(file, CsvFile):
+                return file.text(row, column)
+        return None
+
+    def keep(self, rows: BoolArray) -> None:
+        """Leave out, from now on, the rows that the mask ``[num_rows]`` does not mark."""
+        self._keep = rows
 
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
@@ -197,11 +325,19 @@ class Table:
         A batch of Parquet has at most as many rows of about ``row_bytes`` each as
         ``batch_bytes`` holds, or a single row.
         """
+        first = 0
         for file in self._files:
-            if isinstance(file, CsvFile):
-                yield from file.batches(columns, types, self.batch_bytes)
-            else:
-                yield from file.batches(columns, self._rows(row_bytes), self.batch_bytes)
+            parts = (
+                file.batches(columns, types, self.batch_bytes)
+                if isinstance(file, CsvFile)
+                else file.batches(columns, self._rows(row_bytes), self.batch_bytes)
+            )
+            for part in parts:
+                last = first + len(part)
+                kept = part if self._keep is None else part.kept(self._keep[first:last])
+                first = last
+                if len(kept):
+                    yield kept
 
     def shares(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
@@ -242,3 +378,13 @@ def _group_batches(
         yield from file.batches(
             columns, batch_rows, batch_bytes, range(group_numbers[0], group_numbers[-1] + 1)
         )
+
+
+def _delimiter_hint(names: Sequence[str]) -> str:
+    """Return a hint for a header of a single column, which may have another delimiter."""
+    if len(names) != 1:
+        return ""
+    found = next((mark for mark in ";\t|" if mark in names[0]), None)
+    if found is None:
+        return "; dataset.delimiter says what is between the values"
+    return f"; set dataset.delimiter={'tab' if found == chr(9) else repr(found)}"

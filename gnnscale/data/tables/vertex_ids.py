@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
+from gnnscale.core import Array, BoolArray, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact import file_bytes, file_sha256, map_npy
 from gnnscale.data.tables.batch import (
     Batch,
     RowLocations,
     is_text,
+    null_mask,
     plain,
     refuse_nulls,
     text_buffers,
@@ -45,10 +46,13 @@ def csv_id_type(id_type: str, guessed: Any) -> Any:
 def _uniform(batch: Batch, column: str, id_type: str) -> Any:
     """Return the ids in a batch's ``column`` as an Arrow array of int64, uint64 or large_string.
 
-    ``id_type`` string makes texts of integers. GraphError: an id is null, or not of ``id_type``.
+    ``id_type`` string makes texts of integers. A null is reported, and becomes an empty text or 0.
+    GraphError: ids are not of ``id_type``.
     """
     refuse_nulls(batch, column)
     array = plain(batch.columns[column])
+    if array.null_count and not pyarrow.types.is_null(array.type):  # reported: any id will do
+        array = array.fill_null("" if is_text(array.type) else 0)
     whole = pyarrow.types.is_integer(array.type)
     if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
         raise GraphError(
@@ -63,22 +67,32 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
 
 
 class IdColumn:
-    """Ids of all vertices, gathered in batches; texts take at most ``max_bytes``."""
+    """Ids of all vertices, gathered in batches; texts take at most ``max_bytes``.
 
-    def __init__(self, column: str, id_type: str, max_bytes: int) -> None:
+    If ``column`` is None, ids are row numbers from 0.
+    """
+
+    def __init__(self, column: str | None, id_type: str, max_bytes: int) -> None:
         self.column = column
         self.id_type = id_type
         self._max_bytes = self._text_bytes_left = max_bytes
         self._arrays: list[Any] = []
-        self._locations = RowLocations()
+        self._empty: list[BoolArray] = []
+        self.locations = RowLocations()
 
     @property
     def num_vertices(self) -> int:
         """Number of ids added."""
-        return self._locations.num_rows
+        return self.locations.num_rows
 
     def add(self, batch: Batch) -> None:
         """Append the ids of a batch; GraphError: types differ, or texts exceed ``max_bytes``."""
+        if self.column is None:
+            first = self.num_vertices
+            self._arrays.append(pyarrow.array(np.arange(first, first + len(batch))))
+            self.locations.add(batch)
+            return
+        self._empty.append(null_mask(batch.columns[self.column]))
         array = _uniform(batch, self.column, self.id_type)
         self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
         if self._text_bytes_left < 0:
@@ -90,15 +104,11 @@ class IdColumn:
         if self._arrays and self._arrays[0].type != array.type:
             raise GraphError(
                 f"{batch.file}: column {brief(repr(self.column))} holds {brief(array.type)}, and "
-                f"{self._locations.first_file} has {brief(self._arrays[0].type)}; set "
+                f"{self.locations.first_file} has {brief(self._arrays[0].type)}; set "
                 "dataset.id_type=string"
             )
         self._arrays.append(array)
-        self._locations.add(batch)
-
-    def locate(self, vertex: int) -> str:
-        """Return ``FILE: row N`` for a vertex, for errors."""
-        return self._locations.locate(vertex)
+        self.locations.add(batch)
 
     def array(self) -> Any:
         """Return the ids as an Arrow array of int64, uint64 or large_string, and release them."""
@@ -106,16 +116,28 @@ class IdColumn:
         return pyarrow.concat_arrays(arrays)
 
     def map(self) -> IdMap:
-        """Return the map from ids to vertices, and release the ids; GraphError: an id repeats."""
+        """Return the map from ids to vertices, and release the ids; report ids that repeat."""
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:
-            first, second = id_map.repeated
-            raise GraphError(
-                f"{self.locate(second)}: {brief(self.column)} {brief(repr(array[second].as_py()))} "
-                f"is that of another vertex too ({self.locate(first)})"
+            firsts = _first_equals(array)
+            self.locations.report(
+                (firsts < np.arange(len(array))) & ~np.concatenate(self._empty),
+                (self.column or "", "repeated"),
+                lambda row: (
+                    f"{brief(self.column)} {brief(repr(array[row].as_py()))} is that of another "
+                    f"vertex too ({self.locations.locate(int(firsts[row]))})"
+                ),
             )
         return id_map
+
+
+def _first_equals(array: Any) -> Int64Array:
+    """Return the index of the first equal value of each value of an Arrow array, ``[n]``."""
+    codes = array.dictionary_encode().indices.to_numpy()
+    _, firsts = np.unique(codes, return_index=True)  # codes number values by appearance
+    found: Int64Array = firsts[codes]
+    return found
 
 
 class IdMap:
@@ -124,7 +146,7 @@ class IdMap:
     def __init__(self, column: IdColumn, array: Any) -> None:
         self._column = column
         self.type = array.type
-        self._size = len(array)
+        self.size = len(array)  #: number of ids
         self._table: ops.IntegerIds | ops.TextIds | None = None
         if is_text(array.type):
             self._table = ops.TextIds(*text_buffers(array))
@@ -134,36 +156,83 @@ class IdMap:
         self.array: Any = None if self._table is None else array
         #: two vertices with the same id. None: ids are unique.
         self.repeated = None if self._table is None else self._table.repeated
+        #: ids of rows that were left out, an Arrow array. None: all rows are vertices.
+        self.dropped: Any = None
+
+    def all_ids(self) -> Any:
+        """Return all ids as an Arrow array, unless they were released."""
+        numbers = pyarrow.array(np.arange(self.size)).cast(self.type)
+        return numbers if self.array is None else self.array
+
+    def extended(self, ids: Any) -> IdMap:
+        """Return the map of these ids and, as the next vertices, those of the array ``ids``."""
+        return IdMap(self._column, pyarrow.concat_arrays([self.all_ids(), ids]))
 
     def find(self, batch: Batch, column: str) -> Array:
-        """Return the vertex, int32 or int64, of each id in a column; GraphError: unknown id."""
+        """Return the vertex, int32 or int64, of each id in a column; -1: unknown id."""
+        return self._find_numbers(self.ids_of(batch, column))
+
+    def unknown(self, batch: Batch, column: str) -> tuple[BoolArray, Any]:
+        """Return which ids in a column are unknown, ``[n]``, and the distinct unknown ids."""
+        array = self.ids_of(batch, column)
+        is_unknown = self._find_numbers(array) < 0
+        ids = array.filter(pyarrow.array(is_unknown)).unique()
+        try:
+            return is_unknown, ids.cast(self.type)
+        except pyarrow.ArrowInvalid:
+            raise GraphError(
+                f"{batch.file}: column {brief(repr(column))} has ids that {brief(self.type)}, the "
+                "type of the ids of the vertices, cannot hold; set dataset.id_type=string"
+            ) from None
+
+    def ids_of(self, batch: Batch, column: str) -> Any:
+        """Return the ids in a column of a batch; GraphError: they are not of the vertices' type."""
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
             raise GraphError(
                 f"{batch.file}: column {brief(repr(column))} holds {brief(array.type)}, the ids of "
                 f"the vertices are {brief(self.type)}; set dataset.id_type=string"
             )
-        vertices, unknown = self._find_numbers(array)
-        if unknown >= 0:
-            id_ = brief(repr(array[unknown].as_py()))
-            raise GraphError(
-                f"{batch.locate(unknown)}: {brief(column)} is {id_}, which is the "
-                f"{brief(self._column.column)} of none of the {self._size} vertices"
-            )
-        return vertices
+        return array
 
-    def _find_numbers(self, array: Any) -> tuple[Array, int]:
+    def refuse_unknown(self, batch: Batch, column: str, is_unknown: BoolArray) -> None:
+        """Report the ids that ``is_unknown`` marks in a column.
+
+        Empty cells, which are reported already, and ids of rows that were left out do not count.
+        """
+        is_unknown = is_unknown & ~null_mask(batch.columns[column])
+        if self.dropped is not None:
+            ids = self.ids_of(batch, column)
+            was_row = pyarrow.compute.is_in(ids, value_set=self.dropped.cast(ids.type))
+            is_unknown = is_unknown & ~was_row.to_numpy(zero_copy_only=False)
+        of = brief(self._column.column or "row number")
+        batch.report(
+            is_unknown,
+            (column, "unknown"),
+            lambda index: (
+                f"{brief(column)} is {brief(repr(batch.columns[column][index].as_py()))}, which is "
+                f"the {of} of none of the {self.size} vertices; dataset.unknown_ids=vertices makes "
+                "such ids vertices, and drop leaves out their edges"
+            ),
+        )
+
+    def _find_numbers(self, array: Any) -> Array:
+        """Return the vertex of each id, -1 for an unknown id."""
         if isinstance(self._table, ops.TextIds):
-            return self._table.find(*text_buffers(array), num_threads=1)
+            vertices, _ = self._table.find(*text_buffers(array), num_threads=1)
+            return vertices
         numbers = self._bits(array)
+        if self._table is not None:
+            vertices, _ = self._table.find(numbers, num_threads=1)
+        else:
+            vertices = numbers
+            wrong = (numbers < 0) | (numbers >= self.size)
+            if wrong.any():
+                vertices = np.where(wrong, -1, numbers)
         if array.type != self.type and numbers.size and numbers.min() < 0:
             # One type is signed, the other not: the sign bit means different numbers.
-            return numbers, int((numbers < 0).argmax())
-        if self._table is not None:
-            return self._table.find(numbers, num_threads=1)
-        if numbers.size and (numbers.min() < 0 or numbers.max() >= self._size):
-            return numbers, int(((numbers < 0) | (numbers >= self._size)).argmax())
-        return numbers, -1
+            vertices = np.where(numbers < 0, -1, vertices)
+        return vertices
 
     @staticmethod
     def _bits(array: Any) -> Int64Array:

@@ -11,6 +11,7 @@ from gnnscale.core import ConfigError, IntArray, brief, check_choice, check_rang
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
+from gnnscale.data.tables.categories import UNSEEN_POLICIES
 from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
@@ -51,13 +52,17 @@ class PredictConfig(SavedRunOptions):
             ``.parquet`` file, probabilities in a ``.npy`` file. If labels are values, the output is
             the predicted values, and ``what`` must be None.
         inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
+        unseen: one of ``UNSEEN_POLICIES`` for categories of another graph that training lacked:
+            ``refuse`` raises an error, ``empty`` reads them as empty cells.
         force: overwrite ``out``.
         graph: graph to predict; None: the run's training graph.
+        graph_options: options of ``graph`` that the user names; others of a table are the run's.
     """
 
     out: Path
     num_threads: int
     graph: GraphSource | None = None
+    graph_options: tuple[str, ...] = field(default=(), metadata=names("text"))
     vertices: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
@@ -70,12 +75,14 @@ class PredictConfig(SavedRunOptions):
     layer: int = -1
     what: str | None = None
     inference: str = "exact"
+    unseen: str = "refuse"
     force: bool = False
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
+        check_choice("unseen", self.unseen, UNSEEN_POLICIES)
         if self.what is not None:
             check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
@@ -130,7 +137,8 @@ def predict(config: PredictConfig) -> Path:
     else:
         trained = load_run.load_trained(config.run, run)
         load_run.check_predicts_others(run, trained.signature)
-        graph = load_run.open_other(run, trained, _other_graph(config, trained.signature))
+        other = _other_graph(config, run.dataset, trained.signature)
+        graph = load_run.open_other(run, trained, other, unseen=config.unseen)
     options = run.evaluation_options
     if isinstance(trained.model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
@@ -152,12 +160,16 @@ def predict(config: PredictConfig) -> Path:
     return config.out
 
 
-def _other_graph(config: PredictConfig, signature: InputSchema) -> Graph:
-    """Open the graph that ``config`` names, with only the feature columns that the model reads."""
+def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
+    """Open the graph that ``config`` names, with only the feature columns that the model reads.
+
+    ``own`` is the source of the run's graph, whose options it takes.
+    """
     assert config.graph is not None
     parts = (config.vertices, config.candidates, config.edges)
     splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
-    source = config.graph.to_predict(signature.columns, signature.edge_columns, splits=splits)
+    source = config.graph.with_options(own, config.graph_options)
+    source = source.to_predict(signature.columns, signature.edge_columns, splits=splits)
     return source.open()
 
 

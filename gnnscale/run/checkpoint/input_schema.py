@@ -11,15 +11,18 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
-from gnnscale.core import ConfigError, Int64Array, brief, decode, one_line, write_atomically
+from gnnscale.core import ConfigError, brief, decode, one_line, write_atomically
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.storage import standardize
 from gnnscale.data.tables.categories import (
+    Arrangement,
     Column,
+    arrange_edge_features,
+    arrange_features,
+    arrangement,
     check_kinds,
-    feature_mapping,
-    remap_edge_features,
-    remap_features,
+    count_cells,
+    unseen_categories,
 )
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
@@ -98,18 +101,19 @@ class InputSchema:
         """Whether labels are numbers."""
         return self.labels == "regression"
 
-    def fitted(self, graph: Graph) -> Graph:
+    def fitted(self, graph: Graph, *, unseen: str = "refuse") -> Graph:
         """Return ``graph`` with its features arranged and scaled as in training.
 
-        One-hot features of a category move to its position in training; unread edge features are
-        dropped. ConfigError if columns of vertices or edges differ in number, names or order, a
-        category is unknown, or the scaling differs.
+        One-hot features of a category move to its position in training, empty cells get the means
+        of training; unread edge features are dropped. ConfigError if columns of vertices or edges
+        differ in number, names or order, a category was not in training and ``unseen``, one of
+        ``UNSEEN_POLICIES``, is ``refuse``, or the scaling differs.
         """
         if self.num_edge_features:
-            graph = self._fit(graph, of="edges")
+            graph = self._fit(graph, unseen, of="edges")
         elif graph.num_edge_features:
             graph = graph.without_edge_features()
-        return self._fit(graph)
+        return self._fit(graph, unseen)
 
     def check_weights(self, graph: Graph) -> None:
         """Raise ConfigError if only one of ``graph`` and the training graph has edge weights."""
@@ -126,24 +130,24 @@ class InputSchema:
             f"those of {self.graph}; name their column in a table by dataset.weight=COLUMN"
         )
 
-    def _fit(self, graph: Graph, *, of: str = "") -> Graph:
+    def _fit(self, graph: Graph, unseen: str, *, of: str = "") -> Graph:
         """Return ``graph`` with vertex features, or edge features if ``of``, in the model's order.
 
         Unscaled features are scaled as in training; ConfigError: the features do not fit.
         """
-        remap, scale = remap_features, standardize.scale_features
+        arrange, scale = arrange_features, standardize.scale_features
         scaling, trained = standardize.read_scaling(graph), self.scaling
         if of:
-            remap, scale = remap_edge_features, standardize.scale_edge_features
+            arrange, scale = arrange_edge_features, standardize.scale_edge_features
             scaling, trained = standardize.read_edge_scaling(graph), self.edge_scaling
-        positions = self._positions(graph, of=of)
-        _check_scaling(graph.name, scaling, trained, arranged=positions is not None)
-        if positions is not None:
-            graph = remap(graph, positions)
+        wanted = self._arrangement(graph, unseen, of=of)
+        _check_scaling(graph.name, scaling, trained, arranged=wanted is not None)
+        if wanted is not None:
+            graph = arrange(graph, wanted)
         return scale(graph, trained) if scaling is None and trained is not None else graph
 
-    def _positions(self, graph: Graph, *, of: str) -> Int64Array | None:
-        """Return for each feature of the model its index in ``graph``; None: they are in order.
+    def _arrangement(self, graph: Graph, unseen: str, *, of: str) -> Arrangement | None:
+        """Return how features of ``graph`` become those of the model; None: they are equal.
 
         ConfigError: the features differ; unless both graphs have names, only numbers are checked.
         """
@@ -154,11 +158,13 @@ class InputSchema:
             num_features, num_trained = graph.num_edge_features, self.num_edge_features
             names = [column.name for column in trained or ()]
             hint = f"; set dataset.edge_features=[{_join(names)}]" if names else ""
-        positions = None
+        wanted = None
         if columns is not None and trained is not None:
             _check_columns(graph.name, columns, trained, of=of)
-            positions = feature_mapping(graph.name, columns, trained)
-            num_features = num_features if positions is None else len(positions)
+            wanted = arrangement(graph.name, columns, trained, unseen=unseen)
+            num_features = num_features if wanted is None else len(wanted.index)
+            _warn_of_unseen(graph, columns, trained, of=of)
+            _warn_of_gaps(graph, columns, trained, of=of)
         if num_features != num_trained:
             unit = " of each edge" if of else ""
             raise ConfigError(
@@ -166,7 +172,54 @@ class InputSchema:
                 f"trained on {num_trained} of {self.graph}{hint}"
             )
         _warn_without_names(graph, columns, self.graph, trained, of=f" of {of}" if of else "")
-        return positions
+        return wanted
+
+
+def _warn_of_unseen(
+    graph: Graph, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str
+) -> None:
+    """Warn of categories that were not in training, which become empty cells, with their number."""
+    for name, unseen, features in unseen_categories(columns, trained):
+        _LOG.warning(
+            "dataset: column %s of %s: %s cells have a category that was not in training, such as "
+            "%s, and are read as empty",
+            *(brief(repr(name)), graph.name, f"{_count(graph, features, of):,}"),
+            brief(repr(unseen[0])),
+        )
+
+
+def _warn_of_gaps(
+    graph: Graph, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str
+) -> None:
+    """Warn of columns with empty cells that had none in training, which get the mean of training.
+
+    ConfigError: a run of an earlier release has no means.
+    """
+    first = 0
+    for column, expected in zip(columns, trained, strict=True):
+        first += column.width
+        if not column.has_gaps or expected.has_gaps or expected.categories is not None:
+            continue
+        name, count = brief(repr(column.name)), _count(graph, [first - 1], of)
+        if expected.mean is None:
+            raise ConfigError(
+                f"dataset: column {name} of {graph.name}: expected no empty cell, as the run, of "
+                f"an earlier release, knows no mean of training, got {count}"
+            )
+        _LOG.warning(
+            "dataset: column %s of %s: %s empty cells get the mean of training; in training none "
+            "was empty",
+            *(name, graph.name, f"{count:,}"),
+        )
+
+
+def _count(graph: Graph, features: list[int], of: str) -> int:
+    """Return the number of vertices, or edges with ``of``, with a value in one of ``features``."""
+    rows, dtype, width = graph.features, graph.feature_dtype, graph.num_features
+    if of:
+        assert graph.edges.features is not None
+        rows, dtype, width = graph.edges.features, "float32", graph.num_edge_features
+    return count_cells(rows, features, dtype, width)
 
 
 def _describe(graph: Graph) -> str:
@@ -230,10 +283,11 @@ def _check_columns(
                 f"trained on; set dataset.{key}=[{_join(trained_by_name)}]"
             )
         check_kinds(name, column, expected, categories)
-        if column.categories is None and column.width != expected.width:
+        has_numbers = column.categories is None and expected.categories is None
+        if has_numbers and not column.is_empty and column.length != expected.length:
             raise ConfigError(
-                f"dataset: {name} has {column.width} numbers in each {brief(repr(column.name))}, "
-                f"and the run was trained on {expected.width}"
+                f"dataset: {name} has {column.length} numbers in each {brief(repr(column.name))}, "
+                f"and the run was trained on {expected.length}"
             )
     names = [column.name for column in columns]
     missing = trained_by_name.keys() - set(names)

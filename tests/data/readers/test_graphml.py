@@ -138,7 +138,6 @@ OUTSIDE = '<!DOCTYPE g SYSTEM "file:///etc/passwd">'
         ((("<graphml xml", "<html xml"), ("</graphml>", "</html>")), ("expected <graphml>",)),
         (((">30<", ">thirty<"),), ("line 9: age is 'thirty', which is no int",)),
         (((">30<", f">{2**63}<"),), ("which is no int",)),
-        (((">30<", "><"),), ("nodes: row 2: age is empty",)),
         (((">-4</data>", ">-4</data><data key='k1'>5</data>"),), ("age is given twice",)),
         ((('"int"', '"date"'),), ("expected attr.type of boolean, int", "got date")),
         ((("<edge source", "<edge from"),), ("line 10: <edge> has no source",)),

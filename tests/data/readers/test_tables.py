@@ -17,6 +17,7 @@ from pyarrow import csv, parquet
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Tables, read_classes, read_ids, verify_store
+from gnnscale.data.base import ExistingStore
 from gnnscale.data.storage.standardize import read_scaling
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
@@ -96,7 +97,7 @@ def test_columns_without_a_name_are_no_features(tables, caplog):
     file = dataset.raw_path() / "vertices.csv"
     left_out = "'' (no name), 'Unnamed: 0' (no name)"
     assert f"{file}: no features, unless dataset.features names them: {left_out}" in caplog.messages
-    assert f"{file}: features are 'a'" in caplog.messages
+    assert "features of vertices: a: number, mean 1" in caplog.messages
     assert any(
         line.endswith("edges.csv: not read: ''; see dataset.edge_features")
         for line in caplog.messages
@@ -150,6 +151,17 @@ def test_masks_are_the_split(tables, vertices, caplog):
     assert drawn.features.tolist() == [[1], [3], [5]]
     named = tables(vertices, edges, features=["a", "other_mask"]).open()
     assert named.features.tolist() == [[1, 7], [3, 8], [5, 9]]
+
+
+@pytest.mark.parametrize(
+    "names",
+    ["is_train,is_valid,is_test", "Train_Mask,valMask,TEST_MASK", "is_train_mask,dev_mask,is_test"],
+)
+def test_masks_of_other_spellings(tables, names):
+    vertices = MASKED.format(1, 1, 1).replace("train_mask,val_mask,test_mask", names)
+    graph = tables(vertices, "source,target\n70,5\n").open()
+    assert split_of(graph) == [[0], [1], [2]]
+    assert graph.features.tolist() == [[1], [3], [5]]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +229,7 @@ def test_names_and_texts_that_are_no_features_are_warned_of(tables, caplog):
     for warning in (
         "'label' is by name a label, and among the features",
         "'user_id' is by name an id, and a number among the features",
-        "feature 'code' has another text in each row, as an id has",
+        "left out of the features: 'code' (20 different texts in 20 cells: an id or a name, such ",
         "feature 'part' holds words of a split; dataset.split_column reads it",
     ):
         assert any(line.startswith(warning) for line in found), warning
@@ -419,24 +431,24 @@ def test_edges_have_no_features_unless_they_are_named(tables):
     [
         (EDGES_WITH, "size", "csv: has no column 'size' (dataset.edge_features), it has source,"),
         (
-            EDGES_WITH.replace("2,5,,2", "2,5,3,2"),
+            EDGES_WITH.replace("2,5,,2", "2,5,3,2").replace("1,70,,3", "1,70,4,3"),
             "note",
-            "csv: row 1 is '70,0.5,5,x,1' and cannot",
-        ),
-        (EDGES_WITH.replace(",2,5,", ",,5,"), "amount", "csv: row 2: amount is empty"),
-        (
-            PARQUET_EDGES | {"x": pa.array([1, 2, 3, 4], pa.timestamp("ms"))},
-            *("x", "parquet: column 'x': expected numbers, lists of numbers or"),
+            "csv: row 1: note is 'x', expected a number, as most cells of the column are; if all "
+            "are categories, set dataset.edge_categories=[note]",
         ),
         (
-            PARQUET_EDGES | {"x": ["a", "1", "2", None]},
+            PARQUET_EDGES | {"x": [b"x"] * 4},
+            *("x", "parquet: column 'x': expected numbers, lists of numbers, dates or"),
+        ),
+        (
+            PARQUET_EDGES | {"x": ["1", "2", "a", None]},
             "x",
-            "parquet: column 'x': expected numbers or texts, got numbers and the text 'a'; "
+            "parquet: row 3: x is 'a', expected a number, as most cells of the column are; "
             "if all are categories, set dataset.edge_categories=[x]",
         ),
         (
             PARQUET_EDGES | {"x": pa.array([None] * 4, pa.string())},
-            *("x", "parquet: column 'x' has no value, and so no category; leave it out by "),
+            *("x", "parquet: cannot be features: 'x' (no value); leave them out by dataset.edge_"),
         ),
         (
             PARQUET_EDGES | {"x": [[1], [2], [3, 4], [5]]},
@@ -605,10 +617,10 @@ def test_many_batches_of_csv(tmp_path):
     np.testing.assert_array_equal(graph.train_idx, np.flatnonzero(parts == "train"))
     np.testing.assert_array_equal(np.diff(graph.indptr), np.bincount(ends[1], minlength=len(ids)))
     np.testing.assert_array_equal(graph.indices, ends[0][np.lexsort(ends)])
-    for row, line in (("12,0\n", ": source is 12"), ("12,x\n", " is '12,x")):
+    for row, line in (("12,0\n", ": source is 12"), ("12,x\n", ": source is '12'")):
         lines[33_001] = row
         (raw / "edges.csv").write_text("".join(lines))
-        other = Tables(name="other", raw=str(raw), memory_bytes=1)
+        other = Tables(name="other", raw=str(raw), memory_bytes=1, unknown_ids="refuse")
         assert f"edges.csv: row 33001{line}" in refusal(other)
 
 
@@ -643,22 +655,20 @@ BAD_VERTICES = [
     ),
     (
         VERTICES.replace(",", ";"),
-        "csv: has no column 'id' (dataset.id), it has id;label;split;a;b; dataset.delimiter "
-        "says what is between the values",
+        "csv: has no column 'id' (dataset.id), it has id;label;split;a;b; set dataset."
+        "delimiter=';'",
     ),
     ("id,label,split,x,x\n1,0,train,1,1\n", "csv: has two columns 'x'"),
     (VERTICES + "5,0,,1,1\n", "csv: row 5: id 5 is that of another vertex too ("),
     (columns(id=[*"abcb"]), "parquet: row 4: id 'b' is that of another vertex too ("),
     (VERTICES + ",0,,1,1\n", "csv: row 5: id is empty"),
     (columns(id=[0.5] * 4), "parquet: column 'id' holds double, ids are whole numbers or str"),
-    (VERTICES + "4,0,,1,\n", "csv: row 5: b is empty"),
     (
         VERTICES + "4,0,,1,tall\n",
-        "csv: column 'b': expected numbers or texts, got numbers and the text 'tall'; "
-        "if all are categories, set dataset.categories=[b]",
+        "csv: row 5: b is 'tall', expected a number, as most cells of the column are; if all are "
+        "categories, set dataset.categories=[b]",
     ),
-    (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers or"),
-    (columns(a=pa.nulls(4, pa.string())), "parquet: column 'a' has no value, and so no cat"),
+    (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers, dates or"),
     (
         columns(a=[[1, 2]] * 3 + [[1]]),
         "parquet: row 4: a: expected 2 numbers as in the first row, got 1",
@@ -710,13 +720,13 @@ def test_bad_vertices(tables, vertices, message):
         (EDGES + "71,5\n", "csv: row 5: source is 71, which is the"),
         (EDGES + "5,71\n", "csv: row 5: target is 71, which is the"),
         (EDGES + ",5\n", "csv: row 5: source is empty"),
-        (EDGES + "5,x7\n", "csv: row 5 is '5,x7' and cannot be read (CSV conversion error to int"),
+        (EDGES + "5,x7\n", "csv: row 5: target is 'x7', which is the id of none of the 4"),
         (
             {"source": ["70"], "target": ["5"]},
             "parquet: column 'source' holds large_string, the ids of the vertices are int64; set "
             "dataset.id_type=string",
         ),
-        (EDGES + "5\n", "csv: row 5 is '5' and cannot be read (CSV parse error: "),
+        (EDGES + "5\n", "csv: row 5: '5' has 1 values, expected 2 as in the header"),
         (
             "source,target,weight\n70,5,-0.5\n",
             "csv: row 1: weight: expected a weight of at least 0 in the range of",
@@ -734,7 +744,7 @@ def test_bad_vertices(tables, vertices, message):
     ],
 )
 def test_bad_edges(tables, edges, message):
-    line = refusal(tables(edges=edges))
+    line = refusal(tables(edges=edges, unknown_ids="refuse"))
     assert "\n" not in line
     assert f"edges.{message}" in line
 
@@ -878,12 +888,12 @@ def test_categories_over_several_files(tables, tmp_path):
 
 
 def test_texts_in_columns_of_numbers(tables):
-    for row, options in (
-        ("4,0,,1,tall", {"features": ["a", "b"]}),
-        ("x4,0,,1,1", {"id_type": "integer"}),
+    for row, options, message in (
+        ("4,0,,1,tall", {"features": ["a", "b"]}, "b is 'tall', expected a number, as most"),
+        ("x4,0,,1,1", {"id_type": "integer"}, "id is 'x4', expected a whole number"),
     ):
         line = refusal(tables(f"{VERTICES}{row}\n", **options))
-        assert f"vertices.csv: row 5 is '{row}' and cannot be read (CSV conversion error" in line
+        assert f"vertices.csv: row 5: {message}" in line
 
 
 def test_too_many_and_too_long_names_of_classes_and_categories(tables, monkeypatch):
@@ -895,9 +905,10 @@ def test_too_many_and_too_long_names_of_classes_and_categories(tables, monkeypat
     line = refusal(tables({**PARQUET_VERTICES, "label": ["a", "b", "c", "d"]}))
     assert "column 'label' holds over 2 different texts" in line
     rows = "".join(f"{i},0,train,1,note {i}\n" for i in range(257))
-    line = refusal(tables(f"id,label,split,age,note\n{rows}", "source,target\n1,2\n"))
-    assert "column 'note' has over 256 different values" in line
-    assert "leave the column out by dataset.features=[...]" in line
+    notes = f"id,label,split,age,note\n{rows}", "source,target\n1,2\n"
+    line = refusal(tables(*notes, features=["age", "note"]))
+    assert "cannot be features: 'note' (over 256 different texts in 257 cells: free text," in line
+    assert "leave them out by dataset.features=[...]" in line
 
 
 def test_nothing_in_a_file_is_executed(tables):
@@ -1048,17 +1059,17 @@ THREE = "source,target\n1,2\n2,3\n"
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_numbers_that_are_not_finite_are_named_by_row(tables, kind):
-    edges = "source,target,amount\n1,2,1\n2,3,nan\n3,1,2\n"
+    edges = "source,target,amount\n1,2,1\n2,3,inf\n3,1,2\n"
     if kind == "parquet":
         edges = {"source": [1, 2], "target": [2, 3], "amount": [[1.0, 2.0], [1.0, np.inf]]}
-    wanted = "row 2: amount is nan" if kind == "csv" else "row 2: number 2 of amount is inf"
+    wanted = "row 2: amount is inf" if kind == "csv" else "row 2: number 2 of amount is inf"
     with one_line(wanted, "features must be finite", error=GraphError):
         tables(BARE, edges, label=None, edge_features=["amount"]).prepare()
 
 
 def test_a_text_in_a_column_of_numbers_is_named(tables):
     rows = "".join(f"{vertex},{vertex}\n" for vertex in range(1, 400))
-    with one_line("row 400: a: expected a number, as most values", error=GraphError):
+    with one_line("row 400: a is '12.5 EUR', expected a number, as most", error=GraphError):
         tables(f"id,a\n{rows}400,12.5 EUR\n", THREE, label=None).prepare()
 
 
@@ -1067,7 +1078,7 @@ def test_a_table_of_another_encoding(tables, tmp_path):
     latin = "id,city\n1,Zürich\n2,b\n3,c\n".encode("latin-1")
     (tmp_path / "raw" / "vertices.csv").write_bytes(latin)
     for features in (None, ["city"]):
-        with one_line("column 'city': expected UTF-8", error=GraphError):
+        with one_line("row 1: city is 'Z\ufffdrich', expected UTF-8", error=GraphError):
             replace(source, features=features).prepare()
 
 
@@ -1089,3 +1100,21 @@ def test_edges_that_repeat_others_are_counted(tables, caplog, options, words):
     if options == {}:
         assert "the first are kept; their weights are added up" in caplog.text
         assert graph.edge_weights.tolist() == [3, 1]
+
+
+def test_a_graph_to_predict_is_read_by_the_options_of_the_run(tables):
+    run = tables(id="who", source="from", delimiter=";", undirected=True, missing="drop", label="y")
+    given = Tables(name="next", raw="x", target="to", split="random").with_options(run, ())
+    assert (given.id, given.source, given.delimiter, given.label) == ("who", "from", ";", "y")
+    assert (given.name, given.target, given.undirected, given.missing) == (
+        "next",
+        "to",
+        True,
+        "mean",
+    )
+    named = Tables(name="next", raw="x").with_options(run, ("id", "undirected"))
+    assert (named.id, named.undirected, named.source) == ("id", False, "from")
+    assert named.with_options(ExistingStore(store="y"), ()) is named
+    store = tables(name="own", store=str(tables().raw_path() / "own"))
+    store.prepare()
+    assert store.with_options(run, ()) is store

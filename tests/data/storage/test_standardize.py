@@ -90,7 +90,7 @@ def test_a_store_with_standardized_features(tmp_path: Path, caplog: Any) -> None
     again = scale_features(plain, found)
     assert np.array(again.features) == pytest.approx(rows, abs=1e-3)
     assert again.feature_dtype == "float32"
-    assert not list(graph.path.glob("unscaled*"))
+    assert not list(graph.path.glob("unfinished*"))
     # Stores of earlier releases keep their names.
     options = json.loads((plain.path / "meta.json").read_text())["options"]  # type: ignore[operator]
     assert not {"standardize", "unlabelled"} & set(options)

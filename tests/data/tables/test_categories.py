@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.data import from_arrays
-from gnnscale.data.tables.categories import Column, feature_mapping, mixed_up, remap_features
+from gnnscale.data.tables.categories import (
+    Arrangement,
+    Column,
+    arrange_features,
+    arrangement,
+    check_kinds,
+    count_cells,
+    unseen_categories,
+)
 
 EDGES = (np.array([0, 1]), np.array([1, 2]))
 AGE = Column(name="age", width=1)
@@ -18,16 +26,21 @@ def cities(*names: str) -> Column:
     return Column(name="city", width=len(names), categories=names)
 
 
+def arranged_as(have: tuple[Column, ...], want: tuple[Column, ...]) -> Arrangement | None:
+    return arrangement("new", have, want, unseen="refuse")
+
+
 def test_places_by_hand() -> None:
     want = (cities("bern", "oslo", "rome"), AGE)
-    assert feature_mapping("new", want, want) is None
-    found = feature_mapping("new", (cities("oslo", "rome"), AGE), want)
-    assert found.tolist() == [-1, 0, 1, 2]
+    assert arranged_as(want, want) is None
+    found = arranged_as((cities("oslo", "rome"), AGE), want)
+    assert found is not None
+    assert found.index.tolist() == [-1, 0, 1, 2]
     graph = from_arrays(EDGES, np.array([[1, 0, 31], [0, 1, 27], [0, 0, 5]], np.float32))
-    arranged = remap_features(graph, found)
+    arranged = arrange_features(graph, found)
     assert arranged.features.tolist() == [[0, 1, 0, 31], [0, 0, 1, 27], [0, 0, 0, 5]]
     assert graph.features.shape == (3, 3)
-    lossy = remap_features(graph.with_quantized_features("int8"), found)
+    lossy = arrange_features(graph.with_quantized_features("int8"), found)
     assert lossy.feature_dtype == "float32"
     assert lossy.features == pytest.approx(arranged.features, abs=31 / 127 / 2 * 1.001)
 
@@ -39,13 +52,54 @@ def test_columns_are_what_they_say_and_categories_known() -> None:
     with pytest.raises(ValueError, match="2 categories of 3 features"):
         replace(cities("a", "b"), width=3)
     with one_line("dataset: column 'city' of new: expected the categories of training,"):
-        feature_mapping("new", (cities("bern", "oslo", "zug"),), (cities("oslo", "rome"),))
+        arranged_as((cities("bern", "oslo", "zug"),), (cities("oslo", "rome"),))
+    with pytest.raises(ValueError, match="2 features with gaps True"):
+        Column(name="age", width=2, has_gaps=True, mean=(1.0, 2.0))
 
 
-def test_numbers_among_texts() -> None:
-    assert mixed_up(["1", "2.5", "-3e4", "n/a"]) == "n/a"
-    assert mixed_up(["1", "07"]) is None
-    assert mixed_up(["a", "b1", "nan"]) is None
+def test_empty_cells_get_the_mean_of_training_and_dates_its_first_day() -> None:
+    """The graph's first day is 3 days after the run's; its own mean, 8, is in its empty cell."""
+    have = (
+        Column(name="age", width=2, has_gaps=True, mean=(8.0,)),
+        Column(name="day", width=1, origin=103, mean=(1.0,)),
+    )
+    want = (
+        Column(name="age", width=1, mean=(50.0,)),
+        Column(name="day", width=2, origin=100, has_gaps=True, mean=(2.0,)),
+    )
+    rows = np.array([[7, 0, 0], [9, 0, 2], [8, 1, 1]], np.float32)
+    graph = from_arrays(EDGES, rows)
+    found = arranged_as(have, want)
+    assert found is not None
+    assert arrange_features(graph, found).features.tolist() == [[7, 3, 0], [9, 5, 0], [50, 4, 0]]
+    # In a column without a value all cells are empty, whatever it had in training.
+    nothing = tuple(Column(name=name, width=2, has_gaps=True) for name in ("age", "city", "day"))
+    run = (want[0], cities("oslo", "rome"), want[1])
+    for column, expected in zip(nothing, run, strict=True):
+        check_kinds("new", column, expected)
+    found = arranged_as(nothing, run)
+    assert found is not None
+    empty = from_arrays(EDGES, np.tile(np.array([0, 1], np.float32), (3, 3)))
+    assert arrange_features(empty, found).features.tolist() == [[50, 0, 0, 2, 1]] * 3
+
+
+def test_dates_are_no_numbers() -> None:
+    day = Column(name="age", width=1, origin=100)
+    with one_line("column 'age' of new: expected numbers as in training, got dates"):
+        check_kinds("new", day, AGE)
+    with one_line("column 'age' of new: expected dates as in training, got numbers"):
+        check_kinds("new", AGE, day)
+
+
+def test_unseen_categories_are_empty_cells_and_counted() -> None:
+    have, want = (AGE, cities("bern", "oslo", "zug")), (AGE, cities("oslo", "rome"))
+    rows = np.array([[5, 1, 0, 0], [6, 0, 1, 0], [7, 0, 0, 1]], np.float32)
+    graph = from_arrays(EDGES, rows)
+    found = arrangement("new", have, want, unseen="empty")
+    assert found is not None
+    assert arrange_features(graph, found).features.tolist() == [[5, 0, 0], [6, 1, 0], [7, 0, 0]]
+    assert list(unseen_categories(have, want)) == [("city", ["bern", "zug"], [1, 3])]
+    assert count_cells(rows, [1, 3], "float32", 4) == 2
 
 
 @pytest.mark.long
@@ -61,7 +115,7 @@ def test_one_hot_rows_mean_the_same_after_they_are_arranged(data: Any) -> None:
         return np.array([[9, *(each == name for name in categories)] for each in rows], np.uint8)
 
     graph = from_arrays(EDGES, one_hot(there))
-    places = feature_mapping("new", have, want)
-    arranged = graph if places is None else remap_features(graph, places)
+    places = arranged_as(have, want)
+    arranged = graph if places is None else arrange_features(graph, places)
     assert np.array_equal(arranged.features, one_hot(known))
     assert arranged.features.dtype == np.uint8

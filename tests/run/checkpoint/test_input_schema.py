@@ -295,3 +295,61 @@ def test_scaled_categories_are_not_arranged(tmp_path: Path) -> None:
     graph = table_graph(tmp_path / "b", rows, standardize=True)
     with one_line("prepare it with dataset.standardize=false"):
         run.fitted(graph)
+
+
+GAPS = "1,0,train,rome,10\n2,1,train,,30\n3,0,valid,oslo,\n4,1,test,,7\n"
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_empty_cells_of_another_table_get_the_mean_of_training(tmp_path, standardize) -> None:
+    run = InputSchema.of(table_graph(tmp_path / "a", GAPS, standardize=standardize))
+    write_input_schema(tmp_path, run)
+    read = read_input_schema(tmp_path)
+    assert read is not None
+    for rows, ages in (
+        ("1,,rome,5\n2,,,NA\n3,,oslo,1\n", (5, 20, 1)),
+        ("1,,oslo,\n2,,,2\n3,,,3\n", (20, 2, 3)),
+    ):
+        graph = table_graph(tmp_path / str(ages), rows, label=None)
+        fitted = read.fitted(graph).features
+        empty = [age == 20 for age in ages]
+        expected = np.stack([ages, empty], axis=1).astype(np.float32)
+        if standardize:  # no training vertex is without age
+            expected[:, 0] = (expected[:, 0] - 20) / 10
+        assert fitted[:, 2:].tolist() == expected.tolist()
+
+
+def test_gaps_that_training_lacked_are_filled_and_counted(tmp_path, caplog) -> None:
+    run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH))
+    graph = table_graph(tmp_path / "b", "1,,rome,\n2,,oslo,4\n3,,rome,\n", label=None)
+    assert run.fitted(graph).features[:, 3].tolist() == [2, 4, 2]
+    assert "column 'age' of new: 2 empty cells get the mean of training; in training" in caplog.text
+    columns = tuple(replace(column, mean=None) for column in run.columns or ())
+    with one_line("expected no empty cell, as the run, of an earlier release"):
+        replace(run, columns=columns).fitted(graph)
+
+
+def test_dates_of_another_table_count_from_the_first_day_of_training(tmp_path) -> None:
+    trained = "1,0,train,rome,2024-01-03\n2,1,train,bern,2024-01-01\n3,0,valid,,2024-01-02\n"
+    run = InputSchema.of(table_graph(tmp_path / "a", trained + "4,1,test,,2024-01-04\n"))
+    graph = table_graph(tmp_path / "b", "1,,rome,2024-02-03\n2,,,2024-02-01\n3,,,\n", label=None)
+    assert run.fitted(graph).features[:, 2].tolist() == [33, 31, 1]
+    numbers = table_graph(tmp_path / "c", "1,,rome,5\n2,,,6\n3,,,7\n", label=None)
+    with one_line("column 'age' of new: expected dates as in training, got numbers"):
+        run.fitted(numbers)
+
+
+def test_unseen_categories_are_empty_by_option(tmp_path, caplog) -> None:
+    run = InputSchema.of(table_graph(tmp_path / "a", THIS_MONTH))
+    graph = table_graph(tmp_path / "b", "1,,paris,1\n2,,rome,1\n3,,paris,1\n", label=None)
+    with one_line("unseen=empty"):
+        run.fitted(graph)
+    assert run.fitted(graph, unseen="empty").features[:, :3].tolist() == [
+        [0, 0, 0],
+        [0, 0, 1],
+        [0, 0, 0],
+    ]
+    assert "2 cells have a category that was not in training, such as 'paris'" in caplog.text
+    run = InputSchema.of(edge_graph(tmp_path / "c", PAID))
+    edges = edge_graph(tmp_path / "d", "0,1,1,rent,,\n1,0,2,sale,,\n")
+    assert run.fitted(edges, unseen="empty").edge_features.tolist() == [[1, 0, 0, 0], [2, 0, 0, 1]]

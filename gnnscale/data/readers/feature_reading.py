@@ -1,0 +1,86 @@
+"""Feature columns of tables: surveyed, with what becomes of their empty cells."""
+
+import logging
+from collections.abc import Collection, Sequence
+
+from gnnscale.core import GraphError, brief
+from gnnscale.data.tables import roles
+from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
+from gnnscale.data.tables.table import Table
+
+_LOG = logging.getLogger(__name__)
+
+
+def surveys_of(
+    table: Table, names: Sequence[str], chosen: Sequence[str], options: tuple[str, str]
+) -> list[ColumnSurvey]:
+    """Return surveys of the columns of features ``names``; those in ``chosen`` are categories."""
+    return [
+        ColumnSurvey(table, name, is_category=name in chosen, options=options) for name in names
+    ]
+
+
+def columns_of(
+    surveys: Sequence[ColumnSurvey],
+    table: Table,
+    *,
+    missing: str,
+    named: Collection[str],
+    trains: bool,
+    option: str,
+) -> list[Surveyed]:
+    """Return what columns of features hold, without doubtful ones; problems are reported.
+
+    Texts that are no categories, and columns without a value, are a GraphError in columns that the
+    user has ``named``, such as by ``option``, and left out of others with a warning. Unless the
+    graph ``trains`` a model, a named column may have no value; it may always have few categories.
+    """
+    columns = [each.finish(refuses_empty=missing == "refuse") for each in surveys]
+    wrong, left_out = [], []
+    for column in columns:
+        if column.doubt is None:
+            continue
+        if column.name not in named:
+            left_out.append(column)
+        elif not (column.has_few if column.categories else not trains):
+            wrong.append(column)
+    if wrong:
+        raise GraphError(
+            f"{table.path}: cannot be features: {_doubts(wrong)}; leave them out by "
+            f"dataset.{option}=[...]"
+        )
+    if left_out:
+        keeps = any(column.has_few for column in left_out)
+        hint = "; dataset.categories=[...] keeps texts" if keeps else ""
+        _LOG.warning("%s: left out of the features: %s%s", table.path, _doubts(left_out), hint)
+    return [column for column in columns if column not in left_out]
+
+
+def _doubts(columns: Sequence[Surveyed]) -> str:
+    return roles.join_names([f"{brief(repr(each.name))} ({each.doubt})" for each in columns])
+
+
+def filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[str]:
+    """Return what becomes of empty cells of features, with counts; ``num_added`` rows apart.
+
+    ``what``, ``vertices`` or ``edges``, have the cells.
+    """
+    gaps = [column for column in columns if column.num_empty > num_added]
+    numbers = [each.told_gaps(num_added) for each in gaps if each.categories is None]
+    texts = [each.told_gaps(num_added) for each in gaps if each.categories is not None]
+    found = []
+    if numbers:
+        found.append(
+            f"{what}: empty numbers get the mean of training, and a 0/1 feature that marks them: "
+            f"{roles.join_names(numbers)} (dataset.missing=mean)"
+        )
+    if texts:
+        found.append(f"{what}: empty cells have no category: {roles.join_names(texts)}")
+    return found
+
+
+def log_unread(table: Table, read: Collection[str | None], option: str) -> None:
+    """Log the columns of a table that are not in ``read``; ``option`` would name them."""
+    unread = [brief(name or "''") for name in table.names if name not in read]
+    if unread:
+        _LOG.info("%s: not read: %s; see dataset.%s", table.path, ", ".join(unread), option)
