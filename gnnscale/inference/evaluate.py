@@ -14,21 +14,17 @@ import numpy as np
 import torch
 
 from gnnscale.backend import InferenceCapable
-from gnnscale.core import ClassCounts, count_classes, track
+from gnnscale.core import ClassCounts, count_classes
 from gnnscale.core import types as arrays
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
+from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
-from gnnscale.sampling import draw_candidates, labeled_vertices
-
-#: Approximate bytes of the rows that are compared together.
-_SLICE_BYTES = 64 << 20
-#: Random streams of the candidates of each part of the split: steps that training never has.
-_STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
+from gnnscale.sampling import labeled_vertices
 
 
 class _LabelExaminer(ABC):
@@ -77,88 +73,6 @@ class VertexExaminer(_LabelExaminer):
         rows = self._predictor.logits_of_each(vertices)
         labels = (np.asarray(self._graph.labels[ids]) for ids in vertices)
         yield from zip(rows, labels, strict=True)
-
-
-class LinkExaminer:
-    """Evaluation of link prediction by ranks; equal weights give equal results.
-
-    Each edge's destination is ranked among ``task.num_candidates`` candidates, sampled uniformly,
-    from vertices of its kind if ``task.candidates`` has kinds. The sample is a function of
-    ``task.seed``, the split and the edge's index.
-    """
-
-    def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
-        """Rank with the decoder of ``model``, whose output rows ``predictor`` computes."""
-        self._task = task
-        self._model = model
-        self._predictor = predictor
-
-    def prepare(self, splits: Sequence[str]) -> None:
-        """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
-        for split in splits:
-            self._predictor.prepare(self._vertices(split))
-
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return MRR and Hits@k of each split."""
-        (mrr, hits), k = self._task.measures, self._task.hits
-        ranks_by_split = (self._ranks(split) for split in splits)
-        return [
-            {mrr: links.mean_reciprocal_rank(ranks), hits: links.hits_at(ranks, k)}
-            for ranks in ranks_by_split
-        ]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split``, and None: edges have no classes."""
-        return self.measure([split])[0], None
-
-    @torch.no_grad()
-    def _ranks(self, split: str) -> arrays.Float64Array:
-        """Return the rank, by score, of each edge's destination among its candidates, ``[n]``."""
-        vertices = self._vertices(split)
-        rows = torch.from_numpy(self._predictor.logits(vertices))
-        self._model.decoder.eval()
-        ranks = []
-        with track("ranking edges", len(self._edges(split)), "edges") as advance:
-            for pairs, candidates in self._slices(split):
-                source = rows[_positions(vertices, pairs[:, 0])]
-                targets = np.concatenate([pairs[:, 1:], candidates], axis=1)
-                destination = rows[_positions(vertices, targets)]
-                edge_scores = self._model.decoder(source[:, None], destination)
-                ranks.append(links.ranks(edge_scores.numpy()))
-                advance(len(pairs))
-        return np.concatenate(ranks)
-
-    def _vertices(self, split: str) -> arrays.IntArray:
-        """Return the ascending ids of all vertices of ``split``'s edges and their candidates."""
-        graph = self._task.graph
-        needed = np.zeros(graph.num_vertices, np.bool_)
-        for pairs, candidates in self._slices(split):
-            needed[pairs] = True
-            needed[candidates] = True
-        return np.flatnonzero(needed).astype(graph.indices.dtype)
-
-    def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
-        """Yield edges ``[n, 2]`` and their candidates ``[n, k]`` in slices of bounded bytes."""
-        pairs, task = self._edges(split), self._task
-        count = task.num_candidates
-        row_bytes = 4 * self._model.widths[-1]
-        size = max(1, _SLICE_BYTES // ((1 + count) * row_bytes))
-        for first in range(0, len(pairs), size):
-            part = np.asarray(pairs[first : first + size])
-            candidates = draw_candidates(
-                task.candidates,
-                np.arange(first, first + len(part)),
-                part[:, 1],
-                count,
-                num_vertices=task.graph.num_vertices,
-                seed=task.seed,
-                step=_STEPS[split],
-            )
-            yield part, candidates
-
-    def _edges(self, split: str) -> arrays.IntArray:
-        pairs: arrays.IntArray = getattr(self._task.split, split)
-        return pairs
 
 
 class EdgeExaminer(_LabelExaminer):

@@ -1,12 +1,12 @@
-"""Link prediction with its candidates, evaluated by mean reciprocal rank and Hits@k, as in OGB."""
+"""Link prediction with its negatives and candidates, evaluated by ranks of edges."""
 
 import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import Array, ConfigError, Float64Array, IntArray, brief
+from gnnscale.core import Array, ConfigError, Int64Array, IntArray, brief
+from gnnscale.core.ranking import TOP_METRICS
 from gnnscale.data.tables.selection import find_kinds
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
@@ -15,31 +15,6 @@ from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
 from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
-
-
-def ranks(scores: NDArray[np.floating]) -> Float64Array:
-    """Return the rank of each edge among its candidates, ``[n]``, from 1; ties get their mean rank.
-
-    ``scores`` are ``[n, 1 + k]``: the edges' in column 0, then the scores of k candidates. An edge
-    of score NaN ranks last.
-    """
-    edge, candidates = scores[:, :1], scores[:, 1:]
-    num_greater = np.count_nonzero(candidates > edge, axis=1)
-    num_equal = np.count_nonzero(candidates == edge, axis=1)
-    # NaN ranks last.
-    num_before_nan = np.isnan(edge[:, 0]) * candidates.shape[1]
-    result: Float64Array = 1 + np.maximum(num_greater + num_equal / 2, num_before_nan)
-    return result
-
-
-def mean_reciprocal_rank(edge_ranks: Float64Array) -> float:
-    """Return the mean of 1 / rank over ranks ``[n]``."""
-    return float(np.mean(1 / edge_ranks))
-
-
-def hits_at(edge_ranks: Float64Array, k: int) -> float:
-    """Return the share of ranks ``[n]`` that are at most ``k``."""
-    return float(np.mean(edge_ranks <= k))
 
 
 def build_model(
@@ -56,6 +31,8 @@ def build_model(
 
 
 _LOG = logging.getLogger(__name__)
+#: Power of in-degrees by which popular vertices are negatives, as of frequencies in word2vec.
+_POPULARITY_POWER = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +40,18 @@ class LinkTask:
     """Link prediction over an edge split.
 
     Attributes:
-        num_negatives, decoder, hits, num_candidates: as in ``LinkPrediction``.
+        num_negatives, negatives, decoder, loss, hits, k: as in ``LinkPrediction``.
     """
 
     split: EdgeSplit
     num_negatives: int
+    negatives: str = "uniform"
     decoder: str
-    hits: int
-    num_candidates: int
+    loss: str = "bce"
+    hits: tuple[int, ...]
+    k: tuple[int, ...] = ()
+    num_candidates: int | None  #: vertices among which a destination is ranked; None: all
+    filters_known: bool = True  #: whether a source's known edges are left out of a ranking of all
     candidates: Candidates | None = None  #: negatives and candidates; None: all vertices
     seed: int  #: seed of the candidates
 
@@ -100,13 +81,43 @@ class LinkTask:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the metrics: mean reciprocal rank and Hits@k."""
-        return "mrr", f"hits@{self.hits}"
+        """Names of the metrics: MRR and Hits@k, after metrics of sources if all are ranked."""
+        names = ["mrr", *(f"hits@{k}" for k in self.hits)]
+        if self.num_candidates is None:
+            names = [*(f"{name}@{k}" for k in self.k for name in TOP_METRICS), *names]
+        return tuple(names)
 
     @property
     def objective(self) -> trainable.Objective:
-        """Function from scores to the binary cross-entropy of positive and negative edges."""
-        return links.link_objective
+        """Function from scores to the mean loss of positive and negative edges."""
+        return links.LINK_OBJECTIVES[self.loss]
+
+    @property
+    def popularity(self) -> Int64Array:
+        """In-degree of each vertex by training edges, copies included, ``[num_vertices]``."""
+        return np.diff(self.graph.indptr)
+
+    def known_pairs(self, part: str) -> list[IntArray]:
+        """Return arrays ``[n, 2]`` of pairs that are left out when edges of ``part`` are ranked.
+
+        They are the earlier parts' edges and, in an undirected graph, also all reverses.
+        """
+        if not self.filters_known:
+            return []
+        earlier = {"train": (), "valid": ("train",), "test": ("train", "valid")}[part]
+        known = [getattr(self.split, name) for name in earlier]
+        own = getattr(self.split, part)
+        reverses = [pairs[:, ::-1] for pairs in (*known, own)] if self.split.undirected else []
+        return known + reverses
+
+    def _negatives(self) -> Candidates | None:
+        """Return the candidates with the distribution of the negatives; None: all, uniform."""
+        if self.negatives == "uniform":
+            return self.candidates
+        everything = np.zeros(self.graph.num_vertices, np.int32)
+        candidates = self.candidates or Candidates.from_kinds(everything)
+        degrees = self.popularity.astype(np.float64)
+        return candidates.weighted((1 + degrees) ** _POPULARITY_POWER)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the options of a sampler of training edges with their negatives.
@@ -117,7 +128,7 @@ class LinkTask:
             vertices=vertices,
             edges=self.split.train,
             num_negatives=self.num_negatives,
-            candidates=self.candidates,
+            candidates=self._negatives(),
             drop_reverses=not self.split.directed,
             order=order,
         )
