@@ -21,6 +21,7 @@ from gnnscale.core.files import expanded
 from gnnscale.data.splits import RandomSplit
 from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.table import Table
 from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
@@ -53,6 +54,10 @@ class GraphSource(ABC):
             GraphError: ``prepare`` fails, or the store is damaged.
         """
         return Graph.open(self.prepare())
+
+    def vertex_table(self) -> tuple[Table, str] | None:
+        """Return the raw table of the vertices, and its column of ids; here None: no such table."""
+        return None
 
     def to_predict(
         self,

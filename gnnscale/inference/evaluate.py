@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -97,6 +98,9 @@ class EdgeExaminer(_LabelExaminer):
             yield outputs, np.asarray(self._task.labels.labels[rows])
 
 
+_Examiner: TypeAlias = VertexExaminer | LinkExaminer | EdgeExaminer
+
+
 def scores(
     task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
 ) -> dict[str, float | None]:
@@ -105,9 +109,12 @@ def scores(
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def open_examiner(
-    task: base.Task, model: TrainableModel, predictor: Predictor
-) -> VertexExaminer | LinkExaminer | EdgeExaminer:
+def _measure_popularity(examiner: _Examiner) -> dict[str, float | None]:
+    """Return test metrics by training in-degrees; empty unless links are predicted."""
+    return examiner.measure_popularity("test") if isinstance(examiner, LinkExaminer) else {}
+
+
+def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> _Examiner:
     """Return the object that evaluates ``model`` at ``task``, by labels or by ranks of edges."""
     if isinstance(task, base.EdgeTask):
         assert isinstance(model, EdgeGNN)
@@ -183,6 +190,11 @@ class Validator:
         with self._all_threads():
             return self._examiner.measure_by_class("test")
 
+    def test_popularity(self) -> dict[str, float | None]:
+        """Return the test metrics of popularity as a score of links; empty for other tasks."""
+        with self._all_threads():
+            return _measure_popularity(self._examiner)
+
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
         """Let torch use all threads of the host inside a ``with`` block, then as many as before."""
@@ -199,7 +211,8 @@ class Evaluation:
     """Metrics of a trained model on each split; None for a metric that is not defined.
 
     ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
-    ``test_metric``. ``metrics`` has all metrics by split and name.
+    ``test_metric``. ``metrics`` has all metrics by split and name, ``popularity`` those of the test
+    set if training in-degrees rank the candidates of links (empty for other tasks).
     """
 
     dataset: str
@@ -212,6 +225,7 @@ class Evaluation:
     test_metric: float | None
     ceiling: float | None
     metrics: dict[str, dict[str, float | None]]
+    popularity: dict[str, float | None]
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
@@ -247,4 +261,5 @@ def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) 
         test_metric=metrics["test"][metric],
         ceiling=base.ceiling(task.graph, metric),
         metrics=metrics,
+        popularity=_measure_popularity(examiner),
     )

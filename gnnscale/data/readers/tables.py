@@ -211,6 +211,10 @@ class Tables(base.Dataset):
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
         return Table(self._files(table, name), delimiter, self.memory_bytes)
 
+    def vertex_table(self) -> tuple[Table, str]:
+        """Return the raw table of the vertices, and its column of ids."""
+        return self._table("vertices", self.vertices), self.id
+
     def read(self, writer: StoreWriter) -> None:
         """Push vertices with labels and split, edges with their data, then vertex features."""
         vertices = self._table("vertices", self.vertices)

@@ -1,5 +1,7 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import ConfigError, IntArray, brief, check_choice, check_range
+from gnnscale.core import ConfigError, Float32Array, IntArray, brief, check_choice, check_range
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
@@ -16,11 +18,15 @@ from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference import load_run
 from gnnscale.inference.export import outputs, writers
+from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.tasks.base import Task
+
+_LOG = logging.getLogger(__name__)
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
@@ -45,6 +51,8 @@ class PredictConfig(SavedRunOptions):
             pairs. Runs that predict edge labels take pairs unless edges have features.
         top: number of best partners of each of ``vertices``, for runs of link prediction.
         candidates: possible partners for ``top``, in the form of ``vertices``.
+        known: whether ``top`` lists a vertex's neighbors by an edge of the graph, held-out edges
+            too: ``include`` or ``exclude``.
         layer: layer whose rows are written, counted from the end: -1 gives logits, -2 embeddings,
             the inputs of the last layer.
         what: ``classes``, ``probabilities`` or ``logits``. None: classes and probabilities in a
@@ -67,6 +75,7 @@ class PredictConfig(SavedRunOptions):
     candidates: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
+    known: str = "include"
     layer: int = -1
     what: str | None = None
     inference: str = "exact"
@@ -76,6 +85,7 @@ class PredictConfig(SavedRunOptions):
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
+        check_choice("known", self.known, KNOWN)
         if self.what is not None:
             check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
@@ -84,6 +94,8 @@ class PredictConfig(SavedRunOptions):
                 raise ConfigError("pairs, top: expected one of them, got both")
         elif self.candidates != "all":
             raise ConfigError("candidates: expected top=K with candidates, got top=null")
+        elif self.known != "include":
+            raise ConfigError(f"known={self.known}: expected top=K with it, got top=null")
         if self.pairs is not None and self.vertices != "all":
             raise ConfigError("vertices: expected all with pairs, which name their vertices")
         if self.edges != "all" and (self.compares or self.vertices != "all"):
@@ -128,6 +140,7 @@ def predict(config: PredictConfig) -> Path:
         task, trained = load_run.open_trained(config.run, run)
         graph = task.graph
     else:
+        task = None
         trained = load_run.load_trained(config.run, run)
         load_run.check_predicts_others(run, trained.signature)
         graph = load_run.open_other(run, trained, _other_graph(config, trained.signature))
@@ -146,7 +159,7 @@ def predict(config: PredictConfig) -> Path:
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
     if config.compares:
-        _compare(config, options, graph, trained)
+        _compare(config, options, graph, trained, task)
     else:
         _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
     return config.out
@@ -259,9 +272,16 @@ def find_edges(
 
 
 def _compare(
-    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
+    config: PredictConfig,
+    options: EvaluationOptions,
+    graph: Graph,
+    trained: load_run.TrainedModel,
+    task: Task | None,
 ) -> None:
-    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``."""
+    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``.
+
+    ``task`` is the run's task over ``graph``; None: another graph.
+    """
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
@@ -279,7 +299,9 @@ def _compare(
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top)
-    chunks = scorer.partners(vertices, candidates, config.top)
+    known = find_known(config.known, graph, vertices, task)
+    chunks = scorer.partners(vertices, candidates, config.top, known)
+    chunks = check_partners(chunks, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
@@ -307,3 +329,49 @@ def find_candidates(
             f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
         )
     return None if candidates is None else np.sort(candidates)
+
+
+def find_known(
+    choice: str, graph: Graph, vertices: IntArray, task: Task | None
+) -> KnownTargets | None:
+    """Return the known edges of ``vertices``, which ``exclude`` leaves out; ``include``: None.
+
+    ``task`` is the run's task over ``graph``, whose held-out edges are known too; None: another
+    graph. ConfigError: ``choice`` is not in ``KNOWN``.
+    """
+    check_choice("known", choice, KNOWN)
+    if choice == "include":
+        return None
+    pairs = known_pairs(graph, task)
+    known = KnownTargets(vertices, pairs, num_vertices=graph.num_vertices)
+    _LOG.info(
+        f"known=exclude: {known.num_pairs:,} edges from {len(vertices):,} vertices are left out"
+    )
+    return known
+
+
+def check_partners(
+    chunks: Iterable[tuple[IntArray, Float32Array]], option: str, *, refuse: bool
+) -> Iterator[tuple[IntArray, Float32Array]]:
+    """Yield chunks of partners and scores ``[s, k]``, and count vertices with fewer partners.
+
+    With ``refuse`` such a vertex is a ConfigError that names ``option``, otherwise their number is
+    a warning.
+    """
+    num_few = num_vertices = k = 0
+    for partners, scores in chunks:
+        k = scores.shape[1]
+        few = np.count_nonzero(scores > -np.inf, axis=1) < k
+        num_few, num_vertices = num_few + np.count_nonzero(few), num_vertices + len(few)
+        if refuse and few.any():
+            raise ConfigError(
+                f"{option}={k}: expected {k} candidates or more without a known edge, some vertices "
+                f"have {np.count_nonzero(scores[few.argmax()] > -np.inf)}; a smaller {option}, or "
+                "gnnscale predict with out=FILE.parquet, which lists fewer"
+            )
+        yield partners, scores
+    if num_few:
+        _LOG.warning(
+            f"{option}={k}: {num_few:,} of {num_vertices:,} vertices have fewer candidates without "
+            "a known edge, and so fewer rows"
+        )

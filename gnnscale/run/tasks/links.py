@@ -2,12 +2,14 @@
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from gnnscale.core import Array, ConfigError, Int64Array, IntArray, brief
 from gnnscale.core.ranking import TOP_METRICS
-from gnnscale.data.tables.selection import find_kinds
+from gnnscale.data import GraphSource
+from gnnscale.data.tables.selection import find_kinds, find_vertices, is_table, open_table
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig
@@ -70,8 +72,8 @@ class LinkTask:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
                 "candidates of an edge are drawn among all vertices, those of its source's kind "
-                "too, which are easily recognized; task.candidates=FILE names the destinations, "
-                "and task.candidate_column=COLUMN a column of kinds in it"
+                "too, which are easily recognized; task.candidates=FILE names the destinations; "
+                "or task.candidate_column=COLUMN, a column of kinds, and task.candidate_kind=KIND"
             )
 
     @property
@@ -96,6 +98,12 @@ class LinkTask:
     def popularity(self) -> Int64Array:
         """In-degree of each vertex by training edges, copies included, ``[num_vertices]``."""
         return np.diff(self.graph.indptr)
+
+    @property
+    def held_out_pairs(self) -> list[IntArray]:
+        """Arrays ``[n, 2]`` of validation and test edges; of an undirected graph, both ways."""
+        pairs = [self.split.valid, self.split.test]
+        return pairs + [each[:, ::-1] for each in pairs if self.split.undirected]
 
     def known_pairs(self, part: str) -> list[IntArray]:
         """Return arrays ``[n, 2]`` of pairs that are left out when edges of ``part`` are ranked.
@@ -143,21 +151,63 @@ class LinkTask:
         )
 
 
-def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
-    """Read from ``file`` the vertices that may be an edge's negatives and ranking candidates.
+def read_candidates(
+    file: str | None, column: str | None, kind: str | None, graph: Graph, dataset: GraphSource
+) -> tuple[Candidates, str]:
+    """Read the vertices that may be an edge's negatives and ranking candidates.
 
-    ``column`` of the file has the vertices' kinds; None: all are of one kind.
+    Args:
+        file: selection of candidates, or a table with ``column``; None: the vertices' table of
+            ``dataset``.
+        column: column of the vertices' kinds; None: all candidates are of one kind.
+        kind: the only kind that is a candidate; None: each kind is.
+
+    Returns:
+        The candidates, and the option that names them in errors.
+
+    Raises:
+        ConfigError: an id or ``kind`` is unknown, or there is no table.
+        GraphError: the table cannot be read, or has no such column.
     """
-    kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
-    return Candidates.from_kinds(kinds)
+    ids = read_ids(graph)
+    if column is None:
+        assert file is not None
+        kinds = np.full(graph.num_vertices, -1, np.int32)
+        vertices = find_vertices(file, graph, ids, option="task.candidates")
+        kinds[slice(None) if vertices is None else vertices] = 0
+        return Candidates.from_kinds(kinds), f"task.candidates={brief(file)}"
+    option = f"task.candidate_column={brief(column)}"
+    if file is None:
+        found = dataset.vertex_table()
+        if found is None:
+            raise ConfigError(f"{option}: expected task.candidates=FILE, a table with this column")
+        table, id_column = found
+    else:
+        if not is_table(file):
+            raise ConfigError(
+                f"task.candidates={brief(file)}: expected a table (.csv, .csv.gz or .parquet) with "
+                f"columns id and {brief(column)}"
+            )
+        option = f"task.candidates={brief(file)}"
+        table, id_column = open_table(Path(file)), "id"
+    kinds, names = find_kinds(table, (id_column, column), graph, ids, option=option)
+    if kind is not None:
+        if kind not in names:
+            raise ConfigError(
+                f"task.candidate_kind={brief(kind)}: {table.path} has no such kind in column "
+                f"{brief(column)}, it has {', '.join(map(brief, names[:12]))}"
+            )
+        option = f"task.candidate_kind={brief(kind)}"
+        kinds = np.where(kinds == names.index(kind), 0, -1).astype(np.int32)
+    return Candidates.from_kinds(kinds), option
 
 
-def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
+def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, option: str) -> EdgeSplit:
     """Return ``split`` with only candidates as destinations; ConfigError if other edges remain.
 
     Edges of an undirected graph are reversed if only their source is a candidate. In another graph,
     a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted. With
-    ``split.directed`` all edges stay as they are. Errors name ``file``.
+    ``split.directed`` all edges stay as they are. Errors name ``option``.
     """
     edges_by_part = {
         part: _orient(np.asarray(getattr(split, part)), candidates, split.undirected)
@@ -172,9 +222,8 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
         if missing.any():
             first = edges[int(missing.argmax()), 1]
             raise ConfigError(
-                f"task.candidates={brief(file)}: expected all destinations of predicted edges, "
-                f"{int(missing.sum())} of {len(edges)} {part} edges lead to another vertex, such "
-                f"as number {first}"
+                f"{option}: expected all destinations of predicted edges, {int(missing.sum())} of "
+                f"{len(edges)} {part} edges lead to another vertex, such as number {first}"
             )
     return replace(
         split,

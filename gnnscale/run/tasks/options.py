@@ -14,6 +14,7 @@ from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn.losses import LossConfig
 
 if TYPE_CHECKING:
+    from gnnscale.data import GraphSource
     from gnnscale.nn import ModelConfig, TrainableModel
     from gnnscale.run.tasks.base import Task
 
@@ -53,12 +54,19 @@ class TaskConfig(ABC):
 
     @abstractmethod
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task over the stored ``graph``.
 
         Args:
             split_path: directory that ``make`` returned.
+            dataset: source of the graph, for tasks that read its raw tables.
             loss: the run's loss, for tasks without a loss of their own.
             metrics: names of the run's metrics; empty selects the metric of the labels.
         """
@@ -79,11 +87,17 @@ class VertexPrediction(TaskConfig):
     """Prediction of vertex labels, by the graph's own split."""
 
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task by the graph's own split, after a trial of user-defined metrics.
 
-        ``split_path`` is not read. ConfigError: a metric fails.
+        ``split_path`` and ``dataset`` are not read. ConfigError: a metric fails.
         """
         from gnnscale.run.tasks.base import VertexTask
 
@@ -121,11 +135,18 @@ class EdgePrediction(TaskConfig):
         return graph.edge_labels
 
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task by the graph's own split, after a trial of user-defined metrics.
 
-        ``split_path`` is not read. ConfigError: edges have no labels, or a metric fails.
+        ``split_path`` and ``dataset`` are not read. ConfigError: edges have no labels, or a metric
+        fails.
         """
         from gnnscale.run.tasks.base import EdgeTask
 
@@ -175,9 +196,11 @@ class LinkPrediction(TaskConfig):
         filter: edges that are left out of a ranking among all candidates: ``known``, a source's
             training edges and, in the test, its validation edges; or ``none``.
         candidates: file of the vertices that are negatives and candidates, ``.npy`` of ids or a
-            table with a column ``id``; None: all vertices.
+            table with a column ``id``. None: with ``candidate_column`` the vertices' table of
+            ``dataset=tables``, without it all vertices.
         candidate_column: column of that table with kinds of vertices; candidates of an edge then
             have its destination's kind. None: all candidates are of one kind.
+        candidate_kind: the only kind that is a candidate; None: each kind is.
         hits: each k of Hits@k, the share of edges whose destination ranks among the first k.
         k: each k of recall@k, MAP@k and NDCG@k, means over sources ranked among all candidates;
             recall at the first k selects the best epoch, MRR if ``k`` is empty. None: 20 with
@@ -199,6 +222,7 @@ class LinkPrediction(TaskConfig):
     filter: str | None = None
     candidates: str | None = field(default=None, metadata=names("place"))
     candidate_column: str | None = field(default=None, metadata=names("text"))
+    candidate_kind: str | None = field(default=None, metadata=names("text"))
     hits: list[int] = field(default_factory=lambda: [10])
     k: list[int] | None = None
 
@@ -209,10 +233,10 @@ class LinkPrediction(TaskConfig):
         check_choice("task.loss", self.loss, LINK_LOSSES)
         check_range("task.split_seed", self.split_seed, 0, MAX_SEED)
         self._check_ranking()
-        if self.candidate_column is not None and self.candidates is None:
+        if self.candidate_kind is not None and self.candidate_column is None:
             raise ConfigError(
-                f"task.candidate_column={brief(self.candidate_column)}: expected task.candidates "
-                "with it, the table that has this column"
+                f"task.candidate_kind={brief(self.candidate_kind)}: expected task.candidate_column "
+                "with it, the column of kinds"
             )
         held_out = self.valid_fraction, self.test_fraction
         if not (min(held_out) > 0 and sum(held_out) < 1):  # true for NaN
@@ -259,20 +283,29 @@ class LinkPrediction(TaskConfig):
         return make_split(graph, identity)
 
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task over the edge split in ``split_path``, with candidates from their file.
 
-        ``loss`` and ``metrics`` are not used.
+        ``loss`` and ``metrics`` are not used. ConfigError: candidates do not fit the graph, or not
+        all destinations are candidates. GraphError: the file of candidates is damaged.
         """
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
         assert split_path is not None
         split, candidates = open_split(split_path, graph), None
-        if self.candidates is not None:
-            candidates = read_candidates(self.candidates, self.candidate_column, graph)
-            split = with_candidate_destinations(split, candidates, self.candidates)
+        if self.candidates is not None or self.candidate_column is not None:
+            candidates, option = read_candidates(
+                self.candidates, self.candidate_column, self.candidate_kind, graph, dataset
+            )
+            split = with_candidate_destinations(split, candidates, option)
         return LinkTask(
             split=split,
             candidates=candidates,
