@@ -365,8 +365,8 @@ def check_partners(
         num_few, num_vertices = num_few + np.count_nonzero(few), num_vertices + len(few)
         if refuse and few.any():
             raise ConfigError(
-                f"{option}={k}: expected {k} candidates or more without a known edge, some vertices "
-                f"have {np.count_nonzero(scores[few.argmax()] > -np.inf)}; a smaller {option}, or "
+                f"{option}={k}: expected {k} candidates or more without a known edge, a vertex "
+                f"has {np.count_nonzero(scores[few.argmax()] > -np.inf)}; a smaller {option}, or "
                 "gnnscale predict with out=FILE.parquet, which lists fewer"
             )
         yield partners, scores
