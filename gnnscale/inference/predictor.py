@@ -5,7 +5,7 @@ Scores of pairs of vertices give best partners of a vertex, and outputs of label
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -188,7 +188,7 @@ class PairScorer:
         candidates: IntArray | None,
         k: int,
         known: KnownTargets | None = None,
-    ) -> Iterator[tuple[IntArray, Float32Array]]:
+    ) -> Generator[tuple[IntArray, Float32Array]]:
         """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
         A vertex is scored with every candidate but itself; ``candidates`` ascend, None: all

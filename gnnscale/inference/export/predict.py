@@ -1,7 +1,8 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -300,8 +301,8 @@ def _compare(
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top)
     known = find_known(config.known, graph, vertices, task)
-    chunks = scorer.partners(vertices, candidates, config.top, known)
-    chunks = check_partners(chunks, "top", refuse=config.out.suffix == ".npy")
+    found = scorer.partners(vertices, candidates, config.top, known)
+    chunks = check_partners(found, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
@@ -351,7 +352,7 @@ def find_known(
 
 
 def check_partners(
-    chunks: Iterable[tuple[IntArray, Float32Array]], option: str, *, refuse: bool
+    chunks: Generator[tuple[IntArray, Float32Array]], option: str, *, refuse: bool
 ) -> Iterator[tuple[IntArray, Float32Array]]:
     """Yield chunks of partners and scores ``[s, k]``, and count vertices with fewer partners.
 
@@ -359,17 +360,19 @@ def check_partners(
     a warning.
     """
     num_few = num_vertices = k = 0
-    for partners, scores in chunks:
-        k = scores.shape[1]
-        few = np.count_nonzero(scores > -np.inf, axis=1) < k
-        num_few, num_vertices = num_few + np.count_nonzero(few), num_vertices + len(few)
-        if refuse and few.any():
-            raise ConfigError(
-                f"{option}={k}: expected {k} candidates or more without a known edge, a vertex "
-                f"has {np.count_nonzero(scores[few.argmax()] > -np.inf)}; a smaller {option}, or "
-                "gnnscale predict with out=FILE.parquet, which lists fewer"
-            )
-        yield partners, scores
+    with closing(chunks):  # its rows may be in a temporary file
+        for partners, scores in chunks:
+            k = scores.shape[1]
+            counts = np.count_nonzero(scores > -np.inf, axis=1)
+            few = counts < k
+            num_few, num_vertices = num_few + np.count_nonzero(few), num_vertices + len(few)
+            if refuse and few.any():
+                raise ConfigError(
+                    f"{option}={k}: expected {k} candidates or more without a known edge, a vertex "
+                    f"has {counts.min()}; a smaller {option}, or gnnscale predict with "
+                    "out=FILE.parquet, which lists fewer"
+                )
+            yield partners, scores
     if num_few:
         _LOG.warning(
             f"{option}={k}: {num_few:,} of {num_vertices:,} vertices have fewer candidates without "
