@@ -25,6 +25,7 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.tasks import LinkPrediction, TaskConfig
 from gnnscale.run.tasks.base import Task
 
 _LOG = logging.getLogger(__name__)
@@ -160,10 +161,21 @@ def predict(config: PredictConfig) -> Path:
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
     if config.compares:
+        _warn_of_kinds(config, run.task)
         _compare(config, options, graph, trained, task)
     else:
         _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
     return config.out
+
+
+def _warn_of_kinds(config: PredictConfig, task: TaskConfig) -> None:
+    """Warn if partners are sought among all vertices, but the run was trained with candidates."""
+    trained = isinstance(task, LinkPrediction) and (task.candidates or task.candidate_column)
+    if trained and config.top is not None and config.candidates == "all":
+        _LOG.warning(
+            f"top={config.top}: partners are of every kind, and the run was trained with "
+            f"candidates of its own ({brief(trained)}); candidates=FILE names those to list"
+        )
 
 
 def _other_graph(config: PredictConfig, signature: InputSchema) -> Graph:
