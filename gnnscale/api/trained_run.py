@@ -15,12 +15,19 @@ from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
-from gnnscale.inference.export.predict import EDGES, find_candidates, find_edges
+from gnnscale.inference.export.predict import (
+    EDGES,
+    check_partners,
+    find_candidates,
+    find_edges,
+    find_known,
+)
 from gnnscale.inference.load_run import TrainedModel, load_trained, open_other, open_run_task
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn import EdgeGNN, LinkGNN, user_module
 from gnnscale.run.config import RunConfig
 from gnnscale.run.runtime_config import INFERENCE
+from gnnscale.run.tasks.base import Task
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -163,7 +170,13 @@ class TrainedRun:
 
     @standard_arithmetic()
     def partners(
-        self, vertices: Any = None, k: int = 10, *, candidates: Any = None, graph: Any = None
+        self,
+        vertices: Any = None,
+        k: int = 10,
+        *,
+        candidates: Any = None,
+        known: str = "include",
+        graph: Any = None,
     ) -> tuple[Array, Float32Array]:
         """Return the ``k`` likeliest targets of an edge from each of ``vertices``.
 
@@ -173,6 +186,8 @@ class TrainedRun:
             vertices: sources, as in ``predict``.
             k: number of targets.
             candidates: possible targets, given like ``vertices``.
+            known: ``exclude`` leaves out targets of edges of the graph, held-out edges too;
+                ``include`` lists them.
             graph: graph of the vertices, as in ``predict``.
 
         Returns:
@@ -184,13 +199,16 @@ class TrainedRun:
             GraphError: as in ``predict``.
         """
         check_range("k", k, 1, 1 << 16)
+        task = self._loaded.task if graph is None else None
         graph, scorer = self._loaded.scorer("partners", graph)
         ids = read_ids(graph)
         sources = find_vertices(vertices, graph, ids)
         if sources is None:
             sources = np.arange(graph.num_vertices)
         targets = find_candidates(candidates, graph, ids, sources, k, option="k")
-        parts, scores = zip(*scorer.partners(sources, targets, k), strict=True)
+        left_out = find_known(known, graph, sources, task)
+        chunks = scorer.partners(sources, targets, k, left_out)
+        parts, scores = zip(*check_partners(chunks, "k", refuse=True), strict=True)
         flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), own=ids)
         return flat.array(0, len(sources) * k).reshape(-1, k), np.concatenate(scores)
 
@@ -243,13 +261,18 @@ class _LoadedRun:
         return trained
 
     @cached_property
+    def task(self) -> Task:
+        """The run's task, without candidates of links."""
+        return open_run_task(self.config, self.directory)
+
+    @cached_property
     @standard_arithmetic()
     def graph(self) -> Graph:
         """The graph that the run samples, with any learned feature rows written into its features.
 
         ConfigError: it is not the graph of the run's training.
         """
-        graph = open_run_task(self.config, self.directory).graph
+        graph = self.task.graph
         self.trained.check_own(graph)
         self.trained.give_rows(graph)
         return graph

@@ -19,6 +19,7 @@ from gnnscale.data import catalog, raw_paths
 from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
 from gnnscale.data.tables.categories import Column
+from gnnscale.data.tables.table import Table
 from gnnscale.graph import GRAPH_STORE, Graph, read_meta
 
 _LOG = logging.getLogger(__name__)
@@ -57,6 +58,10 @@ class GraphSource(ABC):
         ``named``.
         """
         return self
+
+    def vertex_table(self) -> tuple[Table, str] | None:
+        """Return the raw table of the vertices, and its column of ids; here None: no such table."""
+        return None
 
     def to_predict(
         self,

@@ -9,26 +9,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from gnnscale.backend import InferenceCapable
-from gnnscale.core import ClassCounts, count_classes, track
+from gnnscale.core import ClassCounts, count_classes
 from gnnscale.core import types as arrays
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
+from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
-from gnnscale.sampling import draw_candidates, labeled_vertices
-
-#: Approximate bytes of the rows that are compared together.
-_SLICE_BYTES = 64 << 20
-#: Random streams of the candidates of each part of the split: steps that training never has.
-_STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
+from gnnscale.sampling import labeled_vertices
 
 
 class _LabelExaminer(ABC):
@@ -79,88 +76,6 @@ class VertexExaminer(_LabelExaminer):
         yield from zip(rows, labels, strict=True)
 
 
-class LinkExaminer:
-    """Evaluation of link prediction by ranks; equal weights give equal results.
-
-    Each edge's destination is ranked among ``task.num_candidates`` candidates, sampled uniformly,
-    from vertices of its kind if ``task.candidates`` has kinds. The sample is a function of
-    ``task.seed``, the split and the edge's index.
-    """
-
-    def __init__(self, task: links.LinkTask, model: LinkGNN, predictor: Predictor) -> None:
-        """Rank with the decoder of ``model``, whose output rows ``predictor`` computes."""
-        self._task = task
-        self._model = model
-        self._predictor = predictor
-
-    def prepare(self, splits: Sequence[str]) -> None:
-        """Log the cost of measuring ``splits`` if it is high; ConfigError: the disk is too full."""
-        for split in splits:
-            self._predictor.prepare(self._vertices(split))
-
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return MRR and Hits@k of each split."""
-        (mrr, hits), k = self._task.measures, self._task.hits
-        ranks_by_split = (self._ranks(split) for split in splits)
-        return [
-            {mrr: links.mean_reciprocal_rank(ranks), hits: links.hits_at(ranks, k)}
-            for ranks in ranks_by_split
-        ]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split``, and None: edges have no classes."""
-        return self.measure([split])[0], None
-
-    @torch.no_grad()
-    def _ranks(self, split: str) -> arrays.Float64Array:
-        """Return the rank, by score, of each edge's destination among its candidates, ``[n]``."""
-        vertices = self._vertices(split)
-        rows = torch.from_numpy(self._predictor.logits(vertices))
-        self._model.decoder.eval()
-        ranks = []
-        with track("ranking edges", len(self._edges(split)), "edges") as advance:
-            for pairs, candidates in self._slices(split):
-                source = rows[_positions(vertices, pairs[:, 0])]
-                targets = np.concatenate([pairs[:, 1:], candidates], axis=1)
-                destination = rows[_positions(vertices, targets)]
-                edge_scores = self._model.decoder(source[:, None], destination)
-                ranks.append(links.ranks(edge_scores.numpy()))
-                advance(len(pairs))
-        return np.concatenate(ranks)
-
-    def _vertices(self, split: str) -> arrays.IntArray:
-        """Return the ascending ids of all vertices of ``split``'s edges and their candidates."""
-        graph = self._task.graph
-        needed = np.zeros(graph.num_vertices, np.bool_)
-        for pairs, candidates in self._slices(split):
-            needed[pairs] = True
-            needed[candidates] = True
-        return np.flatnonzero(needed).astype(graph.indices.dtype)
-
-    def _slices(self, split: str) -> Iterator[tuple[arrays.IntArray, arrays.Int64Array]]:
-        """Yield edges ``[n, 2]`` and their candidates ``[n, k]`` in slices of bounded bytes."""
-        pairs, task = self._edges(split), self._task
-        count = task.num_candidates
-        row_bytes = 4 * self._model.widths[-1]
-        size = max(1, _SLICE_BYTES // ((1 + count) * row_bytes))
-        for first in range(0, len(pairs), size):
-            part = np.asarray(pairs[first : first + size])
-            candidates = draw_candidates(
-                task.candidates,
-                np.arange(first, first + len(part)),
-                part[:, 1],
-                count,
-                num_vertices=task.graph.num_vertices,
-                seed=task.seed,
-                step=_STEPS[split],
-            )
-            yield part, candidates
-
-    def _edges(self, split: str) -> arrays.IntArray:
-        pairs: arrays.IntArray = getattr(self._task.split, split)
-        return pairs
-
-
 class EdgeExaminer(_LabelExaminer):
     """Evaluation of predicted edge labels."""
 
@@ -183,6 +98,9 @@ class EdgeExaminer(_LabelExaminer):
             yield outputs, np.asarray(self._task.labels.labels[rows])
 
 
+_Examiner: TypeAlias = VertexExaminer | LinkExaminer | EdgeExaminer
+
+
 def scores(
     task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
 ) -> dict[str, float | None]:
@@ -191,9 +109,12 @@ def scores(
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def open_examiner(
-    task: base.Task, model: TrainableModel, predictor: Predictor
-) -> VertexExaminer | LinkExaminer | EdgeExaminer:
+def _measure_popularity(examiner: _Examiner) -> dict[str, float | None]:
+    """Return test metrics by training in-degrees; empty unless links are predicted."""
+    return examiner.measure_popularity("test") if isinstance(examiner, LinkExaminer) else {}
+
+
+def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) -> _Examiner:
     """Return the object that evaluates ``model`` at ``task``, by labels or by ranks of edges."""
     if isinstance(task, base.EdgeTask):
         assert isinstance(model, EdgeGNN)
@@ -275,6 +196,11 @@ class Validator:
         with self._all_threads():
             return self._examiner.measure_by_class("test")
 
+    def test_popularity(self) -> dict[str, float | None]:
+        """Return the test metrics of popularity as a score of links; empty for other tasks."""
+        with self._all_threads():
+            return _measure_popularity(self._examiner)
+
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
         """Let torch use all threads of the host inside a ``with`` block, then as many as before."""
@@ -292,7 +218,8 @@ class Evaluation:
 
     ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
     ``test_metric``, None for a part that the split lacks. ``metrics`` has all metrics by split and
-    name, without the missing parts.
+    name, without the missing parts; ``popularity`` those of the test set if training in-degrees
+    rank the candidates of links (empty for other tasks).
     """
 
     dataset: str
@@ -305,6 +232,7 @@ class Evaluation:
     test_metric: float | None
     ceiling: float | None
     metrics: dict[str, dict[str, float | None]]
+    popularity: dict[str, float | None]
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
@@ -340,4 +268,5 @@ def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) 
         test_metric=metrics.get("test", {}).get(metric),
         ceiling=base.ceiling(task.graph, metric),
         metrics=metrics,
+        popularity=_measure_popularity(examiner),
     )

@@ -190,7 +190,8 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
     if file is not None:
         run_directory.check_store_of_run(file, run.dataset.store)
     if not ranks and isinstance(run.task, LinkPrediction):
-        run = replace(run, task=replace(run.task, candidates=None, candidate_column=None))
+        unread: dict[str, Any] = dict.fromkeys(("candidates", "candidate_column", "candidate_kind"))
+        run = replace(run, task=replace(run.task, **unread))
     graph = run.dataset.open()
     check_features(run.features, graph)
     links = artifacts.make_links(run.task_inputs, graph)

@@ -5,7 +5,7 @@ Scores of pairs of vertices give best partners of a vertex, and outputs of label
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from gnnscale.core import Array, Float32Array, IntArray, track
 from gnnscale.core.artifact.files import check_space
 from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
+from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.run.inputs import EvaluationOptions
@@ -182,13 +183,18 @@ class PairScorer:
 
     @torch.no_grad()
     def partners(
-        self, vertices: IntArray, candidates: IntArray | None, k: int
-    ) -> Iterator[tuple[IntArray, Float32Array]]:
+        self,
+        vertices: IntArray,
+        candidates: IntArray | None,
+        k: int,
+        known: KnownTargets | None = None,
+    ) -> Generator[tuple[IntArray, Float32Array]]:
         """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
         A vertex is scored with every candidate but itself; ``candidates`` ascend, None: all
-        vertices. A chunk has partners ``[s, k]``, best first, and their scores; -inf: there is no
-        such partner. The order of equal scores is undefined.
+        vertices. Targets of ``known`` edges are left out. A chunk has partners ``[s, k]``, best
+        first, and their scores; -inf: there is no such partner. The order of equal scores is
+        undefined.
         """
         targets = np.arange(self._graph.num_vertices) if candidates is None else candidates
         needed = None if candidates is None else np.union1d(vertices, candidates)
@@ -208,6 +214,9 @@ class PairScorer:
                     # The last slice may be narrower.
                     scores = buffer.view(-1)[: len(sources) * len(ids)].view(len(sources), -1)
                     self._decoder.score_all_pairs(source_rows, target_rows, scores)
+                    if known is not None:
+                        # A view of the same memory: torch would want int64 tensors.
+                        scores.numpy()[known.positions(sources, ids)] = -np.inf
                     best.add(ids, scores)
                     advance(len(sources) * len(ids))
                 yield best.partners.numpy(), best.scores.numpy()

@@ -173,3 +173,29 @@ def link_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
     targets = torch.zeros_like(scores)
     targets[:, 0] = 1
     return functional.binary_cross_entropy_with_logits(scores, targets)
+
+
+def ranking_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
+    """Return the mean of ``-log sigmoid(edge - negative)`` of all negatives; 0 without edges.
+
+    This is Bayesian personalized ranking (Rendle et al., 2009). ``scores`` are as in
+    ``link_objective``.
+    """
+    if not len(scores):
+        return scores.sum()
+    return functional.softplus(scores[:, 1:] - scores[:, :1]).mean()
+
+
+def softmax_objective(scores: Tensor, batch: MiniBatch) -> Tensor:
+    """Return the mean cross-entropy of the edge among itself and its negatives; 0 without edges.
+
+    Hard negatives count most: the gradient weighs a negative by its softmax. ``scores`` are as in
+    ``link_objective``.
+    """
+    if not len(scores):
+        return scores.sum()
+    return (scores.logsumexp(1) - scores[:, 0]).mean()
+
+
+#: Objective of link prediction by name of the loss, ``LINK_LOSSES``.
+LINK_OBJECTIVES = {"bce": link_objective, "bpr": ranking_objective, "softmax": softmax_objective}

@@ -102,6 +102,7 @@ def _learning(run: TrainResult) -> dict[str, Any]:
         "metric": run.metric,
         "valid_metrics": run.valid_metrics,
         "test_metrics": run.test_metrics,
+        "test_popularity": run.test_popularity,
         "classes": _classes(run),
         "confusion": counts and counts.confusion and [list(row) for row in counts.confusion],
     }

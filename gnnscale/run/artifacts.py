@@ -96,7 +96,9 @@ def open_graph(
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
     """Open the task of ``inputs`` over ``graph``; ``links``: its stored edge split, if any."""
     graph = graph_read(inputs, graph)
-    return inputs.task.open(graph, links, loss=inputs.loss, metrics=inputs.metrics)
+    return inputs.task.open(
+        graph, links, dataset=inputs.dataset, loss=inputs.loss, metrics=inputs.metrics
+    )
 
 
 def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:

@@ -100,6 +100,7 @@ class RunConfig(BatchConfig):
         """The options that decide the task and the data that its model reads."""
         return TaskInputs(
             task=self.task,
+            dataset=self.dataset,
             model=self.model,
             features=self.features,
             loss=self.loss,

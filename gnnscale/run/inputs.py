@@ -8,6 +8,7 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float32Array, read_memory
 from gnnscale.core.artifact.files import size
+from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import MAX_QUANTIZED, Graph
 from gnnscale.nn import ModelConfig
@@ -29,6 +30,7 @@ class TaskInputs:
     """Options that decide the task of a run, and the data of the graph that its model reads."""
 
     task: TaskConfig
+    dataset: GraphSource  #: source of the graph, whose raw tables the task may read
     model: ModelConfig
     features: FeatureStoreConfig
     loss: LossConfig

@@ -194,6 +194,8 @@ class TrainResult:
     #: test metrics under the weights of ``best_epoch``, by name; empty if the run stopped before
     #: the test
     test_metrics: dict[str, float | None] = field(default_factory=dict)
+    #: test metrics if training in-degrees rank the candidates of links; empty for other tasks
+    test_popularity: dict[str, float | None] = field(default_factory=dict)
     test_classes: ClassCounts | None = None  #: test counts per class; None without classes
     stopped_early: bool = False  #: whether patience or an observer ended training early
     steps_per_epoch: int | None = None  #: steps of an epoch; None before a run has begun

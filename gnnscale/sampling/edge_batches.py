@@ -1,6 +1,7 @@
 """Mini-batches of edges: their ends and negatives are the seeds that a sampler starts from."""
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,11 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gnnscale import ops
-from gnnscale.core import Array, BoolArray, Float32Array, Int32Array, Int64Array, IntArray
+from gnnscale.core import (
+    Array,
+    BoolArray,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    IntArray,
+)
 from gnnscale.graph import Graph
 from gnnscale.sampling import minibatch, seed_order
 from gnnscale.sampling.minibatch import Block, Links, MiniBatch
 
+#: Numbers that are drawn for weighted candidates: those below.
+_DRAWS = 1 << 40
 #: Arrays of a block with an entry for each edge.
 _PER_EDGE = ("indices", "importance", "edge_vertices", "edge_weights", "edge_rows")
 
@@ -29,6 +40,9 @@ class Candidates:
     kinds: Int32Array  #: ``[num_vertices]`` int32 kind of each vertex; -1 for no candidate
     vertices: Int64Array  #: ``[num_candidates]`` candidates by kind, ascending within a kind
     offsets: Int64Array  #: ``[num_kinds + 1]`` first position of each kind in ``vertices``
+    #: ``[num_candidates]`` ends of each candidate's interval of the numbers from 0 that are drawn
+    #: for its kind; None: all candidates of a kind are as likely
+    ends: Int64Array | None = None
 
     @classmethod
     def from_kinds(cls, kinds: Int32Array) -> "Candidates":
@@ -38,6 +52,17 @@ class Candidates:
         counts = np.bincount(kinds[vertices], minlength=1)
         offsets = np.concatenate([[0], np.cumsum(counts)])
         return cls(kinds=kinds, vertices=vertices, offsets=offsets)
+
+    def weighted(self, weights: Float64Array) -> "Candidates":
+        """Return these candidates, drawn in proportion to ``weights`` ``[num_vertices]``, above 0.
+
+        Probabilities are multiples of 2^-40.
+        """
+        ends = np.empty(len(self.vertices), np.int64)
+        for first, last in itertools.pairwise(self.offsets.tolist()):
+            sums = np.cumsum(weights[self.vertices[first:last]])
+            ends[first:last] = np.ceil(sums / sums[-1:] * _DRAWS)
+        return replace(self, ends=ends)
 
     @property
     def content(self) -> str:
@@ -56,9 +81,13 @@ class Candidates:
         kinds = self.kinds[destinations]
         for kind in np.unique(kinds):
             rows = np.flatnonzero(kinds == kind)
-            group = self.vertices[self.offsets[kind] : self.offsets[kind + 1]]
-            positions = ops.draw_negatives(edges[rows], count, len(group), seed=seed, step=step)
-            negatives[rows] = group[positions]
+            inside = slice(self.offsets[kind], self.offsets[kind + 1])
+            group = self.vertices[inside]
+            limit = len(group) if self.ends is None else _DRAWS
+            draws = ops.draw_negatives(edges[rows], count, limit, seed=seed, step=step)
+            if self.ends is not None:
+                draws = np.searchsorted(self.ends[inside], draws, side="right")
+            negatives[rows] = group[draws]
         return negatives
 
 

@@ -440,6 +440,13 @@ def test_embeddings_of_predicted_edges(planted: Graph, tmp_path: Path) -> None:
     assert few.tolist() == [[5]]
     with pytest.raises(ConfigError, match="k=2: expected at most 1 of 2 candidates; a cand"):
         done.partners([4, 2], 2, candidates=[4, 5])
+    ids, _ = done.partners([4], 20, known="exclude")
+    neighbors = planted.indices[planted.indptr[4] : planted.indptr[5]]
+    assert not np.isin(ids, neighbors).any()
+    with pytest.raises(
+        ConfigError, match=r"k=\d+: expected \d+ candidates or more without a known"
+    ):
+        done.partners([4], planted.num_vertices - 1, known="exclude")
     both, _ = done.partners([2], 2, candidates=[4, 5])
     assert sorted(both[0]) == [4, 5]
     for what in (None, "classes", "logits"):

@@ -8,13 +8,14 @@ from model_runs import edge_index
 from gnnscale.backend.feature_loading import FeatureLoader
 from gnnscale.nn import APPNP, SGC, GraphSAGE
 from gnnscale.nn.link_decoder import (
+    LINK_OBJECTIVES,
     EdgeGNN,
     EdgeNetwork,
     LinkGNN,
     initialize_rows,
-    link_objective,
     make_decoder,
 )
+from gnnscale.run.tasks.options import LINK_LOSSES
 from gnnscale.sampling import NeighborSampler
 from gnnscale.sampling.minibatch import Links
 
@@ -115,8 +116,20 @@ def test_loss_by_hand(tiny_graph):
     batch = NeighborSampler(tiny_graph, fanouts=[1]).sample(np.array([0]), 0)
     scores = torch.tensor([[2.0, -1.0], [0.0, 3.0]])
     expected = -torch.cat([scores[:, 0], -scores[:, 1]]).sigmoid().log().mean()
-    assert link_objective(scores, batch).item() == pytest.approx(expected.item())
-    assert link_objective(torch.zeros(0, 2), batch).item() == 0
+    ranking = -(scores[:, 0] - scores[:, 1]).sigmoid().log().mean()
+    among = -scores.softmax(1)[:, 0].log().mean()
+    for name, value in {"bce": expected, "bpr": ranking, "softmax": among}.items():
+        assert LINK_OBJECTIVES[name](scores, batch).item() == pytest.approx(value.item())
+        assert LINK_OBJECTIVES[name](torch.zeros(0, 2), batch).item() == 0
+    assert tuple(LINK_OBJECTIVES) == LINK_LOSSES
+
+
+def test_a_hard_negative_has_the_larger_gradient_of_the_softmax(tiny_graph):
+    batch = NeighborSampler(tiny_graph, fanouts=[1]).sample(np.array([0]), 0)
+    scores = torch.tensor([[0.0, 2.0, -1.0]], requires_grad=True)
+    LINK_OBJECTIVES["softmax"](scores, batch).backward()
+    share = scores.detach().softmax(1)[0].tolist()
+    assert scores.grad[0].tolist() == pytest.approx([share[0] - 1, share[1], share[2]])
 
 
 def test_initial_rows_have_the_bounds_of_each_half():

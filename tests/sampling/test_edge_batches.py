@@ -168,6 +168,21 @@ def test_every_candidate_is_as_likely() -> None:
     assert ((counts[5:9] - 5000) ** 2 / 5000).sum() < 16.3
 
 
+def test_weighted_candidates_are_as_likely_as_their_weights() -> None:
+    candidates = Candidates.from_kinds(np.array([0] * 5 + [1] * 4 + [-1] * 3, np.int32))
+    weights = np.array([1, 1, 1, 1, 1, 4, 1, 2, 3, 9, 9, 9.0])
+    weighted = candidates.weighted(weights)
+    drawn = weighted.draw(np.arange(4000), np.full(4000, 6), 5, seed=3, step=0)
+    counts = np.bincount(drawn.ravel(), minlength=12)
+    assert counts[[*range(5), 9, 10, 11]].sum() == 0
+    expected = 2000 * weights[5:9]
+    # Chi-square of three degrees of freedom: above 16.3 once in a thousand.
+    assert ((counts[5:9] - expected) ** 2 / expected).sum() < 16.3
+    again = weighted.draw(np.array([7]), np.array([6]), 5, seed=3, step=0)
+    assert np.array_equal(again[0], drawn[7])
+    assert weighted.content == candidates.content
+
+
 def test_without_kinds_the_draws_are_those_among_all_vertices() -> None:
     edges, options = np.arange(20), {"num_vertices": 9, "seed": 5, "step": 1}
     expected = ops.draw_negatives(edges, 3, 9, seed=5, step=1)

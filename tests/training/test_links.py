@@ -24,7 +24,7 @@ LINKS = (
         (("device_plan=cpu_x2",), ()),
         (("device_plan=cpu_x2", "device_plan.split=[100,156]"), ("task.decoder=mlp",)),
         ((plan_of("cpu", accelerator(host_bandwidth=1e9)),), ()),
-        (("device_plan=cpu_x2",), ("model=sgc",)),
+        (("device_plan=cpu_x2",), ("model=sgc", "task.negatives=popular", "task.loss=softmax")),
     ],
 )
 def test_the_same_losses_on_any_devices(launched, tmp_path, devices, decoder) -> None:
@@ -47,13 +47,28 @@ def test_resumed_and_evaluated(launched, tmp_path) -> None:
     assert (measured.metric, measured.test_metric) == ("mrr", whole.result.test_metric)
 
 
+def test_ranked_among_all_and_beside_popularity(launched, tmp_path) -> None:
+    ranks_all = ("task.num_candidates=all", "task.hits=[1,50]", "task.k=[5,20]", "epochs=1")
+    done = launched(tmp_path / "run", *LINKS, *ranks_all)
+    names = [f"{metric}@{k}" for k in (5, 20) for metric in ("recall", "map", "ndcg")]
+    assert list(done.summary["test_metrics"]) == [*names, "mrr", "hits@1", "hits@50"]
+    assert done.result.metric == "recall@5"
+    popularity = done.summary["test_popularity"]
+    assert 0 < popularity["recall@5"] <= popularity["recall@20"] < 1
+    assert "test, by popularity alone" in done.page
+    measured = evaluate(EvaluateConfig(run=tmp_path / "run", num_threads=1))
+    assert measured.popularity == popularity
+    assert measured.metrics["test"] == pytest.approx(done.summary["test_metrics"])
+
+
 def test_what_does_not_go_together(settings) -> None:
     for given, message in (
         ("partitioner=hash device_plan=cpu_x2", "partitioner=none"),
         ("cache_planner=pagraph device_plan=emulated_x4", "cache_planner=none"),
         ("device_plan=fpga_csim", "does not train on edges"),
         ("features=preaggregated sampler=full", "expected features=host"),
-        ("task.candidate_column=kind", "expected task.candidates with it"),
+        ("task.candidate_kind=film", "expected task.candidate_column with it"),
+        ("task.k=20", r"task.k=\[20\]: expected task.num_candidates=all with it"),
     ):
         with pytest.raises(ConfigError, match=message):
             settings("task=links", *given.split())

@@ -5,7 +5,7 @@ The first functions are about the running job: its folder, number in a sweep, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -173,9 +173,19 @@ def evaluate(options: DictConfig) -> None:
         evaluation = evaluate_run(config)
         write_json(file, asdict(evaluation))
     for split, metrics in evaluation.metrics.items():
-        values = ((name, format_metric(value)) for name, value in metrics.items())
-        print(split, ", ".join(f"{name} {value}" for name, value in values))
+        print(split, format_metrics(metrics))
+    if evaluation.popularity:
+        print(BY_POPULARITY, format_metrics(evaluation.popularity))
     print(file)
+
+
+#: Beginning of the line of metrics by which a model of links is to be judged.
+BY_POPULARITY = "test by popularity alone:"
+
+
+def format_metrics(metrics: Mapping[str, float | None]) -> str:
+    """Return metrics by name in one line."""
+    return ", ".join(f"{name} {format_metric(value)}" for name, value in metrics.items())
 
 
 def format_metric(value: float | None) -> str:

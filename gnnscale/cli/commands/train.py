@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.commands import tasks
-from gnnscale.cli.commands.tasks import format_metric
+from gnnscale.cli.commands.tasks import BY_POPULARITY, format_metric, format_metrics
 from gnnscale.core import RESTART_WAIT_S, explain, hardware, process_age_s, sole_writer
 from gnnscale.core.config import run_directory
 
@@ -76,6 +76,8 @@ def _train(options: DictConfig, began: float) -> float | None:
         if (line := network_line(result)) is not None:
             print(line)
         print(_result_line(result))
+        if result.test_popularity:
+            print(f"{BY_POPULARITY} {format_metrics(result.test_popularity)}")
         print(directory)
     return result.valid_metric
 

@@ -175,8 +175,10 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
 def _whole(value: Any, hint: Any) -> Any:
     """Return ``value``, a float such as 1e9 as an integer if ``hint`` is an integer type.
 
-    Elements of lists are converted, too.
+    Elements of lists are converted, too. A number stands for a list of one integer.
     """
+    if list[int] in (hint, *get_args(hint)) and type(value) in (int, float):
+        value = [value]
     if isinstance(value, list) and get_origin(hint) is list:
         return [_whole(element, get_args(hint)[0]) for element in value]
     types = (hint, *get_args(hint))

@@ -259,6 +259,10 @@ class Tables(base.Dataset):
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
         return Table(self._files(table, name), delimiter, self.memory_bytes, self.decimal)
 
+    def vertex_table(self) -> tuple[Table, str] | None:
+        """Return the raw table of the vertices, and its column of ids; None: no such column."""
+        return None if self.id is None else (self._table("vertices", self.vertices), self.id)
+
     def read(self, writer: StoreWriter) -> None:
         """Push vertices with labels and split, edges with their data, then vertex features."""
         vertices = self._table("vertices", self.vertices)

@@ -111,7 +111,8 @@ def _read_selection(
         if array.ndim == 2 and array.shape[1] != 2:
             raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
         return option, [array] if array.ndim == 1 else list(array.T)
-    return option, _table_columns(Path(selection), dict.fromkeys(columns, _csv_id_type(vertex_ids)))
+    types = dict.fromkeys(columns, _csv_id_type(vertex_ids))
+    return option, _table_columns(open_table(Path(selection)), types)
 
 
 def _listed_ids(
@@ -146,16 +147,25 @@ def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
     return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
 
 
-def _table_columns(file: Path, types: Mapping[str, Any]) -> list[Any]:
-    """Return an Arrow array of each column named in ``types``, from a Parquet or CSV ``file``.
+def is_table(file: str) -> bool:
+    """Whether ``file`` has the name of a table of ids."""
+    return file.endswith(_TABLES)
+
+
+def open_table(file: Path) -> Table:
+    """Open a Parquet file, or a CSV file with commas, of ids."""
+    return Table([file], ",", _TABLE_BYTES)
+
+
+def _table_columns(table: Table, types: Mapping[str, Any]) -> list[Any]:
+    """Return an Arrow array of each column named in ``types``, from a table.
 
     CSV is parsed as these types. GraphError: a column is missing, or has an empty cell.
     """
-    table = Table([file], ",", _TABLE_BYTES)
     missing = next((column for column in types if column not in table.names), None)
     if missing is not None:
         have = ", ".join(map(brief, table.names[:12]))
-        raise GraphError(f"{file}: has no column {brief(missing)}, it has {have}")
+        raise GraphError(f"{table.path}: has no column {brief(missing)}, it has {have}")
     arrays_by_column: dict[str, list[Any]] = {column: [] for column in types}
     for batch in table.batches([*types], types, 32):
         for column, arrays in arrays_by_column.items():
@@ -207,32 +217,28 @@ def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> 
 
 
 def find_kinds(
-    file: str, column: str | None, graph: Graph, vertex_ids: pyarrow.Array | None, *, option: str
-) -> Int32Array:
-    """Return the kind of each vertex, ``[num_vertices]`` int32; -1 if ``file`` lacks the vertex.
+    table: Table,
+    columns: tuple[str, str],
+    graph: Graph,
+    vertex_ids: pyarrow.Array | None,
+    *,
+    option: str,
+) -> tuple[Int32Array, list[str]]:
+    """Return the kind of each vertex, ``[num_vertices]`` int32, and the names of the kinds.
 
-    ``file`` is a table of ids, with the kind of each vertex as a text in ``column``; kinds are
-    numbered by first appearance. If ``column`` is None, ``file`` is any selection of
-    ``find_vertices``, and all selected vertices have kind 0.
+    ``columns`` of ``table`` have vertices' ids, and their kinds as texts, which are numbered by
+    first appearance. A vertex that the table lacks has the kind -1. ConfigError, which names
+    ``option``: both columns are the same, or an id repeats or is unknown. GraphError: a column is
+    missing, or has an empty cell.
     """
-    kinds = np.full(graph.num_vertices, -1, np.int32)
-    if column is None:
-        vertices = find_vertices(file, graph, vertex_ids, option=option)
-        kinds[slice(None) if vertices is None else vertices] = 0
-        return kinds
-    if not file.endswith(_TABLES):
-        raise ConfigError(
-            f"{option}={brief(file)}: expected a table with columns id and {brief(column)} "
-            f"({', '.join(_TABLES)})"
-        )
-    if column in _ID:
-        raise ConfigError(
-            f"{option}={brief(file)}: expected a column of kinds other than the ids, got {column}"
-        )
-
+    id_column, column = columns
+    if column == id_column:
+        raise ConfigError(f"{option}: expected a column of kinds other than the ids, got {column}")
     text = pyarrow.large_string()
-    ids, values = _table_columns(Path(file), {_ID[0]: _csv_id_type(vertex_ids), column: text})
-    option = f"{option}={brief(file)}"
+    types = {id_column: _csv_id_type(vertex_ids), column: text}
+    ids, values = _table_columns(table, types)
     vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
-    kinds[vertices] = values.cast(text).dictionary_encode().indices.to_numpy()
-    return kinds
+    encoded = values.cast(text).dictionary_encode()
+    kinds = np.full(graph.num_vertices, -1, np.int32)
+    kinds[vertices] = encoded.indices.to_numpy()
+    return kinds, encoded.dictionary.to_pylist()

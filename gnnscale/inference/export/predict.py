@@ -1,5 +1,8 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
+import logging
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import ConfigError, IntArray, brief, check_choice, check_range
+from gnnscale.core import ConfigError, Float32Array, IntArray, brief, check_choice, check_range
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
@@ -17,11 +20,16 @@ from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference import load_run
 from gnnscale.inference.export import outputs, writers
+from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.tasks import LinkPrediction, TaskConfig
+from gnnscale.run.tasks.base import Task
+
+_LOG = logging.getLogger(__name__)
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
@@ -46,6 +54,8 @@ class PredictConfig(SavedRunOptions):
             pairs. Runs that predict edge labels take pairs unless edges have features.
         top: number of best partners of each of ``vertices``, for runs of link prediction.
         candidates: possible partners for ``top``, in the form of ``vertices``.
+        known: whether ``top`` lists a vertex's neighbors by an edge of the graph, held-out edges
+            too: ``include`` or ``exclude``.
         layer: layer whose rows are written, counted from the end: -1 gives logits, -2 embeddings,
             the inputs of the last layer.
         what: ``classes``, ``probabilities`` or ``logits``. None: classes and probabilities in a
@@ -72,6 +82,7 @@ class PredictConfig(SavedRunOptions):
     candidates: Any = field(
         default="all", metadata=names("place", known=("all", "train", "valid", "test"))
     )
+    known: str = "include"
     layer: int = -1
     what: str | None = None
     inference: str = "exact"
@@ -83,6 +94,7 @@ class PredictConfig(SavedRunOptions):
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
         check_choice("unseen", self.unseen, UNSEEN_POLICIES)
+        check_choice("known", self.known, KNOWN)
         if self.what is not None:
             check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
@@ -91,6 +103,8 @@ class PredictConfig(SavedRunOptions):
                 raise ConfigError("pairs, top: expected one of them, got both")
         elif self.candidates != "all":
             raise ConfigError("candidates: expected top=K with candidates, got top=null")
+        elif self.known != "include":
+            raise ConfigError(f"known={self.known}: expected top=K with it, got top=null")
         if self.pairs is not None and self.vertices != "all":
             raise ConfigError("vertices: expected all with pairs, which name their vertices")
         if self.edges != "all" and (self.compares or self.vertices != "all"):
@@ -135,6 +149,7 @@ def predict(config: PredictConfig) -> Path:
         task, trained = load_run.open_trained(config.run, run)
         graph = task.graph
     else:
+        task = None
         trained = load_run.load_trained(config.run, run)
         load_run.check_predicts_others(run, trained.signature)
         other = _other_graph(config, run.dataset, trained.signature)
@@ -154,10 +169,21 @@ def predict(config: PredictConfig) -> Path:
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
     if config.compares:
-        _compare(config, options, graph, trained)
+        _warn_of_kinds(config, run.task)
+        _compare(config, options, graph, trained, task)
     else:
         _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
     return config.out
+
+
+def _warn_of_kinds(config: PredictConfig, task: TaskConfig) -> None:
+    """Warn if partners are sought among all vertices, but the run was trained with candidates."""
+    trained = isinstance(task, LinkPrediction) and (task.candidates or task.candidate_column)
+    if trained and config.top is not None and config.candidates == "all":
+        _LOG.warning(
+            f"top={config.top}: partners are of every kind, and the run was trained with "
+            f"candidates of its own ({brief(trained)}); candidates=FILE names those to list"
+        )
 
 
 def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
@@ -271,9 +297,16 @@ def find_edges(
 
 
 def _compare(
-    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
+    config: PredictConfig,
+    options: EvaluationOptions,
+    graph: Graph,
+    trained: load_run.TrainedModel,
+    task: Task | None,
 ) -> None:
-    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``."""
+    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``.
+
+    ``task`` is the run's task over ``graph``; None: another graph.
+    """
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
@@ -291,7 +324,9 @@ def _compare(
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top)
-    chunks = scorer.partners(vertices, candidates, config.top)
+    known = find_known(config.known, graph, vertices, task)
+    found = scorer.partners(vertices, candidates, config.top, known)
+    chunks = check_partners(found, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
@@ -319,3 +354,51 @@ def find_candidates(
             f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
         )
     return None if candidates is None else np.sort(candidates)
+
+
+def find_known(
+    choice: str, graph: Graph, vertices: IntArray, task: Task | None
+) -> KnownTargets | None:
+    """Return the known edges of ``vertices``, which ``exclude`` leaves out; ``include``: None.
+
+    ``task`` is the run's task over ``graph``, whose held-out edges are known too; None: another
+    graph. ConfigError: ``choice`` is not in ``KNOWN``.
+    """
+    check_choice("known", choice, KNOWN)
+    if choice == "include":
+        return None
+    pairs = known_pairs(graph, task)
+    known = KnownTargets(vertices, pairs, num_vertices=graph.num_vertices)
+    _LOG.info(
+        f"known=exclude: {known.num_pairs:,} edges from {len(vertices):,} vertices are left out"
+    )
+    return known
+
+
+def check_partners(
+    chunks: Generator[tuple[IntArray, Float32Array]], option: str, *, refuse: bool
+) -> Iterator[tuple[IntArray, Float32Array]]:
+    """Yield chunks of partners and scores ``[s, k]``, and count vertices with fewer partners.
+
+    With ``refuse`` such a vertex is a ConfigError that names ``option``, otherwise their number is
+    a warning.
+    """
+    num_few = num_vertices = k = 0
+    with closing(chunks):  # its rows may be in a temporary file
+        for partners, scores in chunks:
+            k = scores.shape[1]
+            counts = np.count_nonzero(scores > -np.inf, axis=1)
+            few = counts < k
+            num_few, num_vertices = num_few + np.count_nonzero(few), num_vertices + len(few)
+            if refuse and few.any():
+                raise ConfigError(
+                    f"{option}={k}: expected {k} candidates or more without a known edge, a vertex "
+                    f"has {counts.min()}; a smaller {option}, or gnnscale predict with "
+                    "out=FILE.parquet, which lists fewer"
+                )
+            yield partners, scores
+    if num_few:
+        _LOG.warning(
+            f"{option}={k}: {num_few:,} of {num_vertices:,} vertices have fewer candidates without "
+            "a known edge, and so fewer rows"
+        )

@@ -280,9 +280,10 @@ def write_partners(
     """Write the ``k`` best partners of each vertex atomically.
 
     A ``.parquet`` file has ``k`` rows for each vertex, best first, with columns ``source``,
-    ``target`` and ``score``. A ``.npy`` file has the scores ``[n, k]``, and the file ``.ids.npy``
-    next to it the partners. ``chunks`` have partners and scores ``[s, k]`` of consecutive vertices;
-    ``user_ids`` are ``[num_vertices]``, None: ids are vertices.
+    ``target`` and ``score``, without rows of the score -inf. A ``.npy`` file has the scores
+    ``[n, k]``, and the file ``.ids.npy`` next to it the partners. ``chunks`` have partners and
+    scores ``[s, k]`` of consecutive vertices; ``user_ids`` are ``[num_vertices]``, None: ids are
+    vertices.
     """
     first = 0
     if file.suffix == ".npy":
@@ -298,8 +299,9 @@ def write_partners(
     with _open_parquet(file) as write:
         for partners, scores in chunks:
             sources = np.repeat(vertices[first : first + len(partners)], k)
-            targets = partners.reshape(-1)
-            write(_ids(sources, user_ids), _ids(targets, user_ids), scores.reshape(-1))
+            exist = scores.reshape(-1) > -np.inf
+            pairs = sources[exist], partners.reshape(-1)[exist]
+            write(*(_ids(ends, user_ids) for ends in pairs), scores.reshape(-1)[exist])
             first += len(partners)
 
 

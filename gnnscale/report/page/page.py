@@ -66,13 +66,20 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:
-    """Return an HTML table of validation and test values of each metric at the best epoch."""
+    """Return an HTML table of validation and test values of each metric at the best epoch.
+
+    A run of link prediction has those of popularity, too.
+    """
     valid, test = summary["valid_metrics"], summary["test_metrics"]
+    popularity = summary["test_popularity"]
     figures = {
         "validation": [fixed(valid.get(name), 4) for name in test],
         "test": [fixed(value, 4) for value in test.values()],
+        "test, by popularity alone": [fixed(popularity.get(name), 4) for name in test],
     }
     body = document.column_table({"metric": [escape(name) for name in test]}, figures)
+    if popularity:
+        body += '<p class="soft">Popularity ranks candidates by their training in-degrees.</p>'
     return document.card(f"Metrics of the best epoch, {summary['best_epoch']}", body)
 
 

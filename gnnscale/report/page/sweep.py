@@ -172,7 +172,7 @@ def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
     """
     if _lower_is_better(metric):
         return Quantity(form=form, low=0.0)
-    is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
+    is_share = metric in QUALITY or metric == "mrr" or "@" in metric
     return Quantity(form=form, low=0.0, high=1.0) if is_share else Quantity(form=form)
 
 

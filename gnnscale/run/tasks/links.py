@@ -1,13 +1,15 @@
-"""Link prediction with its candidates, evaluated by mean reciprocal rank and Hits@k, as in OGB."""
+"""Link prediction with its negatives and candidates, evaluated by ranks of edges."""
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gnnscale.core import Array, ConfigError, Float64Array, IntArray, brief
-from gnnscale.data.tables.selection import find_kinds
+from gnnscale.core import Array, ConfigError, Int64Array, IntArray, brief
+from gnnscale.core.ranking import TOP_METRICS
+from gnnscale.data import GraphSource
+from gnnscale.data.tables.selection import find_kinds, find_vertices, is_table, open_table
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, ModelConfig
@@ -15,31 +17,6 @@ from gnnscale.nn import base as trainable
 from gnnscale.nn import link_decoder as links
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
 from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
-
-
-def ranks(scores: NDArray[np.floating]) -> Float64Array:
-    """Return the rank of each edge among its candidates, ``[n]``, from 1; ties get their mean rank.
-
-    ``scores`` are ``[n, 1 + k]``: the edges' in column 0, then the scores of k candidates. An edge
-    of score NaN ranks last.
-    """
-    edge, candidates = scores[:, :1], scores[:, 1:]
-    num_greater = np.count_nonzero(candidates > edge, axis=1)
-    num_equal = np.count_nonzero(candidates == edge, axis=1)
-    # NaN ranks last.
-    num_before_nan = np.isnan(edge[:, 0]) * candidates.shape[1]
-    result: Float64Array = 1 + np.maximum(num_greater + num_equal / 2, num_before_nan)
-    return result
-
-
-def mean_reciprocal_rank(edge_ranks: Float64Array) -> float:
-    """Return the mean of 1 / rank over ranks ``[n]``."""
-    return float(np.mean(1 / edge_ranks))
-
-
-def hits_at(edge_ranks: Float64Array, k: int) -> float:
-    """Return the share of ranks ``[n]`` that are at most ``k``."""
-    return float(np.mean(edge_ranks <= k))
 
 
 def build_model(
@@ -56,6 +33,8 @@ def build_model(
 
 
 _LOG = logging.getLogger(__name__)
+#: Power of in-degrees by which popular vertices are negatives, as of frequencies in word2vec.
+_POPULARITY_POWER = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +42,18 @@ class LinkTask:
     """Link prediction over an edge split.
 
     Attributes:
-        num_negatives, decoder, hits, num_candidates: as in ``LinkPrediction``.
+        num_negatives, negatives, decoder, loss, hits, k: as in ``LinkPrediction``.
     """
 
     split: EdgeSplit
     num_negatives: int
+    negatives: str = "uniform"
     decoder: str
-    hits: int
-    num_candidates: int
+    loss: str = "bce"
+    hits: tuple[int, ...]
+    k: tuple[int, ...] = ()
+    num_candidates: int | None  #: vertices among which a destination is ranked; None: all
+    filters_known: bool = True  #: whether a source's known edges are left out of a ranking of all
     candidates: Candidates | None = None  #: negatives and candidates; None: all vertices
     seed: int  #: seed of the candidates
 
@@ -89,8 +72,8 @@ class LinkTask:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
                 "candidates of an edge are drawn among all vertices, those of its source's kind "
-                "too, which are easily recognized; task.candidates=FILE names the destinations, "
-                "and task.candidate_column=COLUMN a column of kinds in it"
+                "too, which are easily recognized; task.candidates=FILE names the destinations; "
+                "or task.candidate_column=COLUMN, a column of kinds, and task.candidate_kind=KIND"
             )
 
     def has_part(self, split: str) -> bool:
@@ -104,13 +87,49 @@ class LinkTask:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the metrics: mean reciprocal rank and Hits@k."""
-        return "mrr", f"hits@{self.hits}"
+        """Names of the metrics: MRR and Hits@k, after metrics of sources if all are ranked."""
+        names = ["mrr", *(f"hits@{k}" for k in self.hits)]
+        if self.num_candidates is None:
+            names = [*(f"{name}@{k}" for k in self.k for name in TOP_METRICS), *names]
+        return tuple(names)
 
     @property
     def objective(self) -> trainable.Objective:
-        """Function from scores to the binary cross-entropy of positive and negative edges."""
-        return links.link_objective
+        """Function from scores to the mean loss of positive and negative edges."""
+        return links.LINK_OBJECTIVES[self.loss]
+
+    @property
+    def popularity(self) -> Int64Array:
+        """In-degree of each vertex by training edges, copies included, ``[num_vertices]``."""
+        return np.diff(self.graph.indptr)
+
+    @property
+    def held_out_pairs(self) -> list[IntArray]:
+        """Arrays ``[n, 2]`` of validation and test edges; of an undirected graph, both ways."""
+        pairs = [self.split.valid, self.split.test]
+        return pairs + [each[:, ::-1] for each in pairs if self.split.undirected]
+
+    def known_pairs(self, part: str) -> list[IntArray]:
+        """Return arrays ``[n, 2]`` of pairs that are left out when edges of ``part`` are ranked.
+
+        They are the earlier parts' edges and, in an undirected graph, also all reverses.
+        """
+        if not self.filters_known:
+            return []
+        earlier = {"train": (), "valid": ("train",), "test": ("train", "valid")}[part]
+        known = [getattr(self.split, name) for name in earlier]
+        own = getattr(self.split, part)
+        reverses = [pairs[:, ::-1] for pairs in (*known, own)] if self.split.undirected else []
+        return known + reverses
+
+    def _negatives(self) -> Candidates | None:
+        """Return the candidates with the distribution of the negatives; None: all, uniform."""
+        if self.negatives == "uniform":
+            return self.candidates
+        everything = np.zeros(self.graph.num_vertices, np.int32)
+        candidates = self.candidates or Candidates.from_kinds(everything)
+        degrees = self.popularity.astype(np.float64)
+        return candidates.weighted((1 + degrees) ** _POPULARITY_POWER)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return the options of a sampler of training edges with their negatives.
@@ -121,7 +140,7 @@ class LinkTask:
             vertices=vertices,
             edges=self.split.train,
             num_negatives=self.num_negatives,
-            candidates=self.candidates,
+            candidates=self._negatives(),
             drop_reverses=not self.split.directed,
             order=order,
         )
@@ -136,21 +155,63 @@ class LinkTask:
         )
 
 
-def read_candidates(file: str, column: str | None, graph: Graph) -> Candidates:
-    """Read from ``file`` the vertices that may be an edge's negatives and ranking candidates.
+def read_candidates(
+    file: str | None, column: str | None, kind: str | None, graph: Graph, dataset: GraphSource
+) -> tuple[Candidates, str]:
+    """Read the vertices that may be an edge's negatives and ranking candidates.
 
-    ``column`` of the file has the vertices' kinds; None: all are of one kind.
+    Args:
+        file: selection of candidates, or a table with ``column``; None: the vertices' table of
+            ``dataset``.
+        column: column of the vertices' kinds; None: all candidates are of one kind.
+        kind: the only kind that is a candidate; None: each kind is.
+
+    Returns:
+        The candidates, and the option that names them in errors.
+
+    Raises:
+        ConfigError: an id or ``kind`` is unknown, or there is no table.
+        GraphError: the table cannot be read, or has no such column.
     """
-    kinds = find_kinds(file, column, graph, read_ids(graph), option="task.candidates")
-    return Candidates.from_kinds(kinds)
+    ids = read_ids(graph)
+    if column is None:
+        assert file is not None
+        kinds = np.full(graph.num_vertices, -1, np.int32)
+        vertices = find_vertices(file, graph, ids, option="task.candidates")
+        kinds[slice(None) if vertices is None else vertices] = 0
+        return Candidates.from_kinds(kinds), f"task.candidates={brief(file)}"
+    option = f"task.candidate_column={brief(column)}"
+    if file is None:
+        found = dataset.vertex_table()
+        if found is None:
+            raise ConfigError(f"{option}: expected task.candidates=FILE, a table with this column")
+        table, id_column = found
+    else:
+        if not is_table(file):
+            raise ConfigError(
+                f"task.candidates={brief(file)}: expected a table (.csv, .csv.gz or .parquet) with "
+                f"columns id and {brief(column)}"
+            )
+        option = f"task.candidates={brief(file)}"
+        table, id_column = open_table(Path(file)), "id"
+    kinds, names = find_kinds(table, (id_column, column), graph, ids, option=option)
+    if kind is not None:
+        if kind not in names:
+            raise ConfigError(
+                f"task.candidate_kind={brief(kind)}: {table.path} has no such kind in column "
+                f"{brief(column)}, it has {', '.join(map(brief, names[:12]))}"
+            )
+        option = f"task.candidate_kind={brief(kind)}"
+        kinds = np.where(kinds == names.index(kind), 0, -1).astype(np.int32)
+    return Candidates.from_kinds(kinds), option
 
 
-def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: str) -> EdgeSplit:
+def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, option: str) -> EdgeSplit:
     """Return ``split`` with only candidates as destinations; ConfigError if other edges remain.
 
     Edges of an undirected graph are reversed if only their source is a candidate. In another graph,
     a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted. With
-    ``split.directed`` all edges stay as they are. Errors name ``file``.
+    ``split.directed`` all edges stay as they are. Errors name ``option``.
     """
     edges_by_part = {
         part: _orient(np.asarray(getattr(split, part)), candidates, split.undirected)
@@ -165,9 +226,8 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, file: 
         if missing.any():
             first = edges[int(missing.argmax()), 1]
             raise ConfigError(
-                f"task.candidates={brief(file)}: expected all destinations of predicted edges, "
-                f"{int(missing.sum())} of {len(edges)} {part} edges lead to another vertex, such "
-                f"as number {first}"
+                f"{option}: expected all destinations of predicted edges, {int(missing.sum())} of "
+                f"{len(edges)} {part} edges lead to another vertex, such as number {first}"
             )
     return replace(
         split,

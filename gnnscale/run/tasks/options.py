@@ -14,12 +14,22 @@ from gnnscale.graph import Graph, SplitLabels
 from gnnscale.nn.losses import LossConfig
 
 if TYPE_CHECKING:
+    from gnnscale.data import GraphSource
     from gnnscale.nn import ModelConfig, TrainableModel
     from gnnscale.run.tasks.base import Task
 
 
 #: Decoders from the rows of two vertices to the score of an edge: dot product, or MLP.
 DECODERS = ("dot", "mlp")
+#: Losses of an edge and its negatives.
+LINK_LOSSES = ("bce", "bpr", "softmax")
+#: Distributions of negatives among candidates.
+NEGATIVES = ("uniform", "popular")
+#: Edges that are left out of the ranking of a source's candidates.
+FILTERS = ("known", "none")
+#: Value of ``num_candidates`` that ranks an edge's destination among all candidates.
+ALL = "all"
+_DEFAULT_K = (20,)
 _MAX_NEGATIVES = 1 << 10
 _MAX_CANDIDATES = 1 << 16
 
@@ -44,12 +54,19 @@ class TaskConfig(ABC):
 
     @abstractmethod
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task over the stored ``graph``.
 
         Args:
             split_path: directory that ``make`` returned.
+            dataset: source of the graph, for tasks that read its raw tables.
             loss: the run's loss, for tasks without a loss of their own.
             metrics: names of the run's metrics; empty selects the metric of the labels.
         """
@@ -70,11 +87,17 @@ class VertexPrediction(TaskConfig):
     """Prediction of vertex labels, by the graph's own split."""
 
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task by the graph's own split, after a trial of user-defined metrics.
 
-        ``split_path`` is not read. ConfigError: a metric fails.
+        ``split_path`` and ``dataset`` are not read. ConfigError: a metric fails.
         """
         from gnnscale.run.tasks.base import VertexTask
 
@@ -112,11 +135,18 @@ class EdgePrediction(TaskConfig):
         return graph.edge_labels
 
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task by the graph's own split, after a trial of user-defined metrics.
 
-        ``split_path`` is not read. ConfigError: edges have no labels, or a metric fails.
+        ``split_path`` and ``dataset`` are not read. ConfigError: edges have no labels, or a metric
+        fails.
         """
         from gnnscale.run.tasks.base import EdgeTask
 
@@ -149,7 +179,12 @@ class LinkPrediction(TaskConfig):
 
     Attributes:
         num_negatives: negative destinations per training edge, sampled in each step.
+        negatives: distribution of the negatives, one of ``NEGATIVES``: uniform, or in proportion to
+            (1 + training in-degree) ** 0.75.
         decoder: decoder from two rows to a score, one of ``DECODERS``.
+        loss: loss of an edge and its negatives, one of ``LINK_LOSSES``: ``bce``, binary
+            cross-entropy; ``bpr``, -log sigmoid(score of the edge - score of a negative); or
+            ``softmax``, -log of the edge's share of a softmax, which hard negatives lower most.
         valid_fraction: share of validation edges.
         test_fraction: share of test edges.
         split_seed: seed of the split.
@@ -157,38 +192,51 @@ class LinkPrediction(TaskConfig):
             then send messages, which reveals the edge. ``false`` keeps an edge, its reverse and its
             copies in one part.
         num_candidates: vertices against which an edge's destination is ranked in validation and
-            test; they are fixed by the seed.
+            test: a number, fixed by the seed, or ``all`` candidates.
+        filter: edges that are left out of a ranking among all candidates: ``known``, a source's
+            training edges and, in the test, its validation edges; or ``none``.
         candidates: file of the vertices that are negatives and candidates, ``.npy`` of ids or a
-            table with a column ``id``; None: all vertices.
+            table with a column ``id``. None: with ``candidate_column`` the vertices' table of
+            ``dataset=tables``, without it all vertices.
         candidate_column: column of that table with kinds of vertices; candidates of an edge then
             have its destination's kind. None: all candidates are of one kind.
-        hits: k of Hits@k, the share of edges whose destination ranks among the first k.
+        candidate_kind: the only kind that is a candidate; None: each kind is.
+        hits: each k of Hits@k, the share of edges whose destination ranks among the first k.
+        k: each k of recall@k, MAP@k and NDCG@k, means over sources ranked among all candidates;
+            recall at the first k selects the best epoch, MRR if ``k`` is empty. None: 20 with
+            ``num_candidates=all``.
     """
 
     divides_edges: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
 
     num_negatives: int = 1
+    negatives: str = "uniform"
     decoder: str = "dot"
+    loss: str = "bce"
     valid_fraction: float = 0.05
     test_fraction: float = 0.1
     split_seed: int = 0
     directed: bool = False
-    num_candidates: int = 100
+    num_candidates: int | str = 100
+    filter: str | None = None
     candidates: str | None = field(default=None, metadata=names("place"))
     candidate_column: str | None = field(default=None, metadata=names("text"))
-    hits: int = 10
+    candidate_kind: str | None = field(default=None, metadata=names("text"))
+    hits: list[int] = field(default_factory=lambda: [10])
+    k: list[int] | None = None
 
     def __post_init__(self) -> None:
         check_range("task.num_negatives", self.num_negatives, 1, _MAX_NEGATIVES)
+        check_choice("task.negatives", self.negatives, NEGATIVES)
         check_choice("task.decoder", self.decoder, DECODERS)
+        check_choice("task.loss", self.loss, LINK_LOSSES)
         check_range("task.split_seed", self.split_seed, 0, MAX_SEED)
-        check_range("task.num_candidates", self.num_candidates, 1, _MAX_CANDIDATES)
-        check_range("task.hits", self.hits, 1, _MAX_CANDIDATES)
-        if self.candidate_column is not None and self.candidates is None:
+        self._check_ranking()
+        if self.candidate_kind is not None and self.candidate_column is None:
             raise ConfigError(
-                f"task.candidate_column={brief(self.candidate_column)}: expected task.candidates "
-                "with it, the table that has this column"
+                f"task.candidate_kind={brief(self.candidate_kind)}: expected task.candidate_column "
+                "with it, the column of kinds"
             )
         held_out = self.valid_fraction, self.test_fraction
         if not (min(held_out) > 0 and sum(held_out) < 1):  # true for NaN
@@ -196,6 +244,30 @@ class LinkPrediction(TaskConfig):
                 f"task.valid_fraction={self.valid_fraction}, task.test_fraction="
                 f"{self.test_fraction}: expected numbers above 0 with a sum below 1"
             )
+
+    def _check_ranking(self) -> None:
+        """Raise ConfigError for metrics that are out of range, repeat, or need all candidates."""
+        ranks_all = self.num_candidates == ALL
+        if not ranks_all:
+            if isinstance(self.num_candidates, str):
+                raise ConfigError(
+                    f"task.num_candidates={brief(self.num_candidates)}: expected a number of "
+                    "vertices, or all"
+                )
+            check_range("task.num_candidates", self.num_candidates, 1, _MAX_CANDIDATES)
+        for option, places in (("hits", self.hits), ("k", self.k or [])):
+            for place in places:
+                check_range(f"task.{option}", place, 1, _MAX_CANDIDATES)
+            if len(set(places)) < len(places):
+                raise ConfigError(f"task.{option}={brief(places)}: expected each number once")
+        if self.filter is not None:
+            check_choice("task.filter", self.filter, FILTERS)
+        for option, value in (("k", self.k), ("filter", self.filter)):
+            if value is not None and not ranks_all:
+                raise ConfigError(
+                    f"task.{option}={brief(value)}: expected task.num_candidates=all with it, got "
+                    f"{self.num_candidates}; a source's edges are then ranked in one list"
+                )
 
     def make(self, graph: Graph) -> Path | None:
         """Write the edge split unless it exists; return its directory."""
@@ -211,27 +283,40 @@ class LinkPrediction(TaskConfig):
         return make_split(graph, identity)
 
     def open(
-        self, graph: Graph, split_path: Path | None, *, loss: LossConfig, metrics: Sequence[str]
+        self,
+        graph: Graph,
+        split_path: Path | None,
+        *,
+        dataset: GraphSource,
+        loss: LossConfig,
+        metrics: Sequence[str],
     ) -> Task:
         """Return the task over the edge split in ``split_path``, with candidates from their file.
 
-        ``loss`` and ``metrics`` are not used.
+        ``loss`` and ``metrics`` are not used. ConfigError: candidates do not fit the graph, or not
+        all destinations are candidates. GraphError: the file of candidates is damaged.
         """
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
         assert split_path is not None
         split, candidates = open_split(split_path, graph), None
-        if self.candidates is not None:
-            candidates = read_candidates(self.candidates, self.candidate_column, graph)
-            split = with_candidate_destinations(split, candidates, self.candidates)
+        if self.candidates is not None or self.candidate_column is not None:
+            candidates, option = read_candidates(
+                self.candidates, self.candidate_column, self.candidate_kind, graph, dataset
+            )
+            split = with_candidate_destinations(split, candidates, option)
         return LinkTask(
             split=split,
             candidates=candidates,
             num_negatives=self.num_negatives,
+            negatives=self.negatives,
             decoder=self.decoder,
-            hits=self.hits,
-            num_candidates=self.num_candidates,
+            loss=self.loss,
+            hits=tuple(self.hits),
+            k=_DEFAULT_K if self.k is None else tuple(self.k),
+            num_candidates=None if isinstance(self.num_candidates, str) else self.num_candidates,
+            filters_known=self.filter != "none",
             seed=self.split_seed,
         )
 

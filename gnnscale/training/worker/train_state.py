@@ -147,6 +147,7 @@ class TrainState:
         self,
         test_metrics: dict[str, float | None] | None = None,
         test_classes: ClassCounts | None = None,
+        test_popularity: dict[str, float | None] | None = None,
     ) -> records.TrainResult:
         """Return the result of the run so far, with the test's metrics if there are any."""
         graph, progress = self.data.graph, self.progress
@@ -161,6 +162,7 @@ class TrainState:
             graph=_graph_stats(self.data.task),
             test_metrics=test_metrics or {},
             test_classes=test_classes,
+            test_popularity=test_popularity or {},
             stopped_early=(self.out_of_patience or self.stopped) and progress.epoch < self.epochs,
             steps_per_epoch=progress.steps_per_epoch,
             steps_done=progress.steps_done,

@@ -18,7 +18,7 @@ from torch.nn import functional
 from benchmarks.cases.accuracy import points_of, train_best, train_gnnscale
 from benchmarks.peers import DglSage, csc, features
 from benchmarks.runner import composed, data_folder, show, take
-from gnnscale.inference.evaluate import LinkExaminer
+from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import open_run_task
 from gnnscale.nn.link_decoder import DotProduct
 

@@ -178,7 +178,7 @@ class LinkSplits(Stored):
         if split.graph.edge_weights is not None and not (split.graph.edge_weights >= 0).all():
             raise WrongResultError("a weight is negative, or no number")
         sample_all(split.graph)
-        sizes = {"num_negatives": 1, "hits": 10, "num_candidates": 100, "seed": 0}
+        sizes = {"num_negatives": 1, "hits": (10,), "num_candidates": 100, "seed": 0}
         _train_step(LinkTask(split=split, decoder=made.kind, **sizes))
 
 

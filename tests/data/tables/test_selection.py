@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data.tables.selection import find_kinds, find_pairs, find_vertices
+from gnnscale.data.tables.selection import find_kinds, find_pairs, find_vertices, open_table
 
 
 def test_all_a_split_ids_or_a_file(tiny_graph, tmp_path):
@@ -138,19 +138,16 @@ def test_files_that_hold_no_pairs(tiny_graph, tmp_path):
         find_pairs(tmp_path / "p.npy", tiny_graph)
 
 
-def test_kinds_by_file_and_by_column(tiny_graph, tmp_path):
+def test_kinds_by_column(tiny_graph, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
-    np.save(tmp_path / "ids.npy", np.array([4, 0]))
-    kinds = find_kinds(str(tmp_path / "ids.npy"), None, tiny_graph, None, option="here")
-    assert kinds.tolist() == [0, -1, -1, -1, 0]
-    table = tmp_path / "kinds.csv"
-    table.write_text("id,kind\n3,film\n0,user\n1,user\n4,film\n")
-    kinds = find_kinds(str(table), "kind", tiny_graph, None, option="here")
-    assert kinds.tolist() == [1, 1, -1, 0, 0]
+    file = tmp_path / "kinds.csv"
+    file.write_text("id,kind\n3,film\n0,user\n1,user\n4,film\n")
+    kinds, names = find_kinds(open_table(file), ("id", "kind"), tiny_graph, None, option="here")
+    assert (kinds.tolist(), names) == ([1, 1, -1, 0, 0], ["film", "user"])
     own = pyarrow.array(["a", "b", "c", "d", "e"], pyarrow.large_string())
-    table.write_text("kind,id\n1,c\n2,a\n")
-    kinds = find_kinds(str(table), "kind", tiny_graph, own, option="here")
-    assert kinds.tolist() == [1, -1, 0, -1, -1]
+    file.write_text("kind,who\n1,c\n2,a\n")
+    kinds, names = find_kinds(open_table(file), ("who", "kind"), tiny_graph, own, option="here")
+    assert (kinds.tolist(), names) == ([1, -1, 0, -1, -1], ["1", "2"])
 
 
 def test_kinds_of_anything_else(tiny_graph, tmp_path):
@@ -163,8 +160,6 @@ def test_kinds_of_anything_else(tiny_graph, tmp_path):
     ):
         file.write_text(text)
         with pytest.raises(error, match=message):
-            find_kinds(str(file), "kind", tiny_graph, None, option="here")
-    with pytest.raises(ConfigError, match=r"here=.*ids.npy: expected a table with columns id and"):
-        find_kinds("ids.npy", "kind", tiny_graph, None, option="here")
+            find_kinds(open_table(file), ("id", "kind"), tiny_graph, None, option="here")
     with pytest.raises(ConfigError, match="expected a column of kinds other than the ids, got id"):
-        find_kinds(str(file), "id", tiny_graph, None, option="here")
+        find_kinds(open_table(file), ("id", "id"), tiny_graph, None, option="here")

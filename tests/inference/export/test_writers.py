@@ -221,6 +221,11 @@ def test_contents_of_files(tmp_path: Path, own: list[str] | None) -> None:
         "target": [names[each] for each in (1, 2, 0)],
         "score": [1, 2, 3],
     }
+    # A vertex may have fewer partners.
+    few = [(np.array([[1, -1]]), np.float32([[3, -np.inf]])), FOUND[1]]
+    write_partners(tmp_path / "few.parquet", VERTICES, few, 2, ids)
+    found = parquet.read_table(tmp_path / "few.parquet")
+    assert found["target"].to_pylist() == [names[each] for each in (1, 2, 1)]
     # The ids of partners that an earlier command wrote belong to other scores.
     write_scores(tmp_path / "t.npy", pairs, scores, ids)
     assert np.load(tmp_path / "t.npy").tolist() == [1, 2, 3]
@@ -253,6 +258,14 @@ def test_scores_and_partners_of_a_run(trained: Trained, tmp_path: Path, decoder:
     assert len(np.load(tmp_path / "few.npy")) == graph.num_vertices
     with one_line("top=3: expected at most 2 of 3 candidates; a candidate is not"):
         predict(PredictConfig(out=tmp_path / "x.npy", **some | {"top": 3}, **given))
+    fresh = {"top": 5, "vertices": [5, 9], "known": "exclude"}
+    predict(PredictConfig(out=tmp_path / "fresh.npy", **fresh, **given))
+    neighbors = [{*graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()} for v in (5, 9)]
+    listed = np.load(tmp_path / "fresh.ids.npy").tolist()
+    assert not any(known & {*some} for known, some in zip(neighbors, listed, strict=True))
+    count = graph.num_vertices - 1
+    with one_line(f"top={count}: expected {count} candidates or more without a known edge"):
+        predict(PredictConfig(out=tmp_path / "x.npy", **fresh | {"top": count}, **given))
     # None of those that are asked for is a candidate itself.
     asked = some | {"top": 3, "vertices": [0, 9]}
     predict(PredictConfig(out=tmp_path / "all.npy", **asked, **given))
@@ -271,6 +284,8 @@ def test_options_that_do_not_go_together(trained: Trained, tmp_path: Path) -> No
         ({"candidates": [1]}, "candidates: expected top=K with candidates"),
         ({"pairs": [[0, 1]], "vertices": [1]}, "vertices: expected all with pairs"),
         ({"top": 1, "layer": -2}, "layer, what: expected neither with pairs or top"),
+        ({"known": "exclude"}, "known=exclude: expected top=K with it, got top=null"),
+        ({"top": 1, "known": "all"}, "known=all: allowed are include, exclude"),
         ({"top": 1}, "top: expected a run of task=links, got a run that"),
         ({"pairs": [[0, 1]]}, "pairs: expected a run of task=links, got a run"),
     ):
