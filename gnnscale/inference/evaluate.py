@@ -3,6 +3,7 @@
 Tasks of vertices and edges are measured by their labels, link prediction by ranks of edges.
 """
 
+import logging
 import math
 import time
 from abc import ABC, abstractmethod
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from gnnscale.backend import InferenceCapable
-from gnnscale.core import ClassCounts, count_classes, track
+from gnnscale.core import ClassCounts, count_classes, ranking, track
 from gnnscale.core import types as arrays
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
@@ -25,10 +26,22 @@ from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
 from gnnscale.sampling import draw_candidates, labeled_vertices
 
+_LOG = logging.getLogger(__name__)
 #: Approximate bytes of the rows that are compared together.
 _SLICE_BYTES = 64 << 20
 #: Random streams of the candidates of each part of the split: steps that training never has.
 _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Results of a model on the test set."""
+
+    metrics: dict[str, float | None]  #: by name; None for a metric that is not defined
+    #: counts of labels, predictions and hits by class; None for regression and link prediction, or
+    #: if no test label is known
+    classes: ClassCounts | None = None
+    thresholds: ranking.Thresholds | None = None  #: thresholds that were chosen; None: 0.5
 
 
 class _LabelExaminer(ABC):
@@ -36,26 +49,69 @@ class _LabelExaminer(ABC):
 
     _task: base.LabelTask
 
+    def measure(
+        self, splits: Sequence[str], thresholds: Sequence[float] | None = None
+    ) -> list[dict[str, float | None]]:
+        """Return the metrics of each split; None for a metric that is not defined.
+
+        With ``thresholds`` of ``ranking.shifted``, precision, recall and F1 at them are added.
+        """
+        return [
+            self._measure(outputs, labels, thresholds)[0]
+            for outputs, labels in self._outputs(splits)
+        ]
+
+    def test(self, rule: str | None) -> Outcome:
+        """Return the results on the test set, at thresholds that ``rule`` chooses; None: at 0.5."""
+        *valid, (outputs, labels) = self._outputs(["test"] if rule is None else ["valid", "test"])
+        thresholds = None if rule is None else self._choose(rule, *valid[0])
+        values = None if thresholds is None else thresholds.values
+        metrics, classes = self._measure(outputs, labels, values)
+        return Outcome(metrics=metrics, classes=classes, thresholds=thresholds)
+
+    def _measure(
+        self,
+        outputs: arrays.Float32Array,
+        labels: arrays.Array,
+        thresholds: Sequence[float] | None,
+    ) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return metrics, and counts by class; None for regression, or without labels."""
+        metrics = scores(self._task, outputs, labels, thresholds)
+        if not len(outputs) or labels.dtype.kind == "f":
+            return metrics, None
+        decided = outputs if thresholds is None else ranking.shifted(outputs, thresholds)
+        counts = count_classes(decided, labels)
+        if thresholds is not None:
+            metrics = {**metrics, **counts.positive_scores(), **metrics}
+        return metrics, counts
+
+    def _choose(
+        self, rule: str, outputs: arrays.Float32Array, labels: arrays.Array
+    ) -> ranking.Thresholds:
+        """Return thresholds by ``rule`` from validation outputs, and warn if they are no choice."""
+        values, unchosen = ranking.choose_thresholds(rule, outputs, labels)
+        valid = count_classes(ranking.shifted(outputs, values), labels).positive_scores()
+        if unchosen:
+            of_classes = "" if len(values) == 1 else f" in {len(unchosen)} of {len(values)} classes"
+            _LOG.warning(
+                f"threshold={rule}: no positive among {len(labels):,} validation "
+                f"{self._task.labelled}{of_classes}, or a score is NaN: the threshold is 0.5 there"
+            )
+        wanted, precision = ranking.wanted_precision(rule), valid["precision"]
+        if wanted is not None and not unchosen and (precision or 0) < wanted:
+            _LOG.warning(
+                f"threshold={rule}: no threshold has this precision on validation"
+                f"{'' if len(values) == 1 else ' for every class'}; of the highest, precision is "
+                f"{precision or 0:.4f}"
+            )
+        return ranking.Thresholds(rule=rule, values=values, valid=valid)
+
     @abstractmethod
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
         """Yield, for each split, the model's outputs ``[n, width]`` and the labels.
 
         Both are of the split's labeled vertices or edges; a subclass computes the outputs.
         """
-
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the metrics of each split; None for a metric that is not defined."""
-        return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return metrics of ``split``, and counts of labels, predictions and hits by class.
-
-        The counts are None for regression, or if nothing in the split has a label.
-        """
-        ((outputs, labels),) = self._outputs([split])
-        counted = len(outputs) > 0 and labels.dtype.kind != "f"
-        counts = count_classes(outputs, labels) if counted else None
-        return scores(self._task, outputs, labels), counts
 
 
 class VertexExaminer(_LabelExaminer):
@@ -107,9 +163,9 @@ class LinkExaminer:
             for ranks in ranks_by_split
         ]
 
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split``, and None: edges have no classes."""
-        return self.measure([split])[0], None
+    def test(self, rule: str | None) -> Outcome:
+        """Return the results on the test edges; ``rule`` is None, since edges are ranked."""
+        return Outcome(metrics=self.measure(["test"])[0])
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
@@ -184,10 +240,16 @@ class EdgeExaminer(_LabelExaminer):
 
 
 def scores(
-    task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
+    task: base.LabelTask,
+    outputs: arrays.Float32Array,
+    labels: arrays.Array,
+    thresholds: Sequence[float] | None = None,
 ) -> dict[str, float | None]:
-    """Return the task's metrics of ``outputs`` ``[n, width]`` and ``labels``; None: not defined."""
-    values = {name: task.score(name, outputs, labels) for name in task.measures}
+    """Return the task's metrics of ``outputs`` ``[n, width]`` and ``labels``; None: not defined.
+
+    ``thresholds`` are those of ``LabelTask.score``.
+    """
+    values = {name: task.score(name, outputs, labels, thresholds) for name in task.measures}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
@@ -237,6 +299,7 @@ class Validator:
         self._epochs = epochs
         self._eval_every = eval_every
         self._num_threads = num_threads
+        self._rule = options.threshold
         predictor = Predictor(model, task.graph, options, store=store, device=device)
         self._examiner = open_examiner(task, model, predictor)
 
@@ -257,17 +320,10 @@ class Validator:
             (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
-    def test(self) -> dict[str, float | None]:
-        """Return the test metrics; None for a metric that is not defined."""
-        return self.test_by_class()[0]
-
-    def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the test metrics, and counts of labels, predictions and hits by class.
-
-        The counts are None for regression and link prediction, or if no test label is known.
-        """
+    def test(self) -> Outcome:
+        """Return the results on the test set, at thresholds of the option ``threshold``."""
         with self._all_threads():
-            return self._examiner.measure_by_class("test")
+            return self._examiner.test(self._rule)
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
@@ -285,7 +341,9 @@ class Evaluation:
     """Metrics of a trained model on each split; None for a metric that is not defined.
 
     ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
-    ``test_metric``. ``metrics`` has all metrics by split and name.
+    ``test_metric``. ``metrics`` has all metrics by split and name, and with thresholds
+    ``precision``, ``recall`` and ``f1`` at them: of class 1 of two, or summed over the classes of
+    multilabel. ``base_rates`` are shares of positives by split, if a metric compares with them.
     """
 
     dataset: str
@@ -298,6 +356,8 @@ class Evaluation:
     test_metric: float | None
     ceiling: float | None
     metrics: dict[str, dict[str, float | None]]
+    base_rates: dict[str, float]
+    thresholds: tuple[float, ...] | None  #: probabilities at which classes are predicted; None: 0.5
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
@@ -311,16 +371,30 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     run = with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
     task, trained = open_trained(config.run, run, ranks=True)
-    return measure(task, trained, run.evaluation_options)
+    return measure(task, trained, run.evaluation_options, config.threshold)
 
 
-def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) -> Evaluation:
-    """Measure a trained model at ``task`` on training, validation and test set."""
+def measure(
+    task: base.Task,
+    trained: TrainedModel,
+    options: EvaluationOptions,
+    threshold: float | None = None,
+) -> Evaluation:
+    """Measure a trained model at ``task`` on training, validation and test set.
+
+    ``threshold`` replaces the run's thresholds; None: it does not. ConfigError: the labels have no
+    threshold.
+    """
+    thresholds = trained.thresholds(options.threshold, threshold)
     splits = ("train", "valid", "test")
     predictor = Predictor(trained.model, task.graph, options)
     examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
-    metrics = dict(zip(splits, examiner.measure(splits), strict=True))
+    if isinstance(examiner, LinkExaminer):
+        measured = examiner.measure(splits)
+    else:
+        measured = examiner.measure(splits, thresholds)
+    metrics = dict(zip(splits, measured, strict=True))
     metric = task.measures[0]
     return Evaluation(
         dataset=task.graph.name,
@@ -333,4 +407,6 @@ def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) 
         test_metric=metrics["test"][metric],
         ceiling=base.ceiling(task.graph, metric),
         metrics=metrics,
+        base_rates=task.base_rates if isinstance(task, base.LabelTask) else {},
+        thresholds=thresholds,
     )

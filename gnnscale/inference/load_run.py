@@ -1,5 +1,6 @@
 """Options, task and best weights of a run, read from its directory."""
 
+import logging
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -33,9 +34,11 @@ from gnnscale.run.config import (
     parse_run_options,
     run_option_names,
 )
-from gnnscale.run.tasks.base import Task
+from gnnscale.run.tasks.base import Task, check_threshold
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig
+
+_LOG = logging.getLogger(__name__)
 
 #: Option groups that inference uses, the last only with the run's own graph. Losses and observers
 #: are not imported.
@@ -215,6 +218,26 @@ class TrainedModel:
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
+    def thresholds(self, rule: str | None, given: float | None = None) -> tuple[float, ...] | None:
+        """Return the thresholds at which classes are predicted, as in ``ranking.shifted``.
+
+        ``given`` is a threshold of all classes, ``rule`` the run's option ``threshold``, by which
+        training has chosen others. None: 0.5. ConfigError: ``given`` does not fit the labels.
+        """
+        schema = self.signature
+        if given is not None:
+            kind = schema.labels if schema.num_classes else "links"
+            check_threshold(given, kind, schema.num_classes, of=schema.graph)
+            return (given,) * (schema.num_classes if schema.multilabel else 1)
+        chosen = schema.thresholds
+        if rule is not None and (chosen is None or chosen.rule != rule):
+            _LOG.warning(
+                f"threshold={rule}: the run was stopped before it chose a threshold, so that 0.5 "
+                "is one; resume it, or set threshold=0.5"
+            )
+            return None
+        return None if rule is None or chosen is None else chosen.values
+
     def is_weighted(self, run: RunConfig, directory: Path) -> bool:
         """Whether edges of the training graph have weights.
 
@@ -270,7 +293,11 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     signature = None if needed else read_input_schema(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
-        signature = InputSchema.of(graph, run.task.labels(graph))
+        stored = read_input_schema(directory)
+        signature = replace(
+            InputSchema.of(graph, run.task.labels(graph)),
+            thresholds=None if stored is None else stored.thresholds,
+        )
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):
         raise ConfigError(
             f"{directory / INPUT_SCHEMA}: expected signature.num_classes above 0, got 0"

@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float32Array, brief
 from gnnscale.core.config import check_name, load_named, names
+from gnnscale.core.config.user_code import user_code_error
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,38 @@ if TYPE_CHECKING:
 #: scalar. Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex
 #: may have several labels, or ``[n, width]`` float32 numbers, NaN for unknown numbers.
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+
+
+def as_targets(labels: Tensor) -> Tensor:
+    """Return ``labels`` as a ``Loss`` takes them: classes int64, others float32 ``[n, k]``."""
+    import torch
+
+    if labels.is_floating_point():
+        return labels.to(torch.float32).reshape(len(labels), -1)
+    return labels.to(torch.float32 if labels.ndim == 2 else torch.int64)
+
+
+def call_user_function(
+    option: str, function: Callable[[Tensor, Tensor], Any], outputs: Tensor, targets: Tensor
+) -> Any:
+    """Return ``function(outputs, targets)`` of a user's loss or metric.
+
+    ConfigError, which begins with ``option`` and names the arguments' types: the call fails.
+    """
+    import torch
+
+    try:
+        return function(outputs, targets)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        kinds = (
+            f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}" for x in (outputs, targets)
+        )
+        raise ConfigError(
+            f"{user_code_error(option, error)}; it gets torch tensors, {' and '.join(kinds)}"
+        ) from error
+
 
 #: Kinds of labels, in the words of messages.
 _KINDS = {
@@ -246,12 +279,17 @@ class CustomLoss(LossConfig):
         function = load_named(self.function, option="loss.function")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            value = function(outputs, targets)
+            option = f"loss.function={self.function}"
+            value = call_user_function(option, function, outputs, targets)
             if not isinstance(value, torch.Tensor) or value.ndim:
                 actual = list(value.shape) if isinstance(value, torch.Tensor) else brief(value)
                 raise ConfigError(
-                    f"loss.function={self.function}: expected a scalar tensor, the mean over the "
-                    f"vertices, got {actual}"
+                    f"{option}: expected a scalar tensor, the mean over the vertices, got {actual}"
+                )
+            if outputs.requires_grad and not value.requires_grad:
+                raise ConfigError(
+                    f"{option}: expected a loss with a gradient, got one that is computed without "
+                    "the outputs, by NumPy, or after detach()"
                 )
             return value
 

@@ -91,7 +91,7 @@ def summarize(
 
 def _learning(run: TrainResult) -> dict[str, Any]:
     """Return epoch counts, the last loss, the best epoch's metrics, and test results by class."""
-    counts = run.test_classes
+    counts, thresholds = run.test_classes, run.thresholds
     return {
         "epochs": len(run.history),
         "stopped_early": run.stopped_early,
@@ -100,8 +100,10 @@ def _learning(run: TrainResult) -> dict[str, Any]:
         "valid_metric": run.valid_metric,
         "test_metric": run.test_metric,
         "metric": run.metric,
-        "valid_metrics": run.valid_metrics,
+        "valid_metrics": run.valid_metrics | (thresholds.valid if thresholds else {}),
         "test_metrics": run.test_metrics,
+        "base_rates": {} if run.graph is None else run.graph.base_rates,
+        "threshold": thresholds and {"rule": thresholds.rule, "values": [*thresholds.values]},
         "classes": _classes(run),
         "confusion": counts and counts.confusion and [list(row) for row in counts.confusion],
     }

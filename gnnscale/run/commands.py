@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import QUALITY, ConfigError, check_choice, check_range
+from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.config.untrusted import names
+from gnnscale.core.config.user_code import named_functions
 from gnnscale.data import GraphSource
 from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.planner import MAX_THREADS
@@ -143,6 +144,12 @@ class SavedRunOptions:
         return {option: value for option, value in options.items() if value is not None}
 
 
+def check_given_threshold(threshold: float | None) -> None:
+    """Raise ConfigError unless ``threshold`` is None or between 0 and 1."""
+    if threshold is not None and not 0 < threshold < 1:
+        raise ConfigError(f"threshold={threshold}: expected a probability above 0 and below 1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(SavedRunOptions):
     """Options of ``gnnscale evaluate``, which evaluates a finished or stopped run.
@@ -152,16 +159,20 @@ class EvaluateConfig(SavedRunOptions):
         inference: one of ``INFERENCE``; None evaluates as the run did.
         metrics: metrics to compute, as in training; None takes the run's metrics. A custom
             function is imported because it is named here.
+        threshold: probability from which on a class is predicted, for two classes or multilabel;
+            None: the threshold that the run has chosen, or 0.5.
     """
 
     num_threads: int
     inference: str | None = None
-    metrics: list[str] | None = field(default=None, metadata=names("code", known=tuple(QUALITY)))
+    threshold: float | None = None
+    metrics: list[str] | None = field(default=None, metadata=names("code", places=named_functions))
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         if self.inference is not None:
             check_choice("inference", self.inference, INFERENCE)
+        check_given_threshold(self.threshold)
 
     @property
     def given(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import msgspec
 from gnnscale.cache import CacheStats, Uncached
 from gnnscale.core import Count, GpuUse, Positive, StageTimes, StructArray, Traffic, better
 from gnnscale.core.metrics import ClassCounts
+from gnnscale.core.ranking import Thresholds
 from gnnscale.partition import PartitionStats
 from gnnscale.planner import DevicePlan, Threads
 from gnnscale.planner.cost_model import equations, stage_work
@@ -177,6 +178,8 @@ class GraphStats:
     split_of: str  #: ``vertices`` or ``edges``: the elements of the split
     split: tuple[int, ...]  #: sizes of training, validation and test set
     classes: Sequence[str] | None = None  #: names of the classes; None without names
+    #: share of positives by part of the split, if a metric is to be compared with it
+    base_rates: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +198,7 @@ class TrainResult:
     #: the test
     test_metrics: dict[str, float | None] = field(default_factory=dict)
     test_classes: ClassCounts | None = None  #: test counts per class; None without classes
+    thresholds: Thresholds | None = None  #: thresholds of the test metrics; None: 0.5
     stopped_early: bool = False  #: whether patience or an observer ended training early
     steps_per_epoch: int | None = None  #: steps of an epoch; None before a run has begun
     steps_done: int = 0  #: steps over all epochs, with the epochs before a resumption

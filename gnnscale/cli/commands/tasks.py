@@ -164,6 +164,7 @@ def evaluate(options: DictConfig) -> None:
     let_idle_threads_sleep()
 
     from gnnscale.inference.evaluate import evaluate as evaluate_run
+    from gnnscale.report.formatting import metrics_line, threshold_words
     from gnnscale.report.summary import write_json
     from gnnscale.run.commands import EvaluateConfig
 
@@ -173,14 +174,10 @@ def evaluate(options: DictConfig) -> None:
         evaluation = evaluate_run(config)
         write_json(file, asdict(evaluation))
     for split in ("train", "valid", "test"):
-        metrics = evaluation.metrics[split].items()
-        print(split, ", ".join(f"{name} {format_metric(value)}" for name, value in metrics))
+        print(split, metrics_line(evaluation.metrics[split], evaluation.base_rates.get(split)))
+    if evaluation.thresholds is not None:
+        print(f"with {threshold_words(evaluation.thresholds)}")
     print(file)
-
-
-def format_metric(value: float | None) -> str:
-    """Return a metric with four decimals; ``not defined`` for None."""
-    return "not defined" if value is None else f"{value:.4f}"
 
 
 def predict(options: DictConfig) -> None:

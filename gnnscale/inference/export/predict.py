@@ -1,5 +1,6 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.commands import check_given_threshold
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
@@ -50,6 +52,8 @@ class PredictConfig(SavedRunOptions):
         what: ``classes``, ``probabilities`` or ``logits``. None: classes and probabilities in a
             ``.parquet`` file, probabilities in a ``.npy`` file. If labels are values, the output is
             the predicted values, and ``what`` must be None.
+        threshold: probability from which on a class is predicted, for two classes or multilabel;
+            None: the threshold that the run has chosen on its validation set, or 0.5.
         inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
         force: overwrite ``out``.
         graph: graph to predict; None: the run's training graph.
@@ -69,6 +73,7 @@ class PredictConfig(SavedRunOptions):
     )
     layer: int = -1
     what: str | None = None
+    threshold: float | None = None
     inference: str = "exact"
     force: bool = False
 
@@ -76,6 +81,7 @@ class PredictConfig(SavedRunOptions):
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
+        check_given_threshold(self.threshold)
         if self.what is not None:
             check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
@@ -107,6 +113,20 @@ class PredictConfig(SavedRunOptions):
             return (self.what,)
         both = self.out.suffix == ".parquet"
         return ("classes", "probabilities") if both else ("probabilities",)
+
+
+def _thresholds(
+    config: PredictConfig, rule: str | None, trained: load_run.TrainedModel, answers: Sequence[str]
+) -> tuple[float, ...] | None:
+    """Return the thresholds of the classes in ``answers``; None: 0.5, or there are no classes."""
+    if "classes" in answers:
+        return trained.thresholds(rule, config.threshold)
+    if config.threshold is not None:
+        raise ConfigError(
+            f"threshold={config.threshold}: expected null for a file of {', '.join(answers)}; "
+            "what=classes writes classes"
+        )
+    return None
 
 
 def predict(config: PredictConfig) -> Path:
@@ -180,10 +200,12 @@ def _predict_vertices(
     outputs.check_labels(config.what, signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
+    answers = config.answers(signature, links=links)
     layout = writers.Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=outputs.width_of(model, signature, num_layers),
-        answers=config.answers(signature, links=links),
+        answers=answers,
+        thresholds=_thresholds(config, options.threshold, trained, answers),
         multilabel=signature.multilabel,
         ids=outputs.RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
@@ -208,10 +230,12 @@ def _predict_edges(
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
     outputs.check_labels(config.what, signature)
     ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
+    answers = config.answers(signature)
     layout = writers.Layout(
         num_rows=len(ends),
         width=signature.num_classes,
-        answers=config.answers(signature),
+        answers=answers,
+        thresholds=_thresholds(config, options.threshold, trained, answers),
         multilabel=False,
         ids=outputs.EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,
@@ -263,8 +287,10 @@ def _compare(
 ) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``."""
     user_ids, model = read_ids(graph), trained.model
-    if config.layer != -1 or config.what is not None:
-        raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
+    if config.layer != -1 or config.what is not None or config.threshold is not None:
+        raise ConfigError(
+            "layer, what, threshold: expected none of them with pairs or top, which give scores"
+        )
     if not isinstance(model, LinkGNN):
         option = "pairs" if config.top is None else "top"
         raise ConfigError(

@@ -323,8 +323,10 @@ def _tiles(summary: dict[str, Any]) -> str:
     median = summary["epoch_time_s"]["median"]
     early = ", stopped early" if summary["stopped_early"] else ""
     of_epoch = "" if best is None else f", epoch {best}"
+    rate = summary["base_rates"].get("test")
+    base = "" if rate is None else f", base rate {rate:.4f}"
     tiles = [
-        (fixed(summary["test_metric"], 4), f"test {metric}{attainable}"),
+        (fixed(summary["test_metric"], 4), f"test {metric}{attainable}{base}"),
         (fixed(summary["valid_metric"], 4), f"validation {metric}{of_epoch}"),
         (ABSENT if median is None else duration(median), "time per epoch, median"),
         (count(summary["mteps"]), "million edges traversed per second (MTEPS)"),

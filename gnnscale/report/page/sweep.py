@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
-from gnnscale.core import QUALITY, one_line
+from gnnscale.core import find_metric, one_line
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
 from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
 from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
@@ -150,7 +150,8 @@ def _tiles(jobs: Jobs) -> str:
 
 
 def _lower_is_better(metric: str) -> bool:
-    return metric in QUALITY and QUALITY[metric].lower_is_better
+    quality = find_metric(metric)
+    return quality is not None and quality.lower_is_better
 
 
 def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
@@ -160,7 +161,7 @@ def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
     """
     if _lower_is_better(metric):
         return Quantity(form=form, low=0.0)
-    is_share = metric in QUALITY or metric == "mrr" or metric.startswith("hits@")
+    is_share = find_metric(metric) is not None or metric == "mrr" or metric.startswith("hits@")
     return Quantity(form=form, low=0.0, high=1.0) if is_share else Quantity(form=form)
 
 
