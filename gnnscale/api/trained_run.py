@@ -19,7 +19,6 @@ from gnnscale.inference.export.predict import EDGES, find_candidates, find_edges
 from gnnscale.inference.load_run import TrainedModel, load_trained, open_other, open_run_task
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn import EdgeGNN, LinkGNN, user_module
-from gnnscale.run.commands import check_given_threshold
 from gnnscale.run.config import RunConfig
 from gnnscale.run.runtime_config import INFERENCE
 
@@ -135,7 +134,7 @@ class TrainedRun:
         ends, rows = find_edges(edges, pairs, graph, read_ids(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
         chunks = predictor.outputs(ends, rows, graph.edge_features)
-        thresholds = run.thresholds(kind, threshold)
+        thresholds = run.trained.thresholds(self.config.threshold, threshold, [kind])
         return np.concatenate(
             [outputs.answer(kind, rows, multilabel=False, thresholds=thresholds) for rows in chunks]
         )
@@ -302,18 +301,6 @@ class _LoadedRun:
             model, Predictor(model, graph, self.config.evaluation_options), graph
         )
 
-    def thresholds(self, what: str, given: float | None) -> tuple[float, ...] | None:
-        """Return the thresholds of classes, if ``what`` are classes; None: 0.5, or other outputs.
-
-        ConfigError: a ``given`` threshold does not fit ``what`` or the labels.
-        """
-        check_given_threshold(given)
-        if what == "classes":
-            return self.trained.thresholds(self.config.threshold, given)
-        if given is not None:
-            raise ConfigError(f"threshold={given}: expected None with what={what}")
-        return None
-
     def rows(
         self,
         vertices: Any,
@@ -329,7 +316,7 @@ class _LoadedRun:
         ``layer`` counts from the end: -1 is the last layer. ``graph`` of None: the run's own graph.
         ``inference``: ``exact``, over all neighbors, or ``sampled``. ``threshold`` is of classes.
         """
-        thresholds = self.thresholds(what, threshold)
+        thresholds = self.trained.thresholds(self.config.threshold, threshold, [what])
         check_choice("inference", inference, INFERENCE)
         model, multilabel = self.trained.model, self.trained.signature.multilabel
         graph = self.open(graph)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
@@ -29,28 +29,25 @@ _Measure = Callable[[Array, BoolArray], float]
 def _mean_over_labels(measure: _Measure, scores: Array, labels: Array) -> float:
     """Return ``measure`` of ``[n]`` labels of 0 and 1; its mean over columns if they have several.
 
-    Scores ``[n, 2]`` of ``[n]`` labels become differences. Columns without positives, or with a NaN
-    score, are left out of the mean, and so are values of NaN; NaN: all are left out.
+    Columns without positives, and values of NaN, are left out; NaN: all are, or a score is NaN.
     """
-    if labels.ndim == 1:
-        labels, scores = labels[:, None], difference(scores)[:, None]
-    columns = [(scores[:, c], labels[:, c] > 0) for c in range(labels.shape[1])]
-    values = [measure(*column) for column in columns if column[1].any() and _ranks(column[0])]
+    columns = [*_columns(scores, labels)]
+    if any(np.isnan(column).any() for column, _ in columns):
+        return float("nan")
+    values = [measure(*column) for column in columns if column[1].any()]
     defined = [value for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")
 
 
-def difference(scores: Array) -> Array:
-    """Return scores ``[n]`` of the positive class, for ``[n, 2]`` logits their difference."""
-    if scores.ndim == 1:
-        return scores
-    with np.errstate(invalid="ignore"):  # infinite logits of both classes: NaN
-        logits: Float64Array = scores[:, 1].astype(np.float64) - scores[:, 0]
-    return logits
-
-
-def _ranks(scores: Array) -> bool:
-    return not np.isnan(scores).any()
+def _columns(scores: Array, labels: Array) -> Iterator[tuple[Array, BoolArray]]:
+    """Yield scores ``[n]`` and positives ``[n]`` of each class; of two classes, of class 1."""
+    if labels.ndim == 2:
+        yield from zip(scores.T, labels.T > 0, strict=True)
+        return
+    if scores.ndim == 2:
+        with np.errstate(invalid="ignore"):  # infinite logits of both classes: NaN
+            scores = scores[:, 1].astype(np.float64) - scores[:, 0]
+    yield scores, labels > 0
 
 
 def roc_auc(scores: Array, labels: Array) -> float:
@@ -174,10 +171,8 @@ class Thresholds:
     valid: dict[str, float | None] = field(default_factory=dict)
 
 
-def choose_thresholds(
-    rule: str, scores: Array, labels: Array
-) -> tuple[tuple[float, ...], list[int]]:
-    """Return the threshold of class 1 or of each class, and the classes without a choice.
+def choose_thresholds(rule: str, scores: Array, labels: Array) -> tuple[float, ...]:
+    """Return the threshold of class 1 of two, or of each class of multilabel.
 
     A threshold is between two scores. Of equally good ones the highest is taken. A class without
     positives, or with a NaN score, keeps 0.5.
@@ -188,22 +183,19 @@ def choose_thresholds(
         scores: ``[n, 2]`` logits, or for multilabel ``[n, num_classes]``.
         labels: ``[n]`` of 0 and 1, or ``[n, num_classes]``.
     """
-    if labels.ndim == 1:
-        labels, scores = labels[:, None], difference(scores)[:, None]
-    values, unchosen = [], []
-    for c in range(labels.shape[1]):
-        positive, column = labels[:, c] > 0, scores[:, c].astype(np.float64)
-        if positive.any() and _ranks(column):
-            values.append(_best_threshold(rule, column, positive))
-        else:
-            values.append(0.5)
-            unchosen.append(c)
-    return tuple(values), unchosen
+    return tuple(
+        _best_threshold(rule, column, positive)
+        if positive.any() and not np.isnan(column).any()
+        else 0.5
+        for column, positive in _columns(scores, labels)
+    )
 
 
-def _best_threshold(rule: str, scores: Float64Array, positive: BoolArray) -> float:
+def _best_threshold(rule: str, scores: Array, positive: BoolArray) -> float:
     """Return the probability between the last chosen and the next score, in logits."""
-    right, chosen, cuts = _cutoffs(np.clip(scores, -_MAX_LOGIT, _MAX_LOGIT), positive)
+    right, chosen, cuts = _cutoffs(
+        np.clip(scores.astype(np.float64), -_MAX_LOGIT, _MAX_LOGIT), positive
+    )
     least = wanted_precision(rule)
     if least is None:
         best = np.argmax(2 * right / (chosen + right[-1]))

@@ -27,6 +27,8 @@ from gnnscale.run.tasks import base, links
 from gnnscale.sampling import draw_candidates, labeled_vertices
 
 _LOG = logging.getLogger(__name__)
+#: Largest number of classes that a warning names.
+_MAX_NAMED = 10
 #: Approximate bytes of the rows that are compared together.
 _SLICE_BYTES = 64 << 20
 #: Random streams of the candidates of each part of the split: steps that training never has.
@@ -89,22 +91,29 @@ class _LabelExaminer(ABC):
         self, rule: str, outputs: arrays.Float32Array, labels: arrays.Array
     ) -> ranking.Thresholds:
         """Return thresholds by ``rule`` from validation outputs, and warn if they are no choice."""
-        values, unchosen = ranking.choose_thresholds(rule, outputs, labels)
-        valid = count_classes(ranking.shifted(outputs, values), labels).positive_scores()
-        if unchosen:
-            of_classes = "" if len(values) == 1 else f" in {len(unchosen)} of {len(values)} classes"
-            _LOG.warning(
-                f"threshold={rule}: no positive among {len(labels):,} validation "
-                f"{self._task.labelled}{of_classes}, or a score is NaN: the threshold is 0.5 there"
-            )
-        wanted, precision = ranking.wanted_precision(rule), valid["precision"]
-        if wanted is not None and not unchosen and (precision or 0) < wanted:
-            _LOG.warning(
-                f"threshold={rule}: no threshold has this precision on validation"
-                f"{'' if len(values) == 1 else ' for every class'}; of the highest, precision is "
-                f"{precision or 0:.4f}"
-            )
-        return ranking.Thresholds(rule=rule, values=values, valid=valid)
+        values = ranking.choose_thresholds(rule, outputs, labels)
+        counts = count_classes(ranking.shifted(outputs, values), labels)
+        classes = [1] if labels.ndim == 1 else range(len(values))
+        wanted = ranking.wanted_precision(rule) or 0.0
+        absent = [c for c in classes if not counts.wanted[c]]
+        imprecise = [c for c in classes if (counts.scores(c)["precision"] or 0.0) < wanted]
+        for problem, found in (
+            (
+                f"no {self._task.labelled} of the validation set have it: the threshold is 0.5",
+                absent,
+            ),
+            (
+                "no threshold has this precision: that of the best is taken",
+                {*imprecise} - {*absent},
+            ),
+        ):
+            if found:
+                names = ", ".join(map(str, sorted(found)[:_MAX_NAMED]))
+                _LOG.warning(
+                    f"threshold={rule}: {problem}, for {len(found)} of {len(classes)} classes "
+                    f"({names}{', ...' if len(found) > _MAX_NAMED else ''})"
+                )
+        return ranking.Thresholds(rule=rule, values=values, valid=counts.positive_scores())
 
     @abstractmethod
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
@@ -154,8 +163,10 @@ class LinkExaminer:
         for split in splits:
             self._predictor.prepare(self._vertices(split))
 
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return MRR and Hits@k of each split."""
+    def measure(
+        self, splits: Sequence[str], thresholds: Sequence[float] | None = None
+    ) -> list[dict[str, float | None]]:
+        """Return MRR and Hits@k of each split, which need no ``thresholds``."""
         (mrr, hits), k = self._task.measures, self._task.hits
         ranks_by_split = (self._ranks(split) for split in splits)
         return [
@@ -390,11 +401,7 @@ def measure(
     predictor = Predictor(trained.model, task.graph, options)
     examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
-    if isinstance(examiner, LinkExaminer):
-        measured = examiner.measure(splits)
-    else:
-        measured = examiner.measure(splits, thresholds)
-    metrics = dict(zip(splits, measured, strict=True))
+    metrics = dict(zip(splits, examiner.measure(splits, thresholds), strict=True))
     metric = task.measures[0]
     return Evaluation(
         dataset=task.graph.name,

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -218,25 +218,35 @@ class TrainedModel:
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
-    def thresholds(self, rule: str | None, given: float | None = None) -> tuple[float, ...] | None:
+    def thresholds(
+        self, rule: str | None, given: float | None, outputs: Sequence[str] = ("classes",)
+    ) -> tuple[float, ...] | None:
         """Return the thresholds at which classes are predicted, as in ``ranking.shifted``.
 
         ``given`` is a threshold of all classes, ``rule`` the run's option ``threshold``, by which
-        training has chosen others. None: 0.5. ConfigError: ``given`` does not fit the labels.
+        training has chosen others. None: 0.5, or no classes are among ``outputs``. ConfigError:
+        ``given`` is no threshold of the labels or of ``outputs``.
         """
         schema = self.signature
         if given is not None:
-            kind = schema.labels if schema.num_classes else "links"
-            check_threshold(given, kind, schema.num_classes, of=schema.graph)
+            check_threshold(given, schema.labels, schema.num_classes, of=schema.graph)
+            if not 0 < given < 1:
+                raise ConfigError(f"threshold={given}: expected a probability between 0 and 1")
+            if "classes" not in outputs:
+                raise ConfigError(
+                    f"threshold={given}: expected null for {', '.join(outputs)}; what=classes "
+                    "gives classes"
+                )
             return (given,) * (schema.num_classes if schema.multilabel else 1)
-        chosen = schema.thresholds
-        if rule is not None and (chosen is None or chosen.rule != rule):
+        if rule is None or "classes" not in outputs:
+            return None
+        if schema.thresholds is None or schema.thresholds.rule != rule:
             _LOG.warning(
-                f"threshold={rule}: the run was stopped before it chose a threshold, so that 0.5 "
-                "is one; resume it, or set threshold=0.5"
+                f"threshold={rule}: the run was stopped before it chose a threshold, which is 0.5 "
+                "then; resume the run, or set threshold=0.5"
             )
             return None
-        return None if rule is None or chosen is None else chosen.values
+        return schema.thresholds.values
 
     def is_weighted(self, run: RunConfig, directory: Path) -> bool:
         """Whether edges of the training graph have weights.

@@ -144,12 +144,6 @@ class SavedRunOptions:
         return {option: value for option, value in options.items() if value is not None}
 
 
-def check_given_threshold(threshold: float | None) -> None:
-    """Raise ConfigError unless ``threshold`` is None or between 0 and 1."""
-    if threshold is not None and not 0 < threshold < 1:
-        raise ConfigError(f"threshold={threshold}: expected a probability above 0 and below 1")
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(SavedRunOptions):
     """Options of ``gnnscale evaluate``, which evaluates a finished or stopped run.
@@ -172,7 +166,6 @@ class EvaluateConfig(SavedRunOptions):
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         if self.inference is not None:
             check_choice("inference", self.inference, INFERENCE)
-        check_given_threshold(self.threshold)
 
     @property
     def given(self) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.commands import check_given_threshold
 
 #: Parts of the labeled edges.
 EDGES = ("all", "train", "valid", "test")
@@ -81,7 +79,6 @@ class PredictConfig(SavedRunOptions):
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
         check_choice("inference", self.inference, INFERENCE)
         check_choice("edges", self.edges, EDGES)
-        check_given_threshold(self.threshold)
         if self.what is not None:
             check_choice("what", self.what, outputs.ANSWERS)
         if self.top is not None:
@@ -113,20 +110,6 @@ class PredictConfig(SavedRunOptions):
             return (self.what,)
         both = self.out.suffix == ".parquet"
         return ("classes", "probabilities") if both else ("probabilities",)
-
-
-def _thresholds(
-    config: PredictConfig, rule: str | None, trained: load_run.TrainedModel, answers: Sequence[str]
-) -> tuple[float, ...] | None:
-    """Return the thresholds of the classes in ``answers``; None: 0.5, or there are no classes."""
-    if "classes" in answers:
-        return trained.thresholds(rule, config.threshold)
-    if config.threshold is not None:
-        raise ConfigError(
-            f"threshold={config.threshold}: expected null for a file of {', '.join(answers)}; "
-            "what=classes writes classes"
-        )
-    return None
 
 
 def predict(config: PredictConfig) -> Path:
@@ -205,7 +188,7 @@ def _predict_vertices(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=outputs.width_of(model, signature, num_layers),
         answers=answers,
-        thresholds=_thresholds(config, options.threshold, trained, answers),
+        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
         multilabel=signature.multilabel,
         ids=outputs.RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
@@ -235,7 +218,7 @@ def _predict_edges(
         num_rows=len(ends),
         width=signature.num_classes,
         answers=answers,
-        thresholds=_thresholds(config, options.threshold, trained, answers),
+        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
         multilabel=False,
         ids=outputs.EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,

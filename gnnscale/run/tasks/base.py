@@ -24,6 +24,7 @@ from gnnscale.core import (
     ranking,
 )
 from gnnscale.core.config.user_code import is_name, load_named, short_name
+from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
@@ -140,7 +141,8 @@ class LabelTask:
         return self.graph
 
     def log_split(self) -> None:
-        """Warn of regression targets that are NaN throughout a part of the split."""
+        """Name the positive class, and warn of targets that are NaN throughout a part."""
+        self._log_positives()
         targets = self.labels.labels
         if targets.ndim == 1 or targets.dtype.kind != "f":
             return
@@ -153,6 +155,18 @@ class LabelTask:
                     f"{self.labels.name}: all {len(rows):,} {split} {self.labelled} have NaN as "
                     f"target {', '.join(map(str, unknown))} (from 0), so that nothing {does} it"
                 )
+
+    def _log_positives(self) -> None:
+        """Log the class that the metrics of positives are about, and warn if the other is rarer."""
+        rate, labels = self.base_rates.get("train"), self.labels
+        if rate is None or labels.labels.ndim == 2:
+            return
+        names = read_classes(self.graph, edges=isinstance(labels, EdgeLabels))
+        line = f"metrics are of class {names[1] if names else 1}, {rate:.2%} of the training set"
+        if rate <= 0.5:
+            _LOG.info(line)
+        else:
+            _LOG.warning(f"{line}; the rarer class is measured if its name sorts last, or is 1")
 
     def rows(self, split: str) -> Array:
         """Return indices ``[n]`` of labeled vertices or edges of ``split`` (train, valid, test)."""
@@ -321,7 +335,8 @@ class EdgeTask(LabelTask):
         return self.graph.edge_labels
 
     def log_split(self) -> None:
-        """Warn of validation and test edges between the ends of a training edge."""
+        """Name the positive class, and warn of held-out edges between a training edge's ends."""
+        self._log_positives()
         ends, split = self.graph.edges.ends, self.labels.split
         assert ends is not None
         parts = {"validation": split.valid_idx, "test": split.test_idx}
