@@ -110,7 +110,7 @@ def _learning(run: TrainResult) -> dict[str, Any]:
 
 
 def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
-    """Return mean and median epoch time, and edges and vertices per second over all epochs."""
+    """Return epoch times, edges and vertices per second, and the load of other programs."""
     times = [epoch.epoch_time_s for epoch in epochs]
     num_edges = sum(epoch.num_edges for epoch in epochs)
     return {
@@ -120,6 +120,9 @@ def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
         },
         "mteps": mteps(num_edges, sum(times)) if epochs else None,
         "nvtps": nvtps(sum(epoch.num_vertices for epoch in epochs), sum(times)) if epochs else None,
+        "other_load": next(
+            (epoch.other_load for epoch in reversed(epochs) if epoch.other_load is not None), None
+        ),
     }
 
 

@@ -108,6 +108,9 @@ class EpochRecord:
     stage_times_s: dict[str, float | None]
     peak_rss_bytes: int  #: largest resident set of any process of the run so far
     devices: tuple[DeviceEpoch, ...] = ()  #: each device's part of the epoch
+    #: share of the usable cores that other programs have kept busy since the run's first step, 0 to
+    #: 1; None if unknown: several machines, the first 2 seconds, or an epoch without gathering
+    other_load: float | None = None
     #: validation metrics by name, ``valid_metric`` first; None for an undefined metric. Empty if
     #: the epoch was not validated.
     valid_metrics: dict[str, float | None] = field(default_factory=dict)
