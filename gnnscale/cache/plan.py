@@ -131,9 +131,7 @@ class Uncached:
 
 
 #: Clause on device plans without a device for which a cache is planned.
-NO_MEMORY = (
-    "no device of device_plan has memory of its own behind a link; cpu devices read host memory"
-)
+NO_MEMORY = "no device of device_plan has memory that a link connects; cpu devices read host memory"
 
 
 def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
@@ -216,7 +214,7 @@ class CachePlan:
         """
         if not self.devices:
             return Uncached(num_devices=0, of_devices=0, reason=NO_MEMORY)
-        empty = [cache for cache in self.devices if not cache.num_bytes]
+        empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
         without_budget = [cache for cache in empty if not cache.budget_bytes]
         aggregated = [cache for cache in empty if cache.host_aggregates and cache.budget_bytes]
         unfilled = len(empty) - len(without_budget) - len(aggregated)

@@ -1,7 +1,7 @@
 """Metrics of a run: throughput, peak memory, and quality of predictions."""
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +216,20 @@ def check_metric(option: str, name: str) -> Metric:
         names = (*QUALITY, *ranking.EXAMPLES)
         raise ConfigError(f"{option}={brief(name)}: allowed are {', '.join(names)}")
     return metric
+
+
+def score(
+    metric: str, scores: Array, labels: Array, thresholds: Sequence[float] | None = None
+) -> float:
+    """Return the value of the metric named ``metric``; NaN if undefined.
+
+    ``thresholds`` are those of ``ranking.shifted``, at which a metric that depends on predicted
+    classes decides; None: 0.5.
+    """
+    found = check_metric("metrics", metric)
+    if found.decides and thresholds is not None:
+        scores = ranking.shifted(scores, thresholds)
+    return found.function(scores, labels)
 
 
 def better(metric: str, value: float, than: float) -> bool:

@@ -270,10 +270,10 @@ def _compare(
 ) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``."""
     user_ids, model = read_ids(graph), trained.model
-    if config.layer != -1 or config.what is not None or config.threshold is not None:
-        raise ConfigError(
-            "layer, what, threshold: expected none of them with pairs or top, which give scores"
-        )
+    if config.layer != -1 or config.what is not None:
+        raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
+    if config.threshold is not None:
+        raise ConfigError(f"threshold={config.threshold}: expected null with pairs or top")
     if not isinstance(model, LinkGNN):
         option = "pairs" if config.top is None else "top"
         raise ConfigError(

@@ -107,7 +107,8 @@ def _csv(jobs: Sequence[dict[str, Any]]) -> str:
 _OPTIONAL = {
     "speed_up": ("speed_up",),
     "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
-    "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb", "cache_mb"),
+    "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
+    "cache_mb": ("cache_mb",),
     "uncached": ("caching",),
 }
 #: Times of jobs, which are compared only if no two jobs ran at a time.

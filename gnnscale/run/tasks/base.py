@@ -24,6 +24,7 @@ from gnnscale.core import (
     ranking,
 )
 from gnnscale.core.config.user_code import is_name, load_named, short_name
+from gnnscale.core.metrics import score
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
@@ -218,16 +219,12 @@ class LabelTask:
     ) -> float:
         """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
 
-        ``thresholds`` are those of ``ranking.shifted``, at which a metric that depends on predicted
-        classes decides; None: 0.5. A user's metric gets ``outputs`` as they are.
+        ``thresholds`` are those of ``metrics.score``; a user's metric gets ``outputs`` as they are.
         """
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:
                 return _user_score(name, outputs, labels)
-        metric = check_metric("metrics", measure)
-        if metric.decides and thresholds is not None:
-            return metric.function(ranking.shifted(outputs, thresholds), labels)
-        return metric.function(outputs, labels)
+        return score(measure, outputs, labels, thresholds)
 
 
 @dataclass(frozen=True, kw_only=True)
