@@ -192,19 +192,23 @@ def choose_thresholds(rule: str, scores: Array, labels: Array) -> tuple[float, .
 
 
 def _best_threshold(rule: str, scores: Array, positive: BoolArray) -> float:
-    """Return the probability between the last chosen and the next score, in logits."""
-    right, chosen, cuts = _cutoffs(
-        np.clip(scores.astype(np.float64), -_MAX_LOGIT, _MAX_LOGIT), positive
-    )
-    least = wanted_precision(rule)
+    """Return the probability between the last chosen and the next score, in logits.
+
+    It is 0.5 if all probabilities are 0.
+    """
+    right, chosen, cuts = _cutoffs(np.minimum(scores.astype(np.float64), _MAX_LOGIT), positive)
+    num_cuts = int(np.count_nonzero(cuts >= -_MAX_LOGIT))
+    if not num_cuts:
+        return 0.5
+    total, right, chosen = right[-1], right[:num_cuts], chosen[:num_cuts]
+    precision, least = right / chosen, wanted_precision(rule)
     if least is None:
-        best = np.argmax(2 * right / (chosen + right[-1]))
-    elif (right / chosen >= least).any():
-        best = np.argmax(np.where(right / chosen >= least, right, -1))
+        best = int(np.argmax(2 * right / (chosen + total)))
     else:
-        precise = right / chosen == np.max(right / chosen)
-        best = np.argmax(np.where(precise, right, -1))
+        allowed = precision >= min(least, precision.max())
+        best = int(np.argmax(np.where(allowed, right, -1)))
     following = cuts[best + 1] if best + 1 < len(cuts) else cuts[best] - 1
+    following = max(following, -_MAX_LOGIT - 1)
     return 1 / (1 + math.exp(-(cuts[best] + following) / 2))
 
 

@@ -138,11 +138,17 @@ def test_the_function_gets_outputs_and_targets(labeled):
         ("own_losses:each_vertex", r"a scalar tensor, the mean over the vertices, got \[2\]"),
         ("own_losses:number", "number: expected a scalar tensor, .* over the vertices, got 1"),
         ("own_losses:nothing", "has no nothing"),
+        ("own_losses:detached", "expected a loss with a gradient, got one that is computed with"),
+        (
+            "own_losses:by_numpy",
+            r"by_numpy fails with AttributeError: .*astype.* "
+            r"\(.*own_losses.py:\d+\); it gets torch tensors, float32 \[2, 2\] and int64 \[2\]",
+        ),
         ("no_such_module:loss", "loss.function=no_such_module:loss: no module no_such_module"),
     ],
 )
 def test_functions_are_refused(labeled, name, message):
-    outputs, targets = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
+    outputs, targets = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=message):
         CustomLoss(function=name).build(labeled(CLASSES, 2))(outputs, targets)
 
