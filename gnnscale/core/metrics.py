@@ -110,8 +110,10 @@ class ClassCounts:
         """Return ``scores`` of class 1 of two; for multilabel, of counts summed over classes."""
         if self.confusion is not None:
             return self.scores(1)
-        wanted, chosen, right = sum(self.wanted), sum(self.chosen), sum(self.right)
-        return ClassCounts(wanted=(wanted,), chosen=(chosen,), right=(right,)).scores(0)
+        total = ClassCounts(
+            wanted=(sum(self.wanted),), chosen=(sum(self.chosen),), right=(sum(self.right),)
+        )
+        return total.scores(0)
 
 
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
@@ -226,10 +228,10 @@ def score(
     ``thresholds`` are those of ``ranking.shifted``, at which a metric that depends on predicted
     classes decides; None: 0.5.
     """
-    found = check_metric("metrics", metric)
-    if found.decides and thresholds is not None:
+    quality = check_metric("metrics", metric)
+    if quality.decides and thresholds is not None:
         scores = ranking.shifted(scores, thresholds)
-    return found.function(scores, labels)
+    return quality.function(scores, labels)
 
 
 def better(metric: str, value: float, than: float) -> bool:

@@ -36,7 +36,7 @@ _STEPS = {"train": 1 << 41, "valid": (1 << 41) + 1, "test": (1 << 41) + 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class HeldOutScores:
     """Results of a model on the test set."""
 
     metrics: dict[str, float | None]  #: by name; None for a metric that is not defined
@@ -63,13 +63,13 @@ class _LabelExaminer(ABC):
             for outputs, labels in self._outputs(splits)
         ]
 
-    def test(self, rule: str | None) -> Outcome:
+    def test(self, rule: str | None) -> HeldOutScores:
         """Return the results on the test set, at thresholds that ``rule`` chooses; None: at 0.5."""
         *valid, (outputs, labels) = self._outputs(["test"] if rule is None else ["valid", "test"])
         thresholds = None if rule is None else self._choose(rule, *valid[0])
         values = None if thresholds is None else thresholds.values
         metrics, classes = self._measure(outputs, labels, values)
-        return Outcome(metrics=metrics, classes=classes, thresholds=thresholds)
+        return HeldOutScores(metrics=metrics, classes=classes, thresholds=thresholds)
 
     def _measure(
         self,
@@ -94,10 +94,10 @@ class _LabelExaminer(ABC):
         values = ranking.choose_thresholds(rule, outputs, labels)
         counts = count_classes(ranking.shifted(outputs, values), labels)
         classes = [1] if labels.ndim == 1 else range(len(values))
-        wanted = ranking.wanted_precision(rule) or 0.0
+        least = ranking.wanted_precision(rule) or 0.0
         absent = [c for c in classes if not counts.wanted[c]]
-        imprecise = [c for c in classes if (counts.scores(c)["precision"] or 0.0) < wanted]
-        for problem, found in (
+        imprecise = [c for c in classes if (counts.scores(c)["precision"] or 0.0) < least]
+        for problem, numbers in (
             (
                 f"no {self._task.labelled} of the validation set have it: the threshold is 0.5",
                 absent,
@@ -107,11 +107,11 @@ class _LabelExaminer(ABC):
                 {*imprecise} - {*absent},
             ),
         ):
-            if found:
-                names = ", ".join(map(str, sorted(found)[:_MAX_NAMED]))
+            if numbers:
+                names = ", ".join(map(str, sorted(numbers)[:_MAX_NAMED]))
                 _LOG.warning(
-                    f"threshold={rule}: {problem}, for {len(found)} of {len(classes)} classes "
-                    f"({names}{', ...' if len(found) > _MAX_NAMED else ''})"
+                    f"threshold={rule}: {problem}, for {len(numbers)} of {len(classes)} classes "
+                    f"({names}{', ...' if len(numbers) > _MAX_NAMED else ''})"
                 )
         return ranking.Thresholds(rule=rule, values=values, valid=counts.positive_scores())
 
@@ -174,9 +174,9 @@ class LinkExaminer:
             for ranks in ranks_by_split
         ]
 
-    def test(self, rule: str | None) -> Outcome:
+    def test(self, rule: str | None) -> HeldOutScores:
         """Return the results on the test edges; ``rule`` is None, since edges are ranked."""
-        return Outcome(metrics=self.measure(["test"])[0])
+        return HeldOutScores(metrics=self.measure(["test"])[0])
 
     @torch.no_grad()
     def _ranks(self, split: str) -> arrays.Float64Array:
@@ -331,7 +331,7 @@ class Validator:
             (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
-    def test(self) -> Outcome:
+    def test(self) -> HeldOutScores:
         """Return the results on the test set, at thresholds of the option ``threshold``."""
         with self._all_threads():
             return self._examiner.test(self._rule)

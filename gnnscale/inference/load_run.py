@@ -219,25 +219,25 @@ class TrainedModel:
     trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
     def thresholds(
-        self, rule: str | None, given: float | None, outputs: Sequence[str] = ("classes",)
+        self, rule: str | None, override: float | None, outputs: Sequence[str] = ("classes",)
     ) -> tuple[float, ...] | None:
         """Return the thresholds at which classes are predicted, as in ``ranking.shifted``.
 
-        ``given`` is a threshold of all classes, ``rule`` the run's option ``threshold``, by which
-        training has chosen others. None: 0.5, or no classes are among ``outputs``. ConfigError:
-        ``given`` is no threshold of the labels or of ``outputs``.
+        ``override`` is a threshold of all classes; ``rule`` is the run's option ``threshold``, by
+        which training has chosen others. None: 0.5, or no classes are among ``outputs``. ConfigError:
+        ``override`` is no threshold of the labels or of ``outputs``.
         """
         schema = self.signature
-        if given is not None:
-            check_threshold(given, schema.labels, schema.num_classes, of=schema.graph)
-            if not 0 < given < 1:
-                raise ConfigError(f"threshold={given}: expected a probability between 0 and 1")
+        if override is not None:
+            check_threshold(override, schema.labels, schema.num_classes, of=schema.graph)
+            if not 0 < override < 1:
+                raise ConfigError(f"threshold={override}: expected a probability between 0 and 1")
             if "classes" not in outputs:
                 raise ConfigError(
-                    f"threshold={given}: expected null for {', '.join(outputs)}; what=classes "
+                    f"threshold={override}: expected null for {', '.join(outputs)}; what=classes "
                     "gives classes"
                 )
-            return (given,) * (schema.num_classes if schema.multilabel else 1)
+            return (override,) * (schema.num_classes if schema.multilabel else 1)
         if rule is None or "classes" not in outputs:
             return None
         if schema.thresholds is None or schema.thresholds.rule != rule:

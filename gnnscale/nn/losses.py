@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, brief
+from gnnscale.core import Array, ConfigError, Float32Array, Float64Array, brief
 from gnnscale.core.config import check_name, load_named, names
 from gnnscale.core.config.user_code import user_code_error
 
@@ -197,17 +197,18 @@ class BinaryCrossEntropy(LossConfig):
     """Binary cross-entropy of each class, for vertices with several labels.
 
     Attributes:
-        pos_weight: weight of a present label relative to an absent label: a number, or a list of a
-            number per class; null: 1.
+        pos_weight: weight of a present label relative to an absent label: a number; a list of a
+            number per class; or ``balanced``, the number of absent training labels of the class for
+            each present one; null: 1.
     """
 
     pos_weight: Any | None = None
 
     def __post_init__(self) -> None:
         weight = self.pos_weight
-        if weight is not None:
+        if weight not in (None, "balanced"):
             listed = [weight] if _is_number(weight) else weight
-            _check_weights("loss.pos_weight", listed, or_else="a number or null")
+            _check_weights("loss.pos_weight", listed, or_else="a number, balanced or null")
 
     def build(self, graph: SplitLabels) -> Loss:
         """Return the loss; ConfigError: labels are not multilabel, or weights do not fit them."""
@@ -217,7 +218,10 @@ class BinaryCrossEntropy(LossConfig):
         check_labels("loss=binary_cross_entropy", graph, "multilabel")
         weights = None
         if self.pos_weight is not None:
-            values = np.array(self.pos_weight, np.float32)
+            values = np.array(
+                _absent_per_present(graph) if self.pos_weight == "balanced" else self.pos_weight,
+                np.float32,
+            )
             if values.ndim:
                 _check_length("loss.pos_weight", values, graph)
             weights = _DeviceCopies(torch.from_numpy(values.reshape(-1)).expand(graph.num_classes))
@@ -227,6 +231,12 @@ class BinaryCrossEntropy(LossConfig):
             return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weight)
 
         return loss
+
+
+def _absent_per_present(graph: SplitLabels) -> Float64Array:
+    """Return absent over present training labels of each class; 1 for a class without labels."""
+    share: Float64Array = np.mean(graph.labels[graph.split.train_idx] > 0, axis=0)
+    return np.asarray(np.divide(1 - share, share, where=share > 0, out=np.ones_like(share)))
 
 
 def _is_number(value: Any) -> bool:

@@ -185,8 +185,8 @@ class WorkerStats:
         seconds = time.perf_counter() - self._began[0]
         if seconds < _LOAD_AFTER_S or len(cpu_seconds) > self._group.local_size:
             return None
-        others = busy_seconds() - self._began[1] - sum(cpu_seconds)
-        return min(max(others / (seconds * usable_cores()), 0.0), 1.0)
+        other_s = busy_seconds() - self._began[1] - sum(cpu_seconds)
+        return min(max(other_s / (seconds * usable_cores()), 0.0), 1.0)
 
     def _pss_bytes(self) -> int | None:
         """Return this process's proportional set size in bytes, measured at most once a second."""

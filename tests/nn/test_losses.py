@@ -123,6 +123,18 @@ def test_labels_that_are_there_weigh_more(labeled):
     assert own(outputs, targets).item() == pytest.approx((2 * math.log(4 / 3) + math.log(2)) / 2)
 
 
+def test_balanced_weights_are_absent_labels_over_present_ones(labeled):
+    """Of four vertices one has class 0, three class 1, and none class 2."""
+    several = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 0]], np.uint8)
+    loss = BinaryCrossEntropy(pos_weight="balanced").build(labeled(several, 3))
+    outputs, targets = torch.zeros(4, 3), torch.from_numpy(several).float()
+    # Each class loses as much by its present labels as by its absent ones.
+    weights = 2 * 3 + 2 * 1 + 4
+    assert loss(outputs, targets).item() == pytest.approx(weights * math.log(2) / 12)
+    with pytest.raises(ConfigError, match="expected a list of numbers, a number, balanced or null"):
+        BinaryCrossEntropy(pos_weight="equal")
+
+
 def test_the_function_gets_outputs_and_targets(labeled):
     loss = CustomLoss(function="own_losses:hinge").build(labeled(CLASSES, 2))
     outputs = torch.tensor([[2.0, 0.0], [0.5, 0.0]], requires_grad=True)

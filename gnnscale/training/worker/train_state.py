@@ -8,7 +8,7 @@ from torch import Tensor
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import SplitLabels
-from gnnscale.inference.evaluate import Outcome, Validator
+from gnnscale.inference.evaluate import HeldOutScores, Validator
 from gnnscale.run import records
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.history import History
@@ -142,9 +142,9 @@ class TrainState:
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
 
-    def result(self, outcome: Outcome | None = None) -> records.TrainResult:
+    def result(self, outcome: HeldOutScores | None = None) -> records.TrainResult:
         """Return the result of the run so far, with the test's ``outcome`` if there is one."""
-        outcome = outcome or Outcome(metrics={})
+        outcome = outcome or HeldOutScores(metrics={})
         graph, progress = self.data.graph, self.progress
         return records.TrainResult(
             dataset=graph.name,
