@@ -223,9 +223,15 @@ class TrainedModel:
     ) -> tuple[float, ...] | None:
         """Return the thresholds at which classes are predicted, as in ``ranking.shifted``.
 
-        ``override`` is a threshold of all classes; ``rule`` is the run's option ``threshold``, by
-        which training has chosen others. None: 0.5, or no classes are among ``outputs``. ConfigError:
-        ``override`` is no threshold of the labels or of ``outputs``.
+        None: 0.5, or no classes are among ``outputs``.
+
+        Args:
+            rule: the run's option ``threshold``, by which training has chosen thresholds.
+            override: threshold of all classes in their place; None: there is none.
+            outputs: outputs that are computed, such as ``classes``.
+
+        Raises:
+            ConfigError: ``override`` is no threshold of the labels or of ``outputs``.
         """
         schema = self.signature
         if override is not None:

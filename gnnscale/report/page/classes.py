@@ -25,7 +25,7 @@ def classes(summary: dict[str, Any]) -> str:
     if not scores:
         return ""
     names = [str(i) if score["name"] is None else score["name"] for i, score in enumerate(scores)]
-    chosen = summary["threshold"]
+    chosen = summary.get("threshold")
     note = ""
     if chosen is not None:
         note = _line(

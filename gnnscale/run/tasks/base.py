@@ -84,8 +84,10 @@ def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
         elif not _fits(name, kind, graph.num_classes):
             metrics = (*QUALITY, *ranking.EXAMPLES)
             allowed = (metric for metric in metrics if _fits(metric, kind, graph.num_classes))
+            classes = f", {graph.num_classes} classes" if kind == "classes" else ""
             raise ConfigError(
                 f"metrics={name}: expected {', '.join(allowed)} for the labels of {graph.name}"
+                f"{classes}"
             )
     return tuple(map(short_name, names)) or (graph.metric,)
 
@@ -192,11 +194,11 @@ class LabelTask:
         metrics = [find_metric(name) for name in self.measures]
         if not any(metric is not None and metric.finds_positives for metric in metrics):
             return {}
-        parts = ("train", "valid", "test")
-        rates = {
-            part: ranking.base_rate(np.asarray(self.labels.labels[self.rows(part)]))
-            for part in parts
-        }
+        rates = {}
+        for part in ("train", "valid", "test"):
+            labels = self.labels.labels[getattr(self.labels.split, f"{part}_idx")]
+            rows = labels if labels.ndim == 2 else labels[labels >= 0]  # -1: unknown
+            rates[part] = ranking.base_rate(rows)
         return {part: rate for part, rate in rates.items() if not np.isnan(rate)}
 
     def try_metrics(self) -> None:
