@@ -3,7 +3,6 @@
 Tasks of vertices and edges are measured by their labels, link prediction by ranks of edges.
 """
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
@@ -21,14 +20,12 @@ from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
+from gnnscale.inference.thresholds import choose_thresholds
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
 from gnnscale.sampling import draw_candidates, labeled_vertices
 
-_LOG = logging.getLogger(__name__)
-#: Largest number of classes that a warning names.
-_MAX_NAMED = 10
 #: Approximate bytes of the rows that are compared together.
 _SLICE_BYTES = 64 << 20
 #: Random streams of the candidates of each part of the split: steps that training never has.
@@ -66,7 +63,7 @@ class _LabelExaminer(ABC):
     def test(self, rule: str | None) -> HeldOutScores:
         """Return the results on the test set, at thresholds that ``rule`` chooses; None: at 0.5."""
         *valid, (outputs, labels) = self._outputs(["test"] if rule is None else ["valid", "test"])
-        thresholds = None if rule is None else self._choose(rule, *valid[0])
+        thresholds = None if rule is None else choose_thresholds(rule, *valid[0])
         values = None if thresholds is None else thresholds.values
         metrics, classes = self._measure(outputs, labels, values)
         return HeldOutScores(metrics=metrics, classes=classes, thresholds=thresholds)
@@ -86,34 +83,6 @@ class _LabelExaminer(ABC):
         if thresholds is not None:
             metrics = {**metrics, **counts.positive_scores(), **metrics}
         return metrics, counts
-
-    def _choose(
-        self, rule: str, outputs: arrays.Float32Array, labels: arrays.Array
-    ) -> ranking.Thresholds:
-        """Return thresholds by ``rule`` from validation outputs, and warn if they are no choice."""
-        values = ranking.choose_thresholds(rule, outputs, labels)
-        counts = count_classes(ranking.shifted(outputs, values), labels)
-        classes = [1] if labels.ndim == 1 else range(len(values))
-        least = ranking.wanted_precision(rule) or 0.0
-        absent = [c for c in classes if not counts.wanted[c]]
-        imprecise = [c for c in classes if (counts.scores(c)["precision"] or 0.0) < least]
-        for problem, numbers in (
-            (
-                f"no {self._task.labelled} of the validation set have it: the threshold is 0.5",
-                absent,
-            ),
-            (
-                "no threshold has this precision: that of the best is taken",
-                {*imprecise} - {*absent},
-            ),
-        ):
-            if numbers:
-                names = ", ".join(map(str, sorted(numbers)[:_MAX_NAMED]))
-                _LOG.warning(
-                    f"threshold={rule}: {problem}, for {len(numbers)} of {len(classes)} classes "
-                    f"({names}{', ...' if len(numbers) > _MAX_NAMED else ''})"
-                )
-        return ranking.Thresholds(rule=rule, values=values, valid=counts.positive_scores())
 
     @abstractmethod
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
