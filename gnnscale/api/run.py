@@ -297,6 +297,7 @@ def evaluate(
     *,
     inference: str | None = None,
     metrics: Sequence[str] | None = None,
+    threshold: float | None = None,
     num_threads: int | None = None,
 ) -> Evaluation:
     """Measure the best weights of a run on each split, as ``gnnscale evaluate`` does.
@@ -305,6 +306,8 @@ def evaluate(
         run: a result, or the run directory.
         inference: ``exact`` or ``sampled``. None: the run's own setting.
         metrics: metrics, as in the option ``metrics``. None: the run's metrics.
+        threshold: probability from which on a class is predicted, for two classes or multilabel.
+            None: the threshold that the run has chosen, or 0.5.
         num_threads: number of threads. None: the run's number.
 
     Raises:
@@ -313,7 +316,9 @@ def evaluate(
     """
     result = run if isinstance(run, Result) else load(run)
     threads = result.config.num_threads if num_threads is None else num_threads
-    options = EvaluateConfig(run=result.directory, num_threads=threads, inference=inference)
+    options = EvaluateConfig(
+        run=result.directory, num_threads=threads, inference=inference, threshold=threshold
+    )
     config = result.config if metrics is None else replace(result.config, metrics=list(metrics))
     config = with_inference(config, options.inference, options.num_threads)
     num_torch_threads = torch.get_num_threads()
@@ -321,7 +326,7 @@ def evaluate(
         with torch.random.fork_rng(devices=[]):
             torch.set_num_threads(threads)
             task, trained = open_trained(result.directory, config, ranks=True)
-            return measure(task, trained, config.evaluation_options)
+            return measure(task, trained, config.evaluation_options, options.threshold)
     finally:
         torch.set_num_threads(num_torch_threads)
 

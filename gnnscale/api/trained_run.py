@@ -64,6 +64,7 @@ class TrainedRun:
         *,
         graph: Any = None,
         what: str | None = None,
+        threshold: float | None = None,
         inference: str = "exact",
     ) -> Array:
         """Return the model's predictions for ``vertices``, in their order.
@@ -75,6 +76,8 @@ class TrainedRun:
                 the model was trained on. None: the run's own graph.
             what: ``classes``, ``probabilities`` or ``logits``. None: classes, or values in
                 regression.
+            threshold: probability from which on a class is predicted, for two classes or
+                multilabel. None: the threshold that the run has chosen, or 0.5.
             inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
 
         Returns:
@@ -94,11 +97,23 @@ class TrainedRun:
                 "predict: expected a vertex task, got task=links; use scores for pairs, partners "
                 "for the best links of a vertex, or embeddings(layer=-1) for its compared rows"
             )
-        return run.rows(vertices, graph, layer=-1, what=run.kind(what), inference=inference)
+        return run.rows(
+            *(vertices, graph),
+            layer=-1,
+            what=run.kind(what),
+            inference=inference,
+            threshold=threshold,
+        )
 
     @standard_arithmetic()
     def predict_edges(
-        self, edges: str = "all", *, pairs: Any = None, graph: Any = None, what: str | None = None
+        self,
+        edges: str = "all",
+        *,
+        pairs: Any = None,
+        graph: Any = None,
+        what: str | None = None,
+        threshold: float | None = None,
     ) -> Array:
         """Return the model's predictions for labeled edges, in their published order, or for pairs.
 
@@ -108,6 +123,7 @@ class TrainedRun:
                 edges; not supported with edge features.
             graph: graph of the edges, as in ``predict``.
             what: ``classes``, ``probabilities`` or ``logits``, as in ``predict``.
+            threshold: probability from which on class 1 of two is predicted, as in ``predict``.
 
         Returns:
             ``[n]`` int64 classes, or ``[n, num_classes]`` float32.
@@ -125,7 +141,10 @@ class TrainedRun:
         ends, rows = find_edges(edges, pairs, graph, read_ids(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
         chunks = predictor.outputs(ends, rows, graph.edge_features)
-        return np.concatenate([outputs.answer(kind, rows, multilabel=False) for rows in chunks])
+        thresholds = run.trained.thresholds(self.config.threshold, threshold, [kind])
+        return np.concatenate(
+            [outputs.answer(kind, rows, multilabel=False, thresholds=thresholds) for rows in chunks]
+        )
 
     @standard_arithmetic()
     def embeddings(
@@ -305,12 +324,22 @@ class _LoadedRun:
             model, Predictor(model, graph, self.config.evaluation_options), graph
         )
 
-    def rows(self, vertices: Any, graph: Any, *, layer: int, what: str, inference: str) -> Array:
+    def rows(
+        self,
+        vertices: Any,
+        graph: Any,
+        *,
+        layer: int,
+        what: str,
+        inference: str,
+        threshold: float | None = None,
+    ) -> Array:
         """Return the outputs of layer ``layer`` for ``vertices``, converted to the kind ``what``.
 
         ``layer`` counts from the end: -1 is the last layer. ``graph`` of None: the run's own graph.
-        ``inference``: ``exact``, over all neighbors, or ``sampled``.
+        ``inference``: ``exact``, over all neighbors, or ``sampled``. ``threshold`` is of classes.
         """
+        thresholds = self.trained.thresholds(self.config.threshold, threshold, [what])
         check_choice("inference", inference, INFERENCE)
         model, multilabel = self.trained.model, self.trained.signature.multilabel
         graph = self.open(graph)
@@ -321,5 +350,8 @@ class _LoadedRun:
         predictor = Predictor(model, graph, config.evaluation_options, num_layers=num_layers)
         chunks = predictor.rows(find_vertices(vertices, graph, read_ids(graph)))
         return np.concatenate(
-            [outputs.answer(what, rows, multilabel=multilabel) for rows in chunks]
+            [
+                outputs.answer(what, rows, multilabel=multilabel, thresholds=thresholds)
+                for rows in chunks
+            ]
         )

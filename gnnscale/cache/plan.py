@@ -130,6 +130,10 @@ class Uncached:
         return f"{self.num_devices} of {self.of_devices} devices cache nothing: {self.reason}"
 
 
+#: Clause on device plans without a device for which a cache is planned.
+NO_MEMORY = "no device of device_plan has memory that a link connects; cpu devices read host memory"
+
+
 def _aggregation_reason(caches: Sequence[DeviceCache]) -> str:
     """Return a clause on host aggregation for ``caches``, with its link bytes and a cache's."""
     reason = "the host aggregates the first layer for them"
@@ -206,14 +210,22 @@ class CachePlan:
     def uncached(self) -> Uncached | None:
         """Number of devices without cached data, and the reason.
 
-        None: every device caches some data.
+        None: every device caches some data. A plan may have no devices.
         """
-        aggregated = [cache for cache in self.devices if cache.host_aggregates]
+        if not self.devices:
+            return Uncached(num_devices=0, of_devices=0, reason=NO_MEMORY)
         empty = [cache for cache in self.devices if cache.host_aggregates or not cache.num_bytes]
+        without_budget = [cache for cache in empty if not cache.budget_bytes]
+        aggregated = [cache for cache in empty if cache.host_aggregates and cache.budget_bytes]
+        unfilled = len(empty) - len(without_budget) - len(aggregated)
+        reasons = [
+            *(["the budget of their caches is 0 bytes"] if without_budget else []),
+            *([_aggregation_reason(aggregated)] if aggregated else []),
+            *(["no feature row and no adjacency list fits into their caches"] if unfilled else []),
+        ]
         if not empty:
             return None
-        none_fits = "no feature row and no adjacency list fits into their caches"
-        reason = _aggregation_reason(aggregated) if aggregated else none_fits
+        reason = "; or ".join(reasons)
         return Uncached(num_devices=len(empty), of_devices=len(self.devices), reason=reason)
 
     @property

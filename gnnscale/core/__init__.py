@@ -41,8 +41,8 @@ __getattr__ = lazy_names(
         "gnnscale.core.locks": "KnownFolder RESTART_WAIT_S sole_maker sole_writer",
         "gnnscale.core.memory": "KillCounts address_space_problem address_space_reason read_memory",
         "gnnscale.core.metrics": (
-            "ClassCounts QUALITY better count_classes mteps note_child nvtps peak_rss_bytes "
-            "watch_peak"
+            "ClassCounts QUALITY better check_metric count_classes find_metric mteps note_child "
+            "nvtps peak_rss_bytes watch_peak"
         ),
         "gnnscale.core.pipeline": "Pipeline StageGroup",
         "gnnscale.core.process": (

@@ -1,13 +1,15 @@
 """Metrics of a run: throughput, peak memory, and quality of predictions."""
 
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from gnnscale.core import binary_metrics
+from gnnscale.core.errors import ConfigError, brief
 from gnnscale.core.types import Array, Float64Array
 
 
@@ -57,50 +59,6 @@ def micro_f1(scores: Array, labels: Array) -> float:
     return 2 * true_positives / decisions if decisions else 0.0
 
 
-def roc_auc(scores: Array, labels: Array) -> float:
-    """Return the area under the ROC curve; ties count half. NaN without positives or negatives.
-
-    ``labels`` are ``[n]`` of 0 and 1, and ``scores`` ``[n]`` of the positive class or ``[n, 2]``
-    logits. For multilabel both are ``[n, num_classes]``, and the result is the mean over classes
-    with positives and negatives, as in OGB for ogbn-proteins.
-    """
-    return _mean_over_labels(_rank_auc, scores, labels)
-
-
-def _mean_over_labels(
-    measure: Callable[[Array, Array], float], scores: Array, labels: Array
-) -> float:
-    """Return ``measure`` of ``[n]`` labels of 0 and 1; its mean over columns if they have several.
-
-    Scores ``[n, 2]`` of ``[n]`` labels become differences. NaN is left out of the mean.
-    """
-    if labels.ndim == 2:
-        values = [measure(scores[:, c], labels[:, c]) for c in range(labels.shape[1])]
-        defined = [value for value in values if not np.isnan(value)]
-        return float(np.mean(defined)) if defined else float("nan")
-    if scores.ndim == 2:
-        scores = scores[:, 1].astype(np.float64) - scores[:, 0]
-    return measure(scores, labels)
-
-
-def _rank_auc(scores: Array, labels: Array) -> float:
-    """Return the area under the ROC curve of ``[n]`` scores; equal scores share a mean rank.
-
-    NaN unless ``labels`` have positives and negatives.
-    """
-    positive = labels > 0
-    num_positive = int(np.count_nonzero(positive))
-    num_negative = len(labels) - num_positive
-    if not num_positive or not num_negative:
-        return float("nan")
-    _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    mean_rank = last - (counts - 1) / 2
-    rank_sum = float(mean_rank[group.reshape(-1)][positive].sum())
-    smallest = num_positive * (num_positive + 1) / 2
-    return (rank_sum - smallest) / (num_positive * num_negative)
-
-
 def macro_f1(scores: Array, labels: Array) -> float:
     """Return the unweighted mean over classes of F1, 2 TP / (2 TP + FP + FN).
 
@@ -148,6 +106,15 @@ class ClassCounts:
             "f1": 2 * right / (actual + predicted) if actual + predicted else None,
         }
 
+    def positive_scores(self) -> dict[str, float | None]:
+        """Return ``scores`` of class 1 of two; for multilabel, of counts summed over classes."""
+        if self.confusion is not None:
+            return self.scores(1)
+        total = ClassCounts(
+            wanted=(sum(self.wanted),), chosen=(sum(self.chosen),), right=(sum(self.right),)
+        )
+        return total.scores(0)
+
 
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
     """Return each class's labels, predictions and true positives, and the confusion matrix.
@@ -171,29 +138,6 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
     return ClassCounts(
         wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],), confusion=confusion
     )
-
-
-def average_precision(scores: Array, labels: Array) -> float:
-    """Return the sum over thresholds of precision times increase in recall; NaN without positives.
-
-    ``labels`` are ``[n]`` of 0 and 1, ``scores`` ``[n]``, or ``[n, 2]`` logits; for multilabel
-    both are ``[n, num_classes]``, and the result is the mean over classes with positives.
-    """
-    return _mean_over_labels(_precision, scores, labels)
-
-
-def _precision(scores: Array, labels: Array) -> float:
-    """Return the average precision of ``[n]`` scores; equal scores are one threshold.
-
-    NaN without positive labels.
-    """
-    order = np.argsort(-scores, kind="stable")
-    right = np.cumsum(labels[order] > 0)
-    if not len(right) or not right[-1]:
-        return float("nan")
-    last = np.append(np.diff(scores[order]) != 0, True)
-    right, predicted = right[last], np.flatnonzero(last) + 1
-    return float(np.sum(np.diff(right, prepend=0) * right / predicted) / right[-1])
 
 
 def rmse(scores: Array, labels: Array) -> float:
@@ -237,29 +181,62 @@ class Metric:
     labels: tuple[str, ...]
     lower_is_better: bool = False
     two_classes: bool = False  #: whether single-label graphs must have two classes
+    decides: bool = False  #: whether it depends on predicted classes, and so on thresholds
+    finds_positives: bool = False  #: whether its value means little without the base rate
 
 
 _CLASSES = ("classes", "multilabel")
-#: Quality metrics by their name in options, stores and reports.
+#: Quality metrics by their name in options, stores and reports; ``find_metric`` knows more names.
 QUALITY = {
-    "accuracy": Metric(accuracy, _CLASSES),
-    "macro_f1": Metric(macro_f1, _CLASSES),
-    "micro_f1": Metric(micro_f1, _CLASSES),
-    "roc_auc": Metric(roc_auc, _CLASSES, two_classes=True),
-    "average_precision": Metric(average_precision, _CLASSES, two_classes=True),
+    "accuracy": Metric(accuracy, _CLASSES, decides=True),
+    "macro_f1": Metric(macro_f1, _CLASSES, decides=True),
+    "micro_f1": Metric(micro_f1, _CLASSES, decides=True),
+    "roc_auc": Metric(binary_metrics.roc_auc, _CLASSES, two_classes=True),
+    "average_precision": Metric(
+        binary_metrics.average_precision, _CLASSES, two_classes=True, finds_positives=True
+    ),
     "rmse": Metric(rmse, ("regression",), lower_is_better=True),
     "mae": Metric(mae, ("regression",), lower_is_better=True),
 }
 
 
-def score(metric: str, scores: Array, labels: Array) -> float:
-    """Return the value of the metric named ``metric``, a key of ``QUALITY``; NaN if undefined."""
-    return QUALITY[metric].function(scores, labels)
+def find_metric(name: str) -> Metric | None:
+    """Return the metric of a key of ``QUALITY``, or of a name like ``binary_metrics.EXAMPLES``.
+
+    None: there is no such metric.
+    """
+    function = binary_metrics.find_ranking(name)
+    if function is None:
+        return QUALITY.get(name)
+    return Metric(function, _CLASSES, two_classes=True, finds_positives=True)
+
+
+def check_metric(option: str, name: str) -> Metric:
+    """Return the metric named ``name``, or raise ConfigError, naming ``option``."""
+    metric = find_metric(name)
+    if metric is None:
+        names = (*QUALITY, *binary_metrics.EXAMPLES)
+        raise ConfigError(f"{option}={brief(name)}: allowed are {', '.join(names)}")
+    return metric
+
+
+def score(
+    metric: str, scores: Array, labels: Array, thresholds: Sequence[float] | None = None
+) -> float:
+    """Return the value of the metric named ``metric``; NaN if undefined.
+
+    ``thresholds`` are those of ``binary_metrics.shifted``, at which a metric that depends on
+    predicted classes decides; None: 0.5.
+    """
+    quality = check_metric("metrics", metric)
+    if quality.decides and thresholds is not None:
+        scores = binary_metrics.shifted(scores, thresholds)
+    return quality.function(scores, labels)
 
 
 def better(metric: str, value: float, than: float) -> bool:
     """Whether ``value`` is better than ``than``: lower for RMSE and MAE, higher for all others."""
-    quality = QUALITY.get(metric)
+    quality = find_metric(metric)
     return value < than if quality is not None and quality.lower_is_better else value > than
 
 

@@ -8,24 +8,38 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from gnnscale.backend import InferenceCapable
-from gnnscale.core import ClassCounts, count_classes
+from gnnscale.core import ClassCounts, binary_metrics, count_classes
 from gnnscale.core import types as arrays
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.link_ranking import LinkExaminer
 from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, with_inference
 from gnnscale.inference.predictor import EdgePredictor, Predictor
+from gnnscale.inference.thresholds import choose_thresholds
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
 from gnnscale.sampling import labeled_vertices
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutScores:
+    """Results of a model on the test set."""
+
+    metrics: dict[str, float | None]  #: by name; None for a metric that is not defined
+    #: counts of labels, predictions and hits by class; None for regression and link prediction, or
+    #: if no test label is known
+    classes: ClassCounts | None = None
+    thresholds: binary_metrics.Thresholds | None = None  #: thresholds that were chosen; None: 0.5
+    #: metrics of links if training in-degrees rank the candidates; empty for other tasks
+    popularity: dict[str, float | None] = field(default_factory=dict)
 
 
 class _LabelExaminer(ABC):
@@ -33,26 +47,48 @@ class _LabelExaminer(ABC):
 
     _task: base.LabelTask
 
+    def measure(
+        self, splits: Sequence[str], thresholds: Sequence[float] | None = None
+    ) -> list[dict[str, float | None]]:
+        """Return the metrics of each split; None for a metric that is not defined.
+
+        With ``thresholds`` of ``binary_metrics.shifted``, precision, recall and F1 at them are added.
+        """
+        return [
+            self._measure(outputs, labels, thresholds)[0]
+            for outputs, labels in self._outputs(splits)
+        ]
+
+    def test(self, rule: str | None) -> HeldOutScores:
+        """Return the results on the test set, at thresholds that ``rule`` chooses; None: at 0.5."""
+        *valid, (outputs, labels) = self._outputs(["test"] if rule is None else ["valid", "test"])
+        thresholds = None if rule is None else choose_thresholds(rule, *valid[0])
+        values = None if thresholds is None else thresholds.values
+        metrics, classes = self._measure(outputs, labels, values)
+        return HeldOutScores(metrics=metrics, classes=classes, thresholds=thresholds)
+
+    def _measure(
+        self,
+        outputs: arrays.Float32Array,
+        labels: arrays.Array,
+        thresholds: Sequence[float] | None,
+    ) -> tuple[dict[str, float | None], ClassCounts | None]:
+        """Return metrics, and counts by class; None for regression, or without labels."""
+        metrics = scores(self._task, outputs, labels, thresholds)
+        if not len(outputs) or labels.dtype.kind == "f":
+            return metrics, None
+        decided = outputs if thresholds is None else binary_metrics.shifted(outputs, thresholds)
+        counts = count_classes(decided, labels)
+        if thresholds is not None:
+            metrics = {**metrics, **counts.positive_scores(), **metrics}
+        return metrics, counts
+
     @abstractmethod
     def _outputs(self, splits: Sequence[str]) -> Iterator[tuple[arrays.Float32Array, arrays.Array]]:
         """Yield, for each split, the model's outputs ``[n, width]`` and the labels.
 
         Both are of the split's labeled vertices or edges; a subclass computes the outputs.
         """
-
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the metrics of each split; None for a metric that is not defined."""
-        return [scores(self._task, *outputs) for outputs in self._outputs(splits)]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return metrics of ``split``, and counts of labels, predictions and hits by class.
-
-        The counts are None for regression, or if nothing in the split has a label.
-        """
-        ((outputs, labels),) = self._outputs([split])
-        counted = len(outputs) > 0 and labels.dtype.kind != "f"
-        counts = count_classes(outputs, labels) if counted else None
-        return scores(self._task, outputs, labels), counts
 
 
 class VertexExaminer(_LabelExaminer):
@@ -102,10 +138,16 @@ _Examiner: TypeAlias = VertexExaminer | LinkExaminer | EdgeExaminer
 
 
 def scores(
-    task: base.LabelTask, outputs: arrays.Float32Array, labels: arrays.Array
+    task: base.LabelTask,
+    outputs: arrays.Float32Array,
+    labels: arrays.Array,
+    thresholds: Sequence[float] | None = None,
 ) -> dict[str, float | None]:
-    """Return the task's metrics of ``outputs`` ``[n, width]`` and ``labels``; None: not defined."""
-    values = {name: task.score(name, outputs, labels) for name in task.measures}
+    """Return the task's metrics of ``outputs`` ``[n, width]`` and ``labels``; None: not defined.
+
+    ``thresholds`` are those of ``LabelTask.score``.
+    """
+    values = {name: task.score(name, outputs, labels, thresholds) for name in task.measures}
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
@@ -159,6 +201,7 @@ class Validator:
         self._epochs = epochs
         self._eval_every = eval_every
         self._num_threads = num_threads
+        self._rule = options.threshold
         predictor = Predictor(model, task.graph, options, store=store, device=device)
         self._examiner = open_examiner(task, model, predictor)
         self._parts = [split for split in ("test", "valid") if task.has_part(split)]
@@ -181,25 +224,20 @@ class Validator:
             (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
-    def test(self) -> dict[str, float | None]:
-        """Return the test metrics; None for an undefined metric. Empty: nothing to test."""
-        return self.test_by_class()[0]
+    def test(self) -> HeldOutScores:
+        """Return the results on the test set, at thresholds of the option ``threshold``.
 
-    def test_by_class(self) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the test metrics, and counts of labels, predictions and hits by class.
-
-        The counts are None for regression and link prediction. Without a test part, or labels in
-        it, there are no metrics either.
+        Without a test part, or labels in it, there are no metrics.
         """
         if "test" not in self._parts:
-            return {}, None
+            return HeldOutScores(metrics={})
         with self._all_threads():
-            return self._examiner.measure_by_class("test")
-
-    def test_popularity(self) -> dict[str, float | None]:
-        """Return the test metrics of popularity as a score of links; empty for other tasks."""
-        with self._all_threads():
-            return _measure_popularity(self._examiner)
+            if isinstance(self._examiner, LinkExaminer):
+                (metrics,) = self._examiner.measure(["test"])
+                return HeldOutScores(
+                    metrics=metrics, popularity=_measure_popularity(self._examiner)
+                )
+            return self._examiner.test(self._rule)
 
     @contextmanager
     def _all_threads(self) -> Iterator[None]:
@@ -218,8 +256,10 @@ class Evaluation:
 
     ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
     ``test_metric``, None for a part that the split lacks. ``metrics`` has all metrics by split and
-    name, without the missing parts; ``popularity`` those of the test set if training in-degrees
-    rank the candidates of links (empty for other tasks).
+    name, without the missing parts, and with thresholds ``precision``, ``recall`` and ``f1`` at them:
+    of class 1 of two, or summed over the classes of multilabel. ``base_rates`` are shares of
+    positives by split, if a metric compares with them. ``popularity`` has the metrics of the test
+    set if training in-degrees rank the candidates of links (empty for other tasks).
     """
 
     dataset: str
@@ -233,6 +273,8 @@ class Evaluation:
     ceiling: float | None
     metrics: dict[str, dict[str, float | None]]
     popularity: dict[str, float | None]
+    base_rates: dict[str, float]
+    thresholds: tuple[float, ...] | None  #: probabilities at which classes are predicted; None: 0.5
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
@@ -246,16 +288,26 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     run = with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
     task, trained = open_trained(config.run, run, ranks=True)
-    return measure(task, trained, run.evaluation_options)
+    return measure(task, trained, run.evaluation_options, config.threshold)
 
 
-def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) -> Evaluation:
-    """Measure a trained model at ``task`` on training, validation and test set."""
+def measure(
+    task: base.Task,
+    trained: TrainedModel,
+    options: EvaluationOptions,
+    threshold: float | None = None,
+) -> Evaluation:
+    """Measure a trained model at ``task`` on training, validation and test set.
+
+    ``threshold`` replaces the run's thresholds; None: it does not. ConfigError: the labels have no
+    threshold.
+    """
+    thresholds = trained.thresholds(options.threshold, threshold)
     splits = [split for split in base.SPLITS if task.has_part(split)]
     predictor = Predictor(trained.model, task.graph, options)
     examiner = open_examiner(task, trained.model, predictor)
     examiner.prepare(splits)
-    metrics = dict(zip(splits, examiner.measure(splits), strict=True))
+    metrics = dict(zip(splits, examiner.measure(splits, thresholds), strict=True))
     metric = task.measures[0]
     return Evaluation(
         dataset=task.graph.name,
@@ -269,4 +321,6 @@ def measure(task: base.Task, trained: TrainedModel, options: EvaluationOptions) 
         ceiling=base.ceiling(task.graph, metric),
         metrics=metrics,
         popularity=_measure_popularity(examiner),
+        base_rates=task.base_rates if isinstance(task, base.LabelTask) else {},
+        thresholds=thresholds,
     )

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArray, ranking, track
-from gnnscale.core.metrics import ClassCounts
 from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.predictor import Predictor
 from gnnscale.nn import LinkGNN
@@ -50,13 +49,11 @@ class LinkExaminer:
         for split in splits:
             self._predictor.prepare(self._vertices(split))
 
-    def measure(self, splits: Sequence[str]) -> list[dict[str, float | None]]:
-        """Return the metrics of each split, ``task.measures``."""
+    def measure(
+        self, splits: Sequence[str], thresholds: Sequence[float] | None = None
+    ) -> list[dict[str, float | None]]:
+        """Return the metrics of each split, ``task.measures``, which need no ``thresholds``."""
         return [self._metrics(split, self._by_model(split)) for split in splits]
-
-    def measure_by_class(self, split: str) -> tuple[dict[str, float | None], ClassCounts | None]:
-        """Return the metrics of ``split``, and None: edges have no classes."""
-        return self.measure([split])[0], None
 
     def measure_popularity(self, split: str) -> dict[str, float | None]:
         """Return the metrics of ``split`` if the training in-degree of a destination is its score.

@@ -1,7 +1,8 @@
 """Options, task and best weights of a run, read from its directory."""
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,9 +34,11 @@ from gnnscale.run.config import (
     parse_run_options,
     run_option_names,
 )
-from gnnscale.run.tasks.base import Task
+from gnnscale.run.tasks.base import Task, check_threshold
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig
+
+_LOG = logging.getLogger(__name__)
 
 #: Option groups that inference uses, the last only with the run's own graph. Losses and observers
 #: are not imported.
@@ -219,6 +222,42 @@ class TrainedModel:
     file: Path  #: the checkpoint
     trained_on: Mapping[str, Any]  #: identity of the training graph, see ``graph_identity``
 
+    def thresholds(
+        self, rule: str | None, override: float | None, outputs: Sequence[str] = ("classes",)
+    ) -> tuple[float, ...] | None:
+        """Return the thresholds at which classes are predicted, as in ``binary_metrics.shifted``.
+
+        None: 0.5, or no classes are among ``outputs``.
+
+        Args:
+            rule: the run's option ``threshold``, by which training has chosen thresholds.
+            override: threshold of all classes in their place; None: there is none.
+            outputs: outputs that are computed, such as ``classes``.
+
+        Raises:
+            ConfigError: ``override`` is no threshold of the labels or of ``outputs``.
+        """
+        schema = self.signature
+        if override is not None:
+            check_threshold(override, schema.labels, schema.num_classes, of=schema.graph)
+            if not 0 < override < 1:
+                raise ConfigError(f"threshold={override}: expected a probability between 0 and 1")
+            if "classes" not in outputs:
+                raise ConfigError(
+                    f"threshold={override}: expected null for {', '.join(outputs)}; what=classes "
+                    "gives classes"
+                )
+            return (override,) * (schema.num_classes if schema.multilabel else 1)
+        if rule is None or "classes" not in outputs:
+            return None
+        if schema.thresholds is None or schema.thresholds.rule != rule:
+            _LOG.warning(
+                f"threshold={rule}: the run was stopped before it chose a threshold, which is 0.5 "
+                "then; resume the run, or set threshold=0.5"
+            )
+            return None
+        return schema.thresholds.values
+
     def is_weighted(self, run: RunConfig, directory: Path) -> bool:
         """Whether edges of the training graph have weights.
 
@@ -274,7 +313,11 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     signature = None if needed else read_input_schema(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
-        signature = InputSchema.of(graph, run.task.labels(graph))
+        stored = read_input_schema(directory)
+        signature = replace(
+            InputSchema.of(graph, run.task.labels(graph)),
+            thresholds=None if stored is None else stored.thresholds,
+        )
     elif not (signature.num_classes or isinstance(run.task, LinkPrediction)):
         raise ConfigError(
             f"{directory / INPUT_SCHEMA}: expected signature.num_classes above 0, got 0"

@@ -190,7 +190,7 @@ class VertexObjective:
             if not batch.num_seeds:
                 return outputs.sum()
             seeds: Any = batch.seeds
-            return self._loss(outputs, _as_targets(labels.index_select(0, seeds)))
+            return self._loss(outputs, losses.as_targets(labels.index_select(0, seeds)))
 
         return objective
 
@@ -238,11 +238,4 @@ def seed_loss(graph: Graph, outputs: Tensor, seeds: IntArray) -> Tensor:
 
 def _targets(graph: SplitLabels, seeds: IntArray) -> Tensor:
     """Return the labels of vertices (or edges) ``seeds`` as a ``losses.Loss`` takes them."""
-    return _as_targets(torch.from_numpy(graph.labels[seeds]))
-
-
-def _as_targets(labels: Tensor) -> Tensor:
-    """Return classes ``[n]`` as int64, other labels as float32 ``[n, k]``; see ``losses.Loss``."""
-    if labels.is_floating_point():
-        return labels.to(torch.float32).reshape(len(labels), -1)
-    return labels.to(torch.float32 if labels.ndim == 2 else torch.int64)
+    return losses.as_targets(torch.from_numpy(graph.labels[seeds]))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, brief
+from gnnscale.core import Array, ConfigError, Float32Array, Float64Array, brief
 from gnnscale.core.config import check_name, load_named, names
+from gnnscale.core.config.user_code import user_code_error
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,38 @@ if TYPE_CHECKING:
 #: scalar. Targets are ``[n]`` int64 classes, ``[n, num_classes]`` float32 of 0 and 1 when a vertex
 #: may have several labels, or ``[n, width]`` float32 numbers, NaN for unknown numbers.
 Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+
+
+def as_targets(labels: Tensor) -> Tensor:
+    """Return ``labels`` as a ``Loss`` takes them: classes int64, others float32 ``[n, k]``."""
+    import torch
+
+    if labels.is_floating_point():
+        return labels.to(torch.float32).reshape(len(labels), -1)
+    return labels.to(torch.float32 if labels.ndim == 2 else torch.int64)
+
+
+def call_user_function(
+    option: str, function: Callable[[Tensor, Tensor], Any], outputs: Tensor, targets: Tensor
+) -> Any:
+    """Return ``function(outputs, targets)`` of a user's loss or metric.
+
+    ConfigError, which begins with ``option`` and names the arguments' types: the call fails.
+    """
+    import torch
+
+    try:
+        return function(outputs, targets)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        kinds = (
+            f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}" for x in (outputs, targets)
+        )
+        raise ConfigError(
+            f"{user_code_error(option, error)}; it gets torch tensors, {' and '.join(kinds)}"
+        ) from error
+
 
 #: Kinds of labels, in the words of messages.
 _KINDS = {
@@ -164,17 +197,18 @@ class BinaryCrossEntropy(LossConfig):
     """Binary cross-entropy of each class, for vertices with several labels.
 
     Attributes:
-        pos_weight: weight of a present label relative to an absent label: a number, or a list of a
-            number per class; null: 1.
+        pos_weight: weight of a present label relative to an absent label: a number; a list of a
+            number per class; or ``balanced``, the number of absent training labels of the class for
+            each present one; null: 1.
     """
 
     pos_weight: Any | None = None
 
     def __post_init__(self) -> None:
         weight = self.pos_weight
-        if weight is not None:
+        if weight not in (None, "balanced"):
             listed = [weight] if _is_number(weight) else weight
-            _check_weights("loss.pos_weight", listed, or_else="a number or null")
+            _check_weights("loss.pos_weight", listed, or_else="a number, balanced or null")
 
     def build(self, graph: SplitLabels) -> Loss:
         """Return the loss; ConfigError: labels are not multilabel, or weights do not fit them."""
@@ -184,7 +218,10 @@ class BinaryCrossEntropy(LossConfig):
         check_labels("loss=binary_cross_entropy", graph, "multilabel")
         weights = None
         if self.pos_weight is not None:
-            values = np.array(self.pos_weight, np.float32)
+            values = np.array(
+                _absent_per_present(graph) if self.pos_weight == "balanced" else self.pos_weight,
+                np.float32,
+            )
             if values.ndim:
                 _check_length("loss.pos_weight", values, graph)
             weights = _DeviceCopies(torch.from_numpy(values.reshape(-1)).expand(graph.num_classes))
@@ -194,6 +231,12 @@ class BinaryCrossEntropy(LossConfig):
             return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weight)
 
         return loss
+
+
+def _absent_per_present(graph: SplitLabels) -> Float64Array:
+    """Return absent over present training labels of each class; 1 for a class without labels."""
+    share: Float64Array = np.mean(graph.labels[graph.split.train_idx] > 0, axis=0)
+    return np.asarray(np.divide(1 - share, share, where=share > 0, out=np.ones_like(share)))
 
 
 def _is_number(value: Any) -> bool:
@@ -246,12 +289,17 @@ class CustomLoss(LossConfig):
         function = load_named(self.function, option="loss.function")
 
         def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            value = function(outputs, targets)
+            option = f"loss.function={self.function}"
+            value = call_user_function(option, function, outputs, targets)
             if not isinstance(value, torch.Tensor) or value.ndim:
                 actual = list(value.shape) if isinstance(value, torch.Tensor) else brief(value)
                 raise ConfigError(
-                    f"loss.function={self.function}: expected a scalar tensor, the mean over the "
-                    f"vertices, got {actual}"
+                    f"{option}: expected a scalar tensor, the mean over the vertices, got {actual}"
+                )
+            if outputs.requires_grad and not value.requires_grad:
+                raise ConfigError(
+                    f"{option}: expected a loss with a gradient, got one that is computed without "
+                    "the outputs, by NumPy, or after detach()"
                 )
             return value
 

@@ -88,6 +88,8 @@ def _shares(device: int, traffic: CacheTraffic) -> list[str]:
 def _summary(stored: StoredPlan) -> Iterator[str]:
     """Yield lines about shared caches, look-ahead, host aggregation, predicted hits and notes."""
     plan, total = stored.plan, stored.plan.predicted_total
+    if plan.uncached is not None:
+        yield plan.uncached.line
     for clique, alpha in zip(plan.cliques, plan.alphas, strict=True):
         if len(clique) > 1 or alpha is not None:
             names = ", ".join(plan.of(device).name for device in clique)

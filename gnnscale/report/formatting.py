@@ -1,10 +1,11 @@
 """Numbers, times and kinds of figures as text for people."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import STAGES, Traffic
+from gnnscale.core.binary_metrics import Thresholds
 
 if TYPE_CHECKING:
     from gnnscale.run.records import TrainResult
@@ -81,6 +82,32 @@ def percent(share: float | None) -> str:
 def fixed(value: float | None, decimals: int) -> str:
     """Return a number with ``decimals`` decimals; None: ``ABSENT``."""
     return ABSENT if value is None else f"{value:.{decimals}f}"
+
+
+def metric_words(name: str, value: float | None) -> str:
+    """Return a metric's name and value with four decimals; ``not defined`` for None."""
+    return f"{name} {'not defined' if value is None else f'{value:.4f}'}"
+
+
+def metrics_line(metrics: Mapping[str, float | None], base_rate: float | None) -> str:
+    """Return names and values of metrics, and the base rate that some compare with."""
+    words = [metric_words(name, value) for name, value in metrics.items()]
+    return ", ".join(words + ([] if base_rate is None else [f"base rate {base_rate:.4f}"]))
+
+
+def threshold_words(values: Sequence[float]) -> str:
+    """Return one threshold, or number and range of the thresholds of several classes."""
+    if len(values) == 1:
+        return f"threshold {values[0]:.4g}"
+    return f"thresholds of {len(values)} classes from {min(values):.4g} to {max(values):.4g}"
+
+
+def thresholds_line(thresholds: Thresholds) -> str:
+    """Return thresholds that a run has chosen, their rule, and validation at them."""
+    valid = metrics_line(thresholds.valid, None)
+    return (
+        f"{threshold_words(thresholds.values)}, chosen by {thresholds.rule} on validation: {valid}"
+    )
 
 
 def fine_percent(error: float | None) -> str:

@@ -131,6 +131,8 @@ def train_and_report(
     try:
         if result.stopped_early:
             log.info(early_stop(result, report_options.patience, all_observers.stop_reason))
+        if result.thresholds is not None:
+            log.info(formatting.thresholds_line(result.thresholds))
         predictions = report_options.predictions
         write_outcome(report, result, status="completed", console=table, predictions=predictions)
         all_observers.finished(result)

@@ -91,7 +91,7 @@ def summarize(
 
 def _learning(run: TrainResult) -> dict[str, Any]:
     """Return epoch counts, the last loss, the best epoch's metrics, and test results by class."""
-    counts = run.test_classes
+    counts, thresholds = run.test_classes, run.thresholds
     return {
         "epochs": len(run.history),
         "stopped_early": run.stopped_early,
@@ -100,16 +100,18 @@ def _learning(run: TrainResult) -> dict[str, Any]:
         "valid_metric": run.valid_metric,
         "test_metric": run.test_metric,
         "metric": run.metric,
-        "valid_metrics": run.valid_metrics,
+        "valid_metrics": run.valid_metrics | (thresholds.valid if thresholds else {}),
         "test_metrics": run.test_metrics,
         "test_popularity": run.test_popularity,
+        "base_rates": {} if run.graph is None else run.graph.base_rates,
+        "threshold": thresholds and {"rule": thresholds.rule, "values": [*thresholds.values]},
         "classes": _classes(run),
         "confusion": counts and counts.confusion and [list(row) for row in counts.confusion],
     }
 
 
 def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
-    """Return mean and median epoch time, and edges and vertices per second over all epochs."""
+    """Return epoch times, edges and vertices per second, and the load of other programs."""
     times = [epoch.epoch_time_s for epoch in epochs]
     num_edges = sum(epoch.num_edges for epoch in epochs)
     return {
@@ -119,6 +121,9 @@ def _speed(epochs: Sequence[EpochRecord]) -> dict[str, Any]:
         },
         "mteps": mteps(num_edges, sum(times)) if epochs else None,
         "nvtps": nvtps(sum(epoch.num_vertices for epoch in epochs), sum(times)) if epochs else None,
+        "other_load": next(
+            (epoch.other_load for epoch in reversed(epochs) if epoch.other_load is not None), None
+        ),
     }
 
 

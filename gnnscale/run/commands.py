@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import QUALITY, ConfigError, check_choice, check_range
+from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.config.untrusted import names
+from gnnscale.core.config.user_code import named_functions
 from gnnscale.data import GraphSource
 from gnnscale.partition import UNREACHED, PartitionerConfig
 from gnnscale.planner import MAX_THREADS
@@ -152,11 +153,14 @@ class EvaluateConfig(SavedRunOptions):
         inference: one of ``INFERENCE``; None evaluates as the run did.
         metrics: metrics to compute, as in training; None takes the run's metrics. A custom
             function is imported because it is named here.
+        threshold: probability from which on a class is predicted, for two classes or multilabel;
+            None: the threshold that the run has chosen, or 0.5.
     """
 
     num_threads: int
     inference: str | None = None
-    metrics: list[str] | None = field(default=None, metadata=names("code", known=tuple(QUALITY)))
+    threshold: float | None = None
+    metrics: list[str] | None = field(default=None, metadata=names("code", places=named_functions))
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)

@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
-from gnnscale.core import QUALITY, ConfigError, check_choice, usable_cores
+from gnnscale.core import (
+    ConfigError,
+    brief,
+    check_choice,
+    check_metric,
+    find_metric,
+    binary_metrics,
+    usable_cores,
+)
 from gnnscale.core.config import check_name, is_name, names, short_name, untrusted
 from gnnscale.core.config.typed import typed
+from gnnscale.core.config.user_code import named_functions
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
@@ -54,8 +63,12 @@ class RunConfig(BatchConfig):
         loss: loss to minimize.
         metrics: metrics of validation and test. The first selects the best epoch and drives
             patience and ``optimizer.schedule=plateau``. Empty: the graph's own metric.
-            Your function, ``MODULE:NAME`` or ``FILE.py:NAME``, gets outputs ``[n, width]`` float32
-            and labels, and returns a number, of which higher is better.
+            Your function, ``MODULE:NAME`` or ``FILE.py:NAME``, gets torch tensors as
+            ``loss.function`` does, and returns a number, of which higher is better.
+        threshold: rule by which the probability from which on a class is predicted is chosen on the
+            validation set after training, for two classes or multilabel: ``f1`` gives the best F1,
+            ``recall_at_precision_P`` the best recall at a precision of ``P``. Test, ``evaluate``
+            and ``predict`` decide by it, validation in training at 0.5. None: 0.5.
         logger: loggers in addition to the run's own files, any of ``LOGGERS``, such as
             ``{csv: true}``.
         observers: custom classes that receive the events of the run, ``MODULE:NAME`` or
@@ -72,7 +85,8 @@ class RunConfig(BatchConfig):
 
     optimizer: OptimizerConfig
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
-    metrics: list[str] = field(default_factory=list, metadata=names("code", known=tuple(QUALITY)))
+    metrics: list[str] = field(default_factory=list, metadata=names("code", places=named_functions))
+    threshold: str | None = field(default=None, metadata=names("text"))
     logger: dict[str, bool] = field(
         default_factory=dict, metadata=names("place", places=_logger_addresses)
     )
@@ -120,6 +134,7 @@ class RunConfig(BatchConfig):
             seed=self.seed,
             num_threads=self.num_threads,
             compute_dtype=self.runtime.compute_dtype,
+            threshold=self.threshold,
         )
 
     @property
@@ -162,20 +177,20 @@ def _check_names(config: RunConfig) -> None:
     """Refuse unknown loggers and metrics, and duplicate metrics or observers."""
     for name in config.logger:
         check_choice("logger", name, LOGGERS)
-    for option, allowed in (("metrics", QUALITY), ("observers", None)):
+    for option in ("metrics", "observers"):
         names = getattr(config, option)
         for number, name in enumerate(names):
-            if allowed is None or is_name(name):
+            if option == "observers" or is_name(name):
                 check_name(name, option=option)
             else:
-                check_choice(option, name, allowed)
+                check_metric(option, name)
             if name in names[:number]:
                 raise ConfigError(
                     f"{option}=[{', '.join(names)}]: expected different names, got {name} twice"
                 )
     labels = [short_name(name) for name in config.metrics]
     for name, label in zip(config.metrics, labels, strict=True):
-        if is_name(name) and (label in QUALITY or labels.count(label) > 1):
+        if is_name(name) and (find_metric(label) or labels.count(label) > 1):
             raise ConfigError(
                 f"metrics={name}: expected a unique name, got {label}, the name of another metric; "
                 "rename your function"
@@ -184,6 +199,16 @@ def _check_names(config: RunConfig) -> None:
 
 def check_run(config: RunConfig) -> None:
     """Raise ConfigError for options of a run that conflict."""
+    rule = config.threshold
+    if (
+        rule is not None
+        and rule != binary_metrics.F1
+        and binary_metrics.wanted_precision(rule) is None
+    ):
+        raise ConfigError(
+            f"threshold={brief(rule)}: expected {binary_metrics.F1}, recall_at_precision_P with a "
+            "precision such as 0.9, or null; gnnscale predict threshold=0.3 takes a number"
+        )
     if config.task.divides_edges:
         _check_link_metrics(config)
     if config.task.compares_rows:
@@ -208,11 +233,15 @@ def check_run(config: RunConfig) -> None:
 
 
 def _check_link_metrics(config: RunConfig) -> None:
-    """Refuse metrics and losses of labels with ``task=links``."""
+    """Refuse metrics, losses and thresholds of labels with ``task=links``."""
     if config.metrics:
         raise ConfigError(
             f"metrics=[{', '.join(config.metrics)}]: expected [] with task=links, which is "
             "measured by ranks"
+        )
+    if config.threshold is not None:
+        raise ConfigError(
+            f"threshold={config.threshold}: expected null with task=links, which ranks edges"
         )
     if not isinstance(config.loss, losses.AutoLoss):
         loss = type(config.loss).__name__

@@ -50,6 +50,7 @@ class EvaluationOptions:
     seed: int
     num_threads: int
     compute_dtype: str  #: type of matrix products
+    threshold: str | None = None  #: rule that chooses thresholds on the validation set
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import msgspec
 
 from gnnscale.cache import CacheStats, Uncached
 from gnnscale.core import Count, GpuUse, Positive, StageTimes, StructArray, Traffic, better
+from gnnscale.core.binary_metrics import Thresholds
 from gnnscale.core.metrics import ClassCounts
 from gnnscale.partition import PartitionStats
 from gnnscale.planner import DevicePlan, Threads
@@ -107,6 +108,9 @@ class EpochRecord:
     stage_times_s: dict[str, float | None]
     peak_rss_bytes: int  #: largest resident set of any process of the run so far
     devices: tuple[DeviceEpoch, ...] = ()  #: each device's part of the epoch
+    #: share of the usable cores that other programs have kept busy since the run's first step, 0 to
+    #: 1; None if unknown: several machines, the first 2 seconds, or an epoch without gathering
+    other_load: float | None = None
     #: validation metrics by name, ``valid_metric`` first; None for an undefined metric. Empty if
     #: the epoch was not validated.
     valid_metrics: dict[str, float | None] = field(default_factory=dict)
@@ -177,6 +181,8 @@ class GraphStats:
     split_of: str  #: ``vertices`` or ``edges``: the elements of the split
     split: tuple[int, ...]  #: sizes of training, validation and test set
     classes: Sequence[str] | None = None  #: names of the classes; None without names
+    #: share of positives by part of the split, if a metric is to be compared with it
+    base_rates: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +203,7 @@ class TrainResult:
     #: test metrics if training in-degrees rank the candidates of links; empty for other tasks
     test_popularity: dict[str, float | None] = field(default_factory=dict)
     test_classes: ClassCounts | None = None  #: test counts per class; None without classes
+    thresholds: Thresholds | None = None  #: thresholds of the test metrics; None: 0.5
     stopped_early: bool = False  #: whether patience or an observer ended training early
     steps_per_epoch: int | None = None  #: steps of an epoch; None before a run has begun
     steps_done: int = 0  #: steps over all epochs, with the epochs before a resumption

@@ -11,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import SPAN, GpuMeter, GpuUse, StageTimes, StructArray, Traffic, metrics
+from gnnscale.core import (
+    SPAN,
+    GpuMeter,
+    GpuUse,
+    StageTimes,
+    StructArray,
+    Traffic,
+    busy_seconds,
+    metrics,
+    usable_cores,
+)
 from gnnscale.distributed.process_group import Group
 from gnnscale.planner import DevicePlan
 from gnnscale.run import records
@@ -94,6 +104,8 @@ _GATHER_EVERY = 32
 #: Seconds for which a measured proportional set size is reused: measuring it walks all pages, which
 #: takes as long as a short epoch.
 _PSS_EVERY_S = 1.0
+#: Seconds before the load of other programs is known: the system counts in hundredths.
+_LOAD_AFTER_S = 2.0
 
 
 class WorkerStats:
@@ -112,6 +124,9 @@ class WorkerStats:
         self._steps_since_gathered = _GATHER_EVERY  # the first epoch is gathered
         self._pss: tuple[float, int | None] = (-math.inf, None)
         self._own_spans: list[tuple[int, int, int, float, float]] = []
+        self._began = (time.perf_counter(), busy_seconds(), time.process_time())
+        #: share of the cores that other programs kept busy, as in ``EpochRecord.other_load``
+        self.other_load: float | None = None
 
     def add(self, batch: BatchSlice) -> None:
         """Add this worker's slice of a step: counters, and spans during the first 2,000 steps."""
@@ -141,6 +156,7 @@ class WorkerStats:
             self._gather()
             self._steps_since_gathered = 0
         else:
+            self.other_load = None
             self.spans = np.empty(0, SPAN)
             self.by_worker = [{**stats, "counters": {}} for stats in self.by_worker]
 
@@ -150,17 +166,27 @@ class WorkerStats:
             "pss_bytes": self._pss_bytes(),
             "gpu": None if self._gpu is None else asdict(self._gpu),
             "counters": dict(self.counters),
+            "cpu_s": time.process_time() - self._began[2],
         }
         # One message for all: each message costs the workers several context switches.
         spans = np.array(self._own_spans, SPAN).tobytes()
         message = json.dumps(stats).encode() + b"\n" + spans
         messages = [gathered.partition(b"\n") for gathered in self._group.gather(message)]
         self.by_worker = [json.loads(encoded) for encoded, _, _ in messages]
+        self.other_load = self._other_load([stats.pop("cpu_s") for stats in self.by_worker])
         self.spans = np.concatenate(
             [np.empty(0, SPAN), *(np.frombuffer(packed, SPAN) for _, _, packed in messages)]
         )
         self._own_spans = []
         self.counters.clear()
+
+    def _other_load(self, cpu_seconds: Sequence[float]) -> float | None:
+        """Return ``EpochRecord.other_load``; ``cpu_seconds`` are those of the workers."""
+        seconds = time.perf_counter() - self._began[0]
+        if seconds < _LOAD_AFTER_S or len(cpu_seconds) > self._group.local_size:
+            return None
+        other_s = busy_seconds() - self._began[1] - sum(cpu_seconds)
+        return min(max(other_s / (seconds * usable_cores()), 0.0), 1.0)
 
     def _pss_bytes(self) -> int | None:
         """Return this process's proportional set size in bytes, measured at most once a second."""
@@ -282,6 +308,7 @@ class StepRecorder:
             stage_times_s=_slowest(devices),
             peak_rss_bytes=max(device.peak_rss_bytes for device in devices),
             devices=devices,
+            other_load=self._stats.other_load,
         )
 
     def _device(

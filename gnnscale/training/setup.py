@@ -13,6 +13,7 @@ from gnnscale.core import ConfigError, multiplies_bfloat16, usable_cores
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import Validator
+from gnnscale.nn.losses import label_kind
 from gnnscale.ops import keep_freed_memory
 from gnnscale.run import RunArtifact, check_feature_dtype, checked_order, describe_use
 from gnnscale.run import artifacts as run_artifacts
@@ -20,7 +21,7 @@ from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.config import RunConfig, lists_problem
-from gnnscale.run.tasks.base import Task
+from gnnscale.run.tasks.base import LabelTask, Task, check_threshold
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing
 from gnnscale.training.build.cache import find_uncached
@@ -188,6 +189,9 @@ def open_inputs(
     partition = run_artifacts.open_partition(artifacts, task.graph)
     cache_plan = run_artifacts.open_cache_plan(artifacts, task.graph)
     plan = None if cache_plan is None else cache_plan.plan
+    if config.threshold is not None and isinstance(task, LabelTask):
+        kind, labels = label_kind(task.labels.labels), task.labels
+        check_threshold(config.threshold, kind, labels.num_classes, of=labels.name)
     uncached = find_uncached(plan, requested=config.requests_caches)
     if group.is_rank0 and uncached is not None:
         log.info(uncached.line)

@@ -207,4 +207,7 @@ def _test(state: TrainState, validator: Validator) -> TrainResult:
         if not state.group.is_rank0:
             return state.result()
         state.learning.model.load_state_dict(state.progress.best_weights)
-        return state.result(*validator.test_by_class(), validator.test_popularity())
+        outcome = validator.test()
+        if outcome.thresholds is not None:
+            state.checkpoint.save_thresholds(outcome.thresholds)
+        return state.result(outcome)

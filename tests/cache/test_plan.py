@@ -94,3 +94,13 @@ def test_devices_that_cache_nothing_have_a_reason(plan: CachePlan) -> None:
     assert found.line == (
         "1 of 3 devices cache nothing: no feature row and no adjacency list fits into their caches"
     )
+    no_budget = cache_at(1, 0, feature_bytes=0, topology_bytes=0, host_aggregates=True)
+    found = replace(plan, devices=(no_budget, caches[0])).uncached
+    assert found.line.startswith(
+        "2 of 2 devices cache nothing: the budget of their caches is 0 bytes; or the host aggreg"
+    )
+    found = replace(plan, devices=(), cliques=(), alphas=()).uncached
+    assert found.line == (
+        "nothing is cached: no device of device_plan has memory that a link connects; cpu devices "
+        "read host memory"
+    )

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 @pytest.mark.long
 def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> None:
     programs = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(programs) == 3
+    assert len(programs) == 4
     (tmp_path / "mine.py").write_text("\n\n".join(programs))
     mine = ("loss.function=mine.py:focal", "observers=[mine.py:Slowest]")
     done = gnnscale(
@@ -27,6 +27,9 @@ def test_a_loss_and_an_observer_of_ones_own(gnnscale: Any, tmp_path: Path) -> No
     score = f"{summary['test_metric']:.3f}"
     assert re.fullmatch(rf"epoch [12], macro_f1 {score}\n", (run / "slowest.txt").read_text())
     assert f"test macro_f1 {summary['test_metric']:.4f}, accuracy" in done.stdout
+
+    measured = gnnscale("evaluate", "run=run", "metrics=[mine.py:caught]").succeeded()
+    assert re.search(r"^test caught [01]\.\d{4}$", measured.stdout, re.M)
 
     # A directory that was found imports nothing.
     (run / "slowest.txt").unlink()

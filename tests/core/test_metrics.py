@@ -2,17 +2,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gnnscale.core import metrics
 from gnnscale.core.metrics import (
     accuracy,
-    average_precision,
     count_classes,
     macro_f1,
     micro_f1,
-    roc_auc,
 )
 
 
@@ -38,31 +34,6 @@ def test_accuracy_and_f1_by_hand() -> None:
     assert macro_f1(several, wanted) == pytest.approx((2 / 3 + 1 + 0) / 3)
 
 
-def test_areas_under_curves_by_hand() -> None:
-    for scores, labels, expected in (
-        # The first is the example of scikit-learn's documentation.
-        ([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 1 / 2 * 1 + 1 / 2 * 2 / 3),
-        ([1, 1, 1, 1], [0, 1, 0, 1], 0.5),
-        ([3, 2, 2, 1], [0, 1, 0, 1], 1 / 2 * 1 / 3 + 1 / 2 * 2 / 4),
-    ):
-        assert average_precision(np.array(scores), np.array(labels)) == pytest.approx(expected)
-        logits = np.stack([np.zeros(4), scores], axis=1)
-        assert average_precision(logits, np.array(labels)) == pytest.approx(expected)
-        twice = np.stack([scores, scores, scores], axis=1)
-        of_all = np.stack([labels, np.zeros(4), np.ones(4)], axis=1)
-        assert average_precision(twice, of_all) == pytest.approx((expected + 1) / 2)
-    # The example of scikit-learn's documentation, as scores and as logits.
-    scores, labels = np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
-    assert roc_auc(scores, labels) == pytest.approx(0.75)
-    assert roc_auc(np.stack([np.zeros(4), scores], axis=1), labels) == pytest.approx(0.75)
-    scores = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
-    labels = np.array([[0, 0, 1], [1, 1, 1]])
-    assert roc_auc(scores, labels) == pytest.approx((1.0 + 0.5) / 2)
-    assert math.isnan(average_precision(np.array([1.0, 2.0]), np.array([0, 0])))
-    assert math.isnan(average_precision(np.zeros((0, 2)), np.zeros(0, np.int64)))
-    assert math.isnan(roc_auc(np.array([1.0, 2.0]), np.array([1, 1])))
-
-
 def test_errors_by_hand() -> None:
     """Of two columns, the mean of both: scikit-learn's uniform average."""
     scores = np.array([[1.0, 0.0], [3.0, 2.0], [9.0, 9.0]], np.float32)
@@ -73,20 +44,6 @@ def test_errors_by_hand() -> None:
     assert math.isnan(metrics.mae(scores, np.full((3, 2), np.nan)))
     assert {name for name in metrics.QUALITY if metrics.better(name, 0.1, 0.2)} == {"rmse", "mae"}
     assert not any(metrics.better(name, 0.1, 0.1) for name in metrics.QUALITY)
-
-
-@pytest.mark.long
-@given(
-    st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=2, max_size=40).filter(
-        lambda rows: len({label for _, label in rows}) == 2
-    )
-)
-def test_roc_auc_is_the_chance_to_outrank(rows: list[tuple[int, bool]]) -> None:
-    positive = [value for value, label in rows if label]
-    negative = [value for value, label in rows if not label]
-    wins = sum((p > n) + (p == n) / 2 for p in positive for n in negative)
-    scores, labels = np.array([v for v, _ in rows]), np.array([int(x) for _, x in rows])
-    assert roc_auc(scores, labels) == pytest.approx(wins / (len(positive) * len(negative)))
 
 
 def test_throughput_by_hand() -> None:

@@ -138,7 +138,7 @@ class HalvedFeatures(FeatureStoreConfig):
         return Halved(HostFeatures.of(graph))
 
 
-def worst_recall(outputs: NDArray[np.float32], labels: NDArray[Any]) -> float:
+def worst_recall(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Recall of the class that is recognised worst, for vertices with one label each."""
-    chosen = outputs.argmax(axis=1)
-    return float(min(np.mean(chosen[labels == each] == each) for each in np.unique(labels)))
+    right = outputs.argmax(dim=1) == targets
+    return min(right[targets == each].float().mean() for each in targets.unique())

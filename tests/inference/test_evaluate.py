@@ -149,10 +149,12 @@ def test_each_split_has_its_own_metric(settings, graph, model, inference) -> Non
     predictor = Predictor(model, graph, config.evaluation_options)
     expected = open_examiner(task, model, predictor).measure(["valid", "test"])
     metric, seconds = validator.validate()
-    assert [metric, validator.test()] == expected
-    assert metric != validator.test()
-    metrics, counts = validator.test_by_class()
-    assert metrics == expected[1]
+    outcome = validator.test()
+    metrics, counts = outcome.metrics, outcome.classes
+    assert [metric, metrics] == expected
+    assert metric != metrics
+    assert outcome.thresholds is None
+    assert counts is not None
     wanted = np.bincount(graph.labels[graph.test_idx], minlength=graph.num_classes)
     assert counts.wanted == tuple(wanted)
     assert sum(counts.right) / sum(counts.wanted) == pytest.approx(metrics["accuracy"])
@@ -199,4 +201,4 @@ def test_a_metric_that_is_not_defined_is_none(settings: Any, graph: Graph) -> No
     store = HostFeatures.of(graph)
     validator = validator_of(settings(), VertexTask(graph=one_class), model, store)
     assert validator.validate()[0] == {"roc_auc": None}
-    assert validator.test() == {"roc_auc": None}
+    assert validator.test().metrics == {"roc_auc": None}

@@ -73,3 +73,29 @@ def test_signatures_that_are_not_of_the_run(trained: Trained) -> None:
     assert load_trained(run, config).signature == InputSchema.of(config.dataset.open())
     with one_line("model.module: the run trained a model of gnnscale, and needs no module"):
         load_run(run, {"model.module": "os:system"})
+
+
+@pytest.mark.long
+def test_thresholds_are_those_of_the_runs_rule(trained: Trained, caplog) -> None:
+    run = trained("dataset.num_classes=2", "threshold=f1")
+    config = load_run(run)
+    model = load_trained(run, config)
+    chosen = model.thresholds("f1", None)
+    assert chosen is not None
+    assert 0 < chosen[0] < 1
+    assert (
+        load_trained(run, config, open_run_task(config, run).graph).thresholds("f1", None) == chosen
+    )
+    assert model.thresholds("f1", 0.25) == (0.25,)
+    assert model.thresholds("f1", None, ["probabilities"]) is model.thresholds(None, None) is None
+    assert not caplog.messages
+    assert model.thresholds("recall_at_precision_0.9", None) is None
+    assert "the run was stopped before it chose a threshold" in caplog.text
+    for threshold in (0.0, 1.0, float("nan")):
+        with one_line(f"threshold={threshold}: expected a probability"):
+            model.thresholds("f1", threshold)
+    # What a file says is checked.
+    for values in ([0.5, 0.5], [1.5], ["x"]):
+        change_schema(run, thresholds={"rule": "f1", "values": values, "valid": {}})
+        with one_line(str(run / INPUT_SCHEMA), "thresholds"):
+            load_trained(run, config)

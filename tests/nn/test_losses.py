@@ -123,6 +123,18 @@ def test_labels_that_are_there_weigh_more(labeled):
     assert own(outputs, targets).item() == pytest.approx((2 * math.log(4 / 3) + math.log(2)) / 2)
 
 
+def test_balanced_weights_are_absent_labels_over_present_ones(labeled):
+    """Of four vertices one has class 0, three class 1, and none class 2."""
+    several = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 0]], np.uint8)
+    loss = BinaryCrossEntropy(pos_weight="balanced").build(labeled(several, 3))
+    outputs, targets = torch.zeros(4, 3), torch.from_numpy(several).float()
+    # Each class loses as much by its present labels as by its absent ones.
+    weights = 2 * 3 + 2 * 1 + 4
+    assert loss(outputs, targets).item() == pytest.approx(weights * math.log(2) / 12)
+    with pytest.raises(ConfigError, match="expected a list of numbers, a number, balanced or null"):
+        BinaryCrossEntropy(pos_weight="equal")
+
+
 def test_the_function_gets_outputs_and_targets(labeled):
     loss = CustomLoss(function="own_losses:hinge").build(labeled(CLASSES, 2))
     outputs = torch.tensor([[2.0, 0.0], [0.5, 0.0]], requires_grad=True)
@@ -138,11 +150,17 @@ def test_the_function_gets_outputs_and_targets(labeled):
         ("own_losses:each_vertex", r"a scalar tensor, the mean over the vertices, got \[2\]"),
         ("own_losses:number", "number: expected a scalar tensor, .* over the vertices, got 1"),
         ("own_losses:nothing", "has no nothing"),
+        ("own_losses:detached", "expected a loss with a gradient, got one that is computed with"),
+        (
+            "own_losses:by_numpy",
+            r"by_numpy fails with AttributeError: .*astype.* "
+            r"\(.*own_losses.py:\d+\); it gets torch tensors, float32 \[2, 2\] and int64 \[2\]",
+        ),
         ("no_such_module:loss", "loss.function=no_such_module:loss: no module no_such_module"),
     ],
 )
 def test_functions_are_refused(labeled, name, message):
-    outputs, targets = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
+    outputs, targets = torch.zeros(2, 2, requires_grad=True), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=message):
         CustomLoss(function=name).build(labeled(CLASSES, 2))(outputs, targets)
 

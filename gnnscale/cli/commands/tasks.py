@@ -5,7 +5,7 @@ The first functions are about the running job: its folder, number in a sweep, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -164,6 +164,7 @@ def evaluate(options: DictConfig) -> None:
     let_idle_threads_sleep()
 
     from gnnscale.inference.evaluate import evaluate as evaluate_run
+    from gnnscale.report.formatting import metrics_line, threshold_words
     from gnnscale.report.summary import write_json
     from gnnscale.run.commands import EvaluateConfig
 
@@ -173,24 +174,16 @@ def evaluate(options: DictConfig) -> None:
         evaluation = evaluate_run(config)
         write_json(file, asdict(evaluation))
     for split, metrics in evaluation.metrics.items():
-        print(split, format_metrics(metrics))
+        print(split, metrics_line(metrics, evaluation.base_rates.get(split)))
+    if evaluation.thresholds is not None:
+        print(f"with {threshold_words(evaluation.thresholds)}")
     if evaluation.popularity:
-        print(BY_POPULARITY, format_metrics(evaluation.popularity))
+        print(BY_POPULARITY, metrics_line(evaluation.popularity, None))
     print(file)
 
 
 #: Beginning of the line of metrics by which a model of links is to be judged.
 BY_POPULARITY = "test by popularity alone:"
-
-
-def format_metrics(metrics: Mapping[str, float | None]) -> str:
-    """Return metrics by name in one line."""
-    return ", ".join(f"{name} {format_metric(value)}" for name, value in metrics.items())
-
-
-def format_metric(value: float | None) -> str:
-    """Return a metric with four decimals; ``not defined`` for None."""
-    return "not defined" if value is None else f"{value:.4f}"
 
 
 def predict(options: DictConfig) -> None:

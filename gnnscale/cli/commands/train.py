@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.cli.commands import tasks
-from gnnscale.cli.commands.tasks import BY_POPULARITY, format_metric, format_metrics
+from gnnscale.cli.commands.tasks import BY_POPULARITY
 from gnnscale.core import RESTART_WAIT_S, explain, hardware, process_age_s, sole_writer
 from gnnscale.core.config import run_directory
 
@@ -77,7 +77,9 @@ def _train(options: DictConfig, began: float) -> float | None:
             print(line)
         print(_result_line(result))
         if result.test_popularity:
-            print(f"{BY_POPULARITY} {format_metrics(result.test_popularity)}")
+            from gnnscale.report.formatting import metrics_line
+
+            print(f"{BY_POPULARITY} {metrics_line(result.test_popularity, None)}")
         print(directory)
     return result.valid_metric
 
@@ -158,6 +160,10 @@ def _result_line(result: TrainResult) -> str:
     if result.test_metric is None:
         return f"test {result.metric} is not defined on {result.dataset}"
     attainable = "" if result.ceiling is None else f" of {result.ceiling:.4f} attainable"
-    metrics = ((name, v) for name, v in result.test_metrics.items() if name != result.metric)
-    further = "".join(f"{name} {format_metric(value)}, " for name, value in metrics)
-    return f"test {result.metric} {result.test_metric:.4f}{attainable}, {further}with {epoch}"
+    from gnnscale.report.formatting import metrics_line
+
+    metrics = {name: v for name, v in result.test_metrics.items() if name != result.metric}
+    rates = {} if result.graph is None else result.graph.base_rates
+    further = metrics_line(metrics, rates.get("test"))
+    figures = f"{result.metric} {result.test_metric:.4f}{attainable}{further and ', '}{further}"
+    return f"test {figures}, with {epoch}"

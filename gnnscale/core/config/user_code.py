@@ -88,6 +88,11 @@ def is_name(value: Any) -> bool:
     return isinstance(value, str) and ":" in value
 
 
+def named_functions(value: Any) -> tuple[list[str], Any]:
+    """Return the texts of a list of metrics that name code, and the list."""
+    return [name for name in value if is_name(name)] if isinstance(value, list) else [], value
+
+
 def short_name(name: str) -> str:
     """Return NAME for ``MODULE:NAME``, for reports; any other text unchanged."""
     return name.rpartition(":")[2]

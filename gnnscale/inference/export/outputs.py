@@ -1,5 +1,6 @@
 """Outputs of a model per row: classes, probabilities, logits, values or embeddings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -7,7 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import Array, ConfigError, Float32Array, IntArray, check_choice, pyarrow
+from gnnscale.core import (
+    Array,
+    ConfigError,
+    Float32Array,
+    IntArray,
+    binary_metrics,
+    check_choice,
+    pyarrow,
+)
 from gnnscale.nn import TrainableModel
 from gnnscale.run.checkpoint.input_schema import InputSchema
 
@@ -21,18 +30,26 @@ EMBEDDINGS = "embeddings"
 VALUES = "values"
 
 
-def answer(what: str, rows: Float32Array, *, multilabel: bool) -> Array:
+def answer(
+    what: str,
+    rows: Float32Array,
+    *,
+    multilabel: bool,
+    thresholds: Sequence[float] | None = None,
+) -> Array:
     """Return output ``what`` of vertices or edges, from the rows ``[n, width]`` of a model.
 
     Classes are ``[n]`` int64, the highest logits; with several labels ``[n, num_classes]`` uint8, 1
-    for a positive logit. Probabilities are float32: the softmax of a row, or with several labels
-    the sigmoid of each logit. Logits, ``EMBEDDINGS`` and ``VALUES`` are the rows.
+    for a positive logit; with ``thresholds``, by the logits of ``binary_metrics.shifted``. Probabilities
+    are float32: the softmax of a row, or with several labels the sigmoid of each logit. Logits,
+    ``EMBEDDINGS`` and ``VALUES`` are the rows.
     """
     if what == "classes":
-        return (rows > 0).astype(np.uint8) if multilabel else rows.argmax(axis=1)
+        logits: Array = rows if thresholds is None else binary_metrics.shifted(rows, thresholds)
+        return (logits > 0).astype(np.uint8) if multilabel else logits.argmax(axis=1)
     if what == "probabilities":
-        logits = torch.from_numpy(np.ascontiguousarray(rows))
-        probabilities = logits.sigmoid() if multilabel else logits.softmax(dim=1)
+        tensor = torch.from_numpy(np.ascontiguousarray(rows))
+        probabilities = tensor.sigmoid() if multilabel else tensor.softmax(dim=1)
         return probabilities.numpy()
     return rows
 

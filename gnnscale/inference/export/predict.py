@@ -61,6 +61,8 @@ class PredictConfig(SavedRunOptions):
         what: ``classes``, ``probabilities`` or ``logits``. None: classes and probabilities in a
             ``.parquet`` file, probabilities in a ``.npy`` file. If labels are values, the output is
             the predicted values, and ``what`` must be None.
+        threshold: probability from which on a class is predicted, for two classes or multilabel;
+            None: the threshold that the run has chosen on its validation set, or 0.5.
         inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
         unseen: one of ``UNSEEN_POLICIES`` for categories of another graph that training lacked:
             ``refuse`` raises an error, ``empty`` reads them as empty cells.
@@ -85,6 +87,7 @@ class PredictConfig(SavedRunOptions):
     known: str = "include"
     layer: int = -1
     what: str | None = None
+    threshold: float | None = None
     inference: str = "exact"
     unseen: str = "refuse"
     force: bool = False
@@ -218,10 +221,12 @@ def _predict_vertices(
     outputs.check_labels(config.what, signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
+    answers = config.answers(signature, links=links)
     layout = writers.Layout(
         num_rows=graph.num_vertices if vertices is None else len(vertices),
         width=outputs.width_of(model, signature, num_layers),
-        answers=config.answers(signature, links=links),
+        answers=answers,
+        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
         multilabel=signature.multilabel,
         ids=outputs.RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
@@ -246,10 +251,12 @@ def _predict_edges(
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
     outputs.check_labels(config.what, signature)
     ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
+    answers = config.answers(signature)
     layout = writers.Layout(
         num_rows=len(ends),
         width=signature.num_classes,
-        answers=config.answers(signature),
+        answers=answers,
+        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
         multilabel=False,
         ids=outputs.EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,
@@ -310,6 +317,8 @@ def _compare(
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
+    if config.threshold is not None:
+        raise ConfigError(f"threshold={config.threshold}: expected null with pairs or top")
     if not isinstance(model, LinkGNN):
         option = "pairs" if config.top is None else "top"
         raise ConfigError(

@@ -38,6 +38,11 @@ class Layout:
     ids: RowIds  #: ids of the rows
     #: names of the classes, which a ``.parquet`` file stores instead of indices; None: no names
     classes: Sequence[str] | None = None
+    thresholds: Sequence[float] | None = None  #: of ``binary_metrics.shifted``; None: 0.5
+
+    def values(self, output: str, rows: Float32Array) -> Array:
+        """Return ``output`` of a model's ``rows`` ``[n, width]``."""
+        return answer(output, rows, multilabel=self.multilabel, thresholds=self.thresholds)
 
 
 class OutputTable(Protocol):
@@ -148,7 +153,7 @@ class _Parquet:
         ids = layout.ids.columns(self._first, len(rows))
         columns = {name: self._pa.array(values) for name, values in ids.items()}
         for output in layout.answers:
-            values = answer(output, rows, multilabel=layout.multilabel)
+            values = layout.values(output, rows)
             name = "class" if output == "classes" and not layout.multilabel else output
             name = "embedding" if output == EMBEDDINGS else name
             columns[name] = self._column(output, values)
@@ -207,7 +212,7 @@ class _Npy:
             write_header(ids, layout.ids.array(0, 0).dtype, (layout.num_rows, *columns))
 
     def write(self, rows: Float32Array) -> None:
-        values = answer(self._output, rows, multilabel=self._layout.multilabel)
+        values = self._layout.values(self._output, rows)
         _append(self._stream, values)
         if self._ids is not None:
             _append(self._ids, self._layout.ids.array(self._first, len(rows)))

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from gnnscale.core import one_line
-from gnnscale.report.formatting import count, fixed, short
+from gnnscale.report.formatting import count, fixed, short, threshold_words
 from gnnscale.report.page.document import card, cell, grid, table
 
 #: Largest number of classes in the table; of more classes, it has the worst and the best half.
@@ -25,9 +25,25 @@ def classes(summary: dict[str, Any]) -> str:
     if not scores:
         return ""
     names = [str(i) if score["name"] is None else score["name"] for i, score in enumerate(scores)]
-    if summary["confusion"] is None:
+    chosen = summary.get("threshold")
+    note = ""
+    if chosen is not None:
+        note = _line(
+            f"Classes are decided at {threshold_words(chosen['values'])}, chosen on the validation "
+            f"set by {escape(chosen['rule'])}."
+        )
+    return note + _cards(names, scores, summary["confusion"])
+
+
+def _cards(
+    names: Sequence[str],
+    scores: Sequence[dict[str, Any]],
+    counts: Sequence[Sequence[int]] | None,
+) -> str:
+    """Return boxes of the scores, and of the confusion matrix ``counts``; None: no matrix."""
+    if counts is None:
         return _scores(names, scores)
-    confusion = card("Predicted for each class", _confusion(names, summary["confusion"]))
+    confusion = card("Predicted for each class", _confusion(names, counts))
     if len(names) <= _MAX_COLUMNS:
         return grid([_scores(names, scores), confusion])
     return confusion + _scores(names, scores)

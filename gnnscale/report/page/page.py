@@ -334,9 +334,11 @@ def _tiles(summary: dict[str, Any]) -> str:
     early = ", stopped early" if summary["stopped_early"] else ""
     of_epoch = "" if best is None else f", epoch {best}"
     sizes = (summary["graph"] or {}).get("split", {})
+    rate = summary["base_rates"].get("test")
+    base = "" if rate is None else f", base rate {rate:.4f}"
     valid, test = (
         ": the split lacks the part" if sizes.get(part) == 0 else ending
-        for part, ending in (("valid", of_epoch), ("test", attainable))
+        for part, ending in (("valid", of_epoch), ("test", f"{attainable}{base}"))
     )
     tiles = [
         (fixed(summary["test_metric"], 4), f"test {metric}{test}"),

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
-from gnnscale.core import QUALITY, one_line
+from gnnscale.core import find_metric, one_line
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
 from gnnscale.report.page.best import find_best
 from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
@@ -34,6 +34,7 @@ _COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "feature_hit_rate": ("feature rows in cache", percent),
     "topology_hit_rate": ("neighbor lists in cache", percent),
     "link_mb": ("MB over links per step", count),
+    "cache_mb": ("MB of caches", count),
     "caching": ("devices that cache", count),
 }
 #: Columns of caches and partitions.
@@ -48,6 +49,8 @@ _NOTES = {
     "option": "Mean and standard deviation over all jobs with this value, whatever their other "
     "options; each dot is a job.",
 }
+#: Largest share of the cores that other programs may keep busy if times are compared.
+_MAX_LOAD = 0.1
 _TIME = Quantity(form=duration, low=0.0, seconds=True)
 
 Jobs = Sequence[Mapping[str, Any]]
@@ -162,7 +165,8 @@ def best_line(jobs: Jobs, *, as_html: bool = True) -> str:
 
 
 def _lower_is_better(metric: str) -> bool:
-    return metric in QUALITY and QUALITY[metric].lower_is_better
+    quality = find_metric(metric)
+    return quality is not None and quality.lower_is_better
 
 
 def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
@@ -172,7 +176,7 @@ def _quality(metric: str, form: Callable[[Any], str]) -> Quantity:
     """
     if _lower_is_better(metric):
         return Quantity(form=form, low=0.0)
-    is_share = metric in QUALITY or metric == "mrr" or "@" in metric
+    is_share = find_metric(metric) is not None or metric == "mrr" or "@" in metric
     return Quantity(form=form, low=0.0, high=1.0) if is_share else Quantity(form=form)
 
 
@@ -321,12 +325,30 @@ def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
             '<p class="soft">A speed-up is the time per epoch of the first job that does the same '
             "work over that of this job.</p>"
         )
+    busy = busy_line(jobs)
+    note += f'<p class="soft">{busy}.</p>' if busy else ""
     for reason, numbers in uncached_jobs(jobs).items():
         note += f'<p class="soft">Jobs {numbers}: {escape(_plain(reason))}.</p>'
     tables = "".join(
         f'<div class="card wide jobs">{_table(jobs, part, metric)}</div>' for part in parts if part
     )
     return (tables or f'<div class="card wide jobs">{_table(jobs, [], metric)}</div>') + note
+
+
+def is_busy(job: Mapping[str, Any]) -> bool:
+    """Whether other programs kept over a tenth of the cores busy while ``job`` trained."""
+    return (job.get("other_load") or 0.0) > _MAX_LOAD
+
+
+def busy_line(jobs: Jobs) -> str:
+    """Return a line about jobs beside which other programs ran; empty: there are none."""
+    loads = {job["job"]: job["other_load"] for job in jobs if is_busy(job)}
+    if not loads:
+        return ""
+    return (
+        f"jobs {', '.join(map(str, loads))} have no speed-up: other programs kept up to "
+        f"{max(loads.values()):.0%} of the cores busy while they trained"
+    )
 
 
 def uncached_jobs(jobs: Jobs) -> dict[str, str]:

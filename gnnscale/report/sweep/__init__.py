@@ -19,7 +19,7 @@ from gnnscale.core import write_atomically
 from gnnscale.report.formatting import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import best_line, render, uncached_jobs
+from gnnscale.report.page.sweep import best_line, busy_line, render, uncached_jobs
 from gnnscale.report.summary import write_json
 from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL, collect, over_seeds
 
@@ -108,13 +108,15 @@ _OPTIONAL = {
     "speed_up": ("speed_up",),
     "replication_factor": ("edge_cut_fraction", "replication_factor", "step_mb"),
     "feature_hit_rate": ("feature_hit_rate", "topology_hit_rate", "link_mb"),
+    "cache_mb": ("cache_mb",),
     "uncached": ("caching",),
 }
 #: Times of jobs, which are compared only if no two jobs ran at a time.
 _TIMES = ("epoch_time_s", "mteps", "speed_up")
 #: Columns in the order in which a narrow terminal drops them.
 _DROPPED_FIRST = (
-    *("topology_hit_rate", "mteps", "link_mb", "step_mb", "replication_factor", "best_epoch"),
+    *("topology_hit_rate", "mteps", "cache_mb", "link_mb", "step_mb", "replication_factor"),
+    "best_epoch",
     *("edge_cut_fraction", "feature_hit_rate", "caching", "epochs", "speed_up"),
     *("epoch_time_s", "status"),
 )
@@ -167,6 +169,8 @@ def print_jobs(
         console.print(f"the same in all jobs: {line}", highlight=False)
     if not sequential:
         console.print("jobs ran at the same time, so that their times are not compared")
+    elif busy := busy_line(jobs):
+        console.print(busy, highlight=False, markup=False, soft_wrap=True)
     for reason, numbers in uncached_jobs(jobs).items():
         console.print(f"jobs {numbers}: {reason}", highlight=False, markup=False, soft_wrap=True)
     for kind in dict.fromkeys(job["figures"] for job in jobs):

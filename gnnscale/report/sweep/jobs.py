@@ -10,6 +10,7 @@ from typing import Any
 
 from gnnscale.core.config import CONFIG_FILE, SUMMARY_FILE, load_yaml, read_regular
 from gnnscale.report.page.page import REPORT_FILE
+from gnnscale.report.page.sweep import is_busy
 
 #: Results of a job, with their headings in the table.
 COLUMNS = {
@@ -18,7 +19,7 @@ COLUMNS = {
     **{"epoch_time_s": "s/epoch", "mteps": "MTEPS", "speed_up": "speed-up"},
     **{"edge_cut_fraction": "cut", "replication_factor": "replication", "step_mb": "MB/step"},
     **{"feature_hit_rate": "rows hit", "topology_hit_rate": "lists hit"},
-    **{"link_mb": "link MB/step", "caching": "devices caching"},
+    **{"link_mb": "link MB/step", "cache_mb": "cache MB", "caching": "devices caching"},
 }
 #: Results that are often equal in all jobs, as caches and device plans change no accuracy. If they
 #: are, they are printed once below the table.
@@ -47,7 +48,8 @@ def collect(directory: Path) -> list[dict[str, Any]]:
     that differ between jobs; ``report`` is the path of its page, relative to the sweep's folder;
     ``speed_up`` is the ``epoch_time_s`` of the first job with the same work, divided by this job's.
     The same work means that options differ in execution only. None: a time is missing, no other job
-    has this work, or the first is executed equally (caches differ, and neither job caches).
+    has this work, the first is executed equally (caches differ, and neither job caches), or the job
+    ``is_busy``.
     ``step_mb`` is MB per step read in host memory, moved over links, and from other devices.
     """
     numbered_jobs = []
@@ -69,12 +71,14 @@ def collect(directory: Path) -> list[dict[str, Any]]:
                 **{name: summary.get(name) for name in (*COLUMNS, "metric", "error")},
                 "epoch_time_s": (summary.get("epoch_time_s") or {}).get("median"),
                 **{name: summary.get(name) for name in ("figures", "started", "ended")},
+                "other_load": summary.get("other_load"),
                 **_partition_figures(summary),
                 **_cache_figures(summary),
             }
         )
     folders = [file.parent for _, _, file in numbered_jobs]
-    _compare_times(jobs, [_work(folder, job) for folder, job in zip(folders, jobs, strict=True)])
+    pairs = zip(folders, jobs, strict=True)
+    _compare_times(jobs, [None if is_busy(job) else _work(folder, job) for folder, job in pairs])
     return jobs
 
 
@@ -144,6 +148,7 @@ def _cache_figures(summary: dict[str, Any]) -> dict[str, Any]:
         "feature_hit_rate": measured.get("feature_hit_rate"),
         "topology_hit_rate": measured.get("topology_hit_rate"),
         "link_mb": moved["link"] / 1e6 if "link" in moved else None,
+        "cache_mb": cache["cache_bytes"] / 1e6 if "cache_bytes" in cache else None,
         "caching": caching,
         "uncached": uncached.get("reason"),
     }
@@ -166,7 +171,7 @@ def _summary(file: Path) -> dict[str, Any]:
     try:
         summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
         median = (summary.get("epoch_time_s") or {}).get("median")
-        numbers = [summary.get(name) for name in (*OFTEN_EQUAL[1:], "mteps")]
+        numbers = [summary.get(name) for name in (*OFTEN_EQUAL[1:], "mteps", "other_load")]
         cache_figures = _cache_figures(summary)
         texts = [summary.get(name) for name in _TEXTS] + [cache_figures.pop("uncached")]
         numbers += [*_partition_figures(summary).values(), *cache_figures.values()]

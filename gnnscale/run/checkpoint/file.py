@@ -166,7 +166,7 @@ FREE_OPTIONS: tuple[str, ...] = (
     *("dataset.store", "device_plan", "features", "predictions", "logger", "observers"),
     *("runtime.checkpoint", "runtime.checkpoint_every_s", "runtime.deterministic", "runtime.drm"),
     *("runtime.patience", "runtime.prefetch", "runtime.prefetch_depth", "runtime.stall_limit_s"),
-    "sampler.memory_bytes",
+    *("sampler.memory_bytes", "threshold"),
 )
 #: Free options that determine the plan, and thus the order of floating-point sums.
 PLAN_OPTIONS = (

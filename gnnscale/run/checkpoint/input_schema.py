@@ -11,7 +11,14 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
-from gnnscale.core import ConfigError, brief, decode, one_line, write_atomically
+from gnnscale.core import (
+    ConfigError,
+    binary_metrics,
+    brief,
+    decode,
+    one_line,
+    write_atomically,
+)
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.storage import standardize
 from gnnscale.data.tables.categories import (
@@ -63,6 +70,8 @@ class InputSchema:
     #: standardization of edge features; None without
     edge_scaling: standardize.ColumnScaling | None = None
     edge_weights: bool | None = None  #: whether edges have weights; None: earlier release
+    #: thresholds at which classes are predicted; None: none is chosen
+    thresholds: binary_metrics.Thresholds | None = None
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -72,6 +81,9 @@ class InputSchema:
             raise ValueError(f"scales {len(scaling.mean)} of {width} features of edges")
         if self.classes is not None and len(self.classes) != self.num_classes:
             raise ValueError(f"{len(self.classes)} names of {self.num_classes} classes")
+        expected = self.num_classes if self.multilabel else 1
+        if self.thresholds is not None and len(self.thresholds.values) != expected:
+            raise ValueError(f"{len(self.thresholds.values)} thresholds of {expected} classes")
 
     @classmethod
     def of(cls, graph: Graph, labels: SplitLabels | None = None) -> "InputSchema":

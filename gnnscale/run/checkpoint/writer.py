@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from gnnscale.core.binary_metrics import Thresholds
 from gnnscale.core.config import CONFIG_FILE, read_yaml
 from gnnscale.core.locks import KnownFolder
 from gnnscale.distributed import Group, activity
@@ -252,11 +253,21 @@ class RunCheckpoint:
             return
         self._folder.check()
         if self.saved_best is None:
-            labels = self.task.labels(self.run.graph)
-            write_input_schema(self.directory, InputSchema.of(self.run.graph, labels))
+            self._write_schema()
         content = {"epoch": epoch, "model": dict(weights), "graph": graph_identity(self.run.graph)}
         save_checkpoint(self.directory / BEST, content)
         self.saved_best = epoch
+
+    def save_thresholds(self, thresholds: Thresholds) -> None:
+        """Write the input schema again, with ``thresholds``, if the run writes checkpoints."""
+        if self.runtime.checkpoint:
+            self.wait()  # a running write may write the schema without
+            self._write_schema(thresholds)
+
+    def _write_schema(self, thresholds: Thresholds | None = None) -> None:
+        self._folder.check()
+        schema = InputSchema.of(self.run.graph, self.task.labels(self.run.graph))
+        write_input_schema(self.directory, replace(schema, thresholds=thresholds))
 
     def begin(self) -> None:
         """Remove all checkpoint files from the run directory: a new run cannot resume from them."""

@@ -9,10 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
+import torch
 
-from gnnscale.core import QUALITY, Array, BoolArray, ConfigError, Float32Array, IntArray, brief
-from gnnscale.core.config.user_code import is_name, load_named, short_name, user_code_error
+from gnnscale.core import (
+    QUALITY,
+    Array,
+    BoolArray,
+    ConfigError,
+    Float32Array,
+    IntArray,
+    binary_metrics,
+    brief,
+    check_metric,
+    find_metric,
+)
+from gnnscale.core.config.user_code import is_name, load_named, short_name
 from gnnscale.core.metrics import score
+from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels, has_label
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
@@ -70,28 +83,47 @@ class Task(Protocol):
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
     """Check metrics; return their names in reports, custom functions without module or file.
 
-    ``names`` are in ``gnnscale.core.metrics.QUALITY``, or name custom functions; empty selects the
-    graph's own metric. ConfigError if a metric is not defined for the labels, or cannot be
-    imported.
+    ``names`` are those of ``gnnscale.core.metrics.find_metric``, or name custom functions; empty
+    selects the graph's own metric. ConfigError if a metric is not defined for the labels, or cannot
+    be imported.
     """
     kind = losses.label_kind(graph.labels)
     for name in names:
         if is_name(name):
             load_named(name, option="metrics")
         elif not _fits(name, kind, graph.num_classes):
-            allowed = (metric for metric in QUALITY if _fits(metric, kind, graph.num_classes))
+            metrics = (*QUALITY, *binary_metrics.EXAMPLES)
+            allowed = (metric for metric in metrics if _fits(metric, kind, graph.num_classes))
+            classes = f", {graph.num_classes} classes" if kind == "classes" else ""
             raise ConfigError(
                 f"metrics={name}: expected {', '.join(allowed)} for the labels of {graph.name}"
+                f"{classes}"
             )
     return tuple(map(short_name, names)) or (graph.metric,)
 
 
 def _fits(name: str, kind: str, num_classes: int) -> bool:
     """Whether metric ``name`` is defined for labels of ``kind`` (see ``losses.label_kind``)."""
-    metric = QUALITY[name]
+    metric = check_metric("metrics", name)
     if kind == "classes" and metric.two_classes and num_classes != 2:
         return False
     return kind in metric.labels
+
+
+def check_threshold(value: object, kind: str, num_classes: int, *, of: str) -> None:
+    """Raise ConfigError unless labels of ``kind`` (``losses.label_kind``) have thresholds.
+
+    ``value`` is that of the option ``threshold``, ``of`` the name of the graph.
+    """
+    if kind == "multilabel" or (kind == "classes" and num_classes == 2):
+        return
+    labels = (
+        "values" if kind == "regression" else f"{num_classes} classes, of which one is predicted"
+    )
+    raise ConfigError(
+        f"threshold={value}: expected null for labels of {of}, which are {labels}; thresholds are "
+        "for two classes or multilabel"
+    )
 
 
 def ceiling(graph: Graph, metric: str) -> float | None:
@@ -122,7 +154,8 @@ class LabelTask:
         return self.graph
 
     def log_split(self) -> None:
-        """Warn of missing parts of the split, and of targets that are NaN throughout a part."""
+        """Name the positive class; warn of missing parts, and of targets that are NaN in a part."""
+        self._log_positives()
         parts = [split for split in SPLITS if self.has_part(split)]
         for split, (name, effect) in _MISSING.items():
             if split in parts:
@@ -152,6 +185,18 @@ class LabelTask:
         ids = self._ids(split)
         return len(ids) > 0 and bool(has_label(self.labels.labels[ids]).any())
 
+    def _log_positives(self) -> None:
+        """Log the class that the metrics of positives are about, and warn if the other is rarer."""
+        rate, labels = self.base_rates.get("train"), self.labels
+        if rate is None or labels.labels.ndim == 2:
+            return
+        names = read_classes(self.graph, edges=isinstance(labels, EdgeLabels))
+        line = f"metrics are of class {names[1] if names else 1}, {rate:.2%} of the training set"
+        if rate <= 0.5:
+            _LOG.info(line)
+        else:
+            _LOG.warning(f"{line}; the rarer class is measured if its name sorts last, or is 1")
+
     def rows(self, split: str) -> Array:
         """Return indices ``[n]`` of labeled vertices or edges of ``split`` (train, valid, test)."""
         return seed_order.labeled_vertices(self.labels, split, what=self.labelled)
@@ -166,6 +211,22 @@ class LabelTask:
         """Names of the metrics: the selected ones, or the metric of the labels."""
         return chosen_metrics(self.metrics, self.labels)
 
+    @property
+    def base_rates(self) -> dict[str, float]:
+        """Base rate of each part of the split; empty if no metric is to be compared with it.
+
+        A part without positives is left out.
+        """
+        metrics = [find_metric(name) for name in self.measures]
+        if not any(metric is not None and metric.finds_positives for metric in metrics):
+            return {}
+        rates = {}
+        for part in ("train", "valid", "test"):
+            labels = self.labels.labels[getattr(self.labels.split, f"{part}_idx")]
+            rows = labels if labels.ndim == 2 else labels[labels >= 0]  # -1: unknown
+            rates[part] = binary_metrics.base_rate(rows)
+        return {part: rate for part, rate in rates.items() if not np.isnan(rate)}
+
     def try_metrics(self) -> None:
         """Call the user's metrics with random outputs; ConfigError if one cannot be used."""
         functions = [short_name(name) for name in self.metrics if is_name(name)]
@@ -178,12 +239,21 @@ class LabelTask:
         for measure in functions:
             self.score(measure, outputs, labels)
 
-    def score(self, measure: str, outputs: Float32Array, labels: Array) -> float:
-        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined."""
+    def score(
+        self,
+        measure: str,
+        outputs: Float32Array,
+        labels: Array,
+        thresholds: Sequence[float] | None = None,
+    ) -> float:
+        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
+
+        ``thresholds`` are those of ``metrics.score``; a user's metric gets ``outputs`` as they are.
+        """
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:
                 return _user_score(name, outputs, labels)
-        return score(measure, outputs, labels)
+        return score(measure, outputs, labels, thresholds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,10 +283,12 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
     """Return the user's metric ``name`` of ``outputs``; ConfigError: no number is returned."""
     option = f"metrics={name}"
     function = load_named(name, option="metrics")
-    try:
-        value = function(outputs, labels)
-    except Exception as error:
-        raise user_code_error(option, error) from error
+    # Copies: a function may change its arguments.
+    tensors = torch.tensor(outputs), losses.as_targets(torch.tensor(labels))
+    with torch.no_grad():
+        value = losses.call_user_function(option, function, *tensors)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise ConfigError(
             f"{option}: expected a number, of which higher is better, got {brief(value)}"
@@ -289,7 +361,7 @@ class EdgeTask(LabelTask):
         return self.graph.edge_labels
 
     def log_split(self) -> None:
-        """Warn of missing parts, and of edges to measure between the ends of a training edge."""
+        """Log as for vertices, and warn of held-out edges between the ends of a training edge."""
         super().log_split()
         ends, split = self.graph.edges.ends, self.labels.split
         assert ends is not None

@@ -11,6 +11,7 @@ import numpy as np
 from gnnscale import ops
 from gnnscale.cache import CachePlan, CliqueCache, DeviceCache, LookAheadReplay, Uncached
 from gnnscale.cache.hotness.degree import out_degree
+from gnnscale.cache.plan import NO_MEMORY
 from gnnscale.core import Array, ConfigError
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import FeatureStore, HostFeatures
@@ -115,8 +116,7 @@ def find_uncached(plan: CachePlan | None, *, requested: bool) -> Uncached | None
         return plan.uncached
     if not requested:
         return None
-    reason = "no device of device_plan has memory that a link connects"
-    return Uncached(num_devices=0, of_devices=0, reason=reason)
+    return Uncached(num_devices=0, of_devices=0, reason=NO_MEMORY)
 
 
 def cache_effects(num_devices: int, plan: CachePlan | None) -> list[CacheEffect]:

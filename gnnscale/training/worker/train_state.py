@@ -5,15 +5,14 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from gnnscale.core.metrics import ClassCounts
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.distributed.process_group import Group
 from gnnscale.graph import SplitLabels
-from gnnscale.inference.evaluate import Validator
+from gnnscale.inference.evaluate import HeldOutScores, Validator
 from gnnscale.run import records
 from gnnscale.run.checkpoint.writer import RunCheckpoint
 from gnnscale.run.history import History
-from gnnscale.run.tasks.base import EdgeTask, Task, ceiling
+from gnnscale.run.tasks.base import EdgeTask, LabelTask, Task, ceiling
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training.gradient_sync import StepTotals
 from gnnscale.training.pipeline import BatchSlice, WorkerStep
@@ -143,13 +142,9 @@ class TrainState:
         full = batch.num_seeds == self.data.order.batch_size
         return self.schedule.rebalance(batch, totals, full=full)
 
-    def result(
-        self,
-        test_metrics: dict[str, float | None] | None = None,
-        test_classes: ClassCounts | None = None,
-        test_popularity: dict[str, float | None] | None = None,
-    ) -> records.TrainResult:
-        """Return the result of the run so far, with the test's metrics if there are any."""
+    def result(self, outcome: HeldOutScores | None = None) -> records.TrainResult:
+        """Return the result of the run so far, with the test's ``outcome`` if there is one."""
+        outcome = outcome or HeldOutScores(metrics={})
         graph, progress = self.data.graph, self.progress
         return records.TrainResult(
             dataset=graph.name,
@@ -160,9 +155,10 @@ class TrainState:
             ceiling=ceiling(graph, self.metric),
             history=progress.history,
             graph=_graph_stats(self.data.task),
-            test_metrics=test_metrics or {},
-            test_classes=test_classes,
-            test_popularity=test_popularity or {},
+            test_metrics=outcome.metrics,
+            test_classes=outcome.classes,
+            test_popularity=outcome.popularity,
+            thresholds=outcome.thresholds,
             stopped_early=(self.out_of_patience or self.stopped) and progress.epoch < self.epochs,
             steps_per_epoch=progress.steps_per_epoch,
             steps_done=progress.steps_done,
@@ -187,4 +183,5 @@ def _graph_stats(task: Task) -> records.GraphStats:
         split_of="edges" if isinstance(task, LinkTask | EdgeTask) else "vertices",
         split=tuple(len(ids) for ids in sets),
         classes=read_classes(graph, edges=is_edge_task),
+        base_rates=task.base_rates if isinstance(task, LabelTask) else {},
     )

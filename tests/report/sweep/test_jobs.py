@@ -288,6 +288,22 @@ def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys)
     assert [each["speed_up"] for each in collect(tmp_path)] == [None, None]
 
 
+def test_jobs_beside_other_programs_have_no_speed_up(tmp_path, capsys) -> None:
+    """Their times are shown, and the first job of the others is what is compared with."""
+    cache = {"cliques": [[0]], "whole_run": {"feature_hit_rate": 0.5}, "cache_bytes": 2_500_000}
+    for number, (load, seconds) in enumerate([(0.3, 3.0), (None, 2.0), (0.1, 1.0), (0.11, 4.0)]):
+        more = {"other_load": load, "cache": cache}
+        job(tmp_path, number, [f"device_plan=p{number}"], **completed(0.5, seconds, **more))
+    ended(tmp_path)
+    assert [each["speed_up"] for each in collect(tmp_path)] == [None, 1.0, 2.0, None]
+    line = "jobs 0, 3 have no speed-up: other programs kept up to 30% of the cores busy while they"
+    shown = capsys.readouterr().out
+    assert line in shown
+    assert line in page_of(tmp_path)
+    assert "cache MB" in shown
+    assert {each["cache_mb"] for each in collect(tmp_path)} == {2.5}
+
+
 @pytest.mark.parametrize("width", [60, 100, 200])
 def test_no_column_is_cut(tmp_path, capsys, monkeypatch, width: int) -> None:
     """A narrow terminal has fewer columns, and a line that names the others."""

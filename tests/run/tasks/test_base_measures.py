@@ -35,13 +35,15 @@ def test_metrics_of_other_labels_are_refused(graph: Graph) -> None:
         ("roc_auc", two, graph),
         ("average_precision", replace(graph, labels=several), graph),
         ("accuracy", graph, numbers),
+        ("precision_at_10", two, graph),
+        ("recall_at_precision_0.5", replace(graph, labels=several), numbers),
         ("rmse", numbers, graph),
         ("mae", numbers, two),
     ):
         assert chosen_metrics([metric], good) == (metric,)
         with one_line(f"metrics={metric}: expected "):
             chosen_metrics([metric], bad)
-    with one_line("expected accuracy, macro_f1, micro_f1 for the labels of"):
+    with one_line("expected accuracy, macro_f1, micro_f1 for the labels of small, 4 classes"):
         chosen_metrics(["mae"], graph)
 
 
@@ -53,6 +55,26 @@ def test_metrics_of_ones_own_are_called_by_their_functions(graph: Graph) -> None
     assert task.score("worst_recall", outputs, labels) == 0.5
     assert task.score("accuracy", outputs, labels) == pytest.approx(0.8)
     task.try_metrics()
+
+
+def test_the_positive_class_is_named_with_its_share(graph: Graph, caplog) -> None:
+    caplog.set_level("INFO")
+    labels = np.zeros(graph.num_vertices, np.int64)
+    labels[graph.train_idx[:3]] = 1
+    labels[graph.test_idx[:5]] = -1
+    two = replace(graph, labels=labels, num_classes=2)
+    task = VertexTask(graph=two, metrics=["precision_at_10"])
+    assert task.base_rates == {"train": 3 / len(graph.train_idx)}
+    task.log_split()
+    swapped = replace(two, labels=np.where(labels < 0, -1, 1 - labels))
+    VertexTask(graph=swapped, metrics=["average_precision"]).log_split()
+    share = 3 / len(graph.train_idx)
+    assert caplog.messages == [
+        f"metrics are of class 1, {share:.2%} of the training set",
+        f"metrics are of class 1, {1 - share:.2%} of the training set; the rarer class is measured "
+        "if its name sorts last, or is 1",
+    ]
+    assert VertexTask(graph=two, metrics=["accuracy"]).base_rates == {}
 
 
 @pytest.mark.parametrize(
