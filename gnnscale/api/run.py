@@ -1,7 +1,7 @@
 """Training in one call, and the results of a run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,7 +15,7 @@ from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_m
 from gnnscale.api.hitgnn.input_graph import as_dataset
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, listed_numbers, standard_arithmetic
-from gnnscale.core.config import SUMMARY_FILE, importable_name, read_regular
+from gnnscale.core.config import SUMMARY_FILE, name_of_code, pass_code, read_regular
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
@@ -108,7 +108,7 @@ def _text(value: float | None) -> str:
 
 def train(
     graph: Any,
-    model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any] = "sage",
+    model: str | Callable[..., Any] | OptionGroup[Any] = "sage",
     *,
     arguments: Mapping[str, Any] | None = None,
     epochs: int | None = None,
@@ -183,7 +183,7 @@ def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> d
 
 def _choose_groups(
     graph: Any,
-    model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any],
+    model: str | Callable[..., Any] | OptionGroup[Any],
     arguments: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
@@ -197,7 +197,7 @@ def _choose_groups(
         raise ConfigError("arguments: expected none without a module as model")
     if isinstance(model, str):
         return groups, {"model": model} | options
-    if isinstance(model, (torch.nn.Module, type)):
+    if callable(model) and not isinstance(model, OptionGroup):
         names = [name for name in options if name.startswith("model.")]
         model_options = {name: options.pop(name) for name in names}
         return [*groups, choose_module(model, arguments or {}, model_options)], options
@@ -209,7 +209,7 @@ def _choose_groups(
 def load(
     run_directory: str | Path,
     *,
-    module: str | type[torch.nn.Module] | torch.nn.Module | None = None,
+    module: str | Callable[..., Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Result:
@@ -230,7 +230,7 @@ def load(
     folder = _run_folder(run_directory)
     replacements = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
-        name = module if isinstance(module, str) else importable_name(module)
+        name = module if isinstance(module, str) else name_of_code(module)
         replacements["model.module"] = name
     # Options hold plain values only; _with_module adds other arguments below.
     replacements |= {
@@ -263,7 +263,7 @@ def _run_folder(run: Any) -> Path:
 
 def _with_module(
     model: ModelConfig,
-    module: str | type[torch.nn.Module] | torch.nn.Module,
+    module: str | Callable[..., Any],
     arguments: Mapping[str, Any],
 ) -> ModelConfig:
     assert isinstance(model, CustomModel)
@@ -277,7 +277,7 @@ def evaluate(
     run: Result | str | Path,
     *,
     inference: str | None = None,
-    metrics: Sequence[str] | None = None,
+    metrics: Sequence[str | Callable[..., Any]] | None = None,
     num_threads: int | None = None,
 ) -> Evaluation:
     """Measure the best weights of a run on each split, as ``gnnscale evaluate`` does.
@@ -285,7 +285,7 @@ def evaluate(
     Args:
         run: a result, or the run directory.
         inference: ``exact`` or ``sampled``. None: the run's own setting.
-        metrics: metrics, as in the option ``metrics``. None: the run's metrics.
+        metrics: metrics, as in the option ``metrics``, or functions. None: the run's metrics.
         num_threads: number of threads. None: the run's number.
 
     Raises:
@@ -295,7 +295,10 @@ def evaluate(
     result = run if isinstance(run, Result) else load(run)
     threads = result.config.num_threads if num_threads is None else num_threads
     options = EvaluateConfig(run=result.directory, num_threads=threads, inference=inference)
-    config = result.config if metrics is None else replace(result.config, metrics=list(metrics))
+    config = result.config
+    if metrics is not None:
+        named = [name if isinstance(name, str) else pass_code(name) for name in metrics]
+        config = replace(config, metrics=named)
     config = with_inference(config, options.inference, options.num_threads)
     num_torch_threads = torch.get_num_threads()
     try:

@@ -129,6 +129,12 @@ class RunConfig(BatchConfig):
         )
 
     @property
+    def code_names(self) -> tuple[Any, ...]:
+        """The texts that may name code of the model, the loss and metrics; also other values."""
+        module, function = getattr(self.model, "module", None), getattr(self.loss, "function", None)
+        return (module, function, *self.metrics)
+
+    @property
     def host_threads(self) -> int:
         """Compute threads, at most the usable cores unless the run is deterministic."""
         if self.runtime.deterministic:

@@ -20,7 +20,12 @@ from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
-from gnnscale.core.config import create_run_directory, read_run, separate_hydra
+from gnnscale.core.config import (
+    create_run_directory,
+    read_run,
+    refuse_while_importing,
+    separate_hydra,
+)
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
@@ -32,7 +37,6 @@ from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
 from gnnscale.run import Observer, ObserverError, TrainResult, parse_run_options, run_option_names
 from gnnscale.training.launcher.launch import launch
-from gnnscale.training.launcher.serialization import refuse_while_imported
 
 
 def _show_log() -> Callable[[], None]:
@@ -199,8 +203,9 @@ def run(
     ``groups`` are complete option groups, ``options`` all other options by their names on the
     command line, ``directory`` a directory without a run, ``resume`` that of a run to continue.
     """
-    refuse_while_imported()
-    options = dict(options)
+    refuse_while_importing()
+    options, objects = design.name_code(options)
+    groups = [*groups, *objects]
     if resume is not None:
         # The options are those of this call; training refuses a checkpoint with other options.
         read_run(Path(resume), run_option_names(), option="resume")

@@ -18,6 +18,7 @@ from gnnscale.core import (
     address_space_reason,
     standard_arithmetic,
 )
+from gnnscale.core.config.user_code import take_code
 from gnnscale.core.errors import is_out_of_memory
 from gnnscale.distributed import PeerLostError, join
 from gnnscale.planner.registry import register_kinds
@@ -121,6 +122,7 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
         logging.getLogger().setLevel(logging.INFO)
     try:
         register_kinds(task.kinds)
+        take_code(task.code)
         if task.config.runtime.deterministic:
             fix_instruction_set()
         # The name of the worker in messages of its peers.
