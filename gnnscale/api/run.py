@@ -13,6 +13,7 @@ import torch
 from gnnscale.api.hitgnn import training
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_module
 from gnnscale.api.hitgnn.input_graph import as_dataset
+from gnnscale.api.notebook import html_table, in_notebook, report_link
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, listed_numbers, standard_arithmetic
 from gnnscale.core.config import SUMMARY_FILE, name_of_code, pass_code, read_regular
@@ -20,6 +21,7 @@ from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import CustomModel, ModelConfig
+from gnnscale.report.page.page import REPORT_FILE
 from gnnscale.run import EpochRecord, EvaluateConfig, Observer, TrainResult, best_epoch
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
@@ -90,6 +92,30 @@ class Result(TrainedRun):
             ]
         return "\n".join([*lines, f"directory: {self.directory}"])
 
+    def _repr_html_(self) -> str:
+        """Return tables of the metrics and the last epochs, and a link to the report: Jupyter."""
+        best = self.best_epoch
+        metrics = [
+            ("model", self.config.model.name),
+            (f"test {self.metric}", _text(self.test_metric)),
+            (f"validation {self.metric}", _text(self.valid_metric)),
+            ("best epoch", "none" if best is None else f"{best} of {len(self.history)}"),
+            ("directory", str(self.directory)),
+        ]
+        epochs = [
+            (
+                f"{record.epoch}{' (best)' if record.epoch == best else ''}",
+                f"{record.train_loss:.4f}",
+                _text(record.valid_metric),
+                f"{record.epoch_time_s:.2f}",
+            )
+            for record in self.history[-_LISTED_EPOCHS:]
+        ]
+        headings = ("epoch", "loss", "validation", "seconds")
+        tables = html_table(metrics) + (html_table(epochs, headings=headings) if epochs else "")
+        report = self.directory / REPORT_FILE
+        return f"{tables}{report_link(report)}" if report.exists() else tables
+
     @property
     def best_epoch(self) -> int | None:
         """Epoch with the best validation metric, from 1. None: nothing was validated yet."""
@@ -124,15 +150,15 @@ def train(
     directory: str | Path | None = None,
     resume: str | Path | None = None,
     observers: Sequence[Observer] = (),
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Result:
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
         graph: a ``Graph``; a PyG ``Data`` or a DGL graph; the folder of a graph store; or a result
             of ``api.load_input_graph``. A graph in memory is first written to a store.
-        model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, or a module
-            (docs/your-model.md); or a result of ``api.gnn_model``.
+        model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, a module,
+            or a function that returns one (docs/your-model.md); or a result of ``api.gnn_model``.
         arguments: arguments of the module's constructor, by name.
         epochs: passes over the training vertices.
         batch_size: seeds of a mini-batch, over all devices.
@@ -144,12 +170,13 @@ def train(
         seed: seed of weights, order, sampling and dropout.
         num_threads: threads that compute on the host.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
-            "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
+            "device_plan": "cpu_x2", "runtime.eval_every": 5}``. Where an option names code, this
+            takes the class or function as well, such as ``{"loss": my_loss}``.
         directory: new or empty run directory. None: a new one in ``outputs/train``.
         resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
         progress: whether to show notes and epochs on standard error, as the command does. Handlers
-            of ``logging`` in your program receive the lines instead.
+            of ``logging`` in your program receive the lines instead. None: in a notebook.
 
     Raises:
         ConfigError: an option is invalid, or ``directory`` has a run.
@@ -158,7 +185,8 @@ def train(
         Exception: an observer's exception, except ``StopTraining``, which ends training.
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS}
-    with training.SHOWN_LOG.held() if progress else nullcontext():
+    shows = in_notebook() if progress is None else progress
+    with training.SHOWN_LOG.held() if shows else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             groups, single_options = _choose_groups(graph, model, arguments, single_options)

@@ -114,7 +114,7 @@ def train_and_report(
         directory,
         epochs=report_options.epochs,
         options=options,
-        console=Console(stderr=True),
+        console=Console(stderr=True, force_jupyter=False),  # a notebook gets log lines
         began=began,
         command=command,
     )

@@ -27,8 +27,8 @@ __getattr__ = lazy_names(
         "gnnscale.core.config.typed": "differences unknown_option",
         "gnnscale.core.config.untrusted": "format_option_value names",
         "gnnscale.core.config.user_code": (
-            "GROUPS allow check_name code_digest is_name load_call load_named name_of_code "
-            "pass_code short_name"
+            "GROUPS allow check_name code_digest is_moved is_name is_of_program load_call "
+            "load_named name_of_code pass_code short_name"
         ),
         "gnnscale.core.config.yaml_file": (
             "check_known check_references load_yaml read_regular read_yaml"

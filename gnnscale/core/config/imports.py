@@ -19,8 +19,8 @@ def is_importable(module: ModuleType) -> bool:
     name = module.__name__
     if name == "__main__":
         return False
-    spec, file = _find_spec(name), getattr(module, "__file__", None)
-    if not str(file).endswith(".py"):  # an extension module or its part, if Python has the package
+    spec, file = _find_spec(name), str(getattr(module, "__file__", None))
+    if not file.endswith(".py"):  # an extension module or its part, if Python has the package
         return (spec or _find_spec(name.partition(".")[0])) is not None
     if spec is None or not spec.has_location:  # built into Python, whatever file it names
         return spec is not None

@@ -147,6 +147,11 @@ def is_of_program(name: Any) -> bool:
     return is_name(name) and (name.startswith("__main__:") or _is_local(name.rpartition(":")[2]))
 
 
+def is_moved(new: Any, old: Any) -> bool:
+    """Whether ``new`` and ``old`` name one class or function, and one of them is of a program."""
+    return (is_of_program(new) or is_of_program(old)) and short_name(new) == short_name(old)
+
+
 def argument(name: str) -> str:
     """Return the text of a Python argument for the code ``MODULE:NAME``: the code or its name."""
     short = short_name(name)
