@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -34,8 +35,18 @@ _LOCAL = ("<locals>", "<lambda>")
 _allowed: set[str] = set()
 #: File or module name by which a module was loaded, by ``__name__``; for other processes.
 _sources: dict[str, str] = {}
-#: Code that no name can load, which a program has passed, by the name that options give it.
-_passed: dict[str, Any] = {}
+
+
+class _Passed(threading.local):
+    """Code that a program has passed in this thread, by name: threads may use one name twice."""
+
+    def __init__(self) -> None:
+        self.code: dict[str, Any] = {}
+
+
+_PASSED = _Passed()
+#: Code that the launching process has sent, by name.
+_taken: dict[str, Any] = {}
 
 #: Names of the ``forward`` argument for edge features, and of the constructor argument for their
 #: number.
@@ -73,14 +84,15 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
     replaces an installed package. A file can import modules from its folder. ConfigError, naming
     ``option``, if the code does not exist, its import fails, or it is not callable.
     """
-    if name in _passed:
-        return _passed[name]  # type: ignore[no-any-return]
+    passed = {**_taken, **_PASSED.code}
+    if name in passed:
+        return passed[name]  # type: ignore[no-any-return]
     source, path = check_name(name, option=option)
     setting = f"{option}={brief(name)}"
     module = _from_file(source, setting) if source.endswith(".py") else _from_path(source, setting)
-    code: Any = module
     if _is_local(path):
         raise ConfigError(f"{setting}: is defined inside a function; pass it from a program")
+    code: Any = module
     for part in path.split("."):
         try:
             code = getattr(code, part)
@@ -97,23 +109,23 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
 def pass_code(code: Any) -> str:
     """Return the name of a class, a function or another callable of the program.
 
-    ``load_named`` returns ``code`` for this name, even if its module has something else there.
+    In this thread ``load_named`` returns ``code`` for it, even if its module has something else.
     """
     name = name_of_code(code)
     module, _, path = name.partition(":")
     try:
-        known = attrgetter(path)(sys.modules[module])
+        importable = attrgetter(path)(sys.modules[module])
     except (KeyError, AttributeError):  # a function defines it
-        known = None
-    _passed.pop(name, None)
-    if known is not code:
-        _passed[name] = code
+        importable = None
+    _PASSED.code.pop(name, None)
+    if importable is not code:
+        _PASSED.code[name] = code
     return name
 
 
 def take_code(code: Mapping[str, Any]) -> None:
-    """Let ``load_named`` return these classes and functions for their names."""
-    _passed.update(code)
+    """Let ``load_named`` return these classes and functions for their names, in all threads."""
+    _taken.update(code)
 
 
 def code_for_workers(names: Iterable[Any]) -> dict[str, Any]:
@@ -124,7 +136,7 @@ def code_for_workers(names: Iterable[Any]) -> dict[str, Any]:
     code = {}
     for name in filter(is_name, names):
         module = sys.modules.get(name.rpartition(":")[0])
-        if name in _passed or (module is not None and not is_importable(module)):
+        if name in _PASSED.code or (module is not None and not is_importable(module)):
             code[name] = load_named(name, option="code")
     return code
 

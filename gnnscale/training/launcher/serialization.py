@@ -67,7 +67,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self._seen: set[Any] = set()  # modules of pickled code
+        self._checked: set[Any] = set()  # modules of pickled code
         self._registered: set[Any] = set()  # modules that this object registered with cloudpickle
 
     def reducer_override(self, value: Any) -> Any:
@@ -82,8 +82,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if (name := name_for_workers(value)) is not None:
                 return _load_again, (name,)
             module = sys.modules.get(value.__module__)
-            if module is not None and module not in self._seen:
-                self._seen.add(module)
+            if module is not None and module not in self._checked:
+                self._checked.add(module)
                 self._send_by_value(module)
         return super().reducer_override(value)
 
@@ -115,21 +115,27 @@ def _find_unsendable(value: Any, error: Exception) -> tuple[str, Exception]:
     ``error`` is that of ``value`` itself, whose name is empty.
     """
     path: list[str] = []
-    visited: set[int] = set()
-    found = True
-    while found:
+    visited = {id(value)}
+    while (part := _unsendable_part(value, visited)) is not None:
+        name, value, error = part
         visited.add(id(value))
-        found = False
-        for name, part in _parts(value):
-            if id(part) in visited:
-                continue
-            try:
-                _dump(part)
-            except Exception as reason:
-                value, error, found = part, reason, True
-                path.append(name)
-                break
+        path.append(name)
     return _PARTS_OF_MODULES.sub("", ".".join(path)), error
+
+
+def _unsendable_part(value: Any, visited: set[int]) -> tuple[str, Any, Exception] | None:
+    """Return name, value and error of the first part of ``value`` that cannot be pickled.
+
+    None: all can. Parts whose ids are ``visited`` are skipped.
+    """
+    for name, part in _parts(value):
+        if id(part) in visited:
+            continue
+        try:
+            _dump(part)
+        except Exception as error:
+            return name, part, error
+    return None
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
