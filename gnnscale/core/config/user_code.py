@@ -46,7 +46,7 @@ class _Passed(threading.local):
 
 _PASSED = _Passed()
 #: Code that the launching process has sent, by name.
-_taken: dict[str, Any] = {}
+_received: dict[str, Any] = {}
 
 #: Names of the ``forward`` argument for edge features, and of the constructor argument for their
 #: number.
@@ -84,7 +84,7 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
     replaces an installed package. A file can import modules from its folder. ConfigError, naming
     ``option``, if the code does not exist, its import fails, or it is not callable.
     """
-    passed = {**_taken, **_PASSED.code}
+    passed = {**_received, **_PASSED.code}
     if name in passed:
         return passed[name]  # type: ignore[no-any-return]
     source, path = check_name(name, option=option)
@@ -125,7 +125,7 @@ def pass_code(code: Any) -> str:
 
 def take_code(code: Mapping[str, Any]) -> None:
     """Let ``load_named`` return these classes and functions for their names, in all threads."""
-    _taken.update(code)
+    _received.update(code)
 
 
 def code_for_workers(names: Iterable[Any]) -> dict[str, Any]:
