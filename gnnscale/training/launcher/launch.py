@@ -137,7 +137,8 @@ def _launch(
     """
     refuse_while_importing()
     # Raises for what workers cannot get, before anything is made.
-    code = code_for_workers(config.code_names)
+    openers = (kind.opener for kind in custom_kinds())
+    code = code_for_workers([*config.code_names, *openers])
     serialization.dump((config, code))
     devices = config.device_plan.parsed()
     for device in devices:

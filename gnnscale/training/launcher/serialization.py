@@ -34,7 +34,7 @@ def dump(options: Any) -> bytes:
     """Pickle ``options``; ConfigError: a part of them, which it names, cannot be pickled."""
     try:
         return _dump(options)
-    except ConfigError:
+    except (ConfigError, MemoryError):
         raise
     except Exception as error:  # the user's objects may define how they are pickled
         name, cause = _find_unsendable(options, error)

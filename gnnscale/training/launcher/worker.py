@@ -7,7 +7,6 @@ import threading
 import traceback
 from multiprocessing import current_process
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,7 +29,7 @@ from gnnscale.training.launcher.failure_detection import (
     report_lost_page,
     writing_heartbeats,
 )
-from gnnscale.training.launcher.serialization import STOP, Failure, WorkerTask
+from gnnscale.training.launcher.serialization import STOP, Failure, WorkerTask, dump
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped
 from gnnscale.training.setup import open_run
 from gnnscale.training.train import profile_memory, train
@@ -49,7 +48,7 @@ class Messages:
     def send(self, event: str, content: Any) -> None:
         """Send ``event`` and ``content`` as one message, which no other thread interrupts."""
         # Pickled without the lock, since pickling may log a message.
-        message = ForkingPickler.dumps((event, content))
+        message = dump((event, content))
         with self._sending:
             self._connection.send_bytes(message)
 

@@ -112,6 +112,18 @@ def test_a_module_of_a_program_computes_the_same_elsewhere(program) -> None:
         torch.testing.assert_close(computed_elsewhere(value, x), value(x), rtol=0, atol=0)
 
 
+@pytest.mark.long
+def test_a_class_of_a_program_comes_back_as_itself(program) -> None:
+    """As the device of a plan in a worker's message, whose class the program has defined."""
+    command = (
+        "import sys; from gnnscale.training.launcher.serialization import dump, load;"
+        "sys.stdout.buffer.write(dump(load(sys.stdin.buffer.read())))"
+    )
+    content = dump((program.Options(scale=3.0), program.Net))
+    done = subprocess.run([sys.executable, "-c", command], input=content, capture_output=True)
+    assert load(done.stdout) == (program.Options(scale=3.0), program.Net)
+
+
 def test_nothing_is_left_registered_with_cloudpickle(program) -> None:
     cloudpickle.register_pickle_by_value(own_layers)
     try:
