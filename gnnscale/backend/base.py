@@ -392,12 +392,12 @@ def open_backend(device: Device, host: BackendInputs) -> Backend:
     """
     opener = registry.device_kind(device.kind).opener
     module, _, name = opener.partition(":")
-    open_device: Callable[..., Backend]
     try:
-        if is_of_program(opener):  # the launching process has sent it
-            open_device = load_named(opener, option=device.label)
-        else:
-            open_device = attrgetter(name)(import_module(module))
+        open_device: Callable[..., Backend] = (
+            load_named(opener, option=device.label)  # the launching process has sent it
+            if is_of_program(opener)
+            else attrgetter(name)(import_module(module))
+        )
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{device.label}: {opener} cannot be imported ({error})") from error
     return open_device(device, host)
