@@ -96,6 +96,20 @@ def test_a_graph_of_networkx_is_learnt_as_the_page_shows() -> None:
     assert read_classes(names["result"].graph) == ["Mr. Hi", "Officer"]
 
 
+@pytest.mark.integration
+def test_a_module_of_a_notebook_trains_as_the_page_shows() -> None:
+    pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+    graph = re.search(r"^```python\n(.*?)```", (DOCS / "from-python.md").read_text(), re.M | re.S)
+    text = (DOCS / "your-model.md").read_text()
+    module = re.search(r"<!-- own-module -->\n```python\n(.*?)```", text, re.S)
+    # No process can import this.
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in (graph[1], module[1]):
+        exec(compile(block, "your-model.md", "exec"), names)
+    found = gnnscale.load(names["result"].directory, module=names["Net"], arguments={"width": 32})
+    assert (found.predict() == names["result"].predict()).all()
+
+
 @pytest.mark.long
 def test_features_of_edges_are_stored_as_the_page_shows(run_command) -> None:
     text = (DOCS / "your-graph.md").read_text()

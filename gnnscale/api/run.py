@@ -1,7 +1,7 @@
 """Training in one call, and the results of a run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -13,13 +13,15 @@ import torch
 from gnnscale.api.hitgnn import training
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_module
 from gnnscale.api.hitgnn.input_graph import as_dataset
+from gnnscale.api.notebook import html_table, in_notebook, report_link
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, listed_numbers, standard_arithmetic
-from gnnscale.core.config import SUMMARY_FILE, importable_name, read_regular
+from gnnscale.core.config import SUMMARY_FILE, name_of_code, pass_code, read_regular
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import CustomModel, ModelConfig
+from gnnscale.report.page.page import REPORT_FILE
 from gnnscale.run import EpochRecord, EvaluateConfig, Observer, TrainResult, best_epoch
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
@@ -94,6 +96,30 @@ class Result(TrainedRun):
             ]
         return "\n".join([*lines, f"directory: {self.directory}"])
 
+    def _repr_html_(self) -> str:
+        """Return tables of the metrics and the last epochs, and a link to the report: Jupyter."""
+        best = self.best_epoch
+        metrics = [
+            ("model", self.config.model.name),
+            (f"test {self.metric}", _text(self.test_metric) if self.test_metrics else "no test"),
+            (f"validation {self.metric}", _text(self.valid_metric)),
+            ("best epoch", "none" if best is None else f"{best} of {len(self.history)}"),
+            ("directory", str(self.directory)),
+        ]
+        epochs = [
+            (
+                f"{record.epoch}{' (best)' if record.epoch == best else ''}",
+                f"{record.train_loss:.4f}",
+                _text(record.valid_metric),
+                f"{record.epoch_time_s:.2f}",
+            )
+            for record in self.history[-_LISTED_EPOCHS:]
+        ]
+        headings = ("epoch", "loss", "validation", "seconds")
+        tables = html_table(metrics) + (html_table(epochs, headings=headings) if epochs else "")
+        report = self.directory / REPORT_FILE
+        return f"{tables}{report_link(report)}" if report.exists() else tables
+
     @property
     def _test_text(self) -> str:
         return f"test {self.metric} {_text(self.test_metric)}" if self.test_metrics else "no test"
@@ -121,7 +147,7 @@ def _text(value: float | None) -> str:
 
 def train(
     graph: Any,
-    model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any] = "sage",
+    model: str | Callable[..., Any] | OptionGroup[Any] = "sage",
     *,
     arguments: Mapping[str, Any] | None = None,
     split: str | Mapping[str, Any] | None = None,
@@ -139,15 +165,15 @@ def train(
     directory: str | Path | None = None,
     resume: str | Path | None = None,
     observers: Sequence[Observer] = (),
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Result:
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
         graph: a ``Graph``; a graph or data set of PyG, DGL, OGB, networkx or SciPy, which is first
             written to a store; the folder of a store; or a result of ``api.load_input_graph``.
-        model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, or a module
-            (docs/your-model.md); or a result of ``api.gnn_model``.
+        model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, a module,
+            or a function that returns one (docs/your-model.md); or a result of ``api.gnn_model``.
         arguments: arguments of the module's constructor, by name.
         split, mask: split of a graph in memory, as for ``from_arrays``. None: the graph's own.
         epochs, batch_size: passes over the training vertices; seeds of a step, over all devices.
@@ -156,12 +182,13 @@ def train(
         lr, seed: learning rate; seed of weights, order, sampling and dropout.
         num_threads: threads that compute on the host.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
-            "device_plan": "cpu_x2", "runtime.eval_every": 5}``.
+            "device_plan": "cpu_x2", "runtime.eval_every": 5}``. Where an option names code, this
+            takes the class or function as well, such as ``{"loss": my_loss}``.
         directory: new or empty run directory. None: a new one in ``outputs/train``.
         resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
         progress: whether to show notes and epochs on standard error, as the command does. Handlers
-            of ``logging`` in your program receive the lines instead.
+            of ``logging`` in your program receive the lines instead. None: in a notebook.
 
     Raises:
         ConfigError: an option is invalid, or ``directory`` has a run.
@@ -170,7 +197,8 @@ def train(
         Exception: an observer's exception, except ``StopTraining``, which ends training.
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS}
-    with training.SHOWN_LOG.held() if progress else nullcontext():
+    shows = in_notebook() if progress is None else progress
+    with training.SHOWN_LOG.held() if shows else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             dataset = as_dataset(graph, split=split, mask=mask, of=_labeled(single_options))
@@ -202,7 +230,7 @@ def _labeled(options: Mapping[str, Any]) -> str | None:
 
 def _choose_groups(
     dataset: OptionGroup[Any],
-    model: str | type[torch.nn.Module] | torch.nn.Module | OptionGroup[Any],
+    model: str | Callable[..., Any] | OptionGroup[Any],
     arguments: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
@@ -216,7 +244,7 @@ def _choose_groups(
         raise ConfigError("arguments: expected none without a module as model")
     if isinstance(model, str):
         return groups, {"model": model} | options
-    if isinstance(model, (torch.nn.Module, type)):
+    if callable(model) and not isinstance(model, OptionGroup):
         names = [name for name in options if name.startswith("model.")]
         model_options = {name: options.pop(name) for name in names}
         return [*groups, choose_module(model, arguments or {}, model_options)], options
@@ -228,7 +256,7 @@ def _choose_groups(
 def load(
     run_directory: str | Path,
     *,
-    module: str | type[torch.nn.Module] | torch.nn.Module | None = None,
+    module: str | Callable[..., Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Result:
@@ -249,7 +277,7 @@ def load(
     folder = _run_folder(run_directory)
     replacements = {option: _plain(value) for option, value in (options or {}).items()}
     if module is not None:
-        name = module if isinstance(module, str) else importable_name(module)
+        name = module if isinstance(module, str) else name_of_code(module)
         replacements["model.module"] = name
     # Options hold plain values only; _with_module adds other arguments below.
     replacements |= {
@@ -282,7 +310,7 @@ def _run_folder(run: Any) -> Path:
 
 def _with_module(
     model: ModelConfig,
-    module: str | type[torch.nn.Module] | torch.nn.Module,
+    module: str | Callable[..., Any],
     arguments: Mapping[str, Any],
 ) -> ModelConfig:
     assert isinstance(model, CustomModel)
@@ -296,7 +324,7 @@ def evaluate(
     run: Result | str | Path,
     *,
     inference: str | None = None,
-    metrics: Sequence[str] | None = None,
+    metrics: Sequence[str | Callable[..., Any]] | None = None,
     threshold: float | None = None,
     num_threads: int | None = None,
 ) -> Evaluation:
@@ -305,7 +333,7 @@ def evaluate(
     Args:
         run: a result, or the run directory.
         inference: ``exact`` or ``sampled``. None: the run's own setting.
-        metrics: metrics, as in the option ``metrics``. None: the run's metrics.
+        metrics: metrics, as in the option ``metrics``, or functions. None: the run's metrics.
         threshold: probability from which on a class is predicted, for two classes or multilabel.
             None: the threshold that the run has chosen, or 0.5.
         num_threads: number of threads. None: the run's number.
@@ -319,7 +347,10 @@ def evaluate(
     options = EvaluateConfig(
         run=result.directory, num_threads=threads, inference=inference, threshold=threshold
     )
-    config = result.config if metrics is None else replace(result.config, metrics=list(metrics))
+    config = result.config
+    if metrics is not None:
+        named = [name if isinstance(name, str) else pass_code(name) for name in metrics]
+        config = replace(config, metrics=named)
     config = with_inference(config, options.inference, options.num_threads)
     num_torch_threads = torch.get_num_threads()
     try:

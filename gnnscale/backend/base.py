@@ -23,6 +23,7 @@ from torch import nn
 from gnnscale.backend.feature_loading import FeatureLoader, Vertices
 from gnnscale.cache import CliqueCache, LookAheadReplay
 from gnnscale.core import Array, ConfigError, Traffic
+from gnnscale.core.config.user_code import is_of_program, load_named
 from gnnscale.features.cached import CachedAdjacency
 from gnnscale.graph import Graph
 from gnnscale.nn import Inputs, Objective, TrainableModel
@@ -392,8 +393,11 @@ def open_backend(device: Device, host: BackendInputs) -> Backend:
     opener = registry.device_kind(device.kind).opener
     module, _, name = opener.partition(":")
     try:
-        open_device = attrgetter(name)(import_module(module))
+        open_device: Callable[..., Backend] = (
+            load_named(opener, option=device.label)  # the launching process has sent it
+            if is_of_program(opener)
+            else attrgetter(name)(import_module(module))
+        )
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{device.label}: {opener} cannot be imported ({error})") from error
-    backend: Backend = open_device(device, host)
-    return backend
+    return open_device(device, host)

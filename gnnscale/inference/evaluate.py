@@ -52,7 +52,8 @@ class _LabelExaminer(ABC):
     ) -> list[dict[str, float | None]]:
         """Return the metrics of each split; None for a metric that is not defined.
 
-        With ``thresholds`` of ``binary_metrics.shifted``, precision, recall and F1 at them are added.
+        With ``thresholds`` of ``binary_metrics.shifted``, precision, recall and F1 at them are
+        added.
         """
         return [
             self._measure(outputs, labels, thresholds)[0]
@@ -256,8 +257,8 @@ class Evaluation:
 
     ``metric`` names the run's first metric, whose values are ``train_metric``, ``valid_metric`` and
     ``test_metric``, None for a part that the split lacks. ``metrics`` has all metrics by split and
-    name, without the missing parts, and with thresholds ``precision``, ``recall`` and ``f1`` at them:
-    of class 1 of two, or summed over the classes of multilabel. ``base_rates`` are shares of
+    name, without the missing parts, and with thresholds ``precision``, ``recall`` and ``f1``: of
+    class 1 of two, or summed over the classes of multilabel. ``base_rates`` are shares of
     positives by split, if a metric compares with them. ``popularity`` has the metrics of the test
     set if training in-degrees rank the candidates of links (empty for other tasks).
     """

@@ -276,7 +276,7 @@ class CustomModel(ModelConfig):
     @property
     def name(self) -> str:
         """Name of the class or function, as reports show it."""
-        return self.named.rpartition(":")[2]
+        return user_code.short_name(self.named)
 
     @property
     def named(self) -> str:
@@ -318,7 +318,7 @@ class CustomModel(ModelConfig):
     def warn_unless_built_again(
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> None:
-        """Warn if ``module`` is a built module that the name of its class cannot build again.
+        """Warn if ``module`` is a built module that its class cannot build again.
 
         It can if constructing the class from the run's options gives weights of the same shapes.
         """

@@ -59,13 +59,13 @@ def construct_module(
 def warn_unless_built_again(
     module: nn.Module, settings: Mapping[str, Any], module_name: str
 ) -> None:
-    """Warn unless ``module_name``, built from ``settings``, has weights of ``module``'s shapes.
+    """Warn unless the class of ``module``, built from ``settings``, has weights of its shapes.
 
     Otherwise the user has to pass the module again to load it after the run.
     """
     try:
         with torch.random.fork_rng(devices=[]):
-            rebuilt = construct_module(module_name, {}, settings, module_name).state_dict()
+            rebuilt = construct_module(type(module), {}, settings, module_name).state_dict()
     except ConfigError as error:
         reason = str(error).removeprefix(f"model.module={module_name}: ")
     else:
@@ -73,7 +73,7 @@ def warn_unless_built_again(
             return
         reason = "without arguments it has other weights"
     _LOG.warning(
-        f"model.module={module_name}: is built already, and its name does not build it again "
+        f"model.module={module_name}: is built already, and its class does not build it again "
         f"({reason}); after the run pass such a module to gnnscale.load(run, module=...), or its "
         "constructor's model.arguments.NAME=VALUE to commands"
     )

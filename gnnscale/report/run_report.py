@@ -57,7 +57,8 @@ def write_outcome(
     # A run that resumed after its last epoch has no spans, and keeps the earlier timeline.
     if len(spans) or not (directory / TRACE_FILE).exists():
         write_trace(directory / TRACE_FILE, run.plan, spans)
-    write_atomically(directory / REPORT_FILE, render(run, summary, steps, spans, report.options))
+    page = render(run, summary, steps, spans, report.options, directory)
+    write_atomically(directory / REPORT_FILE, page)
     if console is not None:
         num_steps = len(run.history) * (run.steps_per_epoch or 0) or len(steps)
         _print_tables(summary, console, num_steps=num_steps, predictions=predictions)
@@ -113,7 +114,7 @@ def train_and_report(
         directory,
         epochs=report_options.epochs,
         options=options,
-        console=Console(stderr=True),
+        console=Console(stderr=True, force_jupyter=False),  # a notebook gets log lines
         began=began,
         command=command,
     )

@@ -8,11 +8,11 @@ from typing import Any
 from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import (
     ConfigError,
+    binary_metrics,
     brief,
     check_choice,
     check_metric,
     find_metric,
-    binary_metrics,
     usable_cores,
 )
 from gnnscale.core.config import check_name, is_name, names, short_name, untrusted
@@ -147,6 +147,12 @@ class RunConfig(BatchConfig):
             observers=self.observers,
             predictions=self.predictions,
         )
+
+    @property
+    def code_names(self) -> tuple[Any, ...]:
+        """The texts that may name code of the model, the loss and metrics; also other values."""
+        module, function = getattr(self.model, "module", None), getattr(self.loss, "function", None)
+        return (module, function, *self.metrics)
 
     @property
     def host_threads(self) -> int:

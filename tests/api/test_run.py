@@ -4,13 +4,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from one_line import one_line
 from own_modules import OwnBlocks
 from safetensors.torch import load_file
@@ -22,6 +24,7 @@ from gnnscale.data import PlantedPartition
 from gnnscale.graph import Graph
 from gnnscale.inference.export.predict import PredictConfig, predict
 from gnnscale.run.checkpoint import BEST
+from gnnscale.sampling import NeighborSampling
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("own_home")]
 
@@ -94,13 +97,6 @@ def test_arguments_of_another_kind(planted: Graph) -> None:
         with one_line(": expected a list of whole numbers, such", begins="fanouts="):
             gnnscale.train(planted, fanouts=fanouts)
 
-    class Local(OwnBlocks):
-        pass
-
-    for given in (Local, Local(8, 8, 4, 2)):
-        with pytest.raises(ConfigError, match=r"^Local: is defined in a function, .* to a file"):
-            gnnscale.train(planted, given, **FEW)
-
 
 @pytest.mark.long
 def test_progress_is_what_the_command_shows(planted: Graph, capfd: Any) -> None:
@@ -142,6 +138,83 @@ def test_a_printed_result_fits_a_screen(done: gnnscale.Result) -> None:
     undefined = replace(done, history=(), test_metrics={"accuracy": None})
     start = "GraphSAGE: test accuracy not defined, no validation\ndirectory: "
     assert str(undefined).startswith(start)
+
+
+@pytest.mark.long
+def test_a_result_in_a_notebook(done: gnnscale.Result) -> None:
+    """The last epochs alone, and no link without a report."""
+    long = replace(done, history=done.history[:1] * 300)
+    html = long._repr_html_()
+    assert html.count("<tr>") == 5 + 1 + 10
+    assert f"<td>{done.test_metric:.4f}</td>" in html
+    assert html.endswith("report.html</a>")
+    gone = replace(done, directory=Path("a<b>"), test_metric=None, history=())
+    html = gone._repr_html_()
+    assert html.count("<tr>") == 5
+    assert "<td>not defined</td>" in html
+    assert "<td>a&lt;b&gt;</td>" in html
+    assert "<a " not in html
+
+
+@pytest.mark.integration
+def test_code_that_a_function_defines(planted: Graph, caplog: Any) -> None:
+    """A module, a loss, a metric and a sampler, of which workers get copies."""
+    factor, calls = 2.0, []
+
+    class Local(OwnBlocks):
+        def inference_per_layer(self, layer: int, block: Any, x: Any) -> Any:
+            return super().inference_per_layer(layer, block, x * factor)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Sampling(NeighborSampling):
+        more: int = 0
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return factor * torch.nn.functional.cross_entropy(outputs, targets)
+
+    def zero(outputs: Any, labels: Any) -> float:
+        return 0.0
+
+    few = {name: value for name, value in FEW.items() if name != "fanouts"} | {"num_threads": 1}
+    options = {
+        "runtime.deterministic": True,
+        "loss": loss,
+        "metrics": ["accuracy", zero],
+        "sampler": Sampling(fanouts=[5, 3], more=1),
+    }
+    done = gnnscale.train(planted, Local, **few, hidden=8, options=options)
+    assert not calls  # workers have copies
+    assert done.config.model.name == "Local"
+    name = f"{__name__}:test_code_that_a_function_defines.<locals>"
+    values = OmegaConf.load(done.directory / "config.yaml")
+    assert values.model.module == f"{name}.Local"
+    assert values.metrics == ["accuracy", f"{name}.zero"]
+    sampler = values.sampler
+    assert (sampler["_target_"], sampler.fanouts, sampler.more) == (f"{name}.Sampling", [5, 3], 1)
+    call = f"gnnscale.load('{done.directory}', module=Local)"
+    assert call in escape_free((done.directory / "report.html").read_text())
+    assert f"{call} opens the run again" in (done.directory / "train.log").read_text()
+    with pytest.raises(ConfigError, match=r"names code.* call load\(\.\.\., module=Local\)"):
+        gnnscale.load(done.directory)
+    loaded = gnnscale.load(done.directory, module=Local)
+    assert (loaded.predict() == done.predict()).all()
+    measured = gnnscale.evaluate(loaded, metrics=[zero, "accuracy"]).metrics["test"]
+    assert measured == {"zero": 0.0, "accuracy": done.test_metric}
+    again = gnnscale.train(
+        planted, Local, **few | {"epochs": 3}, hidden=8, options=options, resume=done.directory
+    )
+    assert len(again.history) == 3
+    for code in (
+        Local(8, 8, 4, 2),
+        partial(Local, hidden=8),
+        lambda num_features, num_classes: Local(num_features, 8, num_classes, 2),
+    ):
+        assert type(gnnscale.train(planted, code, **FEW).model) is Local
+
+
+def escape_free(page: str) -> str:
+    return page.replace("&#x27;", "'")
 
 
 @pytest.mark.long

@@ -1,16 +1,24 @@
 """Design phase: partition, model and platform (HitGNN, Listing 1), and the options of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from gnnscale.cache import CachePlannerConfig
 from gnnscale.core import ConfigError, brief, check_choice
-from gnnscale.core.config import GROUPS, format_option_value, importable_name, is_name
+from gnnscale.core.config import (
+    GROUPS,
+    allow,
+    format_option_value,
+    is_name,
+    name_of_code,
+    pass_code,
+    short_name,
+)
 from gnnscale.core.config.compose import compose, config_groups, separate_hydra, store_code
 from gnnscale.core.config.typed import typed
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
@@ -19,8 +27,17 @@ from gnnscale.nn import Custom, ModelConfig, ScatterGatherUpdate
 from gnnscale.nn.options import CustomModel, LayeredModel
 from gnnscale.partition import PartitionerConfig
 from gnnscale.planner import DevicePlanConfig
+from gnnscale.sampling import SamplerConfig
 
 T = TypeVar("T", covariant=True)
+
+#: Base class of each group in ``GROUPS``.
+_BASES: dict[str, type[Any]] = {
+    "partitioner": PartitionerConfig,
+    "cache_planner": CachePlannerConfig,
+    "sampler": SamplerConfig,
+    "features": FeatureStoreConfig,
+}
 
 #: Function of the interface that returns each option group.
 _SOURCE = {
@@ -107,6 +124,57 @@ def compose_run(
             # Options cannot name a user's class, which replaces this one after validation.
             node[chosen.group]["_target_"] = "gnnscale.nn.options.GraphSAGE"
     return node, hydra.hydra
+
+
+def name_code(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[OptionGroup[Any]]]:
+    """Return ``options`` with the names of classes and functions in place of these, and groups.
+
+    A function as ``loss`` chooses ``loss=custom``. Objects of the user's classes of ``GROUPS``
+    become the returned option groups. ConfigError: two different functions have one name.
+    """
+    named, groups = dict(options), []
+    if callable(options.get("loss")):
+        named |= {"loss": "custom", "loss.function": options["loss"]}
+    passed = dict[str, Any]()
+    for option, value in named.items():
+        if option in GROUPS and is_dataclass(value) and not isinstance(value, type):
+            groups.append(_object_group(option, value))
+        elif isinstance(value, list | tuple):
+            named[option] = [_pass(element, passed) for element in value]
+        else:
+            named[option] = _pass(value, passed)
+    for group in groups:
+        del named[group.group]
+    return named, groups
+
+
+def _pass(value: Any, passed: dict[str, Any]) -> Any:
+    """Return the name of a class or function, noted in ``passed``; any other value unchanged."""
+    if not callable(value):
+        return value
+    name = pass_code(value)
+    if passed.setdefault(name, value) is not value:
+        raise ConfigError(f"{brief(short_name(name))}: expected one function of this name, got two")
+    return name
+
+
+def _object_group(group: str, value: Any) -> OptionGroup[Any]:
+    """Return ``value``, an object with the options of ``group``, as this group.
+
+    ConfigError: its class is no class of options of the group.
+    """
+    cls, base = type(value), _BASES[group]
+    if not isinstance(value, base):
+        raise ConfigError(
+            f"{group}={brief(value)}: expected an object of a subclass of {class_path(base)}"
+        )
+    values = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if cls.__module__.partition(".")[0] == "gnnscale":
+        target = class_path(cls)
+    else:
+        target = pass_code(cls)
+        allow([target])
+    return OptionGroup(group=group, config=value, values={"_target_": target, **values})
 
 
 def class_path(cls: type[Any]) -> str:
@@ -198,9 +266,7 @@ def feature_storing(storing: str | FeatureStoreConfig = "host") -> OptionGroup[F
         ConfigError: the name is unknown.
     """
     if isinstance(storing, FeatureStoreConfig):
-        values = {field.name: getattr(storing, field.name) for field in fields(storing)}
-        values = {"_target_": class_path(type(storing)), **values}
-        return OptionGroup(group="features", config=storing, values=values)
+        return _object_group("features", storing)
     check_choice("feature_storing", storing, ("host",))
     return OptionGroup(group="features", config=HostFeaturesConfig(), values={})
 
@@ -305,16 +371,16 @@ def device_metadata(
 
 
 def choose_module(
-    module: type[Any] | torch.nn.Module, arguments: Mapping[str, Any], options: Mapping[str, Any]
+    module: Callable[..., Any], arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> OptionGroup[ModelConfig]:
     """Choose a user's module, as ``model=custom model.module=...`` on the command line.
 
-    ``module`` is a class, or a module that is already built. ``arguments`` are arguments of the
-    class's constructor by name, ``options`` further options of ``model=custom`` by dotted name.
-    ConfigError if an option is invalid, or the class is local to a function.
+    ``module`` is a class, a function that returns a module, or a module that is already built.
+    ``arguments`` are arguments of the class's constructor by name, ``options`` further options of
+    ``model=custom`` by dotted name. ConfigError if an option is invalid.
     """
     values = {name.removeprefix("model."): value for name, value in options.items()}
-    values |= {"module": importable_name(module), "arguments": dict(arguments)}
+    values |= {"module": name_of_code(module), "arguments": dict(arguments)}
     group = choose("model", "custom", ModelConfig, values)
     assert isinstance(group.config, CustomModel)
     return replace(group, config=replace(group.config, module=module))

@@ -20,7 +20,15 @@ from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
-from gnnscale.core.config import create_run_directory, read_run, separate_hydra
+from gnnscale.core.config import (
+    CONFIG_FILE,
+    create_run_directory,
+    is_of_program,
+    load_call,
+    read_run,
+    refuse_while_importing,
+    separate_hydra,
+)
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
@@ -32,7 +40,8 @@ from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
 from gnnscale.run import Observer, ObserverError, TrainResult, parse_run_options, run_option_names
 from gnnscale.training.launcher.launch import launch
-from gnnscale.training.launcher.serialization import refuse_while_imported
+
+log = logging.getLogger(__name__)
 
 
 def _show_log() -> Callable[[], None]:
@@ -199,8 +208,9 @@ def run(
     ``groups`` are complete option groups, ``options`` all other options by their names on the
     command line, ``directory`` a directory without a run, ``resume`` that of a run to continue.
     """
-    refuse_while_imported()
-    options = dict(options)
+    refuse_while_importing()
+    options, objects = design.name_code(options)
+    groups = [*groups, *objects]
     if resume is not None:
         # The options are those of this call; training refuses a checkpoint with other options.
         read_run(Path(resume), run_option_names(), option="resume")
@@ -216,22 +226,45 @@ def run(
     values |= {group.group: group.values for group in groups if group.values} | {"resume": None}
     fresh, option = resume is None, "directory" if resume is None else "resume"
     with create_run_directory(run_directory, node, hydra, fresh=fresh, option=option) as folder:
-        raised: BaseException | None = None
-        try:
-            result = train_and_report(
-                partial(launch, config, folder, options=values),
-                folder,
-                report_options=config.report_options,
-                options=values,
-                observers=observers,
-            )
-        except ObserverError as error:
-            if error.of_logger:
-                raise
-            raised = error.raised
-        if raised is not None:  # outside of the except block, so that the exception gets no context
-            raise raised
-    return TrainedRun(directory=folder, config=config), result
+        trained_run = TrainedRun(directory=folder, config=config)
+        result = _train(trained_run, values, observers)
+        if is_of_program(values["model"].get("module")):
+            log.info(f"{load_call(folder, values)} opens the run again")
+    return trained_run, result
+
+
+def _train(run: TrainedRun, values: dict[str, Any], observers: Sequence[Observer]) -> TrainResult:
+    """Train ``run``, whose weights do not exist yet; ``values`` are its options as plain values.
+
+    An observer's exception is raised as it is. After a failure, the log says how to continue.
+    """
+    config, folder = run.config, run.directory
+    log.info(f"run directory: {folder}")
+    try:
+        return train_and_report(
+            partial(launch, config, folder, options=values),
+            folder,
+            report_options=config.report_options,
+            options=values,
+            observers=observers,
+        )
+    except ObserverError as error:
+        _tell_directory(folder, "ended by an observer", logging.INFO)
+        if error.of_logger:
+            raise
+        raised = error.raised
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        _tell_directory(folder, status, logging.WARNING)
+        raise
+    raise raised  # outside of the except block, so that the exception gets no context
+
+
+def _tell_directory(folder: Path, status: str, level: int) -> None:
+    """Log how to continue a run that has ended early, unless it was refused before it started."""
+    if (folder / CONFIG_FILE).exists():
+        line = f"{status}; gnnscale.train(..., resume={str(folder)!r}) continues the run"
+        log.log(level, line)
 
 
 def save_model(training: Training, path: str | Path) -> None:

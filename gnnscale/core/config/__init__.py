@@ -6,6 +6,7 @@ from gnnscale.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnnscale.core.config.compose import config_groups, separate_hydra
+    from gnnscale.core.config.imports import refuse_while_importing
     from gnnscale.core.config.renamed import current_path, stored_path
     from gnnscale.core.config.run_directory import *  # noqa: F403
     from gnnscale.core.config.typed import differences, unknown_option
@@ -17,6 +18,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "gnnscale.core.config.compose": "config_groups separate_hydra",
+        "gnnscale.core.config.imports": "refuse_while_importing",
         "gnnscale.core.config.renamed": "current_path stored_path",
         "gnnscale.core.config.run_directory": (
             "CONFIG_FILE METRICS_FILE STEPS_FILE SUMMARY_FILE check_unused "
@@ -25,7 +27,8 @@ __getattr__ = lazy_names(
         "gnnscale.core.config.typed": "differences unknown_option",
         "gnnscale.core.config.untrusted": "format_option_value names",
         "gnnscale.core.config.user_code": (
-            "GROUPS check_name code_digest importable_name is_name load_named short_name"
+            "GROUPS allow check_name code_digest is_moved is_name is_of_program load_call "
+            "load_named name_of_code pass_code short_name"
         ),
         "gnnscale.core.config.yaml_file": (
             "check_known check_references load_yaml read_regular read_yaml"

@@ -330,7 +330,7 @@ def _command_hint(refused: list[NamedOption]) -> str:
     """Return the hint to add the refused options, as typed on the command line."""
     options = " ".join(
         shlex.quote(
-            f"{named.option}={format_option_value(named.value, quotes=named.what != 'code')}"
+            f"{named.option}={format_option_value(_by_file(named), quotes=named.what != 'code')}"
         )
         for named in refused
     )
@@ -340,10 +340,21 @@ def _command_hint(refused: list[NamedOption]) -> str:
     return f"add {options}{more}"
 
 
+def _by_file(named: NamedOption) -> Any:
+    """Return the value of an option, as a command line names code of a program: by its file."""
+    if named.what == "code" and user_code.is_of_program(named.value):
+        return f"FILE.py:{user_code.short_name(named.value)}"
+    return named.value
+
+
 def _load_hint(refused: list[NamedOption]) -> str:
     """Return the hint to add the refused options as arguments of ``gnnscale.load``."""
     values = {named.option: one_line(repr(named.value), 400) for named in refused}
     module = values.pop(_MODULE, None)
+    if module is not None:
+        module = next(
+            user_code.argument(named.value) for named in refused if named.option == _MODULE
+        )
     keywords = [] if module is None else [f"module={module}"]
     for keyword, prefix in (("arguments", _ARGUMENTS), ("options", "")):
         options = [option for option in values if option.startswith(prefix)]

@@ -9,14 +9,18 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from gnnscale.core import ConfigError, brief, one_line, preserved_defaults
+from gnnscale.core.config.imports import importing_user_code, is_importable
 
 T = TypeVar("T")
 
@@ -24,11 +28,25 @@ T = TypeVar("T")
 GROUPS = ("partitioner", "cache_planner", "sampler", "features")
 
 _PACKAGE = Path(__file__).parents[1]
+#: Parts of the qualified name of code that a function defines.
+_LOCAL = ("<locals>", "<lambda>")
 
 #: Names of classes that the user has named in this process.
 _allowed: set[str] = set()
 #: File or module name by which a module was loaded, by ``__name__``; for other processes.
 _sources: dict[str, str] = {}
+
+
+class _Passed(threading.local):
+    """Code that a program has passed in this thread, by name: threads may use one name twice."""
+
+    def __init__(self) -> None:
+        self.code: dict[str, Any] = {}
+
+
+_PASSED = _Passed()
+#: Code that the launching process has sent, by name.
+_received: dict[str, Any] = {}
 
 #: Names of the ``forward`` argument for edge features, and of the constructor argument for their
 #: number.
@@ -51,7 +69,7 @@ def check_name(name: Any, *, option: str) -> tuple[str, str]:
     """
     source, colon, path = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     parts = path.split(".") + ([] if source.endswith(".py") else source.split("."))
-    if not (colon and source and all(part.isidentifier() for part in parts)):
+    if not (colon and source and all(part.isidentifier() or part in _LOCAL for part in parts)):
         raise ConfigError(
             f"{option}={brief(name)}: expected MODULE:NAME, as in mypkg.models:SAGE, or "
             "FILE.py:NAME"
@@ -66,9 +84,14 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
     replaces an installed package. A file can import modules from its folder. ConfigError, naming
     ``option``, if the code does not exist, its import fails, or it is not callable.
     """
+    passed = {**_received, **_PASSED.code}
+    if name in passed:
+        return passed[name]  # type: ignore[no-any-return]
     source, path = check_name(name, option=option)
     setting = f"{option}={brief(name)}"
     module = _from_file(source, setting) if source.endswith(".py") else _from_path(source, setting)
+    if _is_local(path):
+        raise ConfigError(f"{setting}: is defined inside a function; pass it from a program")
     code: Any = module
     for part in path.split("."):
         try:
@@ -83,6 +106,41 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
     return code  # type: ignore[no-any-return]
 
 
+def pass_code(code: Any) -> str:
+    """Return the name of a class, a function or another callable of the program.
+
+    In this thread ``load_named`` returns ``code`` for it, even if its module has something else.
+    """
+    name = name_of_code(code)
+    module, _, path = name.partition(":")
+    try:
+        importable = attrgetter(path)(sys.modules[module])
+    except (KeyError, AttributeError):  # a function defines it
+        importable = None
+    _PASSED.code.pop(name, None)
+    if importable is not code:
+        _PASSED.code[name] = code
+    return name
+
+
+def take_code(code: Mapping[str, Any]) -> None:
+    """Let ``load_named`` return these classes and functions for their names, in all threads."""
+    _received.update(code)
+
+
+def code_for_workers(names: Iterable[Any]) -> dict[str, Any]:
+    """Return, by name, the code among ``names`` that workers cannot import; other texts are left.
+
+    ConfigError: the program has no such code.
+    """
+    code = {}
+    for name in filter(is_name, names):
+        module = sys.modules.get(name.rpartition(":")[0])
+        if name in _PASSED.code or (module is not None and not is_importable(module)):
+            code[name] = load_named(name, option="code")
+    return code
+
+
 def is_name(value: Any) -> bool:
     """Whether ``value`` names code: a text with a colon."""
     return isinstance(value, str) and ":" in value
@@ -94,8 +152,36 @@ def named_functions(value: Any) -> tuple[list[str], Any]:
 
 
 def short_name(name: str) -> str:
-    """Return NAME for ``MODULE:NAME``, for reports; any other text unchanged."""
-    return name.rpartition(":")[2]
+    """Return NAME for ``MODULE:NAME``, for reports; any other text unchanged.
+
+    Of code that a function defines, this is the name within the function.
+    """
+    return name.rpartition(":")[2].rpartition("<locals>.")[2]
+
+
+def is_of_program(name: Any) -> bool:
+    """Whether ``name`` is of code that only its own program can pass: that no file can name."""
+    return is_name(name) and (name.startswith("__main__:") or _is_local(name.rpartition(":")[2]))
+
+
+def is_moved(new: Any, old: Any) -> bool:
+    """Whether ``new`` and ``old`` name one class or function, and one of them is of a program."""
+    return (is_of_program(new) or is_of_program(old)) and short_name(new) == short_name(old)
+
+
+def argument(name: str) -> str:
+    """Return the text of a Python argument for the code ``MODULE:NAME``: the code or its name."""
+    short = short_name(name)
+    if is_of_program(name):
+        return "..." if "<" in short else short
+    return one_line(repr(name), 400)
+
+
+def load_call(directory: Path, options: Mapping[str, Any]) -> str:
+    """Return the call of Python that opens the run with ``options``, plain values."""
+    module = options.get("model", {}).get("module")
+    code = "" if module is None else f", module={argument(module)}"
+    return f"gnnscale.load({str(directory)!r}{code})"
 
 
 def allow(names: Iterable[str]) -> None:
@@ -111,10 +197,17 @@ def allowed() -> tuple[str, ...]:
 def name_for_workers(code: Any) -> str | None:
     """Return ``SOURCE:NAME``, by which a worker process loads a user's class or function.
 
-    None: options did not name its module, so workers import it as in any Python program.
+    None: options did not name its module, or a function defines the code.
     """
     source = _sources.get(code.__module__)
-    return None if source is None else f"{source}:{code.__qualname__}"
+    if source is None or _is_local(code.__qualname__):
+        return None
+    return f"{source}:{code.__qualname__}"
+
+
+def _is_local(path: str) -> bool:
+    """Whether ``path``, a qualified name, is that of code that a function defines."""
+    return not set(_LOCAL).isdisjoint(path.split("."))
 
 
 def load_class(name: str, base: type[T], *, group: str) -> type[T]:
@@ -185,34 +278,37 @@ def _is_plain(value: Any) -> bool:
 def code_digest(cls: type) -> str | None:
     """Return a hash of the file of a user's class, for artifacts. None: a class of gnnscale.
 
-    Without a file, it is a hash of the class's name.
+    It covers the methods of a class of the program as well, which a notebook may define again.
     """
     if cls.__module__.partition(".")[0] == "gnnscale":
         return None
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    content = Path(file).read_bytes() if file is not None else cls.__qualname__.encode()
+    content = b"" if file is None else Path(file).read_bytes()
+    if file is None or cls.__module__ == "__main__":
+        methods = (getattr(value, "__code__", None) for value in vars(cls).values())
+        content += "".join([cls.__qualname__, *map(_text_of, filter(None, methods))]).encode()
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
+def _text_of(code: CodeType) -> str:
+    """Return a text that differs if ``code`` computes something else."""
+    constants = (
+        _text_of(constant) if isinstance(constant, CodeType) else repr(constant)
+        for constant in code.co_consts
+        if not isinstance(constant, frozenset)  # in another order in each process
+    )
+    return f"{code.co_code.hex()}{code.co_names}{code.co_varnames}{[*constants]}"
+
+
 def name_of_code(code: Any) -> str:
-    """Return ``MODULE:NAME`` of a class or a function, or of an object's class."""
+    """Return ``MODULE:NAME`` of a class or a function, or of an object's class.
+
+    A ``functools.partial`` has the name of its function.
+    """
+    while isinstance(code, partial):
+        code = code.func
     named = code if hasattr(code, "__qualname__") else type(code)
     return f"{named.__module__}:{named.__qualname__}"
-
-
-def importable_name(code: Any) -> str:
-    """Return ``name_of_code``; ConfigError if the code is defined inside a function.
-
-    No other process can import such code.
-    """
-    name = name_of_code(code)
-    if "<" in name:
-        short = name.rpartition(".")[2]
-        raise ConfigError(
-            f"{brief(short)}: is defined in a function, and workers import it by its name; move it "
-            "to a file, or to the top level of the program"
-        )
-    return name
 
 
 def _from_path(name: str, setting: str) -> ModuleType:
@@ -222,7 +318,7 @@ def _from_path(name: str, setting: str) -> ModuleType:
     """
     _search(Path.cwd())
     try:
-        with preserved_defaults():
+        with preserved_defaults(), importing_user_code():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
@@ -259,7 +355,7 @@ def _from_file(name: str, setting: str) -> ModuleType:
     _search(file.parent)
     sys.modules[unique] = module
     try:
-        with preserved_defaults():
+        with preserved_defaults(), importing_user_code():
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[unique]

@@ -40,9 +40,9 @@ def answer(
     """Return output ``what`` of vertices or edges, from the rows ``[n, width]`` of a model.
 
     Classes are ``[n]`` int64, the highest logits; with several labels ``[n, num_classes]`` uint8, 1
-    for a positive logit; with ``thresholds``, by the logits of ``binary_metrics.shifted``. Probabilities
-    are float32: the softmax of a row, or with several labels the sigmoid of each logit. Logits,
-    ``EMBEDDINGS`` and ``VALUES`` are the rows.
+    for a positive logit; with ``thresholds``, by the logits of ``binary_metrics.shifted``.
+    Probabilities are float32: the softmax of a row, or with several labels the sigmoid of each
+    logit. Logits, ``EMBEDDINGS`` and ``VALUES`` are the rows.
     """
     if what == "classes":
         logits: Array = rows if thresholds is None else binary_metrics.shifted(rows, thresholds)

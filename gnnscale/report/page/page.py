@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 
 from gnnscale.core import STAGES, Float64Array, StructArray, one_line
+from gnnscale.core.config import load_call
 from gnnscale.planner import DevicePlan
 from gnnscale.report import formatting, fpga
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, fixed, gib
@@ -233,10 +235,12 @@ def render(
     steps: Steps,
     spans: StructArray,
     options: Mapping[str, Any],
+    directory: Path,
 ) -> str:
     """Return the HTML page of a run; ``spans`` are stage times of its first steps for the timeline.
 
-    ``summary`` is the content of ``summary.json``, ``options`` the options of the run.
+    ``summary`` is the content of ``summary.json`` in ``directory``, ``options`` the options of the
+    run.
     """
     parts = {
         "Classes": classes(summary),
@@ -261,7 +265,7 @@ def render(
     )
     if absent:
         body += f"<section><h2>Not shown</h2>{absent}</section>"
-    options_of_run = _options(options, summary)
+    options_of_run = _options(options, summary, directory)
     body = f"{_header(summary)}{body}"
     explained = words(body)
     body += f"<section><h2>Options and command</h2>{options_of_run}{explained}</section>"
@@ -354,13 +358,15 @@ def _tiles(summary: dict[str, Any]) -> str:
     return f'<div class="tiles">{"".join(items)}</div>'
 
 
-def _options(options: Mapping[str, Any], summary: dict[str, Any]) -> str:
+def _options(options: Mapping[str, Any], summary: dict[str, Any], directory: Path) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
     text = escape(OmegaConf.to_yaml(dict(options)))
     command = summary["command"]
     line = f'<pre class="card">{escape(one_line(command, 4000))}</pre>' if command else ""
     repeat = f"<p>This line repeats the run:</p>{line}" if line else ""
+    call = escape(one_line(load_call(directory, options), 4000))
     return (
-        f"{repeat}<details class='card'><summary>config.yaml</summary><pre>{text}</pre></details>"
+        f"{repeat}<p>In Python this opens the run:</p><pre class='card'>{call}</pre>"
+        f"<details class='card'><summary>config.yaml</summary><pre>{text}</pre></details>"
         f'<p class="soft">{escape(versions)}</p>'
     )

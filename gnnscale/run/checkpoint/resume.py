@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gnnscale.core import ConfigError, brief
-from gnnscale.core.config import METRICS_FILE, current_path, differences
+from gnnscale.core.config import METRICS_FILE, current_path, differences, is_moved
 from gnnscale.distributed.process_group import Group, all_gather_object
 from gnnscale.features import (
     DiskFeaturesConfig,
@@ -125,6 +125,8 @@ def check_same_options(file: Path, saved: Mapping[str, Any], *, config: Mapping[
         free = tuple(option for option in free if option not in PLAN_OPTIONS)
     for option, new, old in differences(config, saved, ignore=free):
         if old is None and ADDED_OPTIONS.get(option) == new:
+            continue
+        if is_moved(new, old):
             continue
         raise ConfigError(
             f"resume: {brief(option)} is {brief(new)}, but {file} was written with {brief(old)}"

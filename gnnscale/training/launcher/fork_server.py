@@ -21,29 +21,21 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, NoReturn
+from typing import NoReturn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Directory, import path, variables and program of the launching process, for its worker."""
+    """Directory, import path and variables of the launching process, for its worker."""
 
     directory: Path  #: working directory
     search_path: list[str]  #: ``sys.path``
     variables: dict[str, str]  #: environment variables
-    program: dict[str, Any]  #: data to import the program, whose classes options may name
 
     @classmethod
     def from_this_process(cls) -> "Environment":
-        """Return directory, import path, variables and program of the running process."""
-        from gnnscale.training.launcher.serialization import program_data
-
-        return cls(
-            directory=Path.cwd(),
-            search_path=list(sys.path),
-            variables=dict(os.environ),
-            program=program_data(),
-        )
+        """Return directory, import path and variables of the running process."""
+        return cls(directory=Path.cwd(), search_path=list(sys.path), variables=dict(os.environ))
 
     def apply(self) -> None:
         """Set working directory, search path and environment variables of this process."""
@@ -76,8 +68,8 @@ def begin(descriptor: int) -> None:
     from gnnscale.training.launcher.worker import Messages, report_error, work
 
     try:
-        worker_task = load(pickled_task, state.program)
-    # The class cannot be imported here, or importing its program failed or exited.
+        worker_task = load(pickled_task)
+    # A module cannot be imported here, or its import has failed or exited.
     except BaseException as error:
         os._exit(report_error(error, Messages(connection)))
     work(worker_task, connection, replies)

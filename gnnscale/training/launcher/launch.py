@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 from gnnscale.cache import NoCache
 from gnnscale.core import ConfigError, KillCounts, address_space_reason, standard_arithmetic
+from gnnscale.core.config.imports import refuse_while_importing
+from gnnscale.core.config.user_code import code_for_workers
 from gnnscale.planner import DevicePlanConfig, custom_kinds, process_group_backend
 from gnnscale.run.checkpoint import remove_unfinished_files
 from gnnscale.run.config import RunConfig
@@ -133,9 +135,11 @@ def _launch(
 
     ``profiles_memory``: workers measure unused device memory instead of training.
     """
-    serialization.refuse_while_imported()
-    # Raises for classes that workers cannot import, before anything is made.
-    serialization.dump(config)
+    refuse_while_importing()
+    # Raises for what workers cannot get, before anything is made.
+    openers = (kind.opener for kind in custom_kinds())
+    code = code_for_workers([*config.code_names, *openers])
+    serialization.dump((config, code))
     devices = config.device_plan.parsed()
     for device in devices:
         device.check()
@@ -160,6 +164,7 @@ def _launch(
         heartbeats=heartbeats,
         artifacts=(*artifacts, *shared),
         kinds=custom_kinds(),
+        code=code,
         backend=process_group_backend(devices),
         profiles_memory=profiles_memory,
         may_stop=isinstance(observer, RunObserver) and observer.may_stop,

@@ -1,120 +1,160 @@
-"""Data that the launching process and its workers exchange, pickled with classes by name.
+"""Data that the launching process and its workers exchange, pickled.
 
-If options name a class of the launching program's ``__main__``, the worker imports the program
-under another name, as ``multiprocessing`` does, so that code below ``if __name__ == "__main__":``
-does not run again. A class that an option names as ``FILE.py:NAME`` or ``MODULE:NAME`` is loaded by
-this name.
+Classes and functions of a module that workers can import are pickled by name, all others by value:
+those of the program or notebook itself, and those defined inside a function. Workers never import
+the program. Code that an option names, as ``FILE.py:NAME`` or ``MODULE:NAME``, is loaded by name.
 """
 
 import io
-import multiprocessing
 import pickle
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import spawn
+from inspect import getclosurevars
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
-from gnnscale.core import ConfigError, brief, preserved_defaults
+import cloudpickle
+
+from gnnscale.core import ConfigError, brief, one_line, preserved_defaults
+from gnnscale.core.config.imports import importing_user_code, is_importable
 from gnnscale.core.config.user_code import load_named, name_for_workers
 from gnnscale.planner.registry import DeviceKind
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.config import RunConfig
 
-_importing = False
-
-
-def program_data() -> dict[str, Any]:
-    """Return the data to import this process's ``__main__`` elsewhere; empty if it is no file."""
-    unset = multiprocessing.get_start_method(allow_none=True) is None
-    data = spawn.get_preparation_data("worker")
-    if unset:  # the call above has fixed the default, which the program could not change
-        multiprocessing.set_start_method(None, force=True)
-    path = data.get("init_main_from_path")
-    if "init_main_from_name" not in data and (path is None or not Path(path).is_file()):
-        return {}
-    names = ("init_main_from_name", "init_main_from_path", "sys_argv")
-    return {name: data[name] for name in names if name in data}
+#: Attributes of ``torch.nn.Module`` that hold the named parts of a module.
+_PARTS_OF_MODULES = re.compile(r"\b_(modules|parameters|buffers)\.")
 
 
 def dump(options: Any) -> bytes:
-    """Pickle ``options``; ConfigError: workers cannot import a class or function in it by name."""
-    content = io.BytesIO()
+    """Pickle ``options``; ConfigError: a part of them, which it names, cannot be pickled."""
     try:
-        _Pickler(content).dump(options)
-    # Objects without an importable name.
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"options cannot be sent to workers: {error}") from None
+        return _dump(options)
+    except (ConfigError, MemoryError):
+        raise
+    except Exception as error:  # the user's objects may define how they are pickled
+        name, cause = _find_unsendable(options, error)
+        raise ConfigError(
+            f"{name or brief(options)}: expected a value that workers can get a copy of, got one "
+            f"that cannot be copied ({type(cause).__name__}: {one_line(str(cause), 200)}); make it "
+            "where it is used, such as in forward"
+        ) from error
+
+
+def load(content: bytes) -> Any:
+    """Return the object that ``dump`` pickled in the launching process of this run."""
+    # Settings of torch by an imported module must not affect the worker.
+    with preserved_defaults(), importing_user_code():
+        return pickle.loads(content)
+
+
+def _dump(value: Any) -> bytes:
+    content = io.BytesIO()
+    pickler = _Pickler(content)
+    try:
+        pickler.dump(value)
+    finally:
+        pickler.forget_modules()
     return content.getvalue()
 
 
-def load(content: bytes, program: Mapping[str, Any]) -> Any:
-    """Return the object that ``dump`` pickled; import the sender's ``program`` if needed."""
-    unpickler = _Unpickler(io.BytesIO(content))
-    unpickler.program = dict(program)
-    # Settings of torch by the program's import must not affect the worker.
-    with preserved_defaults():
-        return unpickler.load()
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickler of code by value if its module cannot be imported in another process."""
 
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._checked: set[Any] = set()  # modules of pickled code
+        self._registered: set[Any] = set()  # modules that this object registered with cloudpickle
 
-def refuse_while_imported() -> None:
-    """Raise ConfigError if this is a worker that imports the program, which starts a run."""
-    if _importing:
-        raise ConfigError(
-            "the program starts a run when workers import it; start the run below "
-            'if __name__ == "__main__":'
-        )
-
-
-class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Pickle a class or function by the name that an option gives it, if any.
 
-        ConfigError: workers cannot import it. Other values are pickled as usual.
+        Code keeps the name of its file, for tracebacks. Other values are pickled as by cloudpickle.
         """
+        if isinstance(value, CodeType):
+            build, fields = self.dispatch_table[CodeType](value)
+            return _build_code, (build, fields, value.co_filename)
         if isinstance(value, (type, FunctionType)):
-            _check_importable(value)
             if (name := name_for_workers(value)) is not None:
                 return _load_again, (name,)
-        return NotImplemented
+            module = sys.modules.get(value.__module__)
+            if module is not None and module not in self._checked:
+                self._checked.add(module)
+                self._send_by_value(module)
+        return super().reducer_override(value)
+
+    def _send_by_value(self, module: Any) -> None:
+        """Let cloudpickle send code of ``module`` by value if workers cannot import it."""
+        registered = cloudpickle.list_registry_pickle_by_value()
+        if not is_importable(module) and module.__name__ not in registered:
+            cloudpickle.register_pickle_by_value(module)
+            self._registered.add(module)
+
+    def forget_modules(self) -> None:
+        """Undo the registrations, which apply to all users of cloudpickle in the process."""
+        for module in self._registered:
+            with suppress(ValueError):  # another thread has been faster
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def _load_again(name: str) -> Any:
     return load_named(name, option="worker")
 
 
-def _check_importable(value: type | FunctionType) -> None:
-    name = f"{value.__module__}.{value.__qualname__}"
-    if "<" in value.__qualname__:
-        raise ConfigError(
-            f"{brief(name)}: expected a class or function at the top level of a module or of the "
-            "program, which workers can import by name"
-        )
-    if value.__module__ == "__main__" and not program_data():
-        raise ConfigError(
-            f"{brief(name)}: workers cannot import it from an interactive session; define it in a "
-            "module"
-        )
+def _build_code(build: Callable[..., CodeType], fields: Sequence[Any], file: str) -> CodeType:
+    return build(*fields).replace(co_filename=file)
 
 
-class _Unpickler(pickle.Unpickler):
-    program: dict[str, Any]
+def _find_unsendable(value: Any, error: Exception) -> tuple[str, Exception]:
+    """Return dotted name and error of the innermost part of ``value`` that cannot be pickled.
 
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "__main__":
-            _import(self.program)
-        return super().find_class(module, name)
+    ``error`` is that of ``value`` itself, whose name is empty.
+    """
+    path: list[str] = []
+    visited = {id(value)}
+    while (part := _unsendable_part(value, visited)) is not None:
+        name, value, error = part
+        visited.add(id(value))
+        path.append(name)
+    return _PARTS_OF_MODULES.sub("", ".".join(path)), error
 
 
-def _import(program: dict[str, Any]) -> None:
-    """Import ``program`` as this process's ``__main__``, unless it is imported."""
-    global _importing
-    _importing = True
-    try:
-        spawn.prepare(program)
-    finally:
-        _importing = False
+def _unsendable_part(value: Any, visited: set[int]) -> tuple[str, Any, Exception] | None:
+    """Return name, value and error of the first part of ``value`` that cannot be pickled.
+
+    None: all can. Parts whose ids are ``visited`` are skipped.
+    """
+    for name, part in _parts(value):
+        if id(part) in visited:
+            continue
+        try:
+            _dump(part)
+        except Exception as error:
+            return name, part, error
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of ``value`` with their names: items, attributes, globals of a function."""
+    if isinstance(value, Mapping):
+        yield from ((str(key), item) for key, item in value.items())
+    elif isinstance(value, (list, tuple, set)):
+        yield from ((str(index), item) for index, item in enumerate(value))
+    elif isinstance(value, FunctionType):
+        with suppress(ValueError):  # a cell without a value
+            variables = getclosurevars(value)
+            yield from {**variables.nonlocals, **variables.globals}.items()
+    elif not isinstance(value, type):
+        yield from getattr(value, "__dict__", {}).items()
+        yield type(value).__name__, type(value)
+    else:
+        slots = (MemberDescriptorType, GetSetDescriptorType)
+        yield from (item for item in vars(value).items() if not isinstance(item[1], slots))
+        yield from ((base.__name__, base) for base in value.__bases__)
 
 
 #: Replies of the launching process to a finished epoch.
@@ -135,6 +175,7 @@ class WorkerTask:
     backend: str  #: backend of torch.distributed
     artifacts: tuple[RunArtifact, ...]  #: artifacts made by the launching process
     kinds: tuple[DeviceKind, ...]  #: custom device kinds that the launching process has registered
+    code: dict[str, Any]  #: code that options name and workers cannot import, by its name
     profiles_memory: bool = False  #: whether to profile memory instead of training
     #: whether an observer may end training, so that workers wait for its reply after each epoch
     may_stop: bool = False

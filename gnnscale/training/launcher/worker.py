@@ -7,7 +7,6 @@ import threading
 import traceback
 from multiprocessing import current_process
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from typing import Any
 
@@ -18,6 +17,7 @@ from gnnscale.core import (
     address_space_reason,
     standard_arithmetic,
 )
+from gnnscale.core.config.user_code import take_code
 from gnnscale.core.errors import is_out_of_memory
 from gnnscale.distributed import PeerLostError, join
 from gnnscale.planner.registry import register_kinds
@@ -29,7 +29,7 @@ from gnnscale.training.launcher.failure_detection import (
     report_lost_page,
     writing_heartbeats,
 )
-from gnnscale.training.launcher.serialization import STOP, Failure, WorkerTask
+from gnnscale.training.launcher.serialization import STOP, Failure, WorkerTask, dump
 from gnnscale.training.planning.drop_cpu import ProcessorsDropped
 from gnnscale.training.setup import open_run
 from gnnscale.training.train import profile_memory, train
@@ -48,7 +48,7 @@ class Messages:
     def send(self, event: str, content: Any) -> None:
         """Send ``event`` and ``content`` as one message, which no other thread interrupts."""
         # Pickled without the lock, since pickling may log a message.
-        message = ForkingPickler.dumps((event, content))
+        message = dump((event, content))
         with self._sending:
             self._connection.send_bytes(message)
 
@@ -121,6 +121,7 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
         logging.getLogger().setLevel(logging.INFO)
     try:
         register_kinds(task.kinds)
+        take_code(task.code)
         if task.config.runtime.deterministic:
             fix_instruction_set()
         # The name of the worker in messages of its peers.

@@ -374,7 +374,7 @@ def _report(path: Path, run: TinyRun) -> None:
     run.log(path, [run.steps_per_epoch])
     steps, result = read_steps(path / STEPS_FILE, num_devices=1), run.result()
     summary = summarize(result, status="completed")
-    if "\x1b" in render(result, summary, steps, np.empty(0, SPAN), run.options):
+    if "\x1b" in render(result, summary, steps, np.empty(0, SPAN), run.options, path):
         raise WrongResultError("control characters are drawn")
 
 

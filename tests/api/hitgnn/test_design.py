@@ -5,19 +5,22 @@ from typing import Any
 
 import numpy as np
 import own_layers
+import own_losses
 import pytest
 import torch
 from held_rows import HoldEvenVertices
 from own_parts import Dealt
 
 from gnnscale import api
-from gnnscale.api.hitgnn.design import compose_run
+from gnnscale.api.hitgnn.design import compose_run, name_code
 from gnnscale.core.config.typed import typed
+from gnnscale.core.config.user_code import load_named
 from gnnscale.core.errors import ConfigError
 from gnnscale.features import HostFeaturesConfig
 from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.partition import EdgeCut, Hash, PartitionerConfig
+from gnnscale.sampling import NeighborSampling
 
 SMALL, COMPUTATION = api.gnn_parameters(2, 8), api.gnn_computation("GCN")
 NO_LAYER = api.gnn_computation("customize", torch.nn.Linear)
@@ -95,7 +98,7 @@ def test_partitions_and_features() -> None:
     assert api.feature_storing().config == HostFeaturesConfig()
     own = api.feature_storing(HoldEvenVertices())
     assert own.config == HoldEvenVertices()
-    assert own.values == {"_target_": "held_rows.HoldEvenVertices"}
+    assert own.values == {"_target_": "held_rows:HoldEvenVertices"}
     options = {"partitioner": "own_parts:Dealt", "partitioner.at_once": 2}
     node, _ = compose_run([], options)
     assert typed(node.partitioner, PartitionerConfig, group="partitioner") == Dealt(at_once=2)
@@ -130,3 +133,33 @@ def test_errors_are_one_line(call: Callable[..., Any], given: list[Any], message
     with pytest.raises(ConfigError, match=message) as caught:
         call(*given)
     assert "\n" not in str(caught.value)
+
+
+def test_options_take_code_in_place_of_its_name() -> None:
+    smooth = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    for loss, name in (
+        (own_losses.hinge, "own_losses:hinge"),
+        (smooth, "torch.nn.modules.loss:CrossEntropyLoss"),
+    ):
+        options, groups = name_code({"loss": loss, "metrics": ["accuracy", min], "seed": 3})
+        assert options == {
+            **{"loss": "custom", "loss.function": name, "seed": 3},
+            "metrics": ["accuracy", "builtins:min"],
+        }
+        assert not groups
+        assert load_named(name, option="loss.function") is loss
+    assert name_code({"loss": "custom", "loss.function": min})[0]["loss.function"] == "builtins:min"
+    options, (group,) = name_code({"partitioner": Dealt(num_parts=3), "seed": 3})
+    assert options == {"seed": 3}
+    assert group.values["_target_"] == "own_parts:Dealt"
+    assert group.values["num_parts"] == 3
+    node = compose_run([group], options)[0]
+    assert typed(node.partitioner, PartitionerConfig, group="partitioner") == Dealt(num_parts=3)
+    (group,) = name_code({"sampler": NeighborSampling(fanouts=(4, 2))})[1]
+    assert group.values["_target_"] == "gnnscale.sampling.neighbor.NeighborSampling"
+    assert group.values["fanouts"] == [4, 2]
+    assert name_code({"partitioner": Dealt}) == ({"partitioner": "own_parts:Dealt"}, [])
+    with pytest.raises(ConfigError, match=r"^<lambda>: expected one function of this name, got tw"):
+        name_code({"metrics": [lambda o, t: 0.0, lambda o, t: 1.0]})
+    with pytest.raises(ConfigError, match=r"^sampler=Dealt.*: expected an object of a subclass of"):
+        name_code({"sampler": Dealt()})

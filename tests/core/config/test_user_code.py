@@ -1,5 +1,8 @@
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +132,66 @@ def test_options_names_and_digests_of_code(part: str, folder: Path) -> None:
     (folder / "part.py").write_text(PART + "# more\n")
     assert code_digest(mine) != before
     assert code_digest(Hash) is None
+
+
+def test_code_that_a_program_passes_in_threads() -> None:
+    """Each thread gets its own function of a name that two use; workers get it by this name."""
+    meeting = threading.Barrier(2)
+
+    def train(factor: int) -> tuple[str, int, dict[str, Any]]:
+        def loss() -> int:
+            return factor
+
+        name = user_code.pass_code(loss)
+        meeting.wait()
+        return name, load(name)(), user_code.code_for_workers([name, "accuracy", None, 3])
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(train, [1, 2]))
+    names = {name for name, _, _ in found}
+    assert [value for _, value, _ in found] == [1, 2]
+    assert [code[name]() for name, _, code in found] == [1, 2]
+    (name,) = names
+    with pytest.raises(ConfigError, match=r"is defined inside a function; pass it from a program"):
+        load(name)  # this thread has passed none
+
+
+def test_names_of_code_that_only_its_program_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def local() -> None: ...
+
+    name, main = name_of_code(local), sys.modules["__main__"]
+    assert name_of_code(partial(partial(local), 3)) == name
+    assert user_code.check_name(name, option="loss.function")[0] == __name__
+    assert (user_code.short_name(name), user_code.short_name("a:B.C")) == ("local", "B.C")
+    own = [name, "__main__:Net", name_of_code(lambda: 0)]
+    assert [*map(user_code.is_of_program, [*own, "nets:Net", "net.py:Net", 3, "gcn"])] == [
+        *([True] * 3),
+        *([False] * 4),
+    ]
+    assert [*map(user_code.argument, [*own, "nets:Net"])] == ["local", "Net", "...", "'nets:Net'"]
+    call = user_code.load_call(Path("it's"), {"model": {"module": "__main__:Net"}})
+    assert call == """gnnscale.load("it's", module=Net)"""
+    assert user_code.load_call(Path("a"), {"model": {"hidden": 8}}) == "gnnscale.load('a')"
+    assert user_code.is_moved("nets:Net", "__main__:Net")
+    assert not user_code.is_moved("nets:Net", "other:Net")
+    assert not user_code.is_moved("__main__:Net", "__main__:Other")
+    # What the program has under this name is not sent twice, and may be defined again.
+    monkeypatch.setattr(main, "score", local, raising=False)
+    monkeypatch.setattr(local, "__module__", "__main__")
+    monkeypatch.setattr(local, "__qualname__", "score")
+    assert load(user_code.pass_code(local)) is local
+    monkeypatch.setattr(main, "score", len)
+    assert load("__main__:score") is len
+    assert user_code.code_for_workers(["__main__:score", "json:dumps"]) == {"__main__:score": len}
+
+
+def test_a_class_that_a_notebook_defines_again_has_another_digest() -> None:
+    def define(body: str) -> Any:
+        names = {"__name__": "__main__"}
+        exec(f"class Mine:\n    def assign(self, graph):\n        {body}", names)
+        return names["Mine"]
+
+    bodies = ("return 1", "return 2", "return len(graph)", "return lambda: 1", "return lambda: 2")
+    digests = [code_digest(define(body)) for body in bodies]
+    assert len(set(digests)) == len(bodies)
+    assert digests == [code_digest(define(body)) for body in bodies]

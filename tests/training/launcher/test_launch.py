@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import copying_device  # noqa: F401
 import pytest
 from fault_injection.processes import shared_memory
 from forked import state, workers
-from held_rows import HoldEvenVertices
 from one_line import one_line
 
 from gnnscale import Observer
@@ -188,17 +187,30 @@ def test_a_device_that_fails_in_its_own_thread_ends_the_run(
     assert "faulty.py" in (tmp_path / "worker-own.log").read_text()
 
 
-def test_a_class_that_workers_do_not_find_is_named(
+#: A module that a second process cannot import.
+ONLY_ONCE = """
+from pathlib import Path
+from held_rows import HoldEvenVertices
+
+if Path(__file__).with_suffix(".imported").exists():
+    raise ImportError("only once")
+Path(__file__).with_suffix(".imported").touch()
+
+class Rows(HoldEvenVertices): ...
+"""
+
+
+def test_a_module_that_workers_cannot_import_is_named(
     settings, line_of, observer, monkeypatch, tmp_path
 ) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / ".signature.json.tmp").touch()  # as a killed worker leaves it
-    here: Any = ModuleType("only_here")
-    here.Rows = type("Rows", (HoldEvenVertices,), {"__module__": "only_here"})
-    monkeypatch.setitem(sys.modules, "only_here", here)
-    line = line_of(replace(settings("epochs=1", "device_plan=cpu"), features=here.Rows()))
-    missing = "ModuleNotFoundError: No module named 'only_here'"
-    assert line.startswith(f"worker cpu:0: {missing}; traceback in ")
+    (tmp_path / "only_once.py").write_text(ONLY_ONCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    from only_once import Rows  # type: ignore[import-not-found]
+
+    line = line_of(replace(settings("epochs=1", "device_plan=cpu"), features=Rows()))
+    assert line.startswith("worker cpu:0: ImportError: only once; traceback in ")
     assert observer.events == []
     assert not any((tmp_path / "checkpoints").iterdir())
 
