@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -10,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnscale.core import ConfigError, brief, check_choice
-from gnnscale.core.config import GROUPS, format_option_value, importable_name, is_name
+from gnnscale.core.config import GROUPS, flat_options, format_option_value, importable_name, is_name
 from gnnscale.core.config.compose import compose, config_groups, separate_hydra, store_code
 from gnnscale.core.config.typed import typed
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
@@ -76,13 +78,17 @@ def compose_run(
 
     The run's options are those of ``groups``, except a feature store and a user's layer, which the
     caller adds, and further ``options``, named as on the command line and listed as overrides in
-    Hydra's settings. ConfigError for an unknown choice, or an option of one of ``groups``.
+    Hydra's settings; those of a group may be in a mapping. ConfigError for an unknown choice, or an
+    option of one of ``groups``.
     """
+    options = flat_options(options)
     for option in options:
         group = option.partition(".")[0]
         if group in {chosen.group for chosen in groups}:
             raise ConfigError(f"options: {brief(option)}: expected in {_SOURCE[group]}")
     files, options = config_groups(), {name: _plain(value) for name, value in options.items()}
+    if is_name(options.get("loss")):  # a function
+        options = {**options, "loss": "custom", "loss.function": options["loss"]}
     selected = {name: value for name, value in options.items() if name in files}
     choices = []
     for group, value in selected.items():
@@ -115,9 +121,13 @@ def class_path(cls: type[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` with NumPy scalars, enumerations and tuples as plain Python values."""
-    if isinstance(value, np.generic):
-        return value.item()
+    """Return ``value`` as plain Python values: arrays as lists, paths as text, code by its name."""
+    if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (type, FunctionType)):
+        return importable_name(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (list, tuple)):

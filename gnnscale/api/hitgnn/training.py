@@ -193,11 +193,13 @@ def run(
     directory: str | Path | None,
     resume: str | Path | None,
     observers: Sequence[Observer] = (),
+    job: int | None = None,
 ) -> tuple[TrainedRun, TrainResult]:
     """Train as ``start_training`` does; return the run and its result.
 
     ``groups`` are complete option groups, ``options`` all other options by their names on the
-    command line, ``directory`` a directory without a run, ``resume`` that of a run to continue.
+    command line, ``directory`` a directory without a run, ``resume`` that of a run to continue,
+    ``job`` the run's number in a sweep.
     """
     refuse_while_imported()
     options = dict(options)
@@ -207,6 +209,8 @@ def run(
         options["resume"] = str(Path(resume).absolute())
     with separate_hydra():
         node, hydra = design.compose_run(groups, options)
+        if job is not None:
+            hydra.job.num = job
         config = parse_run_options(node)
         values: Any = OmegaConf.to_container(node, resolve=True)
         run_directory = resume or directory or hydra.run.dir

@@ -1,6 +1,5 @@
 """Conversion of composed configurations to frozen dataclasses with checked values."""
 
-import difflib
 import inspect
 import math
 import sys
@@ -13,8 +12,9 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gnnscale.core import ConfigError, brief, printable, suggestion
+from gnnscale.core import ConfigError, brief, printable
 from gnnscale.core.config import user_code
+from gnnscale.core.config.option_names import unknown_option
 from gnnscale.core.config.renamed import current_path
 
 T = TypeVar("T")
@@ -24,7 +24,8 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     """Return the frozen dataclass, ``base`` or a subclass, that a configuration node describes.
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
-    dataclass is built from its own node. A float with an integer value is accepted as an int.
+    dataclass is built from its own node. A float with an integer value is accepted as an int, a text
+    as a list of texts with that one.
     Numbers fit into 64 bits and are finite (a class with ``allows_infinite = True`` accepts
     infinity), text has no control characters, and no path is empty.
 
@@ -156,6 +157,8 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
                 raise ConfigError(f"{prefix}{name}=null: expected a value")
             if value == "" and Path in (hints[name], *get_args(hints[name])):
                 raise ConfigError(f"{prefix}{name}=: expected a file or folder")
+            if isinstance(value, str) and list[str] in (hints[name], *get_args(hints[name])):
+                value = [value]
             schema[name] = _whole(value, hints[name])
             values[name] = schema[name]
         except MissingMandatoryValue:
@@ -209,21 +212,6 @@ def _text(value: Any) -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def unknown_option(name: str, options: Iterable[str]) -> str:
-    """Return the message for an unknown option ``name``, with the closest of ``options``.
-
-    The last part of a dotted name counts most: ``lr`` suggests ``optimizer.lr``.
-    """
-    options = list(options)
-    inside = [option for option in options if option.endswith(f".{name}")]
-    guess = f", did you mean {inside[0]!r}?" if inside else suggestion(name, options)
-    if not guess:
-        tails = {option.rpartition(".")[2]: option for option in options}
-        close = difflib.get_close_matches(name.rpartition(".")[2], tails, n=1, cutoff=0.75)
-        guess = f", did you mean {tails[close[0]]!r}?" if close else ""
-    return f"{name}: unknown option{guess}"
 
 
 def differences(
