@@ -14,13 +14,20 @@ import numpy as np
 import safetensors.torch
 import torch
 from omegaconf import OmegaConf
+from torch.nn import Module
 
 from gnnscale.api.hitgnn import design
 from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_group, choose
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
-from gnnscale.core.config import create_run_directory, read_run, separate_hydra
+from gnnscale.core.config import (
+    create_run_directory,
+    read_run,
+    repeat_command,
+    separate_hydra,
+    with_absolute_paths,
+)
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
@@ -31,6 +38,7 @@ from gnnscale.planner import DevicePlanConfig
 from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
 from gnnscale.run import Observer, ObserverError, TrainResult, parse_run_options, run_option_names
+from gnnscale.run.config import RunConfig
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.launcher.serialization import refuse_while_imported
 
@@ -218,6 +226,9 @@ def run(
     if not config.runtime.checkpoint:
         raise ConfigError("runtime.checkpoint=false: expected true; its model is returned")
     values |= {group.group: group.values for group in groups if group.values} | {"resume": None}
+    values = with_absolute_paths(values, RunConfig)
+    # No file has a module that a program has built.
+    repeats = resume is None and not isinstance(getattr(config.model, "module", None), Module)
     fresh, option = resume is None, "directory" if resume is None else "resume"
     with create_run_directory(run_directory, node, hydra, fresh=fresh, option=option) as folder:
         raised: BaseException | None = None
@@ -228,6 +239,7 @@ def run(
                 report_options=config.report_options,
                 options=values,
                 observers=observers,
+                command=repeat_command(folder, values, RunConfig) if repeats else None,
             )
         except ObserverError as error:
             if error.of_logger:

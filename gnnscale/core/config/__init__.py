@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gnnscale.core.config.compose import config_groups, separate_hydra
     from gnnscale.core.config.option_names import flat_options, option_of_keyword, unknown_option
     from gnnscale.core.config.renamed import current_path, stored_path
+    from gnnscale.core.config.repeat import repeat_command, with_absolute_paths
     from gnnscale.core.config.run_directory import *  # noqa: F403
     from gnnscale.core.config.typed import differences
     from gnnscale.core.config.untrusted import format_option_value, names
@@ -20,6 +21,7 @@ __getattr__ = lazy_names(
         "gnnscale.core.config.compose": "config_groups separate_hydra",
         "gnnscale.core.config.option_names": "flat_options option_of_keyword unknown_option",
         "gnnscale.core.config.renamed": "current_path stored_path",
+        "gnnscale.core.config.repeat": "repeat_command with_absolute_paths",
         "gnnscale.core.config.run_directory": (
             "CONFIG_FILE METRICS_FILE STEPS_FILE SUMMARY_FILE check_unused "
             "create_run_directory locked_run read_run removed_on_error"

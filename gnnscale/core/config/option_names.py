@@ -94,6 +94,12 @@ def options_called(name: str) -> list[str]:
     return sorted(found, key=lambda option: option.startswith("dataset."))
 
 
+def options_meant(name: str) -> list[str]:
+    """Return ``options_called(name)``, or the option that other libraries call ``name``."""
+    elsewhere = _OPTION_OF.get(name)
+    return options_called(name) or ([elsewhere] if elsewhere in packaged_options() else [])
+
+
 def unknown_option(name: str, options: Iterable[str]) -> str:
     """Return the message for an unknown option ``name``, with the closest of ``options``.
 

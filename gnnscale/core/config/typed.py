@@ -24,8 +24,8 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
     """Return the frozen dataclass, ``base`` or a subclass, that a configuration node describes.
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
-    dataclass is built from its own node. A float with an integer value is accepted as an int, a text
-    as a list of texts with that one.
+    dataclass is built from its own node. A float with an integer value is accepted as an int, and a
+    text as a list of one text.
     Numbers fit into 64 bits and are finite (a class with ``allows_infinite = True`` accepts
     infinity), text has no control characters, and no path is empty.
 

@@ -167,6 +167,7 @@ def check_run_options(
     given: Mapping[str, Any],
     in_program: bool = False,
     used: tuple[str, ...] = ("",),
+    code_alone: bool = False,
 ) -> None:
     """Refuse options of an untrusted run directory that name code or forbidden paths.
 
@@ -180,11 +181,15 @@ def check_run_options(
         given: options that the user named again, by dotted name.
         in_program: whether ``gnnscale.load`` was called, and not a command; for the hint.
         used: prefixes of the options that are used; other options are not checked.
+        code_alone: whether paths and addresses are not checked, since the user named the file.
     """
     source = directory / run_directory.CONFIG_FILE
     try:
         named_options = [
-            named for named in named_in(values, options) if named.option.startswith(used)
+            named
+            for named in named_in(values, options)
+            if named.option.startswith(used)
+            and (named.what in ("code", "program") or not code_alone)
         ]
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None

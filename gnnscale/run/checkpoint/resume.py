@@ -1,5 +1,6 @@
 """Conditions under which a run resumes from a checkpoint, and the epochs that it continues."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -114,6 +115,8 @@ def check_same_run(
         free = tuple(option for option in free if option not in PLAN_OPTIONS)
     for option, new, old in differences(config, saved.config, ignore=free):
         if old is None and ADDED_OPTIONS.get(option) == new:
+            continue
+        if isinstance(old, str) and new == os.path.abspath(old):  # of an earlier release
             continue
         raise ConfigError(
             f"resume: {brief(option)} is {brief(new)}, but {file} was written with {brief(old)}"
