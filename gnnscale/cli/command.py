@@ -6,6 +6,7 @@ Errors of Hydra, and SIGBUS on mapped files, get a message of one line.
 import logging
 import os
 import re
+import shlex
 import sys
 import tempfile
 import traceback
@@ -332,6 +333,9 @@ def explain_hydra(error: Exception) -> str:
             f"{brief(several[1])}: add -m to run a sweep over these values, or write "
             f"{brief(several[2])}=[{brief(several[3])}] for a list"
         )
+    if sweep := re.match(r"Sweep parameters '([^=]*)=(.*)' requires --multirun", reason):
+        argument = shlex.quote(f"{sweep[1]}={texts.quoted(sweep[2])}")
+        return f"{brief(sweep[2])}: add -m to run a sweep; a text goes in quotes, {argument}"
     key = getattr(cause, "full_key", None)
     return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
 

@@ -149,9 +149,8 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
     """
     allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups()))}"
     if not isinstance(entries, list):
-        raise ConfigError(
-            f"{file}: defaults={brief(entries)}: expected a list of {allowed}{_choice_hint(entries)}"
-        )
+        hint = _choice_hint(entries) or f" of {allowed}"
+        raise ConfigError(f"{file}: defaults={brief(entries)}: expected a list{hint}")
     checked: list[Any] = []
     for entry in entries:
         if isinstance(entry, str) and entry in ("_self_", *compose.config_groups()["experiment"]):

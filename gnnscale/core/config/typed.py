@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from gnnscale.core import ConfigError, brief, printable
 from gnnscale.core.config import user_code
@@ -120,6 +125,9 @@ def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
         return node[name]
     except MissingMandatoryValue:
         raise ConfigError(f"{prefix}{name}: required") from None
+    except (GrammarParseError, InterpolationResolutionError) as error:
+        hint = "${ begins a reference to an option, in a text it is typed \\${"
+        raise ConfigError(f"{prefix}{name}: {_first_line(error)}; {hint}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
     except RecursionError:
