@@ -304,7 +304,14 @@ def name_lost_files() -> None:
 def explain_hydra(error: Exception) -> str:
     """Return a one-line message for any exception of Hydra while it composes options."""
     from hydra.errors import MissingConfigException
-    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+    from omegaconf.errors import (
+        ConfigAttributeError,
+        ConfigKeyError,
+        GrammarParseError,
+        OmegaConfBaseException,
+    )
+
+    from gnnscale.core.config.typed import REFERENCE
 
     message = explain(error)
     if message is not None:
@@ -321,6 +328,8 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, OmegaConfBaseException):
         # Later lines only repeat the key and its type.
         lines = str(cause).strip().splitlines()[:1]
+        if isinstance(cause, GrammarParseError):
+            lines[0] += f"; {REFERENCE}"
     else:
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     reason = " ".join(lines) or type(cause).__name__

@@ -35,8 +35,8 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
     if kind is None:
         return argument
     read = _list_as_typed if kind == "texts" else _value_as_typed
-    parts = _split(value) if sweep else None
-    if parts is not None and len(parts) > 1 and not _SWEEP.fullmatch(value.strip()):
+    parts = _split(value) if sweep else [value]
+    if len(parts) > 1 and not _SWEEP.fullmatch(value.strip()):
         return f"{name}={','.join(read(part.strip(), kind) for part in parts)}"
     return f"{name}={read(value, kind)}"
 
@@ -98,7 +98,7 @@ def _value_as_typed(value: str, kind: str) -> str:
     parsed = override._value  # value() omits the quotes
     if kind == "mixed" or isinstance(parsed, QuotedString) or value == "null":
         return value
-    if parsed == value:
+    if parsed == value and "\\" not in value:  # a backslash would escape what follows in a list
         return value
     # Hydra's error explains how to pass several values.
     is_list = isinstance(parsed, ChoiceSweep) and parsed.simple_form
@@ -114,15 +114,15 @@ def _list_as_typed(value: str, kind: str) -> str:
         return value if kind == "mixed" else _value_as_typed(value, kind)
     if kind == "mixed" and _parsed(f"a={value}") is not None:
         return value
-    parts = _split(inner[1:-1]) or inner[1:-1].split(",")
+    parts = _split(inner[1:-1])
     element = "mixed" if kind == "mixed" else "text"
     return f"[{','.join(_value_as_typed(part.strip(), element) for part in parts if part.strip())}]"
 
 
-def _split(value: str) -> Sequence[str] | None:
+def _split(value: str) -> Sequence[str]:
     """Return the parts of ``value`` between commas outside of brackets and quotes.
 
-    None: a bracket or quote is not closed.
+    If a bracket or quote is not closed, none counts, and all commas separate.
     """
     parts, ends, quote, start = [], list[str](), "", 0
     for i, character in enumerate(value):
@@ -138,7 +138,7 @@ def _split(value: str) -> Sequence[str] | None:
             parts.append(value[start:i])
             start = i + 1
     parts.append(value[start:])
-    return None if ends or quote else parts
+    return value.split(",") if ends or quote else parts
 
 
 def _parsed(argument: str) -> Any:

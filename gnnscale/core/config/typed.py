@@ -23,6 +23,8 @@ from gnnscale.core.config.option_names import unknown_option
 from gnnscale.core.config.renamed import current_path
 
 T = TypeVar("T")
+#: Hint on a text that was read as a reference.
+REFERENCE = "${ begins a reference to an option, in a text it is typed \\${"
 
 
 def typed(node: Any, base: type[T], *, group: str = "") -> T:
@@ -126,8 +128,7 @@ def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
     except MissingMandatoryValue:
         raise ConfigError(f"{prefix}{name}: required") from None
     except (GrammarParseError, InterpolationResolutionError) as error:
-        hint = "${ begins a reference to an option, in a text it is typed \\${"
-        raise ConfigError(f"{prefix}{name}: {_first_line(error)}; {hint}") from None
+        raise ConfigError(f"{prefix}{name}: {_first_line(error)}; {REFERENCE}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
     except RecursionError:
