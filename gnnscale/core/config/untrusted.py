@@ -62,6 +62,7 @@ class NamedOption:
     texts: tuple[str, ...]  #: the names, paths or addresses
     value: Any  #: full value of the option, for the user to type again
     unless: str | None = None  #: an option that replaces this one if the user types it
+    guessed: bool = False  #: whether nothing but its look says that it is a path
 
 
 def names(what: str, **details: Any) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def _named(
     if declaration is None:
         texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
-            yield NamedOption(option=option, what="place", texts=texts, value=value)
+            yield NamedOption(option=option, what="place", texts=texts, value=value, guessed=True)
     elif declaration.entries is not None:
         yield from _named_in_entries(declaration.entries(value), option, value)
     elif declaration.what == "arguments":
