@@ -19,7 +19,8 @@ def with_absolute_paths(values: Mapping[str, Any], options: type) -> dict[str, A
     """Return ``values``, plain options of a run, with the paths in them made absolute.
 
     ``options`` is their class. Addresses, names of the package's own parts, and texts that nothing
-    but their look makes a path, such as arguments of the user's code, stay. Nothing is changed in options of which only a program has a class.
+    but their look makes a path, such as arguments of the user's code, stay. Nothing is changed in
+    options of which only a program has a class.
     """
     changed = deepcopy(dict(values))
     for named in _named_in(values, options) or ():

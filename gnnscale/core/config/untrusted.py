@@ -14,7 +14,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -129,7 +129,7 @@ def _named_in_entries(
     """
     for entry, cls in entries:
         for inner in named_in(entry, cls):
-            yield NamedOption(option=option, what=inner.what, texts=inner.texts, value=value)
+            yield replace(inner, option=option, value=value, unless=None)
 
 
 def _named(
