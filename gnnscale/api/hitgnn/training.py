@@ -38,7 +38,6 @@ from gnnscale.planner import DevicePlanConfig
 from gnnscale.report.formatting import least_real
 from gnnscale.report.run_report import train_and_report
 from gnnscale.run import Observer, ObserverError, TrainResult, parse_run_options, run_option_names
-from gnnscale.run.config import RunConfig
 from gnnscale.training.launcher.launch import launch
 from gnnscale.training.launcher.serialization import refuse_while_imported
 
@@ -226,7 +225,7 @@ def run(
     if not config.runtime.checkpoint:
         raise ConfigError("runtime.checkpoint=false: expected true; its model is returned")
     values |= {group.group: group.values for group in groups if group.values} | {"resume": None}
-    values = with_absolute_paths(values, RunConfig)
+    values = with_absolute_paths(values, type(config))
     # No file has a module that a program has built.
     repeats = resume is None and not isinstance(getattr(config.model, "module", None), Module)
     fresh, option = resume is None, "directory" if resume is None else "resume"
@@ -239,7 +238,7 @@ def run(
                 report_options=config.report_options,
                 options=values,
                 observers=observers,
-                command=repeat_command(folder, values, RunConfig) if repeats else None,
+                command=repeat_command(folder, values, type(config)) if repeats else None,
             )
         except ObserverError as error:
             if error.of_logger:

@@ -47,12 +47,11 @@ def _train(options: DictConfig, began: float) -> float | None:
     from gnnscale.report.formatting import network_line
     from gnnscale.report.run_report import train_and_report
     from gnnscale.run import Observer, parse_run_options
-    from gnnscale.run.config import RunConfig
     from gnnscale.training.launcher.launch import launch
 
     config = parse_run_options(options)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
-    values = with_absolute_paths(values, RunConfig)
+    values = with_absolute_paths(values, type(config))
     resumes, run = config.resume is not None, hardware.restarting_run()
     if run is not None:
         if config.resume is None and hardware.leads_machine():
@@ -71,7 +70,7 @@ def _train(options: DictConfig, began: float) -> float | None:
             options=values,
             began=began,
             table=Console(),
-            command=None if resumes else repeat_command(directory, values, RunConfig),
+            command=None if resumes else repeat_command(directory, values, type(config)),
         )
         if (line := network_line(result)) is not None:
             print(line)

@@ -96,7 +96,7 @@ def options_called(name: str) -> list[str]:
 
 def options_meant(name: str) -> list[str]:
     """Return ``options_called(name)``, or the option that other libraries call ``name``."""
-    elsewhere = _OPTION_OF.get(name)
+    elsewhere = _OPTION_OF.get(name, "")
     return options_called(name) or ([elsewhere] if elsewhere in packaged_options() else [])
 
 
@@ -116,7 +116,8 @@ def unknown_option(name: str, options: Iterable[str]) -> str:
     options = list(options)
     last = name.rpartition(".")[2]
     inside = [option for option in options if option.endswith(f".{name}")]
-    inside += [option for option in (_OPTION_OF.get(last),) if option in options]
+    elsewhere = _OPTION_OF.get(last, "")
+    inside += [elsewhere] if elsewhere in options else []
     guess = f", did you mean {inside[0]!r}?" if inside else suggestion(name, options)
     if not guess:
         tails = {option.rpartition(".")[2]: option for option in options}
