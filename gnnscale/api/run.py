@@ -299,7 +299,7 @@ def load(
             arguments or weights of ``module`` differ.
     """
     folder = _run_folder(run_directory)
-    replacements = {option: _plain(value) for option, value in (options or {}).items()}
+    replacements = {option: _plain(value) for option, value in flat_options(options or {}).items()}
     if module is not None:
         name = module if isinstance(module, str) else importable_name(module)
         replacements["model.module"] = name

@@ -144,7 +144,7 @@ def _set(node: DictConfig, option: str, value: Any) -> None:
     """
     try:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{brief(option)}={brief(value)}: {reason}") from None
 

@@ -33,6 +33,7 @@ _ELSEWHERE = {
     "model.dropout": "dropout_rate drop_rate feat_drop",
     "sampler.fanouts": "num_neighbors fanout n_neighbors sample_sizes",
     "device_plan": "device devices gpus accelerator",
+    "experiment": "config",
     "loss": "criterion loss_fn loss_function",
     "loss.class_weights": "class_weight",
     "runtime.patience": "early_stopping early_stopping_rounds n_iter_no_change",
@@ -164,7 +165,10 @@ def flat_options(options: Any, *, prefix: str = "") -> dict[str, Any]:
         if not isinstance(key, str) or not key:
             raise ConfigError(f"options: {prefix}{brief(key)}: expected the name of an option")
         name = f"{prefix}{key}"
-        nested = isinstance(value, Mapping) and name != _OF_USER
+        # An empty mapping is no option, but an unknown name is told.
+        nested = (
+            isinstance(value, Mapping) and name != _OF_USER and (value or name in config_groups())
+        )
         inner = flat_options(value, prefix=f"{name}.") if nested else {name: value}
         for option, each in inner.items():
             if option in flat:

@@ -55,6 +55,9 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
             inner = (f"{name}.{field.name}" for name in nested for field in fields(nested[name]))
             names = (f"{prefix}{name}" for name in (*options, *inner))
             raise ConfigError(unknown_option(f"{prefix}{key!s}", names))
+        # OmegaConf counts a missing value as an absent key, for which the default would stand.
+        if OmegaConf.is_missing(node, key):
+            raise ConfigError(f"{prefix}{key!s}: required")
     values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))

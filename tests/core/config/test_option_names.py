@@ -111,6 +111,7 @@ def test_nested_and_dotted_options_mix() -> None:
         "runtime.drm": False,
         "optimizer": "sgd",
     }
+    assert flat_options({"a": {"b": {}}}) == {"a.b": {}}  # which is refused as unknown
     # The arguments of a module have names of the user's own.
     arguments = {"model": {"arguments": {"a.b": {"c": 1}}}}
     assert flat_options(arguments) == {"model.arguments": {"a.b": {"c": 1}}}

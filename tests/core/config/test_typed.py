@@ -161,3 +161,17 @@ def test_differences_by_hand() -> None:
     assert differences(new, old) == [("b.c", 2, 3), ("b.f", None, 0)]
     assert differences(new, old, ignore=("b",)) == []
     assert differences(new, old, ignore=("b.c",)) == [("b.f", None, 0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    name: str = "default"
+    names: list[str] | None = None
+
+
+def test_a_text_is_a_list_of_one_and_nothing_is_missing_silently() -> None:
+    for names in (["ü"], "ü"):
+        assert typed(OmegaConf.create({"names": names}), Texts).names == ["ü"]
+    assert typed(OmegaConf.create({"names": None}), Texts).names is None
+    with one_line(begins="g.name: required"):
+        typed(OmegaConf.create({"name": "???"}), Texts, group="g")
