@@ -5,7 +5,7 @@ Hydra otherwise.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -78,7 +78,7 @@ def register(name: str, number: int, given: Mapping[str, str]) -> str:
     _allow_code(values)
     entries = [] if defaults is None else _defaults(file, defaults)
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
-    entries += _register_groups(values, staged, {key for each in entries for key in _keys(each)})
+    entries += _register_groups(values, staged, entries)
     if entries:
         values = {"defaults": entries, **values}
     compose.store(staged, values, group="experiment", package="_global_")
@@ -186,24 +186,19 @@ def _choice_hint(entry: Any) -> str:
     return f"; write defaults: {' or '.join(written)}" if written else ""
 
 
-def _keys(entry: Any) -> Iterator[str]:
-    """Yield the group that an entry of a checked defaults list overrides."""
-    if isinstance(entry, dict):
-        yield from (key.removeprefix("override /") for key in entry)
-
-
-def _register_groups(values: dict[str, Any], staged: str, chosen: Collection[str]) -> list[Any]:
+def _register_groups(values: dict[str, Any], staged: str, chosen: list[Any]) -> list[Any]:
     """Register each group in ``values`` that has its class, and remove it there.
 
     Such options replace those of the default choice, or complete them if the class is the same; a
     typed choice replaces both. Returns the entries of a defaults list that choose them. Groups that
-    are already ``chosen`` are left.
+    the file's list, ``chosen``, overrides are left.
     """
     entries = []
     for group in [*values]:
         options = values[group]
         whole = isinstance(options, dict) and ("_target_" in options or group == "logger")
-        if group in groups() and whole and group not in chosen:
+        is_chosen = any(f"override /{group}" in entry for entry in chosen)
+        if group in groups() and whole and not is_chosen:
             default = _default_options(group)
             same = default.get("_target_") == current_path(str(options.get("_target_")))
             content = {**(default if same else {}), **values.pop(group)}
