@@ -1,7 +1,6 @@
 """Options in files: how they are written, and runs that their ``config.yaml`` repeats."""
 
 import json
-import os
 import shlex
 import shutil
 from pathlib import Path
@@ -105,8 +104,18 @@ def test_the_code_of_a_run_is_named_again(tmp_path: Path, monkeypatch: Any) -> N
     translate("train", ["config=run", "model.module=mine.py:Net"])
 
 
+def test_a_run_of_an_earlier_release_gives_its_options() -> None:
+    runs = sorted(
+        (Path(__file__).parents[1] / "core" / "config" / "release_0_2").glob("*/config.yaml")
+    )
+    assert len(runs) == 4
+    for run in runs:
+        stored: Any = OmegaConf.to_container(OmegaConf.load(run))
+        assert options(f"config={run.parent}") == parse_run_options(OmegaConf.create(stored))
+
+
 @pytest.mark.integration
-def test_runs_are_repeated_from_any_folder(gnnscale: Any, tmp_path: Path) -> None:
+def test_runs_are_repeated_from_any_folder(gnnscale, tmp_path, monkeypatch) -> None:
     ends, labels = np.arange(60), np.arange(60) % 2
     edges, features = np.stack([ends, np.roll(ends, 1)]), np.eye(60, 4, dtype=np.float32)
     np.savez(tmp_path / "mine.npz", edge_index=edges, features=features, labels=labels)
@@ -130,11 +139,7 @@ def test_runs_are_repeated_from_any_folder(gnnscale: Any, tmp_path: Path) -> Non
     config = OmegaConf.load(tmp_path / "a" / "run" / "config.yaml")
     assert config.dataset.raw == f"{tmp_path}/mine.npz"
     shutil.move(tmp_path / "a" / "run", elsewhere)
-    monkey = os.getcwd()
-    try:
-        os.chdir(elsewhere)
-        assert options("config=run").dataset.raw == f"{tmp_path}/mine.npz"
-    finally:
-        os.chdir(monkey)
+    monkeypatch.chdir(elsewhere)
+    assert options("config=run").dataset.raw == f"{tmp_path}/mine.npz"
     with pytest.raises(ConfigError, match="no such file or folder"):
         options(f"config={tmp_path}/a/run")
