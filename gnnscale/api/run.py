@@ -145,7 +145,7 @@ def train(
 @overload
 def train(
     graph: Any, model: _Model = "sage", *, seeds: int | Sequence[int], **further: Any
-) -> SeedResults: ...
+) -> SeedResults[Result]: ...
 
 
 def train(
@@ -169,7 +169,7 @@ def train(
     observers: Sequence[Observer] = (),
     progress: bool = False,
     **further: Any,
-) -> Result | SeedResults:
+) -> Result | SeedResults[Result]:
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
@@ -244,10 +244,10 @@ def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> d
     merged = flat_options(options)
     for keyword, value in keywords.items():
         option = _KEYWORDS.get(keyword) or option_of_keyword(keyword, _KEYWORDS)
-        for name, each in flat_options({} if value is None else {option: value}).items():
+        for name, part in flat_options({} if value is None else {option: value}).items():
             if name in merged:
                 raise ConfigError(f"options: {name}: expected once, got a keyword too")
-            merged[name] = each
+            merged[name] = part
     if "sampler.fanouts" in merged:
         merged["sampler.fanouts"] = listed_numbers("fanouts", merged["sampler.fanouts"], "[15, 10]")
     return merged

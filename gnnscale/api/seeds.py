@@ -1,13 +1,11 @@
 """Training with several seeds, and the mean and deviation of its results."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_range, listed_numbers
 from gnnscale.core.config import check_unused, removed_on_error, separate_hydra
@@ -15,15 +13,23 @@ from gnnscale.core.config.compose import compose
 from gnnscale.core.locks import sole_writer
 from gnnscale.report.sweep import write_sweep
 
-if TYPE_CHECKING:
-    from gnnscale.api.run import Result
-
 #: Largest number of runs of one call.
 _MAX_RUNS = 10_000
 
 
+class _Measured(Protocol):
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def test_metric(self) -> float | None: ...
+
+
+R = TypeVar("R", bound=_Measured)
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SeedResults:
+class SeedResults(Generic[R]):
     """Results of runs that differ in their seeds alone.
 
     Example::
@@ -33,7 +39,7 @@ class SeedResults:
         results.runs[0].predict("test")
     """
 
-    runs: tuple[Result, ...]  #: the results, in the order of the seeds
+    runs: tuple[R, ...]  #: the results, in the order of the seeds
     directory: Path  #: folder of the run directories, with ``report.html`` over all runs
 
     @property
@@ -44,29 +50,28 @@ class SeedResults:
     @property
     def mean(self) -> float | None:
         """Mean of the test metrics that are defined. None: none is."""
-        known = self._known
-        return statistics.fmean(known) if known else None
+        metrics = self._known
+        return statistics.fmean(metrics) if metrics else None
 
     @property
     def std(self) -> float | None:
         """Standard deviation of the test metrics, with n - 1. None: fewer than two are defined."""
-        known = self._known
-        return statistics.stdev(known) if len(known) > 1 else None
+        metrics = self._known
+        return statistics.stdev(metrics) if len(metrics) > 1 else None
 
     @property
     def _known(self) -> list[float]:
         return [metric for metric in self.test_metrics if metric is not None]
 
     def __repr__(self) -> str:
-        """Return one line: model, mean and deviation of the test metric, number, directory."""
-        first = self.runs[0]
-        known = len(self._known)
-        defined = "" if known == len(self.runs) else f", defined in {known}"
+        """Return one line: mean and deviation of the test metric, number of runs, directory."""
+        num_defined = len(self._known)
+        defined = "" if num_defined == len(self.runs) else f", defined in {num_defined}"
         mean = "not defined" if self.mean is None else f"{self.mean:.4f}"
         spread = "" if self.std is None else f" ± {self.std:.4f}"
         return (
-            f"<gnnscale.SeedResults: {first.config.model.name}, test {first.metric} {mean}{spread} "
-            f"over {len(self.runs)} seeds{defined}, directory={str(self.directory)!r}>"
+            f"<gnnscale.SeedResults: test {self.runs[0].metric} {mean}{spread} over "
+            f"{len(self.runs)} seeds{defined}, directory={str(self.directory)!r}>"
         )
 
 
@@ -94,8 +99,8 @@ def listed_seeds(seeds: Any, options: Mapping[str, Any], resume: object) -> list
 
 
 def each_seed(
-    train_once: Callable[..., Result], seeds: Sequence[int], directory: str | Path | None
-) -> SeedResults:
+    train_once: Callable[..., R], seeds: Sequence[int], directory: str | Path | None
+) -> SeedResults[R]:
     """Train with each of ``seeds`` into a folder of ``directory``, and report on all runs there.
 
     ``train_once`` takes the run directory, the ``seed`` and the run's number as ``job``.

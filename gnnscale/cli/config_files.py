@@ -113,8 +113,8 @@ def _options(argument: str, command: str, typed: Sequence[str], *, resumes: bool
         return ["calibrate=true"]
     if command == "train" and name == "config":
         files = [value] if Path(value).exists() else value.split(",")
-        given = _given(typed)
-        names = [options_file.register(file, number, given) for number, file in enumerate(files)]
+        options = _given(typed)
+        names = [options_file.register(file, number, options) for number, file in enumerate(files)]
         return [f"experiment={','.join(names)}"]
     if _is_board_file(argument):
         return [_board(Path(value))]

@@ -41,8 +41,8 @@ def packaged(name: str) -> Any:
 def groups() -> frozenset[str]:
     """Return the names of the groups of ``train``."""
     entries = (entry for entry in packaged("train")["defaults"] if isinstance(entry, dict))
-    found = {name for entry in entries for name in entry if _NAME.fullmatch(name)}
-    return frozenset(found - {"experiment"})
+    keys = {name for entry in entries for name in entry if _NAME.fullmatch(name)}
+    return frozenset(keys - {"experiment"})
 
 
 @cache
@@ -52,12 +52,12 @@ def names() -> frozenset[str]:
     return frozenset({*groups(), *packaged("train")} - {"defaults", "hydra", "algorithm"})
 
 
-def register(name: str, number: int, given: Mapping[str, str]) -> str:
+def register(name: str, number: int, typed: Mapping[str, str]) -> str:
     """Return Hydra's name of the experiment ``name``: its own, or a new one for a user's file.
 
     A file, or the ``config.yaml`` of a run directory, is checked and registered; ``number`` makes
     the new name unique. ConfigError: it is not valid; or it is of a run, and names code that the
-    typed options ``given``, by dotted name, do not name.
+    options ``typed``, by dotted name, do not name.
     """
     experiments = compose.config_groups()["experiment"]
     if name in experiments:
@@ -74,7 +74,7 @@ def register(name: str, number: int, given: Mapping[str, str]) -> str:
         # Imported here so that other commands start quickly.
         from gnnscale.run.config import check_stored_options
 
-        check_stored_options(values, directory=file.parent, given=given, code_alone=True)
+        check_stored_options(values, directory=file.parent, given=typed, code_alone=True)
     _allow_code(values)
     entries = [] if defaults is None else _defaults(file, defaults)
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
@@ -111,14 +111,16 @@ def _check_names(file: Path, values: dict[str, Any]) -> None:
     Also for a group that has anything but a mapping, such as a choice.
     """
     for key, value in values.items():
-        given = f"{key}: {brief(value)}"
+        setting = f"{key}: {brief(value)}"
         if (key in groups() or key == "experiment") and not isinstance(value, dict):
             hint = _choice_hint(value if key == "experiment" else f"{key}/{value}")
-            raise ConfigError(f"{file}: {given}: expected a mapping of options{hint}")
+            raise ConfigError(f"{file}: {setting}: expected a mapping of options{hint}")
         meant = [] if key in names() else option_names.options_meant(key)
         written = [_nested(option, value) for option in meant if option != "experiment"]
         if written:
-            raise ConfigError(f"{file}: {given}: unknown option here; write {' or '.join(written)}")
+            raise ConfigError(
+                f"{file}: {setting}: unknown option here; write {' or '.join(written)}"
+            )
     check_known(file, values, names())
 
 
@@ -167,7 +169,7 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
             compose.store_code(group[1], name)
         # Hydra has the algorithm behind it when it meets the file.
         prefix, suffix = ("", "@_global_") if group[1] == "algorithm" else ("override ", "")
-        if any(f"{prefix}/{group[1]}{suffix}" in each for each in checked):
+        if any(f"{prefix}/{group[1]}{suffix}" in entry for entry in checked):
             raise ConfigError(f"{file}: defaults: {group[1]}: expected one choice, got several")
         checked.append({f"{prefix}/{group[1]}{suffix}": name})
     return checked
@@ -181,8 +183,8 @@ def _choice_hint(entry: Any) -> str:
     group, _, name = str(entry).rpartition("/")
     if not group and name in compose.config_groups()["experiment"]:
         return f"; write defaults: [{name}]"
-    having = [each for each in sorted(groups()) if name in compose.config_groups()[each]]
-    written = [f"[override /{each}: {name}]" for each in having if group in ("", each)]
+    having = [key for key in sorted(groups()) if name in compose.config_groups()[key]]
+    written = [f"[override /{key}: {name}]" for key in having if group in ("", key)]
     return f"; write defaults: {' or '.join(written)}" if written else ""
 
 

@@ -53,6 +53,7 @@ def test_what_is_written_in_another_way_is_shown(text: str, tmp_path: Path) -> N
         translate("train", [f"config={file}"])
 
 
+@pytest.mark.long
 def test_an_option_of_another_choice(tmp_path: Path) -> None:
     file = tmp_path / "my.yaml"
     file.write_text("model: {num_heads: 2}")
@@ -73,6 +74,7 @@ def test_an_option_of_another_choice(tmp_path: Path) -> None:
     assert options(f"config={file}", "logger=none").logger == {}
 
 
+@pytest.mark.long
 def test_names_of_files_have_any_character(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a,b.yaml", "ü (1)/it's = #.yml", "~x.yaml", "$a.yaml"):
@@ -104,6 +106,7 @@ def test_the_code_of_a_run_is_named_again(tmp_path: Path, monkeypatch: Any) -> N
     translate("train", ["config=run", "model.module=mine.py:Net"])
 
 
+@pytest.mark.long
 def test_a_run_of_an_earlier_release_gives_its_options() -> None:
     runs = sorted(
         (Path(__file__).parents[1] / "core" / "config" / "release_0_2").glob("*/config.yaml")

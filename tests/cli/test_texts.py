@@ -101,6 +101,7 @@ def test_any_text_of_any_option_is_what_was_typed(option: tuple[str, str, str], 
             assert [getattr(one, "text", one) for one in listed] == ["x", each]
 
 
+@pytest.mark.long
 def test_what_is_refused_shows_what_works() -> None:
     with pytest.raises(ConfigError, match="a tab as a delimiter is typed tab"):
         translate("prepare", ["dataset.delimiter=\t"])

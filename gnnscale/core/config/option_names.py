@@ -59,16 +59,16 @@ def packaged_options() -> Mapping[str, tuple[str, ...]]:
     groups = [
         name for entry in content.pop("defaults") if isinstance(entry, dict) for name in entry
     ]
-    found: dict[str, list[str]] = {name: [] for name in content if name != "hydra"}
+    choices_of: dict[str, list[str]] = {name: [] for name in content if name != "hydra"}
     for group in groups:
         if group not in config_groups():
             continue
-        found[group] = []
+        choices_of[group] = []
         # The choices of these two set options of other groups.
         for choice in config_groups()[group] if group not in ("experiment", "algorithm") else ():
             for name in _names(_read(f"{group}/{choice}"), f"{group}."):
-                found.setdefault(name, []).append(choice)
-    return {name: tuple(choices) for name, choices in found.items()}
+                choices_of.setdefault(name, []).append(choice)
+    return {name: tuple(choices) for name, choices in choices_of.items()}
 
 
 def _read(name: str) -> Any:
@@ -91,8 +91,8 @@ def options_called(name: str) -> list[str]:
     options = packaged_options()
     if name in options:
         return [name]
-    found = [option for option in options if option.rpartition(".")[2] == name]
-    return sorted(found, key=lambda option: option.startswith("dataset."))
+    same_named = [option for option in options if option.rpartition(".")[2] == name]
+    return sorted(same_named, key=lambda option: option.startswith("dataset."))
 
 
 def options_meant(name: str) -> list[str]:
@@ -109,9 +109,9 @@ def unknown_option(name: str, options: Iterable[str]) -> str:
     """
     group, choices = name.partition(".")[0], packaged_options().get(name, ())
     if choices:
-        others = f" or {', '.join(choices[1:])}" if choices[1:] else ""
+        further = f" or {', '.join(choices[1:])}" if choices[1:] else ""
         return (
-            f"{name}: unknown option, it belongs to {group}={choices[0]}{others}; a file chooses "
+            f"{name}: unknown option, it belongs to {group}={choices[0]}{further}; a file chooses "
             f"one by defaults: [override /{group}: {choices[0]}]"
         )
     options = list(options)
@@ -133,16 +133,16 @@ def option_of_keyword(keyword: str, keywords: Mapping[str, str]) -> str:
     ``keywords`` are explicit ones with their options. ConfigError, with the keyword or the options
     meant, if none or several are called so.
     """
-    found = options_called(keyword)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        written = " or ".join(f"options={{{option!r}: ...}}" for option in found)
+    options = options_called(keyword)
+    if len(options) == 1:
+        return options[0]
+    if options:
+        written = " or ".join(f"options={{{option!r}: ...}}" for option in options)
         raise ConfigError(f"{brief(keyword)}: several options are called so, write {written}")
     meant = _OPTION_OF.get(keyword)
     explicit = {option: name for name, option in keywords.items()}
-    own = (option for option in packaged_options() if not option.startswith("dataset."))
-    names = {option.rpartition(".")[2] for option in own}
+    of_runs = (option for option in packaged_options() if not option.startswith("dataset."))
+    names = {option.rpartition(".")[2] for option in of_runs}
     guess = (
         suggestion(keyword, {*names, *keywords})
         if meant is None
@@ -170,8 +170,8 @@ def flat_options(options: Any, *, prefix: str = "") -> dict[str, Any]:
             isinstance(value, Mapping) and name != _OF_USER and (value or name in config_groups())
         )
         inner = flat_options(value, prefix=f"{name}.") if nested else {name: value}
-        for option, each in inner.items():
+        for option, part in inner.items():
             if option in flat:
                 raise ConfigError(f"options: {brief(option)}: expected once, got it twice")
-            flat[option] = each
+            flat[option] = part
     return flat

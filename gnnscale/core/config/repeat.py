@@ -1,4 +1,4 @@
-"""What repeats a run from any folder: absolute paths in its options, and a command line."""
+"""Repetition of a run from any folder: absolute paths in its options, and a command line."""
 
 import os
 import shlex
@@ -36,9 +36,9 @@ def with_absolute_paths(values: Mapping[str, Any], options: type) -> dict[str, A
 def _absolute(value: Any, paths: tuple[str, ...]) -> Any:
     """Return ``value`` with each text of ``paths`` in it as an absolute path."""
     if isinstance(value, dict):
-        return {key: _absolute(each, paths) for key, each in value.items()}
+        return {key: _absolute(part, paths) for key, part in value.items()}
     if isinstance(value, list):
-        return [_absolute(each, paths) for each in value]
+        return [_absolute(part, paths) for part in value]
     if value in paths and isinstance(value, str) and not is_address(value):
         with suppress(RuntimeError):  # ~x without a user x
             return os.path.abspath(expanded(value))
@@ -52,10 +52,10 @@ def repeat_command(directory: Path, values: Mapping[str, Any], options: type) ->
     started the run has its code.
     """
     words = [f"config={directory / CONFIG_FILE}"]
-    found = _named_in(values, options)
-    if found is None:
+    named_options = _named_in(values, options)
+    if named_options is None:
         return None
-    for named in found:
+    for named in named_options:
         if named.what in ("code", "program"):
             if any(text.startswith("__main__:") for text in named.texts):
                 return None
@@ -77,7 +77,7 @@ def _named_in(values: Mapping[str, Any], options: type) -> list[NamedOption] | N
 def _code(value: Any) -> Any:
     """Return names of code; those of files, and of modules in the working directory, by path."""
     if isinstance(value, list):
-        return [_code(each) for each in value]
+        return [_code(part) for part in value]
     source, _, name = str(value).rpartition(":")
     file = source if source.endswith(".py") else f"{source}.py"
     if file == source or _is_file_of(source, file):

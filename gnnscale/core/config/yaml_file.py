@@ -227,8 +227,8 @@ def _nested(key: str, value: Any) -> str:
         return f"; write {brief(names[0])}"
     if len(names) < 2 or not all(map(_KEY.fullmatch, names)):
         return ""
-    opened = "".join(f"{name}: {{" for name in names[:-1])
-    return f"; write {brief(f'{opened}{names[-1]}: {value}' + '}' * (len(names) - 1))}"
+    levels = "".join(f"{name}: {{" for name in names[:-1])
+    return f"; write {brief(f'{levels}{names[-1]}: {value}' + '}' * (len(names) - 1))}"
 
 
 def _texts(values: Any) -> Iterator[str]:
