@@ -50,22 +50,22 @@ class SeedResults(Generic[R]):
     @property
     def mean(self) -> float | None:
         """Mean of the test metrics that are defined. None: none is."""
-        metrics = self._known
+        metrics = self._defined_metrics
         return statistics.fmean(metrics) if metrics else None
 
     @property
     def std(self) -> float | None:
         """Standard deviation of the test metrics, with n - 1. None: fewer than two are defined."""
-        metrics = self._known
+        metrics = self._defined_metrics
         return statistics.stdev(metrics) if len(metrics) > 1 else None
 
     @property
-    def _known(self) -> list[float]:
+    def _defined_metrics(self) -> list[float]:
         return [metric for metric in self.test_metrics if metric is not None]
 
     def __repr__(self) -> str:
         """Return one line: mean and deviation of the test metric, number of runs, directory."""
-        num_defined = len(self._known)
+        num_defined = len(self._defined_metrics)
         defined = "" if num_defined == len(self.runs) else f", defined in {num_defined}"
         mean = "not defined" if self.mean is None else f"{self.mean:.4f}"
         spread = "" if self.std is None else f" ± {self.std:.4f}"

@@ -113,7 +113,7 @@ def _options(argument: str, command: str, typed: Sequence[str], *, resumes: bool
         return ["calibrate=true"]
     if command == "train" and name == "config":
         files = [value] if Path(value).exists() else value.split(",")
-        options = _given(typed)
+        options = _typed_options(typed)
         names = [options_file.register(file, number, options) for number, file in enumerate(files)]
         return [f"experiment={','.join(names)}"]
     if _is_board_file(argument):
@@ -230,10 +230,10 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
     # Imported here so that other commands start quickly.
     from gnnscale.run.config import check_stored_options
 
-    check_stored_options(values, directory=directory, given=_given(arguments))
+    check_stored_options(values, directory=directory, given=_typed_options(arguments))
 
 
-def _given(arguments: Sequence[str]) -> dict[str, str]:
+def _typed_options(arguments: Sequence[str]) -> dict[str, str]:
     """Return the options that ``arguments`` give a value, by dotted name."""
     typed = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
     # A typed mapping is merged with the run's, so it does not replace all of its options.
