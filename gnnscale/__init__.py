@@ -10,6 +10,7 @@ from gnnscale.core.lazy import lazy_names
 if TYPE_CHECKING:
     from gnnscale.api.loader.neighbor_loader import NeighborLoader
     from gnnscale.api.run import Result, evaluate, load, train
+    from gnnscale.api.seeds import SeedResults
     from gnnscale.core.errors import ConfigError, GraphError
     from gnnscale.data import from_arrays, from_dgl, from_networkx, from_pyg, from_scipy
     from gnnscale.graph import Graph
@@ -32,6 +33,7 @@ __all__ = [
     "Observer",
     "PyGModel",
     "Result",
+    "SeedResults",
     "StopTraining",
     "evaluate",
     "from_arrays",
@@ -47,6 +49,7 @@ _find = lazy_names(
     __name__,
     {
         "gnnscale.api.run": "Result evaluate load train",
+        "gnnscale.api.seeds": "SeedResults",
         "gnnscale.core.errors": "ConfigError GraphError",
         "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy",
         "gnnscale.graph": "Graph",

@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -14,9 +15,17 @@ from gnnscale.api.hitgnn import training
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_module
 from gnnscale.api.hitgnn.input_graph import as_dataset
 from gnnscale.api.notebook import html_table, in_notebook, report_link
+from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
 from gnnscale.api.trained_run import TrainedRun
-from gnnscale.core import ConfigError, listed_numbers, standard_arithmetic
-from gnnscale.core.config import SUMMARY_FILE, name_of_code, pass_code, read_regular
+from gnnscale.core import ConfigError, brief, listed_numbers, standard_arithmetic
+from gnnscale.core.config import (
+    SUMMARY_FILE,
+    flat_options,
+    name_of_code,
+    option_of_keyword,
+    pass_code,
+    read_regular,
+)
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
@@ -145,9 +154,13 @@ def _text(value: float | None) -> str:
     return "not defined" if value is None else f"{value:.4f}"
 
 
+_Model = str | Callable[..., Any] | OptionGroup[Any]
+
+
+@overload
 def train(
     graph: Any,
-    model: str | Callable[..., Any] | OptionGroup[Any] = "sage",
+    model: _Model = "sage",
     *,
     arguments: Mapping[str, Any] | None = None,
     split: str | Mapping[str, Any] | None = None,
@@ -160,13 +173,47 @@ def train(
     fanouts: Sequence[int] | None = None,
     lr: float | None = None,
     seed: int | None = None,
+    seeds: None = None,
     num_threads: int | None = None,
     options: Mapping[str, Any] | None = None,
     directory: str | Path | None = None,
     resume: str | Path | None = None,
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
-) -> Result:
+    **further: Any,
+) -> Result: ...
+
+
+@overload
+def train(
+    graph: Any, model: _Model = "sage", *, seeds: int | Sequence[int], **further: Any
+) -> SeedResults[Result]: ...
+
+
+def train(
+    graph: Any,
+    model: _Model = "sage",
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    split: str | Mapping[str, Any] | None = None,
+    mask: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    hidden: int | None = None,
+    num_layers: int | None = None,
+    dropout: float | None = None,
+    fanouts: Sequence[int] | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    seeds: int | Sequence[int] | None = None,
+    num_threads: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    directory: str | Path | None = None,
+    resume: str | Path | None = None,
+    observers: Sequence[Observer] = (),
+    progress: bool | None = None,
+    **further: Any,
+) -> Result | SeedResults[Result]:
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:
@@ -180,46 +227,74 @@ def train(
         hidden, num_layers, dropout: features of hidden layers; layers; share of dropped features.
         fanouts: neighbors of each hop, one number per layer.
         lr, seed: learning rate; seed of weights, order, sampling and dropout.
+        seeds: seeds to train with, one run each; a number n means 0 to n - 1.
         num_threads: threads that compute on the host.
-        options: further options by their names on the command line, such as ``{"optimizer": "sgd",
-            "device_plan": "cpu_x2", "runtime.eval_every": 5}``. Where an option names code, this
+        options: options by their names on the command line, such as ``{"optimizer": "sgd",
+            "device_plan": "cpu_x2", "runtime.eval_every": 5}``; those of a group may be in a
+            mapping, as in ``{"runtime": {"eval_every": 5}}``. Where an option names code, this
             takes the class or function as well, such as ``{"loss": my_loss}``.
         directory: new or empty run directory. None: a new one in ``outputs/train``.
         resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
         progress: whether to show notes and epochs on standard error, as the command does. Handlers
             of ``logging`` in your program receive the lines instead. None: in a notebook.
+        **further: options by the last part of their names, such as ``weight_decay`` for
+            ``optimizer.weight_decay``. None: the default.
+
+    Returns:
+        The result of the run; with ``seeds``, those of all runs, in folders of ``directory``.
 
     Raises:
-        ConfigError: an option is invalid, or ``directory`` has a run.
+        ConfigError: an option is unknown or invalid, or ``directory`` has a run.
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
         Exception: an observer's exception, except ``StopTraining``, which ends training.
     """
-    keywords = {name: value for name, value in locals().items() if name in _KEYWORDS}
+    keywords = {name: value for name, value in locals().items() if name in _KEYWORDS} | further
     shows = in_notebook() if progress is None else progress
     with training.SHOWN_LOG.held() if shows else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
+            numbers = listed_seeds(seeds, single_options, resume)
             dataset = as_dataset(graph, split=split, mask=mask, of=_labeled(single_options))
             groups, single_options = _choose_groups(dataset, model, arguments, single_options)
-        trained_run, result = training.run(
-            groups, single_options, directory=directory, resume=resume, observers=observers
-        )
-    return Result.of(trained_run, result)
+
+        run = partial(_run, groups, single_options, resume=resume, observers=observers)
+        return run(directory) if numbers is None else each_seed(run, numbers, directory)
+
+
+def _run(
+    groups: Sequence[OptionGroup[Any]],
+    options: Mapping[str, Any],
+    directory: str | Path | None,
+    *,
+    seed: int | None = None,
+    **settings: Any,
+) -> Result:
+    """Train once, with ``seed`` unless it is None; return the result.
+
+    The other arguments are those of ``training.run``.
+    """
+    options = dict(options) if seed is None else {**options, "seed": seed}
+    return Result.of(*training.run(groups, options, directory=directory, **settings))
 
 
 def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords of ``train`` and ``options`` in one mapping, by names on the command line.
 
-    Leaves out keywords that are None. ConfigError: an option is given in both.
+    Leaves out keywords that are None. ConfigError: an option is given twice, or a keyword names no
+    single option.
     """
-    merged = {_KEYWORDS[name]: value for name, value in keywords.items() if value is not None}
+    merged = flat_options(options)
+    for keyword, value in keywords.items():
+        option = _KEYWORDS.get(keyword) or option_of_keyword(keyword, _KEYWORDS)
+        for name, part in flat_options({} if value is None else {option: value}).items():
+            if name in merged:
+                raise ConfigError(f"options: {name}: expected once, got a keyword too")
+            merged[name] = part
     if "sampler.fanouts" in merged:
         merged["sampler.fanouts"] = listed_numbers("fanouts", merged["sampler.fanouts"], "[15, 10]")
-    for option in options.keys() & merged.keys():
-        raise ConfigError(f"options: {option}: expected once, got a keyword too")
-    return merged | dict(options)
+    return merged
 
 
 def _labeled(options: Mapping[str, Any]) -> str | None:
@@ -230,7 +305,7 @@ def _labeled(options: Mapping[str, Any]) -> str | None:
 
 def _choose_groups(
     dataset: OptionGroup[Any],
-    model: str | Callable[..., Any] | OptionGroup[Any],
+    model: _Model,
     arguments: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
@@ -239,6 +314,8 @@ def _choose_groups(
     The name of a built-in model becomes the option ``model``,
     not a group; a module's group takes the options that start with ``model.`` out of ``options``.
     """
+    if "model" in options:
+        raise ConfigError(f"options: model={brief(options['model'])}: expected as argument model")
     groups: list[OptionGroup[Any]] = [dataset]
     if arguments is not None and isinstance(model, (str, OptionGroup)):
         raise ConfigError("arguments: expected none without a module as model")
@@ -275,7 +352,7 @@ def load(
             arguments or weights of ``module`` differ.
     """
     folder = _run_folder(run_directory)
-    replacements = {option: _plain(value) for option, value in (options or {}).items()}
+    replacements = {option: _plain(value) for option, value in flat_options(options or {}).items()}
     if module is not None:
         name = module if isinstance(module, str) else name_of_code(module)
         replacements["model.module"] = name
@@ -324,7 +401,7 @@ def evaluate(
     run: Result | str | Path,
     *,
     inference: str | None = None,
-    metrics: Sequence[str | Callable[..., Any]] | None = None,
+    metrics: str | Sequence[str | Callable[..., Any]] | None = None,
     threshold: float | None = None,
     num_threads: int | None = None,
 ) -> Evaluation:
@@ -349,7 +426,8 @@ def evaluate(
     )
     config = result.config
     if metrics is not None:
-        named = [name if isinstance(name, str) else pass_code(name) for name in metrics]
+        listed = [metrics] if isinstance(metrics, str) else metrics
+        named = [name if isinstance(name, str) else pass_code(name) for name in listed]
         config = replace(config, metrics=named)
     config = with_inference(config, options.inference, options.num_threads)
     num_torch_threads = torch.get_num_threads()

@@ -135,7 +135,8 @@ def check_text(arguments: Sequence[str]) -> None:
             limit = f"at most {_MAX_LENGTH:,} characters"
             raise ConfigError(f"{brief(argument)}: expected {limit}, got {length:,}")
         if not printable(argument):
-            raise ConfigError(f"{brief(argument)}: holds control characters, or is not UTF-8")
+            hint = "; a tab as a delimiter is typed tab" if argument.endswith("=\t") else ""
+            raise ConfigError(f"{brief(argument)}: holds control characters, or is not UTF-8{hint}")
     if (total := sum(map(len, arguments))) > _MAX_TOTAL:
         raise ConfigError(f"options: expected at most {_MAX_TOTAL:,} characters, got {total:,}")
 

@@ -6,6 +6,7 @@ Errors of Hydra, and SIGBUS on mapped files, get a message of one line.
 import logging
 import os
 import re
+import shlex
 import sys
 import tempfile
 import traceback
@@ -318,7 +319,14 @@ def name_lost_files() -> None:
 def explain_hydra(error: Exception) -> str:
     """Return a one-line message for any exception of Hydra while it composes options."""
     from hydra.errors import MissingConfigException
-    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+    from omegaconf.errors import (
+        ConfigAttributeError,
+        ConfigKeyError,
+        GrammarParseError,
+        OmegaConfBaseException,
+    )
+
+    from gnnscale.core.config.typed import REFERENCE
 
     message = explain(error)
     if message is not None:
@@ -335,6 +343,8 @@ def explain_hydra(error: Exception) -> str:
     if isinstance(cause, OmegaConfBaseException):
         # Later lines only repeat the key and its type.
         lines = str(cause).strip().splitlines()[:1]
+        if isinstance(cause, GrammarParseError):
+            lines[0] += f"; {REFERENCE}"
     else:
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     reason = " ".join(lines) or type(cause).__name__
@@ -347,6 +357,9 @@ def explain_hydra(error: Exception) -> str:
             f"{brief(several[1])}: add -m to run a sweep over these values, or write "
             f"{brief(several[2])}=[{brief(several[3])}] for a list"
         )
+    if sweep := re.match(r"Sweep parameters '([^=]*)=(.*)' requires --multirun", reason):
+        argument = shlex.quote(f"{sweep[1]}={texts.quoted(sweep[2])}")
+        return f"{brief(sweep[2])}: add -m to run a sweep; a text goes in quotes, {argument}"
     key = getattr(cause, "full_key", None)
     return f"{key}: {reason}" if key and not reason.startswith(str(key)) else reason
 

@@ -8,14 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from gnnscale.cli import arguments as cli_arguments
-from gnnscale.cli import texts
+from gnnscale.cli import options_file, texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import check_known, check_references, compose, read_yaml, user_code
+from gnnscale.core.config import compose, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.files import refuse_address
 
@@ -25,8 +24,6 @@ _RESUMED = "resumed_run"
 _FREE_MAPPING = "model.arguments"
 #: Commands that read a run directory.
 _OF_RUNS = ("evaluate", "predict", "export")
-_GROUP = re.compile(r"(?:override )?/(\w+)", re.ASCII)
-_NAME = re.compile(r"\w+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +85,7 @@ def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
             more: Sequence[str] = ()
             # Commands that read a run take user code from the run's options.
             if command not in _OF_RUNS or not any(cli_arguments.named_code([argument])):
-                more = _options(argument, command, resumes=bool(resumes))
+                more = _options(argument, command, arguments, resumes=bool(resumes))
             translated = replace(translated, arguments=(*translated.arguments, *more))
         value_of_flag = argument in cli_arguments.HYDRA_FLAGS_WITH_VALUE
     cli_arguments.check_overrides(typed, sweep=sweep)
@@ -107,8 +104,8 @@ def _take_code(typed: Sequence[str], *, stored: bool) -> None:
         user_code.allow([name])
 
 
-def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
-    """Return Hydra's arguments, none or one, for the typed ``argument``.
+def _options(argument: str, command: str, typed: Sequence[str], *, resumes: bool) -> Sequence[str]:
+    """Return Hydra's arguments, none or one, for ``argument``, one of those ``typed``.
 
     ``resumes``: the command resumes a run; ConfigError: the argument cannot change in that run.
     """
@@ -116,7 +113,9 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
     if argument == "--calibrate":
         return ["calibrate=true"]
     if command == "train" and name == "config":
-        names = [_experiment(name, number) for number, name in enumerate(value.split(","))]
+        files = [value] if Path(value).exists() else value.split(",")
+        options = _typed_options(typed)
+        names = [options_file.register(file, number, options) for number, file in enumerate(files)]
         return [f"experiment={','.join(names)}"]
     if _is_board_file(argument):
         return [_board(Path(value))]
@@ -127,7 +126,7 @@ def _options(argument: str, command: str, *, resumes: bool) -> Sequence[str]:
             return ()  # _resume replaces the run's device plan
         if name == "logger":
             return [_loggers(value)]
-        if name in _train_options()[0]:
+        if name in options_file.groups():
             raise ConfigError(
                 f"{brief(argument)}: resume=DIR continues with the {name} of the run; options "
                 f"that may change are device_plan=NAME, logger=NAME, and {_changeable()}"
@@ -139,7 +138,7 @@ def _changeable() -> str:
     """Return a comma-separated text of the options that may change when a run is resumed."""
     from gnnscale.run.checkpoint.file import FREE_OPTIONS
 
-    groups = {name: f"{name}.*" for name in (*_train_options()[0], "device_plan")}
+    groups = {name: f"{name}.*" for name in (*options_file.groups(), "device_plan")}
     return ", ".join(groups.get(name, name) for name in FREE_OPTIONS if name != "resume")
 
 
@@ -175,29 +174,7 @@ def run_directory(command: str, *, sweep: bool = False) -> str:
 
     ``.``: the command has no output folder.
     """
-    return str(_packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
-
-
-@cache
-def _train_options() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the groups of ``train``, and the names of all its top-level options."""
-    content = _packaged("train")
-    groups = {
-        name
-        for entry in content["defaults"]
-        if isinstance(entry, dict)
-        for name in entry
-        if _NAME.fullmatch(name) and name != "experiment"
-    }
-    # ``algorithm`` only sets options of other groups.
-    return frozenset(groups), frozenset({*groups, *content} - {"defaults", "hydra", "algorithm"})
-
-
-def _packaged(name: str) -> Any:
-    """Return the plain content of the packaged configuration ``configs/NAME.yaml``."""
-    import yaml  # type: ignore[import-untyped]
-
-    return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
+    return str(options_file.packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
 def _is_board_file(argument: str) -> bool:
@@ -215,65 +192,6 @@ def _board(file: Path) -> str:
     return f"board={staged}"
 
 
-def _experiment(name: str, number: int) -> str:
-    """Return Hydra's name of the experiment ``name``: its own, or a new one for a user's file.
-
-    The file is checked and registered; ``number`` makes the new name unique.
-    """
-    experiments = compose.config_groups()["experiment"]
-    if name in experiments:
-        return name
-    file = Path(name)
-    if file.suffix not in (".yaml", ".yml"):
-        hint = suggestion(name, experiments)
-        raise ConfigError(f"config={brief(name)}: no such experiment{hint}")
-    try:
-        values = read_yaml(file, raw=("defaults",), is_text=_is_text)
-    except FileNotFoundError:
-        raise ConfigError(f"config={brief(name)}: no such file") from None
-    defaults = values.pop("defaults", None)
-    check_known(file, values, _train_options()[1])
-    check_references(file, values, allowed=True)
-    for group in user_code.GROUPS:
-        options = values.get(group)
-        target = options.get("_target_") if isinstance(options, dict) else None
-        if user_code.is_name(target):
-            user_code.allow([str(target)])
-    if defaults is not None:
-        values = {"defaults": _defaults(file, defaults), **values}
-    staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
-    compose.store(staged, values, group="experiment", package="_global_")
-    return staged
-
-
-def _is_text(option: str) -> bool:
-    """Whether an option of ``train`` is a text, or a list of texts."""
-    return texts.kind_of(option, "", "train") in ("text", "word", "texts")
-
-
-def _defaults(file: Path, entries: Any) -> list[Any]:
-    """Check and return the defaults list in a user's file, and register user code that it chooses.
-
-    ConfigError: an entry other than ``_self_``, an experiment, or a choice of a group.
-    """
-    groups = _train_options()[0]
-    allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups))}"
-    if not isinstance(entries, list):
-        raise ConfigError(f"{file}: defaults={brief(entries)}: expected a list of {allowed}")
-    for entry in entries:
-        if isinstance(entry, str) and entry in ("_self_", *compose.config_groups()["experiment"]):
-            continue
-        pairs = [*entry.items()] if isinstance(entry, dict) and len(entry) == 1 else [("", "")]
-        group, name = _GROUP.fullmatch(pairs[0][0]), pairs[0][1]
-        named = isinstance(name, str) and _NAME.fullmatch(name)
-        if group is not None and group[1] in user_code.GROUPS and user_code.is_name(name):
-            compose.store_code(group[1], name)
-            continue
-        if group is None or group[1] not in groups or not named:
-            raise ConfigError(f"{file}: defaults: expected {allowed}, got {brief(entry)}")
-    return entries
-
-
 def _resume(
     translated: TranslatedArguments, directory: Path, typed: Sequence[str]
 ) -> TranslatedArguments:
@@ -284,7 +202,7 @@ def _resume(
     """
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
-    values = runs.read_run(directory, _train_options()[1], option="resume")
+    values = runs.read_run(directory, options_file.names(), option="resume")
     _check_named(directory, values, typed)
     for argument in typed:
         name, _, value = argument.partition("=")
@@ -314,6 +232,11 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
     # Imported here so that other commands start quickly.
     from gnnscale.run.config import check_stored_options
 
+    check_stored_options(values, directory=directory, given=_typed_options(arguments))
+
+
+def _typed_options(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the options that ``arguments`` give a value, by dotted name."""
     typed = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
     # A typed mapping is merged with the run's, so it does not replace all of its options.
     typed = {option: value for option, value in typed.items() if not value.startswith("{")}
@@ -321,7 +244,7 @@ def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[st
         typed[f"{group}._target_"] = name
     if "device_plan" in typed:
         typed["device_plan.devices"] = typed["device_plan"]
-    check_stored_options(values, directory=directory, given=typed)
+    return typed
 
 
 def _resumes(argument: str) -> bool:
@@ -348,4 +271,4 @@ def _device_plan(name: str) -> Any:
     if name not in plans:
         hint = suggestion(name, plans)
         raise ConfigError(f"device_plan={brief(name)}: no such device plan{hint}")
-    return _packaged(f"device_plan/{name}")
+    return options_file.packaged(f"device_plan/{name}")

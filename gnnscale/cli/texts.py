@@ -1,8 +1,8 @@
 """Quoting of text options, such as paths and names of columns, for Hydra's grammar.
 
 Hydra reads ``true`` as a bool, ``007`` as a number and ``a(1)`` as a function: such a value of a
-text option is quoted. Hydra's quotes, ``null``, ``${...}``, functions such as ``choice(a,b)``,
-backslash escapes, and with -m commas between the jobs of a sweep remain available.
+text option is quoted, and its backslashes are characters. Hydra's quotes, ``null``, ``${...}``,
+``choice(a,b)`` and other sweeps, and with -m commas between the jobs of a sweep remain available.
 """
 
 import json
@@ -18,11 +18,7 @@ from gnnscale.core.config import user_code
 _OF_HYDRA = dict.fromkeys(("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir"), "text")
 #: Values that Hydra reads as typed: words and paths, except its keywords.
 _PLAIN = re.compile(r"(?!(?:true|false|null|inf|nan)\Z)[A-Za-z_/][\w./:@+-]*", re.ASCII | re.I)
-_FUNCTION = re.compile(
-    r"(?:int|float|str|bool|choice|range|interval|glob|tag|sort|shuffle)\s*\(.*\)", re.DOTALL
-)
-#: Escape sequences of Hydra.
-_ESCAPED = re.compile(r"\\[\\()\[\]{}:=, \t]")
+_SWEEP = re.compile(r"(?:choice|range|interval|glob|tag|sort|shuffle)\s*\(.*\)", re.DOTALL)
 _PAIRS = {"[": "]", "{": "}", "(": ")"}
 
 
@@ -39,8 +35,8 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
     if kind is None:
         return argument
     read = _list_as_typed if kind == "texts" else _value_as_typed
-    parts = _split(value) if sweep else None
-    if parts is not None and len(parts) > 1 and not _FUNCTION.fullmatch(value.strip()):
+    parts = _split(value) if sweep else [value]
+    if len(parts) > 1 and not _SWEEP.fullmatch(value.strip()):
         return f"{name}={','.join(read(part.strip(), kind) for part in parts)}"
     return f"{name}={read(value, kind)}"
 
@@ -92,7 +88,7 @@ def working_quotes(argument: str) -> str | None:
 
 def _value_as_typed(value: str, kind: str) -> str:
     """Return one value of an option of ``kind``, quoted if Hydra would otherwise change it."""
-    from hydra.core.override_parser.types import ChoiceSweep, QuotedString
+    from hydra.core.override_parser.types import ChoiceSweep, Glob, QuotedString, Sweep
 
     if kind == "mixed" and value.startswith("["):
         return _list_as_typed(value, kind)
@@ -102,12 +98,12 @@ def _value_as_typed(value: str, kind: str) -> str:
     parsed = override._value  # value() omits the quotes
     if kind == "mixed" or isinstance(parsed, QuotedString) or value == "null":
         return value
-    if _FUNCTION.fullmatch(value.strip()):
+    if parsed == value and "\\" not in value:  # a backslash would escape what follows in a list
         return value
-    if isinstance(parsed, str) and (parsed == value or _ESCAPED.search(value) is not None):
+    # Hydra's error explains how to pass several values.
+    is_list = isinstance(parsed, ChoiceSweep) and parsed.simple_form
+    if isinstance(parsed, (Sweep, Glob)) and not (is_list and kind == "text"):
         return value
-    if kind == "word" and isinstance(parsed, ChoiceSweep):
-        return value  # Hydra's error explains how to pass several values
     return quoted(value)
 
 
@@ -115,18 +111,18 @@ def _list_as_typed(value: str, kind: str) -> str:
     """Return a list, each text in it quoted if Hydra would otherwise read another value."""
     inner = value.strip()
     if not (inner.startswith("[") and inner.endswith("]")):
+        return value if kind == "mixed" else _value_as_typed(value, kind)
+    if kind == "mixed" and _parsed(f"a={value}") is not None:
         return value
     parts = _split(inner[1:-1])
-    if parts is None or (kind == "mixed" and _parsed(f"a={value}") is not None):
-        return value
     element = "mixed" if kind == "mixed" else "text"
     return f"[{','.join(_value_as_typed(part.strip(), element) for part in parts if part.strip())}]"
 
 
-def _split(value: str) -> Sequence[str] | None:
+def _split(value: str) -> Sequence[str]:
     """Return the parts of ``value`` between commas outside of brackets and quotes.
 
-    None: a bracket or quote is not closed.
+    If a bracket or quote is not closed, none counts, and all commas separate.
     """
     parts, ends, quote, start = [], list[str](), "", 0
     for i, character in enumerate(value):
@@ -142,7 +138,7 @@ def _split(value: str) -> Sequence[str] | None:
             parts.append(value[start:i])
             start = i + 1
     parts.append(value[start:])
-    return None if ends or quote else parts
+    return value.split(",") if ends or quote else parts
 
 
 def _parsed(argument: str) -> Any:

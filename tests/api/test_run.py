@@ -275,6 +275,72 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
             read(tmp_path / "none")
 
 
+def own_metric(outputs: torch.Tensor, labels: torch.Tensor) -> float:
+    return 0.25
+
+
+def own_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return outputs.square().mean()
+
+
+@pytest.mark.long
+def test_every_option_is_a_keyword(planted: Graph) -> None:
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    config = gnnscale.train(
+        planted,
+        "gat",
+        **(SMALL | {"epochs": 1}),
+        weight_decay=0.1,
+        patience=np.int64(2),
+        optimizer="adamw",
+        schedule="cosine",
+        logger=["csv"],
+        loss="cross_entropy",
+        class_weights=weights,
+        metrics="macro_f1",
+        num_heads=2,
+        input_dropout=None,
+        runtime={"drm": False},
+        options={"runtime": {"eval_every": 1, "deterministic": True}, "runtime.prefetch": "none"},
+    ).config
+    assert (config.optimizer.weight_decay, config.optimizer.schedule) == (0.1, "cosine")
+    assert type(config.optimizer).__name__ == "AdamW"
+    runtime = config.runtime
+    found = (runtime.patience, runtime.drm, runtime.deterministic, runtime.prefetch)
+    assert found == (2, False, True, "none")
+    assert (config.logger, config.metrics) == ({"csv": True}, ["macro_f1"])
+    assert config.loss.class_weights == weights.tolist()  # type: ignore[attr-defined]
+    assert config.model.num_heads == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.long
+def test_functions_are_metrics_and_losses(planted: Graph) -> None:
+    small = SMALL | {"epochs": 1}
+    done = gnnscale.train(planted, **small, metrics=[own_metric], loss=own_loss)
+    assert (done.metric, done.test_metric) == ("own_metric", 0.25)
+    assert gnnscale.evaluate(done, metrics="accuracy").metric == "accuracy"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weight_dacay": 1}, "weight_dacay: unknown option, did you mean 'weight_decay'"),
+        ({"learning_rate": 1}, "learning_rate: unknown option, did you mean 'lr'"),
+        ({"alpha": 1}, r"options=\{'model.alpha': ...\} or options=\{'cache_planner.alpha'"),
+        ({"num_heads": 2}, "model.num_heads: unknown option, it belongs to model=gat or gatv2"),
+        ({"label": "y"}, "options: dataset.label: expected in load_input_graph"),
+        ({"lr": 1, "optimizer": {"lr": 2}}, "options: optimizer.lr: expected once"),
+        ({"options": {"model": "gat"}}, "options: model=gat: expected as argument model"),
+        ({"options": 5}, "options=5: expected a mapping"),
+        ({"options": {"runtime": {"patince": 1}}}, "did you mean 'runtime.patience'"),
+        ({"optimizer": torch.optim.Adam}, "allowed are adam, adamw, sgd"),
+    ],
+)
+def test_a_wrong_keyword_is_one_line(planted: Graph, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        gnnscale.train(planted, **given)
+
+
 @pytest.mark.long
 def test_the_summary_of_a_run_is_not_believed(done, home_of_done, monkeypatch) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(home_of_done / "home"))  # where the run is the user's

@@ -3,19 +3,24 @@
 import json
 import os
 import shlex
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnscale.cli.command import explain_hydra
 from gnnscale.cli.config_files import translate
 from gnnscale.cli.texts import as_typed, quoted, working_quotes
 from gnnscale.core.config.compose import compose
+from gnnscale.core.config.typed import typed as parsed
 from gnnscale.core.errors import ConfigError
+from gnnscale.data.readers.tables import Tables
 
 WORDS = r"""
     a(1) a=b ~x #1 a&b 数据 ; true True NULL 007 1e3 1_000 -5 0x10 .5 inf nan a"b a'b'c a\b a\ a\\'
@@ -23,7 +28,26 @@ WORDS = r"""
 """
 ODD = (*WORDS.split(), "a b", " ", "Class (Type)", " a", "a ", "a\u2028b", "𝄞")
 #: Which Hydra means.
-HYDRAS = ("'a b'", '"ü"', "null", "", "${seed}", "str(7)", "a\\,b", "a\\ b", "${oc.env:HOME}/x")
+HYDRAS = ("'a b'", '"ü"', "null", "", "${seed}", "choice(a,b)", "range(3)", "${oc.env:HOME}/x")
+#: Hydra's casts and escapes: in a text they are characters.
+CASTS = ("str(7)", "int(3)", "float(m)", "a\\:b", "a\\ b", "C:\\data\\x", "\\t", "\\(a\\)")
+#: All options that take text, with their commands.
+TEXTS = [
+    (command, name + "key" * name.endswith("."), kind)
+    for command, options in json.loads(
+        (resources.files("gnnscale.cli") / "texts.json").read_text()
+    ).items()
+    for name, kind in options.items()
+    if kind != "mixed"
+]
+PRINTABLE = st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1)
+
+
+def is_hydras(text: str) -> bool:
+    """Whether ``text`` begins or reads like what has a meaning of Hydra's in every option."""
+    sweeps = ("choice", "range", "interval", "glob", "tag", "sort", "shuffle")
+    function = text.strip().partition("(")[0].strip()
+    return text == "null" or text[0] in "'\"" or "${" in text or function in sweeps
 
 
 def value_of(argument: str) -> Any:
@@ -38,14 +62,13 @@ def composed(*arguments: str, command: str = "prepare") -> Any:
 
 
 def test_a_text_is_what_was_typed() -> None:
-    for text in ODD:
+    for text in (*ODD, *CASTS):
         for option in ("dataset.label", "+dataset.store"):
             assert value_of(as_typed(f"{option}={text}", "train", sweep=False)) == text
         if "," in text:
             continue
         assert value_of(as_typed(f"dataset.label={text}", "train", sweep=True)) == text
-        # An end that Hydra escapes, and a bracket without its other, leave no list to read.
-        if text.strip() and not text.endswith("\\") and text != "(a":
+        if text.strip():
             listed = value_of(as_typed(f"dataset.features=[b,{text}, c]", "train", sweep=False))
             assert [getattr(each, "text", each) for each in listed] == ["b", text.strip(), "c"]
     for argument in (f"dataset.label={value}" for value in HYDRAS):
@@ -61,12 +84,41 @@ def test_a_text_is_what_was_typed() -> None:
         assert as_typed(argument, "train", sweep=False) == argument
 
 
-@given(st.text(st.characters(blacklist_categories=("Cc", "Cs")), min_size=1))
-def test_any_text_is_what_was_typed(text: str) -> None:
+@given(st.sampled_from(TEXTS), PRINTABLE)
+def test_any_text_of_any_option_is_what_was_typed(option: tuple[str, str, str], text: str) -> None:
+    command, name, kind = option
     assert value_of(f"a={quoted(text)}") == text
-    if text != "null" and text[0] not in "'\"" and "\\" not in text and "${" not in text:
-        found = value_of(as_typed(f"dataset.label={text}", "prepare", sweep=False))
-        assert found == text or f"{text.partition('(')[0]}(" in ("str(", "int(", "float(", "bool(")
+    if is_hydras(text):
+        return
+    if kind == "text" or "," not in text:
+        assert value_of(as_typed(f"{name}={text}", command, sweep=False)) == text
+    each = text.strip()
+    if each and "," not in text and not is_hydras(each):
+        found = value_of(as_typed(f"{name}=x,{text}", command, sweep=True))
+        assert [getattr(one, "text", one) for one in found.list] == ["x", each]
+        if kind == "texts":
+            listed = value_of(as_typed(f"{name}=[x,{text}]", command, sweep=False))
+            assert [getattr(one, "text", one) for one in listed] == ["x", each]
+
+
+@pytest.mark.long
+def test_what_is_refused_shows_what_works() -> None:
+    with pytest.raises(ConfigError, match="a tab as a delimiter is typed tab"):
+        translate("prepare", ["dataset.delimiter=\t"])
+    for value in ("a${b", "${x}"):
+        with pytest.raises((ConfigError, HydraException)) as error:
+            parsed(composed(f"dataset.label={value}").dataset, Tables, group="dataset")
+        assert explain_hydra(error.value).endswith("in a text it is typed \\${")
+    assert composed("dataset.label=\\${x}").dataset.label == "${x}"
+    with pytest.raises(HydraException, match="requires --multirun") as swept_once:
+        composed("dataset.label=choice(a,b)")
+    assert explain_hydra(swept_once.value) == (
+        "choice(a,b): add -m to run a sweep; a text goes in quotes, "
+        + shlex.quote("dataset.label='choice(a,b)'")
+    )
+    # One text is a list of one.
+    names = parsed(composed("dataset.features=Größe (m)").dataset, Tables, group="dataset")
+    assert names.features == ["Größe (m)"]
 
 
 def swept(argument: str) -> list[Any]:
@@ -80,6 +132,7 @@ def test_a_sweep_takes_each_value_as_it_was_typed() -> None:
     assert swept("dataset.label=a,ü, Class (Type),'b,c',007") == texts
     assert swept("dataset.name=cora,citeseer") == ["cora", "citeseer"]
     assert swept("dataset.raw=choice(a,b)") == ["a", "b"]
+    assert swept("dataset.features=ü,true") == ["ü", "true"]
     lists = swept("dataset.features=[a,ü],[true]")
     found = [[getattr(each, "text", each) for each in one] for one in lists]
     assert found == [["a", "ü"], ["true"]]

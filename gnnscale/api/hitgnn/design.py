@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -13,6 +15,7 @@ from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config import (
     GROUPS,
     allow,
+    flat_options,
     format_option_value,
     is_name,
     name_of_code,
@@ -93,13 +96,17 @@ def compose_run(
 
     The run's options are those of ``groups``, except a feature store and a user's layer, which the
     caller adds, and further ``options``, named as on the command line and listed as overrides in
-    Hydra's settings. ConfigError for an unknown choice, or an option of one of ``groups``.
+    Hydra's settings; those of a group may be in a mapping. ConfigError for an unknown choice, or an
+    option of one of ``groups``.
     """
+    options = flat_options(options)
     for option in options:
         group = option.partition(".")[0]
         if group in {chosen.group for chosen in groups}:
             raise ConfigError(f"options: {brief(option)}: expected in {_SOURCE[group]}")
     files, options = config_groups(), {name: _plain(value) for name, value in options.items()}
+    if is_name(options.get("loss")):  # a function
+        options = {**options, "loss": "custom", "loss.function": options["loss"]}
     selected = {name: value for name, value in options.items() if name in files}
     choices = []
     for group, value in selected.items():
@@ -183,9 +190,11 @@ def class_path(cls: type[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` with NumPy scalars, enumerations and tuples as plain Python values."""
-    if isinstance(value, np.generic):
-        return value.item()
+    """Return ``value`` as plain Python values: arrays as lists, and paths as text."""
+    if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (list, tuple)):
@@ -202,7 +211,7 @@ def _set(node: DictConfig, option: str, value: Any) -> None:
     """
     try:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{brief(option)}={brief(value)}: {reason}") from None
 

@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from omegaconf import OmegaConf
+from torch.nn import Module
 
 from gnnscale.api.hitgnn import design
 from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_group, choose
@@ -27,7 +28,9 @@ from gnnscale.core.config import (
     load_call,
     read_run,
     refuse_while_importing,
+    repeat_command,
     separate_hydra,
+    with_absolute_paths,
 )
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
@@ -202,11 +205,13 @@ def run(
     directory: str | Path | None,
     resume: str | Path | None,
     observers: Sequence[Observer] = (),
+    job: int | None = None,
 ) -> tuple[TrainedRun, TrainResult]:
     """Train as ``start_training`` does; return the run and its result.
 
     ``groups`` are complete option groups, ``options`` all other options by their names on the
-    command line, ``directory`` a directory without a run, ``resume`` that of a run to continue.
+    command line, ``directory`` a directory without a run, ``resume`` that of a run to continue,
+    ``job`` the run's number in a sweep.
     """
     refuse_while_importing()
     options, objects = design.name_code(options)
@@ -217,6 +222,8 @@ def run(
         options["resume"] = str(Path(resume).absolute())
     with separate_hydra():
         node, hydra = design.compose_run(groups, options)
+        if job is not None:
+            hydra.job.num = job
         config = parse_run_options(node)
         values: Any = OmegaConf.to_container(node, resolve=True)
         run_directory = resume or directory or hydra.run.dir
@@ -224,19 +231,26 @@ def run(
     if not config.runtime.checkpoint:
         raise ConfigError("runtime.checkpoint=false: expected true; its model is returned")
     values |= {group.group: group.values for group in groups if group.values} | {"resume": None}
+    values = with_absolute_paths(values, type(config))
+    # No file has a module that a program has built.
+    repeats = resume is None and not isinstance(getattr(config.model, "module", None), Module)
     fresh, option = resume is None, "directory" if resume is None else "resume"
     with create_run_directory(run_directory, node, hydra, fresh=fresh, option=option) as folder:
         trained_run = TrainedRun(directory=folder, config=config)
-        result = _train(trained_run, values, observers)
+        command = repeat_command(folder, values, type(config)) if repeats else None
+        result = _train(trained_run, values, observers, command)
         if is_of_program(values["model"].get("module")):
             log.info(f"{load_call(folder, values)} opens the run again")
     return trained_run, result
 
 
-def _train(run: TrainedRun, values: dict[str, Any], observers: Sequence[Observer]) -> TrainResult:
+def _train(
+    run: TrainedRun, values: dict[str, Any], observers: Sequence[Observer], command: str | None
+) -> TrainResult:
     """Train ``run``, whose weights do not exist yet; ``values`` are its options as plain values.
 
     An observer's exception is raised as it is. After a failure, the log says how to continue.
+    ``command`` repeats the run; None: no command does.
     """
     config, folder = run.config, run.directory
     log.info(f"run directory: {folder}")
@@ -247,6 +261,7 @@ def _train(run: TrainedRun, values: dict[str, Any], observers: Sequence[Observer
             report_options=config.report_options,
             options=values,
             observers=observers,
+            command=command,
         )
     except ObserverError as error:
         _tell_directory(folder, "ended by an observer", logging.INFO)

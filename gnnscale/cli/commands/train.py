@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.cli.commands import tasks
 from gnnscale.cli.commands.tasks import BY_POPULARITY
 from gnnscale.core import RESTART_WAIT_S, explain, hardware, process_age_s, sole_writer
-from gnnscale.core.config import run_directory
+from gnnscale.core.config import repeat_command, run_directory, with_absolute_paths
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -53,7 +51,8 @@ def _train(options: DictConfig, began: float) -> float | None:
 
     config = parse_run_options(options)
     values: dict[str, Any] = OmegaConf.to_container(options, resolve=True) | {"resume": None}  # type: ignore[operator, assignment]
-    command, run = _repeat_command(config.resume), hardware.restarting_run()
+    values = with_absolute_paths(values, type(config))
+    resumes, run = config.resume is not None, hardware.restarting_run()
     if run is not None:
         if config.resume is None and hardware.leads_machine():
             run_directory.claim(tasks.job_directory(), run)
@@ -71,7 +70,7 @@ def _train(options: DictConfig, began: float) -> float | None:
             options=values,
             began=began,
             table=Console(),
-            command=command,
+            command=None if resumes else repeat_command(directory, values, type(config)),
         )
         if (line := network_line(result)) is not None:
             print(line)
@@ -124,20 +123,6 @@ def _locked_run_directory(options: DictConfig) -> Iterator[Path]:
         wait_s=RESTART_WAIT_S if restarts else 0.0,
     ) as directory:
         yield directory
-
-
-def _repeat_command(resume: Path | None) -> str | None:
-    """Return the command line that repeats this job. None: the job resumes a run."""
-    if resume is not None:
-        return None
-    words = []
-    for word in tasks.typed_options("task"):
-        name, _, value = word.lstrip("+").partition("=")
-        if name == "experiment":  # Hydra's name of ``config=``
-            file = re.fullmatch(r"file\d+_(.+)", value)
-            word = f"config={file[1]}.yaml" if file else f"config={value}"
-        words.append(word)
-    return shlex.join(["gnnscale", "train", *words])
 
 
 def _write_failure(directory: Path, message: str) -> None:

@@ -1,6 +1,5 @@
 """Conversion of composed configurations to frozen dataclasses with checked values."""
 
-import difflib
 import inspect
 import math
 import sys
@@ -11,21 +10,30 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
-from gnnscale.core import ConfigError, brief, printable, suggestion
+from gnnscale.core import ConfigError, brief, printable
 from gnnscale.core.config import user_code
+from gnnscale.core.config.option_names import unknown_option
 from gnnscale.core.config.renamed import current_path
 from gnnscale.core.files import refuse_address
 
 T = TypeVar("T")
+#: Hint on a text that was read as a reference.
+REFERENCE = "${ begins a reference to an option, in a text it is typed \\${"
 
 
 def typed(node: Any, base: type[T], *, group: str = "") -> T:
     """Return the frozen dataclass, ``base`` or a subclass, that a configuration node describes.
 
     Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
-    dataclass is built from its own node. A float with an integer value is accepted as an int.
+    dataclass is built from its own node. A float with an integer value is accepted as an int, and a
+    text as a list of one text.
     Numbers fit into 64 bits and are finite (a class with ``allows_infinite = True`` accepts
     infinity), text has no control characters, and no path is empty.
 
@@ -48,6 +56,9 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
             inner = (f"{name}.{field.name}" for name in nested for field in fields(nested[name]))
             names = (f"{prefix}{name}" for name in (*options, *inner))
             raise ConfigError(unknown_option(f"{prefix}{key!s}", names))
+        # OmegaConf counts a missing value as an absent key, for which the default would stand.
+        if OmegaConf.is_missing(node, key):
+            raise ConfigError(f"{prefix}{key!s}: required")
     values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
@@ -120,6 +131,8 @@ def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
         return node[name]
     except MissingMandatoryValue:
         raise ConfigError(f"{prefix}{name}: required") from None
+    except (GrammarParseError, InterpolationResolutionError) as error:
+        raise ConfigError(f"{prefix}{name}: {_first_line(error)}; {REFERENCE}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
     except RecursionError:
@@ -159,6 +172,8 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
                 raise ConfigError(f"{prefix}{name}=: expected a file or folder")
             if isinstance(value, str) and Path in (hints[name], *get_args(hints[name])):
                 refuse_address(value, f"{prefix}{name}")
+            if isinstance(value, str) and list[str] in (hints[name], *get_args(hints[name])):
+                value = [value]
             schema[name] = _whole(value, hints[name])
             values[name] = schema[name]
         except MissingMandatoryValue:
@@ -214,21 +229,6 @@ def _text(value: Any) -> str:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def unknown_option(name: str, options: Iterable[str]) -> str:
-    """Return the message for an unknown option ``name``, with the closest of ``options``.
-
-    The last part of a dotted name counts most: ``lr`` suggests ``optimizer.lr``.
-    """
-    options = list(options)
-    inside = [option for option in options if option.endswith(f".{name}")]
-    guess = f", did you mean {inside[0]!r}?" if inside else suggestion(name, options)
-    if not guess:
-        tails = {option.rpartition(".")[2]: option for option in options}
-        close = difflib.get_close_matches(name.rpartition(".")[2], tails, n=1, cutoff=0.75)
-        guess = f", did you mean {tails[close[0]]!r}?" if close else ""
-    return f"{name}: unknown option{guess}"
 
 
 def differences(

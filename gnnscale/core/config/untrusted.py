@@ -14,7 +14,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -62,6 +62,7 @@ class NamedOption:
     texts: tuple[str, ...]  #: the names, paths or addresses
     value: Any  #: full value of the option, for the user to type again
     unless: str | None = None  #: an option that replaces this one if the user types it
+    guessed: bool = False  #: whether nothing but its look says that it is a path
 
 
 def names(what: str, **details: Any) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def _named_in_entries(
     """
     for entry, cls in entries:
         for inner in named_in(entry, cls):
-            yield NamedOption(option=option, what=inner.what, texts=inner.texts, value=value)
+            yield replace(inner, option=option, value=value, unless=None)
 
 
 def _named(
@@ -142,7 +143,7 @@ def _named(
     if declaration is None:
         texts = tuple(filter(_PLACE.search, _texts(value)))
         if texts:
-            yield NamedOption(option=option, what="place", texts=texts, value=value)
+            yield NamedOption(option=option, what="place", texts=texts, value=value, guessed=True)
     elif declaration.entries is not None:
         yield from _named_in_entries(declaration.entries(value), option, value)
     elif declaration.what == "arguments":
@@ -167,6 +168,7 @@ def check_run_options(
     given: Mapping[str, Any],
     in_program: bool = False,
     used: tuple[str, ...] = ("",),
+    code_alone: bool = False,
 ) -> None:
     """Refuse options of an untrusted run directory that name code or forbidden paths.
 
@@ -180,11 +182,15 @@ def check_run_options(
         given: options that the user named again, by dotted name.
         in_program: whether ``gnnscale.load`` was called, and not a command; for the hint.
         used: prefixes of the options that are used; other options are not checked.
+        code_alone: whether paths and addresses are not checked, since the user named the file.
     """
     source = directory / run_directory.CONFIG_FILE
     try:
         named_options = [
-            named for named in named_in(values, options) if named.option.startswith(used)
+            named
+            for named in named_in(values, options)
+            if named.option.startswith(used)
+            and (named.what in ("code", "program") or not code_alone)
         ]
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None

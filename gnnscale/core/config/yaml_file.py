@@ -205,7 +205,8 @@ def _check_plain(file: Path, value: Any, option: str) -> None:
         for key, element in value.items():
             name = f"{option}.{brief(key)}" if option else brief(key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
-                raise ConfigError(f"{file}: {brief(name)}: expected the name of an option")
+                hint = _nested(str(key), element)
+                raise ConfigError(f"{file}: {brief(name)}: expected the name of an option{hint}")
             _check_plain(file, element, name)
     elif isinstance(value, list):
         for i, element in enumerate(value):
@@ -217,6 +218,17 @@ def _check_plain(file: Path, value: Any, option: str) -> None:
         raise ConfigError(f"{file}: {brief(option)}=nan: expected a number")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ConfigError(f"{file}: {brief(option)}: expected a number of 64 bits")
+
+
+def _nested(key: str, value: Any) -> str:
+    """Return the end of an error that says how a name with dots or dashes is written, or ""."""
+    names = key.replace("-", "_").split(".")
+    if "-" in key and len(names) == 1 and _KEY.fullmatch(names[0]):
+        return f"; write {brief(names[0])}"
+    if len(names) < 2 or not all(map(_KEY.fullmatch, names)):
+        return ""
+    levels = "".join(f"{name}: {{" for name in names[:-1])
+    return f"; write {brief(f'{levels}{names[-1]}: {value}' + '}' * (len(names) - 1))}"
 
 
 def _texts(values: Any) -> Iterator[str]:

@@ -4,6 +4,7 @@ import csv
 import io
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -31,38 +32,62 @@ class SweepReport(Callback):
     """Callback that reports a sweep; Hydra calls it after all jobs, with any launcher."""
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Write report and ``results.{json,csv,svg}``, print jobs; SystemExit(1): a job failed."""
+        """Write the report by ``write_sweep``, print the jobs; SystemExit(1): a job failed."""
         directory = Path(config.hydra.sweep.dir)
-        jobs = collect(directory)
-        if not jobs:
+        choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
+        launcher = choices.get("hydra/launcher", _SEQUENTIAL)
+        sweep = write_sweep(directory, sequential=launcher == _SEQUENTIAL)
+        if sweep is None:
             return
-        seeds = over_seeds(jobs)
-        sequential = _ran_sequentially(config, jobs)
-        if not sequential:
-            jobs = [{**job, "speed_up": None} for job in jobs]
-        write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
-        write_atomically(directory / "results.csv", _csv(jobs))
-        write_atomically(directory / "results.svg", _plot(jobs, sequential=sequential))
-        columns, equal = choose_columns(jobs, sequential=sequential)
-        page = render(jobs, columns=columns, equal=equal, sequential=sequential)
-        write_atomically(directory / REPORT_FILE, page)
-        print_jobs(jobs, seeds, columns, equal, sequential=sequential)
+        print_jobs(sweep.jobs, sweep.seeds, sweep.columns, sweep.equal, sequential=sweep.sequential)
         print((directory / REPORT_FILE).resolve())
         print((directory / "results.json").resolve())
-        failed = sum(job["status"] != "completed" for job in jobs)
+        failed = sum(job["status"] != "completed" for job in sweep.jobs)
         if failed:
-            print(f"{failed} of {len(jobs)} jobs of the sweep failed", file=sys.stderr)
+            print(f"{failed} of {len(sweep.jobs)} jobs of the sweep failed", file=sys.stderr)
             raise SystemExit(1)
 
 
-def _ran_sequentially(config: DictConfig, jobs: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether no two jobs ran at a time, by their start and end, or else by the launcher."""
+@dataclass(frozen=True)
+class Sweep:
+    """Jobs of a sweep, and what its report has of them."""
+
+    jobs: list[dict[str, Any]]  #: from ``collect``
+    seeds: list[dict[str, Any]]  #: from ``over_seeds``
+    columns: list[str]  #: names of the columns of results
+    equal: list[str]  #: results that are equal in all jobs
+    sequential: bool  #: whether no two jobs ran at a time
+
+
+def write_sweep(directory: Path, *, sequential: bool) -> Sweep | None:
+    """Write ``report.html`` and ``results.{json,csv,svg}`` of the sweep in ``directory``.
+
+    ``sequential``: whether the jobs were launched one after the other; the times in their summaries
+    count more. None: there are no jobs.
+    """
+    jobs = collect(directory)
+    if not jobs:
+        return None
+    seeds = over_seeds(jobs)
+    sequential = _ran_sequentially(jobs, launched=sequential)
+    if not sequential:
+        jobs = [{**job, "speed_up": None} for job in jobs]
+    write_json(directory / "results.json", {"jobs": jobs, "over_seeds": seeds})
+    write_atomically(directory / "results.csv", _csv(jobs))
+    write_atomically(directory / "results.svg", _plot(jobs, sequential=sequential))
+    columns, equal = choose_columns(jobs, sequential=sequential)
+    page = render(jobs, columns=columns, equal=equal, sequential=sequential)
+    write_atomically(directory / REPORT_FILE, page)
+    return Sweep(jobs, seeds, columns, equal, sequential)
+
+
+def _ran_sequentially(jobs: Sequence[Mapping[str, Any]], *, launched: bool) -> bool:
+    """Whether no two jobs ran at a time, by their start and end, or else as ``launched``."""
     trained = [job for job in jobs if job["epoch_time_s"] is not None]
     spans = sorted(span for span in map(_start_and_end, trained) if span is not None)
     if len(spans) == len(trained):
         return all(previous[1] <= following[0] for previous, following in pairwise(spans))
-    choices = OmegaConf.select(config, "hydra.runtime.choices") or {}
-    return bool(choices.get("hydra/launcher", _SEQUENTIAL) == _SEQUENTIAL)
+    return launched
 
 
 def _start_and_end(job: Mapping[str, Any]) -> tuple[float, float] | None:

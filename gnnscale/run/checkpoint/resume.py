@@ -1,5 +1,6 @@
 """Conditions under which a run resumes from a checkpoint, and the epochs that it continues."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -127,6 +128,8 @@ def check_same_options(file: Path, saved: Mapping[str, Any], *, config: Mapping[
         if old is None and ADDED_OPTIONS.get(option) == new:
             continue
         if is_moved(new, old):
+            continue
+        if isinstance(old, str) and new == os.path.abspath(old):  # of an earlier release
             continue
         raise ConfigError(
             f"resume: {brief(option)} is {brief(new)}, but {file} was written with {brief(old)}"

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from one_line import one_line
 
-from gnnscale.core.config.typed import differences, typed, unknown_option
+from gnnscale.core.config.typed import differences, typed
 from gnnscale.core.errors import ConfigError, check_choice, check_range
 from gnnscale.core.stages import StageTimes
 from gnnscale.nn.optim import OptimizerConfig
@@ -145,7 +145,7 @@ class Holder:
     inner: Inner | None = None
 
 
-def test_choices_and_names_of_options() -> None:
+def test_choices_and_ranges() -> None:
     check_range("a", 1, 1, 3)
     for value in (0, 4):
         with pytest.raises(ConfigError, match=f"a={value}: must be at least 1 and at most 3"):
@@ -153,11 +153,6 @@ def test_choices_and_names_of_options() -> None:
     check_choice("a.b", "x", ("x", "y"))
     with pytest.raises(ConfigError, match=r"a\.b=z: allowed are x, y"):
         check_choice("a.b", "z", ("x", "y"))
-    known = ["epochs", "seed", "optimizer.lr", "model.hidden"]
-    assert unknown_option("epoch", known) == "epoch: unknown option, did you mean 'epochs'?"
-    assert unknown_option("lr", known) == "lr: unknown option, did you mean 'optimizer.lr'?"
-    assert unknown_option("hiden", known).endswith("did you mean 'model.hidden'?")
-    assert unknown_option("q", known) == "q: unknown option"
 
 
 def test_differences_by_hand() -> None:
@@ -166,3 +161,17 @@ def test_differences_by_hand() -> None:
     assert differences(new, old) == [("b.c", 2, 3), ("b.f", None, 0)]
     assert differences(new, old, ignore=("b",)) == []
     assert differences(new, old, ignore=("b.c",)) == [("b.f", None, 0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    name: str = "default"
+    names: list[str] | None = None
+
+
+def test_a_text_is_a_list_of_one_and_nothing_is_missing_silently() -> None:
+    for names in (["ü"], "ü"):
+        assert typed(OmegaConf.create({"names": names}), Texts).names == ["ü"]
+    assert typed(OmegaConf.create({"names": None}), Texts).names is None
+    with one_line(begins="g.name: required"):
+        typed(OmegaConf.create({"name": "???"}), Texts, group="g")

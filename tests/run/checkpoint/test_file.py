@@ -117,5 +117,9 @@ def test_resuming_needs_the_same_options_and_graph(tmp_path: Path) -> None:
     # Its rates follow from the number of epochs.
     with pytest.raises(ConfigError, match=r"resume: epochs is 9, but .* with 3"):
         check(cosine, epochs=9)
+    # Earlier releases stored paths as they were typed.
+    check({"owners": "o.npy"}, owners=os.path.abspath("o.npy"))
+    with pytest.raises(ConfigError, match=r"resume: owners is /p\.npy, but .* with o\.npy"):
+        check({"owners": "o.npy"}, owners="/p.npy")
     with pytest.raises(ConfigError, match=r"the graph's name is b, but .* with a"):
         check(name="b")
