@@ -148,7 +148,8 @@ template <int kVectors>
   });
 }
 
-// Scales sums over edges, adds a destination's own row, applies the gate, and writes the output.
+// Scales sums over edges, adds a destination's own row, applies the gate, and writes the output: all
+// that aggregate_columns does not do itself for most destinations.
 template <int kVectors>
 [[gnu::noinline]] void finish_sums(const Aggregate& task, int64_t dst, Vec* sum,
                                    Columns<kVectors> column) {
@@ -204,10 +205,12 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
   constexpr int64_t kBytes = row_bytes(kIn, kVectors * kWidth);
   constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
   const int64_t first_of_row = first_byte<kIn>(column.first);
-  Vec memory[kVectors] = {};  // variables whose address is taken do not stay in registers
-  if (task.out_ids != nullptr) start_sums<kVectors>(task, dst, memory, column);
-  Vec sum[kVectors];
-  for (int k = 0; k < kVectors; ++k) sum[k] = memory[k];
+  Vec sum[kVectors] = {};
+  if (task.out_ids != nullptr) {
+    Vec whole[kVectors];  // a copy: variables whose address is taken do not stay in registers
+    start_sums<kVectors>(task, dst, whole, column);
+    for (int k = 0; k < kVectors; ++k) sum[k] = whole[k];
+  }
   for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
     if (edge + kDistance < end_edge) {
       const auto* later_row = row_of<In>(task.x, rows[edge + kDistance]);
@@ -220,8 +223,15 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
       sum[k] += value;
     }
   }
-  for (int k = 0; k < kVectors; ++k) memory[k] = sum[k];
-  finish_sums<kVectors>(task, dst, memory, column);
+  if (task.out.dtype == DType::float32 && dst >= task.num_self && task.gate.data == nullptr) {
+    const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
+    auto* out = out_row<DType::float32>(task, dst);
+    for (int k = 0; k < kVectors; ++k) store<DType::float32>(out + column(k), sum[k] * scale);
+    return;
+  }
+  Vec whole[kVectors];
+  for (int k = 0; k < kVectors; ++k) whole[k] = sum[k];
+  finish_sums<kVectors>(task, dst, whole, column);
 }
 
 // Computes fewer columns than a vector has, one at a time.
