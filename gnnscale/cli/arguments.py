@@ -177,7 +177,8 @@ def hydra_parser() -> argparse.ArgumentParser:
     """Return Hydra's parser; from then on Hydra itself makes the same kind, on Python 3.14 too."""
     from hydra._internal import utils
 
-    utils.argparse = SimpleNamespace(**(vars(argparse) | {"ArgumentParser": _HydraParser}))
+    modified = SimpleNamespace(**(vars(argparse) | {"ArgumentParser": _HydraParser}))
+    utils.argparse = modified  # type: ignore[assignment]
     return utils.get_args_parser()
 
 
