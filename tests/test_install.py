@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -33,12 +34,14 @@ def pip(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build and repair the wheel of this Python by the command that builds all of them."""
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip(f"{ROOT} is no source tree")
     out = tmp_path_factory.mktemp("wheel")
-    # In the build folder of the installation for development, if there is one: what is compiled
-    # is the same, and takes more than a minute.
-    pip("wheel", ROOT, "--wheel-dir", out, "--no-build-isolation")
+    version = ".".join(map(str, sys.version_info[:2]))
+    command = [ROOT / "scripts" / "tools" / "build_wheels.py", "--only", version, "--out", out]
+    answer = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
     (file,) = out.glob("gnnscale-*.whl")
     return file
 
@@ -104,6 +107,22 @@ def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def test_the_wheel_says_which_glibc_it_needs(wheel: Path) -> None:
+    assert "manylinux_2_" in wheel.name
+    assert f"cp{sys.version_info.major}{sys.version_info.minor}" in wheel.name
+
+
+def test_a_missing_compiler_is_named_with_the_cure(tmp_path: Path) -> None:
+    cmake = shutil.which("cmake", path=f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}")
+    assert cmake is not None
+    variables = {**os.environ, "CXX": str(tmp_path / "none")}
+    command = [cmake, "-S", ROOT / "native", "-B", tmp_path / "build"]
+    answer = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert answer.returncode != 0
+    said = " ".join(answer.stderr.split())
+    assert "gnnscale needs a C++20 compiler, and there is none: apt-get install g++" in said
+
+
 def test_the_installed_package_is_the_one_that_runs(run: Command, installed: Path) -> None:
     script = (
         "import sys, gnnscale.ops as o; extension = sys.modules['gnnscale.ops._native']; "
@@ -125,8 +144,18 @@ def test_the_command_line(run: Command, installed: Path) -> None:
     assert "fanouts:" in run("-m", "gnnscale", "train", "--cfg", "job")
 
 
-@pytest.fixture(scope="module")
-def plain_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave nothing on PATH, and so neither a compiler nor what would use the headers of Python."""
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def plain_environment(
+    no_tools: None, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Install the wheel and what it requires, without any extra; return where its programs are."""
     folder = tmp_path_factory.mktemp("plain")
     venv.create(folder, with_pip=True)

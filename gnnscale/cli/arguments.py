@@ -1,5 +1,6 @@
 """Checks of a command's arguments before Hydra or a named file is touched, and shell completion."""
 
+import argparse
 import contextlib
 import io
 import math
@@ -7,6 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from gnnscale.cli import texts
@@ -173,11 +175,25 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     return [*flags, *options]
 
 
+class _HydraParser(argparse.ArgumentParser):
+    """Parser that takes help texts of any type: Hydra 1.3 has one that is no string."""
+
+    def _check_help(self, action: argparse.Action) -> None:
+        """Accept the action; argparse of Python 3.14 calls this method, and earlier ones do not."""
+
+
+def hydra_parser() -> argparse.ArgumentParser:
+    """Return Hydra's parser; from then on Hydra itself makes the same kind, on Python 3.14 too."""
+    from hydra._internal import utils
+
+    modified = SimpleNamespace(**(vars(argparse) | {"ArgumentParser": _HydraParser}))
+    utils.argparse = modified  # type: ignore[assignment]
+    return utils.get_args_parser()
+
+
 def check_flags(arguments: Sequence[str]) -> None:
     """Raise ConfigError, in one line, if Hydra's parser refuses the flags in ``arguments``."""
-    from hydra._internal.utils import get_args_parser
-
-    parser = get_args_parser()
+    parser = hydra_parser()
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(message.removeprefix("argument "))

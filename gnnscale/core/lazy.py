@@ -29,7 +29,7 @@ def import_dgl() -> Any:
     try:
         import dgl
     except ImportError:
-        raise ImportError("DGL is not installed; pip install 'gnnscale[dgl]'") from None
+        raise ImportError("DGL is not installed; pip install '.[dgl]'") from None
     return dgl
 
 

@@ -96,7 +96,7 @@ def _cuda_needs(cuda: dict[str, Any], packages: dict[str, str | None]) -> str | 
     """
     if not cuda["cuda"]:
         return cuda["nvidia_error"] or "no GPU found"
-    return None if packages["cuda-core"] else "pip install 'gnnscale[cuda]'"
+    return None if packages["cuda-core"] else "pip install '.[cuda]'"
 
 
 def _boards() -> dict[str, Any]:
@@ -160,8 +160,8 @@ def _features(
     needs = {
         f"training on the CPU ({simd} kernels)": None,
         "runtime.compute_dtype=bfloat16 at full speed": unless(machine.bf16, bf16),
-        "models and loaders in DGL's form": unless(packages["dgl"], "pip install 'gnnscale[dgl]'"),
-        "models and loaders in PyG's form": unless(pyg, "pip install 'gnnscale[pyg]'"),
+        "models and loaders in DGL's form": unless(packages["dgl"], "pip install '.[dgl]'"),
+        "models and loaders in PyG's form": unless(pyg, "pip install '.[pyg]'"),
         "comparison with PyG's own NeighborLoader": unless(peers, sampling),
         "training on CUDA devices": _cuda_needs(cuda, packages),
         "training on FPGAs in C simulation (csim)": _csim_needs(fpga),

@@ -61,8 +61,8 @@ def test_what_to_install_and_memory_are_shown(monkeypatch: pytest.MonkeyPatch) -
     """Square brackets are markup to rich."""
     monkeypatch.setattr(doctor, "installed", lambda *_: None)
     shown = on_console(print_findings, examine(), width=200)
-    assert "pip install 'gnnscale[dgl]'" in shown
-    assert "pip install 'gnnscale[pyg]'" in shown
+    assert "pip install '.[dgl]'" in shown
+    assert "pip install '.[pyg]'" in shown
     memory = {"total": 8 << 30, "available": 2 << 30, "installed": 8 << 30}
     assert doctor._format_memory(memory) == "8.00 GiB, 2.00 GiB available"
     shown = doctor._format_memory(memory | {"total": 4 << 30})

@@ -323,7 +323,7 @@ class PyGFormat:
             from torch_geometric.data import Data
         except ImportError:
             raise ImportError(
-                "PyG is not installed; pip install 'gnnscale[pyg]', or use output_format='dgl'"
+                "PyG is not installed; pip install '.[pyg]', or use output_format='dgl'"
             ) from None
         self._make: Callable[..., Any] = Data
         self._reader = _BatchReader(data, sampling)

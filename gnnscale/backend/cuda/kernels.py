@@ -204,7 +204,7 @@ def load_core() -> ModuleType:
     except ImportError as error:
         raise ConfigError(
             f"device_plan: a cuda device needs cuda-core, which cannot be imported ({error}); "
-            "`pip install 'gnnscale[cuda]'` installs it, and device_plan=cpu needs none"
+            "`pip install '.[cuda]'` installs it, and device_plan=cpu needs none"
         ) from None
     except RuntimeError:
         raise ConfigError(

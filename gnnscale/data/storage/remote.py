@@ -73,7 +73,7 @@ def _open_filesystem(address: str) -> tuple[Any, str]:
         import fsspec
     except ImportError:
         raise GraphError(
-            f"dataset.raw={address}: needs fsspec, which pip install 'gnnscale[remote]' brings; or "
+            f"dataset.raw={address}: needs fsspec, which pip install '.[remote]' brings; or "
             "copy the files into a folder"
         ) from None
     system, root = fsspec.core.url_to_fs(address)

@@ -187,7 +187,7 @@ def _runtime() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"managed memory: expected cuda-bindings, got an import error ({error}); "
-            "`pip install 'gnnscale[cuda]'` installs them, registered memory works without"
+            "`pip install '.[cuda]'` installs them, registered memory works without"
         ) from None
 
 

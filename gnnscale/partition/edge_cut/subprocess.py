@@ -59,8 +59,8 @@ def _locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 #: Module of each tool, and the command that installs it.
 TOOLS = {
-    "dgl": ("dgl", "pip install 'gnnscale[dgl]'"),
-    "metis": ("pymetis", "pip install 'gnnscale[metis]'"),
+    "dgl": ("dgl", "pip install '.[dgl]'"),
+    "metis": ("pymetis", "pip install '.[metis]'"),
     "mtkahypar": ("mtkahypar", "pip install mtkahypar"),
 }
 

@@ -131,12 +131,30 @@ struct Columns {
   int64_t operator()(int k) const { return k == kVectors - 1 ? last : first + k * kWidth; }
 };
 
-// Adds a destination's own row, scaled, and applies the gate. Out of line, since it depends on two
-// more types and is rare compared to edges: inlined, it would dominate the code of every kernel
-// below.
+template <DType kOut>
+inline element_t<kOut>* out_row(const Aggregate& task, int64_t dst) {
+  const int64_t row = task.out_ids != nullptr ? task.out_ids[dst] : dst;
+  return static_cast<element_t<kOut>*>(task.out.data) + row * task.out.stride;
+}
+
+// Reads the sums that edges are added to. This function and finish_sums are out of line: they depend
+// on the number of vectors only, and inlined they would dominate the code of every kernel below, and
+// its compilation.
 template <int kVectors>
-[[gnu::noinline]] void add_own_row(const Aggregate& task, int64_t dst, Vec* sum,
+[[gnu::noinline]] void start_sums(const Aggregate& task, int64_t dst, Vec* sum,
+                                  Columns<kVectors> column) {
+  for_computed(task.out.dtype, [&]<DType kOut>() {
+    for (int k = 0; k < kVectors; ++k) sum[k] = load<kOut>(out_row<kOut>(task, dst) + column(k));
+  });
+}
+
+// Scales sums over edges, adds a destination's own row, applies the gate, and writes the output: all
+// that aggregate_columns does not do itself for most destinations.
+template <int kVectors>
+[[gnu::noinline]] void finish_sums(const Aggregate& task, int64_t dst, Vec* sum,
                                    Columns<kVectors> column) {
+  const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
+  for (int k = 0; k < kVectors; ++k) sum[k] *= scale;
   if (dst < task.num_self) {
     const float self_scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
     for_stored(task.self.dtype, [&]<DType kSelf>() {
@@ -153,22 +171,45 @@ template <int kVectors>
       }
     });
   }
+  for_computed(task.out.dtype, [&]<DType kOut>() {
+    for (int k = 0; k < kVectors; ++k) store<kOut>(out_row<kOut>(task, dst) + column(k), sum[k]);
+  });
+}
+
+// The same for one column.
+[[gnu::noinline]] void finish_one(const Aggregate& task, int64_t dst, int64_t j, float sum) {
+  if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
+  if (dst < task.num_self) {
+    const float scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
+    for_stored(task.self.dtype, [&]<DType kSelf>() {
+      const StoredRow<kSelf> self(row_of<element_t<kSelf>>(task.self, task.self_ids[dst]));
+      sum += self.load_one(j) * scale;
+    });
+  }
+  if (task.gate.data != nullptr) {
+    for_computed(task.gate.dtype, [&]<DType kGate>() {
+      if (!(load_one<kGate>(row_of<element_t<kGate>>(task.gate, dst) + j) > 0)) sum = 0.0F;
+    });
+  }
+  for_computed(task.out.dtype, [&]<DType kOut>() {
+    store_one<kOut>(out_row<kOut>(task, dst) + j, sum);
+  });
 }
 
 // Computes kVectors vectors of one destination's output. The accumulators stay in registers over
 // all edges.
-template <DType kIn, DType kOut, int kVectors, bool kWeighted, typename EdgeRows>
+template <DType kIn, int kVectors, bool kWeighted, typename EdgeRows>
 inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst, int64_t end_edge,
                               Columns<kVectors> column) {
   using In = element_t<kIn>;
   constexpr int64_t kBytes = row_bytes(kIn, kVectors * kWidth);
   constexpr int64_t kDistance = 1 + kAheadBytes / kBytes;  // edges
-  const int64_t out_row = task.out_ids != nullptr ? task.out_ids[dst] : dst;
-  auto* out = static_cast<element_t<kOut>*>(task.out.data) + out_row * task.out.stride;
   const int64_t first_of_row = first_byte<kIn>(column.first);
   Vec sum[kVectors] = {};
   if (task.out_ids != nullptr) {
-    for (int k = 0; k < kVectors; ++k) sum[k] = load<kOut>(out + column(k));
+    Vec whole[kVectors];  // a copy: variables whose address is taken do not stay in registers
+    start_sums<kVectors>(task, dst, whole, column);
+    for (int k = 0; k < kVectors; ++k) sum[k] = whole[k];
   }
   for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
     if (edge + kDistance < end_edge) {
@@ -182,42 +223,28 @@ inline void aggregate_columns(const Aggregate& task, EdgeRows rows, int64_t dst,
       sum[k] += value;
     }
   }
-  const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
-  for (int k = 0; k < kVectors; ++k) sum[k] *= scale;
-  if (dst < task.num_self || task.gate.data != nullptr) {
-    Vec whole[kVectors];  // a copy: variables whose address is taken do not stay in registers
-    for (int k = 0; k < kVectors; ++k) whole[k] = sum[k];
-    add_own_row<kVectors>(task, dst, whole, column);
-    for (int k = 0; k < kVectors; ++k) sum[k] = whole[k];
+  if (task.out.dtype == DType::float32 && dst >= task.num_self && task.gate.data == nullptr) {
+    const float scale = task.dst_scale != nullptr ? task.dst_scale[dst] : 1.0F;
+    auto* out = out_row<DType::float32>(task, dst);
+    for (int k = 0; k < kVectors; ++k) store<DType::float32>(out + column(k), sum[k] * scale);
+    return;
   }
-  for (int k = 0; k < kVectors; ++k) store<kOut>(out + column(k), sum[k]);
+  Vec whole[kVectors];
+  for (int k = 0; k < kVectors; ++k) whole[k] = sum[k];
+  finish_sums<kVectors>(task, dst, whole, column);
 }
 
 // Computes fewer columns than a vector has, one at a time.
-template <DType kIn, DType kOut, typename EdgeRows>
+template <DType kIn, typename EdgeRows>
 void aggregate_scalar(const Aggregate& task, EdgeRows rows, int64_t dst) {
   using In = element_t<kIn>;
-  auto* out = static_cast<element_t<kOut>*>(task.out.data) + dst * task.out.stride;
   for (int64_t j = task.first_column; j < task.x.length; ++j) {
     float sum = 0.0F;
     for (int64_t edge = task.indptr[dst]; edge < task.indptr[dst + 1]; ++edge) {
       const float value = StoredRow<kIn>(row_of<In>(task.x, rows[edge])).load_one(j);
       sum += task.weights != nullptr ? task.weights[edge * task.weight_stride] * value : value;
     }
-    if (task.dst_scale != nullptr) sum *= task.dst_scale[dst];
-    if (dst < task.num_self) {
-      const float scale = task.self_scale != nullptr ? task.self_scale[dst] : 1.0F;
-      for_stored(task.self.dtype, [&]<DType kSelf>() {
-        const StoredRow<kSelf> self(row_of<element_t<kSelf>>(task.self, task.self_ids[dst]));
-        sum += self.load_one(j) * scale;
-      });
-    }
-    if (task.gate.data != nullptr) {
-      for_computed(task.gate.dtype, [&]<DType kGate>() {
-        if (!(load_one<kGate>(row_of<element_t<kGate>>(task.gate, dst) + j) > 0)) sum = 0.0F;
-      });
-    }
-    store_one<kOut>(out + j, sum);
+    finish_one(task, dst, j, sum);
   }
 }
 
@@ -246,7 +273,7 @@ class OwnRows {
 };
 
 // Splits a row into groups of up to eight vectors.
-template <DType kIn, DType kOut, bool kWeighted, typename EdgeRows>
+template <DType kIn, bool kWeighted, typename EdgeRows>
 void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t end) {
   const int64_t length = task.x.length;
   const int64_t end_edge = task.indptr[end];
@@ -255,13 +282,13 @@ void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t
     own_rows.before(dst);
     int64_t first = task.first_column;
     if (length - first < kWidth) {
-      aggregate_scalar<kIn, kOut>(task, rows, dst);
+      aggregate_scalar<kIn>(task, rows, dst);
       continue;
     }
     const auto group = [&]<int kVectors>() {
       const int64_t last = first + (kVectors - 1) * kWidth;
       const Columns<kVectors> column = {first, last + kWidth <= length ? last : length - kWidth};
-      aggregate_columns<kIn, kOut, kVectors, kWeighted>(task, rows, dst, end_edge, column);
+      aggregate_columns<kIn, kVectors, kWeighted>(task, rows, dst, end_edge, column);
       first += kVectors * kWidth;
     };
     while (first + 7 * kWidth < length) group.template operator()<8>();
@@ -280,11 +307,9 @@ void aggregate_rows(const Aggregate& task, EdgeRows rows, int64_t begin, int64_t
 
 void aggregate(const Aggregate& task, int64_t begin, int64_t end) {
   for_stored(task.x.dtype, [&]<DType kIn>() {
-    for_computed(task.out.dtype, [&]<DType kOut>() {
-      for_edge_rows(task, [&](auto rows) {
-        task.weights != nullptr ? aggregate_rows<kIn, kOut, true>(task, rows, begin, end)
-                                : aggregate_rows<kIn, kOut, false>(task, rows, begin, end);
-      });
+    for_edge_rows(task, [&](auto rows) {
+      task.weights != nullptr ? aggregate_rows<kIn, true>(task, rows, begin, end)
+                              : aggregate_rows<kIn, false>(task, rows, begin, end);
     });
   });
 }

@@ -120,7 +120,7 @@ def test_what_nvrtc_refuses_is_one_line(scale: Path) -> None:
 def test_without_cuda_core(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     kernels.load_core.cache_clear()
-    with one_line("needs cuda-core", "pip install 'gnnscale[cuda]'", "device_plan=cpu"):
+    with one_line("needs cuda-core", "pip install '.[cuda]'", "device_plan=cpu"):
         kernels.load_core()
 
 
