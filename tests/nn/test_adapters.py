@@ -113,7 +113,7 @@ def test_the_two_forms_of_pyg_agree_on_sampled_batches(graph: Graph) -> None:
 
 def test_a_missing_dgl_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgl", None)
-    with pytest.raises(ImportError, match=r"DGL is not installed; pip install 'gnnscale\[dgl\]'"):
+    with pytest.raises(ImportError, match=r"DGL is not installed; pip install '\.\[dgl\]'"):
         adapters.to_dgl_blocks(TINY)
 
 

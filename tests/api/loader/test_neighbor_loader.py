@@ -414,7 +414,7 @@ def test_batches_are_pinned_where_cuda_is_present(graph: Graph) -> None:
 )
 def test_a_missing_library_is_named(graph, monkeypatch, name, library, shown) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    message = rf"{shown} is not installed; pip install 'gnnscale\[{name}\]'"
+    message = rf"{shown} is not installed; pip install '\.\[{name}\]'"
     with pytest.raises(ImportError, match=message):
         NeighborLoader(graph, [2], output_format=name)
 

@@ -334,6 +334,7 @@ def test_every_text_is_declared_or_one_of_some_choices(option: str) -> None:
 #: The options that name something, as a run directory may hold them, and what each names.
 PLACES = (
     *("cache_plan", "cache_planner.nvlink", "cache_planner.store", "dataset.raw", "dataset.store"),
+    *("dataset.features_file", "dataset.labels_file"),
     *("logger", "partitioner.nvlink", "partitioner.owners", "partitioner.store", "resume"),
     "task.candidates",
 )

@@ -90,7 +90,7 @@ def test_buckets_that_cannot_be_read(bucket, monkeypatch):
     with pytest.raises(GraphError, match=r"^dataset\.raw=memory://nothing: cannot be read "):
         Tables(name="mine", raw="memory://nothing").prepare()
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(GraphError, match=r"needs fsspec, which pip install 'gnnscale\[remote\]'"):
+    with pytest.raises(GraphError, match=r"needs fsspec, which pip install '\.\[remote\]'"):
         dataset().prepare()
 
 
