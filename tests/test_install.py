@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from first_hour import CHECKS
+from page_programs import run_section, sections
 from readme_commands import failures, run_all
 
 ROOT = Path(__file__).parents[1]
@@ -152,23 +154,46 @@ def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def plain_environment(
-    no_tools: None, wheel: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """Install the wheel and what it requires, without any extra; return where its programs are."""
+@pytest.fixture(scope="module")
+def plain_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel and what it requires, without any extra; return where its programs are.
+
+    pandas, which a notebook has, is there too. Nothing is on PATH meanwhile.
+    """
     folder = tmp_path_factory.mktemp("plain")
     venv.create(folder, with_pip=True)
     constraints = ("-c", ROOT / "constraints.txt")
-    command = [folder / "bin" / "python", "-m", "pip", "install", "-q", *constraints, wheel]
-    answer = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    pip_install = [folder / "bin" / "python", "-m", "pip", "install", "-q", *constraints]
+    answer = subprocess.run(
+        [*map(str, pip_install), str(wheel), "pandas"],
+        env={**os.environ, "PATH": str(folder / "nothing")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return folder / "bin"
 
 
+@pytest.mark.parametrize("section", CHECKS)
+def test_a_section_of_the_first_hour_runs_without_extras(
+    section: str, no_tools: None, plain_environment: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "GNNSCALE_HOME": str(tmp_path / "home")}
+    text = sections("first-hour.md")[section]
+    ended = run_section(text, tmp_path, environment, str(plain_environment / "python"))
+    for line, answer in ended.items():
+        assert answer.returncode == 0 or "no GPU here" in answer.stderr, f"{line}\n{answer.stderr}"
+    CHECKS[section](tmp_path, ended)
+
+
+def test_the_first_hour_has_no_other_section() -> None:
+    assert [*sections("first-hour.md")] == [*CHECKS]
+
+
 @pytest.mark.timeout(1800)
 def test_every_command_of_the_readme_runs_without_extras(
-    plain_environment: Path, tmp_path: Path, test_data: Path
+    no_tools: None, plain_environment: Path, tmp_path: Path, test_data: Path
 ) -> None:
     ended = run_all(tmp_path, bin_folder=plain_environment, data=test_data)
     wrong = failures(ended, absent=("torch_geometric",))

@@ -21,6 +21,7 @@ from gnnscale.inference.export.predict import (
     find_candidates,
     find_edges,
     find_known,
+    own_candidates,
 )
 from gnnscale.inference.load_run import TrainedModel, load_trained, open_other, open_run_task
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
@@ -204,7 +205,8 @@ class TrainedRun:
         Args:
             vertices: sources, as in ``predict``.
             k: number of targets.
-            candidates: possible targets, given like ``vertices``.
+            candidates: possible targets, given like ``vertices``. None: the candidates that the run
+                was trained with, if they are of one kind, else all vertices.
             known: ``exclude`` leaves out targets of edges of the graph, held-out edges too;
                 ``include`` lists them.
             graph: graph of the vertices, as in ``predict``.
@@ -224,7 +226,10 @@ class TrainedRun:
         sources = find_vertices(vertices, graph, ids)
         if sources is None:
             sources = np.arange(graph.num_vertices)
-        targets = find_candidates(candidates, graph, ids, sources, k, option="k")
+        own = None
+        if task is not None and candidates is None:
+            own = own_candidates(self.config, self.directory)
+        targets = find_candidates(candidates, graph, ids, sources, k, own=own, option="k")
         left_out = find_known(known, graph, sources, task)
         chunks = scorer.partners(sources, targets, k, left_out)
         parts, scores = zip(*check_partners(chunks, "k", refuse=True), strict=True)

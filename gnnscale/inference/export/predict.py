@@ -26,8 +26,10 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.tasks import LinkPrediction, TaskConfig
+from gnnscale.run.config import RunConfig
+from gnnscale.run.tasks import LinkPrediction
 from gnnscale.run.tasks.base import Task
+from gnnscale.run.tasks.links import LinkTask
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +55,8 @@ class PredictConfig(SavedRunOptions):
             ``.csv`` or ``.parquet`` table with columns ``source`` and ``target``; or a list of
             pairs. Runs that predict edge labels take pairs unless edges have features.
         top: number of best partners of each of ``vertices``, for runs of link prediction.
-        candidates: possible partners for ``top``, in the form of ``vertices``.
+        candidates: possible partners for ``top``, in the form of ``vertices``. None: the candidates
+            that the run was trained with, if they are of one kind, else all vertices.
         known: whether ``top`` lists a vertex's neighbors by an edge of the graph, held-out edges
             too: ``include`` or ``exclude``.
         layer: layer whose rows are written, counted from the end: -1 gives logits, -2 embeddings,
@@ -81,8 +84,8 @@ class PredictConfig(SavedRunOptions):
     edges: str = "all"
     pairs: Any | None = field(default=None, metadata=names("place"))
     top: int | None = None
-    candidates: Any = field(
-        default="all", metadata=names("place", known=("all", "train", "valid", "test"))
+    candidates: Any | None = field(
+        default=None, metadata=names("place", known=("all", "train", "valid", "test"))
     )
     known: str = "include"
     layer: int = -1
@@ -104,7 +107,7 @@ class PredictConfig(SavedRunOptions):
             check_range("top", self.top, 1, _MAX_TOP)
             if self.pairs is not None:
                 raise ConfigError("pairs, top: expected one of them, got both")
-        elif self.candidates != "all":
+        elif self.candidates is not None:
             raise ConfigError("candidates: expected top=K with candidates, got top=null")
         elif self.known != "include":
             raise ConfigError(f"known={self.known}: expected top=K with it, got top=null")
@@ -172,21 +175,35 @@ def predict(config: PredictConfig) -> Path:
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
     if config.compares:
-        _warn_of_kinds(config, run.task)
-        _compare(config, options, graph, trained, task)
+        given = config.top is None or config.candidates is not None or task is None
+        own = None if given else own_candidates(run, config.run)
+        _compare(config, options, graph, trained, task, own)
     else:
         _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
     return config.out
 
 
-def _warn_of_kinds(config: PredictConfig, task: TaskConfig) -> None:
-    """Warn if partners are sought among all vertices, but the run was trained with candidates."""
-    trained = isinstance(task, LinkPrediction) and (task.candidates or task.candidate_column)
-    if trained and config.top is not None and config.candidates == "all":
+def own_candidates(run: RunConfig, directory: Path) -> IntArray | None:
+    """Return the ascending vertices that a run of links was trained with as candidates.
+
+    None: all vertices, or those of several kinds, of which a warning tells. ConfigError: the file
+    of the candidates is missing.
+    """
+    options = run.task
+    if not isinstance(options, LinkPrediction):
+        return None
+    if options.candidates is None and options.candidate_column is None:
+        return None
+    task = load_run.open_run_task(run, directory, ranks=True)
+    assert isinstance(task, LinkTask)
+    if task.candidates is None or len(task.candidates.offsets) > 2:
         _LOG.warning(
-            f"top={config.top}: partners are of every kind, and the run was trained with "
-            f"candidates of its own ({brief(trained)}); candidates=FILE names those to list"
+            "partners are of every kind, and the run was trained with candidates of its own "
+            f"({brief(options)}); candidates=FILE names those to list"
         )
+        return None
+    _LOG.info(f"partners are among the {len(task.candidates.vertices):,} candidates of the run")
+    return np.sort(task.candidates.vertices)
 
 
 def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
@@ -309,10 +326,12 @@ def _compare(
     graph: Graph,
     trained: load_run.TrainedModel,
     task: Task | None,
+    own: IntArray | None,
 ) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``.
 
-    ``task`` is the run's task over ``graph``; None: another graph.
+    ``task`` is the run's task over ``graph``; None: another graph. ``own`` replaces candidates that
+    are not given, as in ``find_candidates``.
     """
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
@@ -332,7 +351,7 @@ def _compare(
     vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
-    candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top)
+    candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top, own=own)
     known = find_known(config.known, graph, vertices, task)
     found = scorer.partners(vertices, candidates, config.top, known)
     chunks = check_partners(found, "top", refuse=config.out.suffix == ".npy")
@@ -346,15 +365,18 @@ def find_candidates(
     vertices: IntArray,
     top: int,
     *,
+    own: IntArray | None = None,
     option: str = "top",
 ) -> IntArray | None:
     """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
-    ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise. A
-    vertex is not its own partner. ConfigError, which names ``option``: one of ``vertices`` may have
-    fewer than ``top`` candidates.
+    ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise; None
+    means ``own``. A vertex is not its own partner. ConfigError, which names ``option``: one of
+    ``vertices`` may have fewer than ``top`` candidates.
     """
-    candidates = find_vertices(selection, graph, user_ids, option="candidates")
+    candidates = own
+    if selection is not None:
+        candidates = find_vertices(selection, graph, user_ids, option="candidates")
     count = graph.num_vertices if candidates is None else len(candidates)
     overlaps = candidates is None or bool(np.isin(vertices, candidates).any())
     if top > count - overlaps:
