@@ -23,7 +23,7 @@ def run_section(
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run the blocks of a section in order; return how each command ended, and the notebook.
 
-    A block whose first line is ``# FILE`` becomes that file. Other blocks of Python are cells of a
+    A block whose first line is ``# File NAME`` becomes that file. Other blocks of Python are cells of a
     notebook, whose last lines are shown; it is run at the end under the name ``notebook``. Lines of
     blocks without a language are commands.
     """
@@ -35,7 +35,7 @@ def run_section(
         )
 
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S):
-        name = re.match(r"# ([\w.]+)\n", block)
+        name = re.match(r"# File ([\w.]+)\n", block)
         if name:
             (folder / name[1]).write_text(block)
         elif language == "python":
