@@ -9,7 +9,8 @@ from gnnscale.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from gnnscale.api.loader.neighbor_loader import NeighborLoader
-    from gnnscale.api.run import Result, evaluate, load, train
+    from gnnscale.api.result import Result
+    from gnnscale.api.run import evaluate, load, train
     from gnnscale.api.seeds import SeedResults
     from gnnscale.core.errors import ConfigError, GraphError
     from gnnscale.data import from_arrays, from_dgl, from_networkx, from_pyg, from_scipy
@@ -48,7 +49,8 @@ __all__ = [
 _find = lazy_names(
     __name__,
     {
-        "gnnscale.api.run": "Result evaluate load train",
+        "gnnscale.api.result": "Result",
+        "gnnscale.api.run": "evaluate load train",
         "gnnscale.api.seeds": "SeedResults",
         "gnnscale.core.errors": "ConfigError GraphError",
         "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy",

@@ -1,9 +1,9 @@
-"""Training in one call, and the results of a run."""
+"""Training in one call, and runs opened and evaluated again."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -14,9 +14,9 @@ import torch
 from gnnscale.api.hitgnn import training
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_module
 from gnnscale.api.hitgnn.input_graph import as_dataset
-from gnnscale.api.notebook import html_table, in_notebook, report_link
+from gnnscale.api.notebook import in_notebook
+from gnnscale.api.result import Result
 from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
-from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, listed_numbers, standard_arithmetic
 from gnnscale.core.config import (
     SUMMARY_FILE,
@@ -30,8 +30,7 @@ from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import CustomModel, ModelConfig
-from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.run import EpochRecord, EvaluateConfig, Observer, TrainResult, best_epoch
+from gnnscale.run import EvaluateConfig, Observer
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
 
@@ -42,117 +41,6 @@ _KEYWORDS = {
     **{name: f"model.{name}" for name in ("hidden", "num_layers", "dropout")},
     **{"fanouts": "sampler.fanouts", "lr": "optimizer.lr"},
 }
-#: Number of epochs in a printed result, the last ones.
-_LISTED_EPOCHS = 10
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Result(TrainedRun):
-    """Result of a run: metrics of its epochs, and inference with its best weights.
-
-    Example::
-
-        result = gnnscale.train(graph, "sage", epochs=20)
-        result.test_metric  # 0.81
-        result.predict("test")  # array([3, 0, 5, ...])
-    """
-
-    #: a record per epoch: ``epoch``, ``train_loss``, ``valid_metric`` and more
-    history: tuple[EpochRecord, ...]
-    #: test metrics of the weights of ``best_epoch`` by name, None for an undefined metric; empty if
-    #: the run was stopped before, or the graph has no test part
-    test_metrics: Mapping[str, float | None]
-    metric: str  #: name of ``valid_metric`` and ``test_metric``
-
-    @classmethod
-    def of(cls, run: TrainedRun, result: TrainResult) -> "Result":
-        """Return the result of a run that has just ended: ``run``, and metrics of ``result``."""
-        return cls(
-            directory=run.directory,
-            config=run.config,
-            history=tuple(result.history),
-            test_metrics=result.test_metrics,
-            metric=result.metric,
-        )
-
-    def __repr__(self) -> str:
-        """Return one line: model, number of epochs, test metric and directory."""
-        return (
-            f"<gnnscale.Result: {self.config.model.name}, {len(self.history)} epochs, "
-            f"{self._test_text}, directory={str(self.directory)!r}>"
-        )
-
-    def __str__(self) -> str:
-        """Return a table of the last epochs, the metrics and the directory."""
-        best = self.best_epoch
-        validated = best is not None and self.history[best - 1].valid_metrics
-        valid = f"validation {_text(self.valid_metric)}" if validated else "no validation"
-        lines = [
-            f"{self.config.model.name}: {self._test_text}, {valid}"
-            + ("" if best is None else f", epoch {best}")
-        ]
-        if self.history:
-            epochs = self.history[-_LISTED_EPOCHS:]
-            lines.append(f"{'epoch':>7}  {'loss':>8}  {'validation':>10}  {'seconds':>7}")
-            if len(epochs) < len(self.history):
-                lines.append(f"{'...':>7}")
-            mark = "  best" if validated else "  kept"
-            lines += [
-                f"{e.epoch:>7}  {e.train_loss:>8.4f}  "
-                f"{_text(e.valid_metric) if e.valid_metrics else '-':>10}  "
-                f"{e.epoch_time_s:>7.2f}{mark if e.epoch == best else ''}"
-                for e in epochs
-            ]
-        return "\n".join([*lines, f"directory: {self.directory}"])
-
-    def _repr_html_(self) -> str:
-        """Return tables of the metrics and the last epochs, and a link to the report: Jupyter."""
-        best = self.best_epoch
-        metrics = [
-            ("model", self.config.model.name),
-            (f"test {self.metric}", _text(self.test_metric) if self.test_metrics else "no test"),
-            (f"validation {self.metric}", _text(self.valid_metric)),
-            ("best epoch", "none" if best is None else f"{best} of {len(self.history)}"),
-            ("directory", str(self.directory)),
-        ]
-        epochs = [
-            (
-                f"{record.epoch}{' (best)' if record.epoch == best else ''}",
-                f"{record.train_loss:.4f}",
-                _text(record.valid_metric),
-                f"{record.epoch_time_s:.2f}",
-            )
-            for record in self.history[-_LISTED_EPOCHS:]
-        ]
-        headings = ("epoch", "loss", "validation", "seconds")
-        tables = html_table(metrics) + (html_table(epochs, headings=headings) if epochs else "")
-        report = self.directory / REPORT_FILE
-        return f"{tables}{report_link(report)}" if report.exists() else tables
-
-    @property
-    def _test_text(self) -> str:
-        return f"test {self.metric} {_text(self.test_metric)}" if self.test_metrics else "no test"
-
-    @property
-    def test_metric(self) -> float | None:
-        """First of ``test_metrics``. None: it is undefined, or there is none."""
-        return self.test_metrics.get(self.metric)
-
-    @property
-    def best_epoch(self) -> int | None:
-        """Epoch with the best validation metric, from 1, else the last. None: no epoch yet."""
-        return best_epoch(self.history, self.metric)
-
-    @property
-    def valid_metric(self) -> float | None:
-        """Validation metric of ``best_epoch``. None: nothing was validated, or it is undefined."""
-        best = self.best_epoch
-        return None if best is None else self.history[best - 1].valid_metric
-
-
-def _text(value: float | None) -> str:
-    return "not defined" if value is None else f"{value:.4f}"
-
 
 _Model = str | Callable[..., Any] | OptionGroup[Any]
 

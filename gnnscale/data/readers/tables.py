@@ -150,6 +150,10 @@ class Tables(base.Dataset):
                 f"dataset.split_group={brief(self.split_group)}: expected a column besides the id "
                 "and the label, with dataset.split=random and a dataset.label"
             )
+        self._check_column_names()
+
+    def _check_column_names(self) -> None:
+        """Raise ConfigError for a column with two uses, or categories that are no features."""
         used = (self.id, self.label, self.split_column, self.split_group)
         _check_columns("features", self.features, used)
         if self.edge_label is not None and self.edge_label == self.weight:

@@ -137,14 +137,12 @@ def _launch(
     """
     refuse_while_importing()
     # Raises for what workers cannot get, before anything is made.
-    openers = (kind.opener for kind in custom_kinds())
-    code = code_for_workers([*config.code_names, *openers])
+    code = code_for_workers([*config.code_names, *(kind.opener for kind in custom_kinds())])
     serialization.dump((config, code))
     devices = config.device_plan.parsed()
     for device in devices:
         device.check()
-    workers: list[_RunningWorker] = []
-    server = start_server()
+    workers, server = list[_RunningWorker](), start_server()
     if not server.num_started:
         log.info("starting workers")
     with standard_arithmetic():
@@ -159,7 +157,7 @@ def _launch(
         directory=directory,
         options=options,
         rank=0,
-        size=len(devices),
+        size=len(names),
         rendezvous=rendezvous if len(devices) > 1 else None,
         heartbeats=heartbeats,
         artifacts=(*artifacts, *shared),
