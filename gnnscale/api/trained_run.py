@@ -21,9 +21,14 @@ from gnnscale.inference.export.predict import (
     find_candidates,
     find_edges,
     find_known,
+)
+from gnnscale.inference.load_run import (
+    TrainedModel,
+    load_trained,
+    open_other,
+    open_run_task,
     own_candidates,
 )
-from gnnscale.inference.load_run import TrainedModel, load_trained, open_other, open_run_task
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn import EdgeGNN, LinkGNN, user_module
 from gnnscale.run.config import RunConfig

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import OmegaConf
 
-from gnnscale.core import ConfigError, brief
+from gnnscale.core import ConfigError, IntArray, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
@@ -35,6 +36,7 @@ from gnnscale.run.config import (
     run_option_names,
 )
 from gnnscale.run.tasks.base import Task, check_threshold
+from gnnscale.run.tasks.links import LinkTask
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig
 
@@ -204,6 +206,29 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
         if file is None:
             raise
         raise ConfigError(f"{file}: {error}") from None  # the option was read there
+
+
+def own_candidates(run: RunConfig, directory: Path) -> IntArray | None:
+    """Return the ascending vertices that a run of links was trained with as candidates.
+
+    None: all vertices, or those of several kinds, of which a warning tells. ConfigError: the file
+    of the candidates is missing.
+    """
+    options = run.task
+    if not isinstance(options, LinkPrediction):
+        return None
+    if options.candidates is None and options.candidate_column is None:
+        return None
+    task = open_run_task(run, directory, ranks=True)
+    assert isinstance(task, LinkTask)
+    if task.candidates is None or len(task.candidates.offsets) > 2:
+        _LOG.warning(
+            "partners are of every kind, and the run was trained with candidates of its own "
+            f"({brief(options)}); candidates=FILE names those to list"
+        )
+        return None
+    _LOG.info(f"partners are among the {len(task.candidates.vertices):,} candidates of the run")
+    return np.sort(task.candidates.vertices)
 
 
 def with_inference(run: RunConfig, inference: str | None, num_threads: int) -> RunConfig:

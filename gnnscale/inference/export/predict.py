@@ -26,10 +26,7 @@ from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
 from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.config import RunConfig
-from gnnscale.run.tasks import LinkPrediction
 from gnnscale.run.tasks.base import Task
-from gnnscale.run.tasks.links import LinkTask
 
 _LOG = logging.getLogger(__name__)
 
@@ -176,34 +173,11 @@ def predict(config: PredictConfig) -> Path:
         )
     if config.compares:
         given = config.top is None or config.candidates is not None or task is None
-        own = None if given else own_candidates(run, config.run)
+        own = None if given else load_run.own_candidates(run, config.run)
         _compare(config, options, graph, trained, task, own)
     else:
         _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
     return config.out
-
-
-def own_candidates(run: RunConfig, directory: Path) -> IntArray | None:
-    """Return the ascending vertices that a run of links was trained with as candidates.
-
-    None: all vertices, or those of several kinds, of which a warning tells. ConfigError: the file
-    of the candidates is missing.
-    """
-    options = run.task
-    if not isinstance(options, LinkPrediction):
-        return None
-    if options.candidates is None and options.candidate_column is None:
-        return None
-    task = load_run.open_run_task(run, directory, ranks=True)
-    assert isinstance(task, LinkTask)
-    if task.candidates is None or len(task.candidates.offsets) > 2:
-        _LOG.warning(
-            "partners are of every kind, and the run was trained with candidates of its own "
-            f"({brief(options)}); candidates=FILE names those to list"
-        )
-        return None
-    _LOG.info(f"partners are among the {len(task.candidates.vertices):,} candidates of the run")
-    return np.sort(task.candidates.vertices)
 
 
 def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
