@@ -314,6 +314,18 @@ def test_every_option_is_a_keyword(planted: Graph) -> None:
 
 
 @pytest.mark.long
+def test_partners_are_among_the_candidates_of_the_run(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    edges = rng.integers(50, 100, 400), rng.integers(0, 50, 400)
+    graph = gnnscale.from_arrays(edges, rng.normal(size=(100, 4)).astype(np.float32))
+    np.save(tmp_path / "candidates.npy", np.arange(50))
+    task = {"task": "links", "task.candidates": tmp_path / "candidates.npy"}
+    done = gnnscale.train(graph, **(SMALL | {"epochs": 1}), options=task)
+    assert done.partners([60, 3], 49)[0].max() < 50
+    assert sorted(done.partners([60], 2, candidates=[70, 71])[0][0]) == [70, 71]
+
+
+@pytest.mark.long
 def test_functions_are_metrics_and_losses(planted: Graph) -> None:
     small = SMALL | {"epochs": 1}
     done = gnnscale.train(planted, **small, metrics=[own_metric], loss=own_loss)
