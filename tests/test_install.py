@@ -80,7 +80,7 @@ def run(installed: Path, tmp_path: Path) -> Command:
 
 def test_the_wheel_holds_what_the_source_tree_does(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
+        names = [name for name in archive.namelist() if not name.endswith("/")]
     package = {name for name in names if name.startswith("gnnscale/")}
     extension = {name for name in package if name.endswith(".so")}
     stems = {name.split("/")[-1].split(".")[0] for name in extension}
