@@ -378,7 +378,11 @@ def _compose(command: str, words: list[str]) -> None:
     for word in words:
         name, _, value = word.partition("=")
         is_flag = word.startswith("-") or word == "job"  # --cfg job
-        if is_flag or name in ("resume", "run", "store", "output", "log") or name.startswith("hydra"):
+        if (
+            is_flag
+            or name in ("resume", "run", "store", "output", "log")
+            or name.startswith("hydra")
+        ):
             continue
         if value.startswith(("tag(", "interval(")) or value.endswith(".yaml"):  # of the reader's
             continue

@@ -148,10 +148,10 @@ def test_a_result_in_a_notebook(done: gnnscale.Result) -> None:
     assert html.count("<tr>") == 5 + 1 + 10
     assert f"<td>{done.test_metric:.4f}</td>" in html
     assert html.endswith("report.html</a>")
-    gone = replace(done, directory=Path("a<b>"), test_metric=None, history=())
+    gone = replace(done, directory=Path("a<b>"), test_metrics={}, history=())
     html = gone._repr_html_()
     assert html.count("<tr>") == 5
-    assert "<td>not defined</td>" in html
+    assert "<td>no test</td>" in html
     assert "<td>a&lt;b&gt;</td>" in html
     assert "<a " not in html
 

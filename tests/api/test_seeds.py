@@ -36,8 +36,9 @@ def test_each_seed_has_a_run_and_all_have_a_report(graph: Any, tmp_path: Path) -
     for directory, said in ((results.directory, "holds a sweep"), (alone.directory, "holds a run")):
         with one_line(said, begins=f"directory={directory}: "):
             gnnscale.train(graph, **FEW, seeds=2, directory=directory)
-    known = replace(results.runs[0], test_metric=0.5)
-    other, none = replace(known, test_metric=0.75), replace(known, test_metric=None)
+    known = replace(results.runs[0], test_metrics={results.runs[0].metric: 0.5})
+    other = replace(known, test_metrics={known.metric: 0.75})
+    none = replace(known, test_metrics={})
     several = replace(results, runs=(known, other, none))
     assert (several.mean, several.std) == (0.625, statistics.stdev([0.5, 0.75]))
     assert "test accuracy 0.6250 ± 0.1768 over 3 seeds, defined in 2, directory=" in repr(several)

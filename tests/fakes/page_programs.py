@@ -23,9 +23,9 @@ def run_section(
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run the blocks of a section in order; return how each command ended, and the notebook.
 
-    A block whose first line is ``# File NAME`` becomes that file. Other blocks of Python are cells of a
-    notebook, whose last lines are shown; it is run at the end under the name ``notebook``. Lines of
-    blocks without a language are commands.
+    A block whose first line is ``# File NAME`` becomes that file. Other blocks of Python are cells
+    of a notebook, which is run at the end under the name ``notebook``. Lines of blocks without a
+    language are commands.
     """
     ended, cells = {}, []
 

@@ -14,7 +14,7 @@ np.seterr(all="raise")
 
 def right(outputs: Any, labels: Any) -> float:
     """A metric of the program."""
-    return float(np.mean(outputs.argmax(1) == labels))
+    return float((outputs.argmax(1) == labels).to(torch.float32).mean())
 
 
 class OfDefaultType(nn.Module):

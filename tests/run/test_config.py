@@ -62,7 +62,10 @@ def test_options_become_records(settings: Settings) -> None:
             "model.input_dropout=0.5: expected 0 with features=preaggregated, whose rows are",
         ),
         ("model.input_dropout=1", "model.input_dropout=1.0: expected at least 0 and below 1"),
-        ("+logger.neptune=true", "logger=neptune: allowed are csv, tensorboard, mlflow, wandb"),
+        (
+            "+logger.neptune=true",
+            "logger=neptune: allowed are csv, tensorboard, mlflow, prometheus, wandb",
+        ),
         ("observers=[os.system]", "observers=os.system: expected MODULE:NAME"),
         ("dataset._target_=os.system", "expected a class of gnnscale"),
     ],

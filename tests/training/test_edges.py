@@ -11,6 +11,7 @@ from one_line import one_line
 from safetensors.torch import load_file
 
 import gnnscale
+from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.inference.evaluate import evaluate
@@ -165,7 +166,7 @@ def test_what_does_not_go_together(settings) -> None:
     ):
         with one_line(message):
             settings("task=edges", *given.split())
-    with one_line("task=edges: edges of", "have no labels"):
+    with one_line("edge_labels is missing; from_arrays takes edge_labels", error=GraphError):
         gnnscale.train(_vertices(), **SMALL, options={"task": "edges"})
 
 

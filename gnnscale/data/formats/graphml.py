@@ -75,7 +75,7 @@ class _FoundError(Exception):
     """Signal that the head of the file, up to the graph, is read."""
 
 
-class _Table:
+class _AttributeTable:
     """Columns of nodes or edges, written to Parquet in batches; the class is a context manager."""
 
     def __init__(self, file: Path, fixed: tuple[str, ...], keys: Mapping[str, _Key]) -> None:
@@ -98,7 +98,7 @@ class _Table:
         self._writer.write_table(pyarrow.Table.from_pylist(self._rows, schema=self._schema))
         self._rows, self._num_characters = [], 0
 
-    def __enter__(self) -> "_Table":
+    def __enter__(self) -> "_AttributeTable":
         return self
 
     def __exit__(self, kind: Any, *error: object) -> None:
@@ -114,7 +114,7 @@ class _Parser:
         self.directed = False
         self._file, self._folder = file, folder
         self._keys: dict[str, dict[str, _Key]] = {"node": {}, "edge": {}}
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _AttributeTable] = {}
         self._path: list[str] = []  # open elements; "" for one of another namespace
         self._row: dict[str, Any] = {}
         self._reads: list[_Key] = []  # keys whose default or value is read
@@ -213,7 +213,7 @@ class _Parser:
         if self._folder is None:
             raise _FoundError
         for name, file in (("node", NODES), ("edge", EDGES)):
-            table = _Table(self._folder / file, _FIXED[name], self._keys[name])
+            table = _AttributeTable(self._folder / file, _FIXED[name], self._keys[name])
             self._tables[name] = self._stack.enter_context(table)
 
     def _start_row(self, name: str, attributes: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeFile(base.Dataset):
+class EdgeFormat(base.Dataset):
     """Base of the layouts of one file of edges, with features and labels in .npy files.
 
     Attributes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.formats.edge_text import EdgeText
-from gnnscale.data.readers.edge_file import EdgeFile
+from gnnscale.data.readers.edge_file import EdgeFormat
 from gnnscale.data.storage import StoreWriter
 from gnnscale.graph.store_format import write_ids
 
@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeList(EdgeFile):
+class EdgeList(EdgeFormat):
     """Text file, or a .gz, with an edge per line; lines that begin with # or % are comments.
 
     Blanks and tabs, or a comma, separate source, destination and, if ``weighted``, weight. With

@@ -5,30 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gnnscale.core.artifact import files
 from gnnscale.data.readers.feature_reading import columns_of, filled, log_unread, surveys_of
+from gnnscale.data.readers.table_options import SPLIT, WEIGHT, TableOptions
 from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables import label_columns, roles, vertex_ids
 from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.table import Table
 
-if TYPE_CHECKING:
-    from gnnscale.data.readers.tables import Tables
-
-#: Default name of the column of weights, which may be missing.
-WEIGHT = "weight"
-#: Default name of the column of the split, which masks may replace.
-SPLIT = "split"
 #: Bytes of disk per edge: row, both ends, label and split.
 _EDGE_ROW_BYTES = 28
 #: Bytes of memory per edge: raw label, stored label and split.
 _EDGE_LABEL_BYTES = 32
 
 
-def edge_table(options: Tables, table: Table, writer: StoreWriter, changes: list[str]) -> EdgeTable:
+def edge_table(
+    options: TableOptions, table: Table, writer: StoreWriter, changes: list[str]
+) -> EdgeTable:
     """Return the edge table with its columns to read, and log the columns that are not read.
 
     Feature columns go into the notes of ``writer``.
@@ -58,7 +53,7 @@ def edge_table(options: Tables, table: Table, writer: StoreWriter, changes: list
 
 
 def _edge_features(
-    options: Tables, table: Table, names: Sequence[str], changes: list[str]
+    options: TableOptions, table: Table, names: Sequence[str], changes: list[str]
 ) -> FeatureColumns:
     """Survey the columns of edge features, in a pass of their own; problems are reported."""
     option_names = ("edge_features", "edge_categories")
@@ -81,7 +76,7 @@ def _edge_features(
     return FeatureColumns(table, columns, named=True)
 
 
-def _edge_labels(options: Tables, table: Table) -> EdgeLabelColumns | None:
+def _edge_labels(options: TableOptions, table: Table) -> EdgeLabelColumns | None:
     if options.edge_label is None:
         return None
     name = table.require("edge_label", options.edge_label)
@@ -106,7 +101,7 @@ def _check_edge_space(
 
 
 def write_edges(
-    options: Tables, edges: EdgeTable, ids: vertex_ids.IdMap, writer: StoreWriter
+    options: TableOptions, edges: EdgeTable, ids: vertex_ids.IdMap, writer: StoreWriter
 ) -> None:
     """Push the edges, their labels and their split."""
     source = edges.table.path

@@ -9,7 +9,7 @@ from gnnscale.core import GraphError, brief
 from gnnscale.core.artifact import file_bytes
 from gnnscale.data import validation
 from gnnscale.data.formats.text import csv_columns, head_lines
-from gnnscale.data.readers.edge_file import EdgeFile
+from gnnscale.data.readers.edge_file import EdgeFormat
 from gnnscale.data.storage import StoreOptions, StoreWriter
 
 _BANNER = re.compile(
@@ -21,7 +21,7 @@ _SIZES = re.compile(r"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixMarket(EdgeFile):
+class MatrixMarket(EdgeFormat):
     """Square coordinate matrix in a .mtx or .mtx.gz; entry ``(i, j)`` is an edge from i to j.
 
     Row and column 1 are vertex 0. A symmetric or skew-symmetric matrix has both directions of each

@@ -6,15 +6,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact import files
 from gnnscale.data.labels import read_labels
-from gnnscale.data.readers.edge_reading import SPLIT, edge_table, left_out, write_edges
+from gnnscale.data.readers.edge_reading import edge_table, left_out, write_edges
 from gnnscale.data.readers.feature_reading import columns_of, filled, log_unread, surveys_of
+from gnnscale.data.readers.table_options import SPLIT, TableOptions
 from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables import label_columns, roles, vertex_ids
 from gnnscale.data.tables.batch import is_text
@@ -24,9 +25,6 @@ from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
 from gnnscale.data.tables.table import Table
 from gnnscale.graph.store_format import write_ids
 
-if TYPE_CHECKING:
-    from gnnscale.data.readers.tables import Tables
-
 _LOG = logging.getLogger(__name__)
 #: Bytes of memory per vertex: label, part of the split, in-degree and offset.
 _VERTEX_BYTES = 48
@@ -34,7 +32,7 @@ _VERTEX_BYTES = 48
 _ID_BYTES = 64
 
 
-def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWriter) -> None:
+def read_tables(options: TableOptions, vertices: Table, table: Table, writer: StoreWriter) -> None:
     """Push vertices with labels and split, edges with their data, then vertex features.
 
     What was filled, added or left out goes, with counts, into the note ``changes``.
@@ -64,7 +62,7 @@ def read_tables(options: Tables, vertices: Table, table: Table, writer: StoreWri
     writer.write_features(rows, num_features=width, dtype=dtype, source=source)
 
 
-def _are_texts(options: Tables, vertices: Table, edges: Table) -> bool:
+def _are_texts(options: TableOptions, vertices: Table, edges: Table) -> bool:
     """Whether ids of CSV are whole numbers of the vertices, and texts of the edges, at first."""
     if not (vertices.is_csv and edges.is_csv and options.id in vertices.types):
         return False
@@ -86,7 +84,9 @@ class _Vertices:
     columns: list[Surveyed]  #: columns of features
 
 
-def _read_vertices(options: Tables, table: Table, folder: Path, changes: list[str]) -> _Vertices:
+def _read_vertices(
+    options: TableOptions, table: Table, folder: Path, changes: list[str]
+) -> _Vertices:
     """Read ids, labels and split, and survey the columns of features, in one pass.
 
     With ``missing`` of ``drop``, rows with an empty number are left out, in further passes.
@@ -114,7 +114,7 @@ def _read_vertices(options: Tables, table: Table, folder: Path, changes: list[st
     return found
 
 
-def _pass_over(options: Tables, table: Table, surveys: Sequence[ColumnSurvey]) -> _Vertices:
+def _pass_over(options: TableOptions, table: Table, surveys: Sequence[ColumnSurvey]) -> _Vertices:
     """Read ids, labels and split of all rows, and survey features; problems are reported."""
     ids = vertex_ids.IdColumn(
         options.id, options.id_type, vertex_ids.max_id_bytes(files.total_bytes(table.paths))
@@ -154,7 +154,7 @@ def _pass_over(options: Tables, table: Table, surveys: Sequence[ColumnSurvey]) -
 
 
 def _without_empty(
-    options: Tables, table: Table, found: _Vertices, changes: list[str]
+    options: TableOptions, table: Table, found: _Vertices, changes: list[str]
 ) -> _Vertices:
     """Return the vertices without rows that have an empty number; GraphError: none is left."""
     features = FeatureColumns(table, found.columns, named=True)
@@ -176,7 +176,9 @@ def _without_empty(
     return left
 
 
-def _unknown_ids(options: Tables, found: _Vertices, edges: EdgeTable, changes: list[str]) -> Any:
+def _unknown_ids(
+    options: TableOptions, found: _Vertices, edges: EdgeTable, changes: list[str]
+) -> Any:
     """Return the ids that only the edges have, to become vertices, as an Arrow array.
 
     GraphError: they would have empty features, which ``missing`` refuses.
@@ -205,7 +207,7 @@ def _unknown_ids(options: Tables, found: _Vertices, edges: EdgeTable, changes: l
 
 
 def _write_vertices(
-    options: Tables, found: _Vertices, unknown: Any, writer: StoreWriter, source: Path
+    options: TableOptions, found: _Vertices, unknown: Any, writer: StoreWriter, source: Path
 ) -> vertex_ids.IdMap:
     """Set number, labels and split of the vertices; write their ids.
 
@@ -243,7 +245,7 @@ def _set_labels(writer: StoreWriter, found: _Vertices, num_added: int, source: P
         writer.notes["classes"] = names
 
 
-def _feature_names(options: Tables, table: Table) -> list[str]:
+def _feature_names(options: TableOptions, table: Table) -> list[str]:
     """Return the columns of the vertex features, the user's or by default."""
     names, chosen = options.features, options.categories or ()
     if options.id is not None:
@@ -263,7 +265,7 @@ def _feature_names(options: Tables, table: Table) -> list[str]:
     return names
 
 
-def _check_memory(options: Tables, table: Table, num_vertices: int, folder: Path) -> None:
+def _check_memory(options: TableOptions, table: Table, num_vertices: int, folder: Path) -> None:
     """Log the estimated memory of writing a store of ``num_vertices`` vertices.
 
     NoSpaceError: the data of the vertices alone exceed the free memory.

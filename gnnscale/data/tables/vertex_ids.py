@@ -51,14 +51,14 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
     """
     refuse_nulls(batch, column)
     array = plain(batch.columns[column])
-    if array.null_count and not pyarrow.types.is_null(array.type):  # reported: any id will do
-        array = array.fill_null("" if is_text(array.type) else 0)
     whole = pyarrow.types.is_integer(array.type)
     if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
         raise GraphError(
             f"{batch.file}: column {brief(repr(column))} holds {brief(array.type)}, ids are whole "
             f"numbers{'' if id_type == 'integer' else ' or strings'} (dataset.id_type={id_type})"
         )
+    if array.null_count:  # reported: any id will do
+        array = array.fill_null(0 if whole else "")
     if whole and id_type == "string":
         return pyarrow.compute.cast(array, pyarrow.large_string())
     if not whole or array.type == pyarrow.uint64():

@@ -304,7 +304,8 @@ class RunCheckpoint:
             check_not_begun(self.directory, group, restarts=self.restarts, writes=writes)
             if group.is_rank0 and not self.restarts:
                 options = self.directory / CONFIG_FILE
-                check_same_options(options, read_yaml(options), config=self.run.options)
+                if options.exists():
+                    check_same_options(options, read_yaml(options), config=self.run.options)
                 log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
             return None
         saved = self.run.load(file, content, model, optimizer, steps_per_epoch)

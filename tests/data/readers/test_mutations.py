@@ -45,9 +45,11 @@ def reader_of(sample, raw, place):
 @pytest.mark.long
 def test_mutated_files(sample, tmp_path, leftovers):
     raw = tmp_path / "stores" / "raw"
-    reader = reader_of(sample, tmp_path / "stores" / "it", raw)
     write(sample, raw, sample.files)
-    assert attempt(reader) is None
+    # Some need the file itself, or the folder.
+    places = [raw, *(raw / name for name in sample.files if len(sample.files) == 1)]
+    made = [reader_of(sample, tmp_path / "stores" / "it", place) for place in places]
+    reader = next(each for each in made if attempt(each) is None)
     refused = 0
     for number in range(20):
         write(sample, raw, damaged(sample.files, sample.layout, number, 1, None)[0])
