@@ -415,6 +415,8 @@ def hostile(option: str, outside: str) -> dict[str, Any]:
         values[group] = {}
     elif option == "partitioner.nvlink":
         values[group] = {"_target_": "gnnscale.partition.hierarchical.Hierarchical"}
+    elif option in ("dataset.features_file", "dataset.labels_file"):
+        values[group] = {"_target_": "gnnscale.data.readers.edge_list.EdgeList"}
     elif group in groups:
         values[group] = groups[group]
     what = {

@@ -45,7 +45,7 @@ READERS = {
     "board": "planner.fpga_board",
     "cache_plan": "cache.store",
     "checkpoint": "run.checkpoint",
-    "commands": "cli.config_files cli.options_file",
+    "commands": "cli.options_file",
     "degrees": "planner.graphs",
     "links": "run.tasks.edge_split",
     "nvlink": "partition.nvlink",
