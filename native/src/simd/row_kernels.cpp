@@ -137,9 +137,9 @@ inline element_t<kOut>* out_row(const Aggregate& task, int64_t dst) {
   return static_cast<element_t<kOut>*>(task.out.data) + row * task.out.stride;
 }
 
-// Reads the sums that edges are added to. This function and finish_sums are out of line: they depend
-// on the number of vectors only, and inlined they would dominate the code of every kernel below, and
-// its compilation.
+// Reads the sums that edges are added to. This function and finish_sums are out of line: they
+// depend on the number of vectors only, and inlined they would dominate the code of every kernel
+// below, and its compilation.
 template <int kVectors>
 [[gnu::noinline]] void start_sums(const Aggregate& task, int64_t dst, Vec* sum,
                                   Columns<kVectors> column) {
@@ -148,8 +148,8 @@ template <int kVectors>
   });
 }
 
-// Scales sums over edges, adds a destination's own row, applies the gate, and writes the output: all
-// that aggregate_columns does not do itself for most destinations.
+// Scales sums over edges, adds a destination's own row, applies the gate, and writes the output:
+// all that aggregate_columns does not do itself for most destinations.
 template <int kVectors>
 [[gnu::noinline]] void finish_sums(const Aggregate& task, int64_t dst, Vec* sum,
                                    Columns<kVectors> column) {
@@ -191,9 +191,8 @@ template <int kVectors>
       if (!(load_one<kGate>(row_of<element_t<kGate>>(task.gate, dst) + j) > 0)) sum = 0.0F;
     });
   }
-  for_computed(task.out.dtype, [&]<DType kOut>() {
-    store_one<kOut>(out_row<kOut>(task, dst) + j, sum);
-  });
+  for_computed(task.out.dtype,
+               [&]<DType kOut>() { store_one<kOut>(out_row<kOut>(task, dst) + j, sum); });
 }
 
 // Computes kVectors vectors of one destination's output. The accumulators stay in registers over
