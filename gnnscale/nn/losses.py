@@ -27,7 +27,7 @@ Loss: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
 
 
 def as_targets(labels: Tensor) -> Tensor:
-    """Return ``labels`` as a ``Loss`` takes them: classes int64, others float32 ``[n, k]``."""
+    """Return labels as a loss takes them: classes int64 ``[n]``, all others float32 ``[n, k]``."""
     import torch
 
     if labels.is_floating_point():

@@ -80,7 +80,7 @@ def filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[s
 
 
 def log_unread(table: Table, read: Collection[str | None], option: str) -> None:
-    """Log the columns of a table that are not in ``read``; ``option`` would name them."""
+    """Log the columns of a table that are not in ``read``, and the ``option`` that reads them."""
     unread = [brief(name or "''") for name in table.names if name not in read]
     if unread:
         _LOG.info("%s: not read: %s; see dataset.%s", table.path, ", ".join(unread), option)

@@ -88,7 +88,7 @@ def csv_type(kind: Any, *, is_category: bool) -> Any:
 
 
 class ColumnSurvey:
-    """Survey of one feature column: counts and distinct texts, in memory of fixed size.
+    """Collector of counts and distinct texts of one feature column, in memory of fixed size.
 
     ``is_category``: the user says so. ``options`` name the options of features and categories.
     """

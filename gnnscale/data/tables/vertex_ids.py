@@ -165,7 +165,7 @@ class IdMap:
         return numbers if self.array is None else self.array
 
     def extended(self, ids: Any) -> IdMap:
-        """Return the map of these ids and, as the next vertices, those of the array ``ids``."""
+        """Return a map with further vertices, whose ids are the Arrow array ``ids``, at its end."""
         return IdMap(self._column, pyarrow.concat_arrays([self.all_ids(), ids]))
 
     def find(self, batch: Batch, column: str) -> Array:
