@@ -12,7 +12,8 @@ from gnnscale.core.artifact.files import digest
 from gnnscale.features import StructuralFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition
-from gnnscale.run.inputs import TaskInputs, graph_read, with_features
+from gnnscale.run.inputs import graph_read, with_features
+from gnnscale.run.tasks import TaskInputs
 
 if TYPE_CHECKING:
     from gnnscale.run.tasks.base import Task
@@ -96,9 +97,7 @@ def open_graph(
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":
     """Open the task of ``inputs`` over ``graph``; ``links``: its stored edge split, if any."""
     graph = graph_read(inputs, graph)
-    return inputs.task.open(
-        graph, links, dataset=inputs.dataset, loss=inputs.loss, metrics=inputs.metrics
-    )
+    return inputs.task.open(graph, links, inputs)
 
 
 def open_cache_plan(artifacts: Sequence[RunArtifact], graph: Graph) -> StoredPlan | None:

@@ -29,8 +29,8 @@ from gnnscale.run.batch_config import (
     _drops_inputs,
     _is_partitioned,
 )
-from gnnscale.run.inputs import EvaluationOptions, ReportOptions, TaskInputs
-from gnnscale.run.tasks import TaskConfig, VertexPrediction
+from gnnscale.run.inputs import EvaluationOptions, ReportOptions
+from gnnscale.run.tasks import TaskConfig, TaskInputs, VertexPrediction
 from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
 
 #: Loggers of a run in addition to its own files.

@@ -8,35 +8,18 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float32Array, read_memory
 from gnnscale.core.artifact.files import size
-from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig, StructuralFeaturesConfig
 from gnnscale.graph import MAX_QUANTIZED, Graph
-from gnnscale.nn import ModelConfig
-from gnnscale.nn.losses import LossConfig
 from gnnscale.partition import PartitionerConfig, Parts
-from gnnscale.planner import Cuda, DevicePlanConfig, apportion
+from gnnscale.planner import Cuda, apportion
 from gnnscale.run.batch_config import BatchConfig
-from gnnscale.run.tasks import TaskConfig
+from gnnscale.run.tasks import TaskInputs
 from gnnscale.sampling import SamplerConfig, SeedOrder, TwoStageOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
 
 #: Arrays of the table's size in memory while structural features are computed.
 _NUM_TABLES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskInputs:
-    """Options that decide the task of a run, and the data of the graph that its model reads."""
-
-    task: TaskConfig
-    dataset: GraphSource  #: source of the graph, whose raw tables the task may read
-    model: ModelConfig
-    features: FeatureStoreConfig
-    loss: LossConfig
-    metrics: Sequence[str]  #: metrics of validation; empty: the graph's own
-    device_plan: DevicePlanConfig  #: devices, which must support what the model reads
-    num_threads: int  #: threads that compute structural features
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,8 @@ def _open(
         contents = {artifact.name: artifact.content for artifact in data.artifacts}
         values = {"content of the graph store": data.graph.content, "content of": contents}
         check_equal_values(group, values)
-    learning = ModelState.build(config.model, config.optimizer, config.features, data, group)
+    parts = (config.model, config.task, config.optimizer, config.features)
+    learning = ModelState.build(*parts, data, group)
     rows = open_rows(config.features, data.graph, group)
     if rows is not None:
         closing.callback(rows.abandon)  # no effect after close

@@ -43,7 +43,7 @@ def make_task(seed: int, *, undirected: bool, kinds: Any, **options: Any) -> Lin
     flags = {"undirected": undirected, "directed": False, "bipartite": True}
     return LinkTask(
         split=EdgeSplit(graph=graph, train=train, valid=valid, test=test, **flags),
-        **{"num_negatives": 1, "decoder": "dot", "hits": (1, 3), "k": (2, 5), "seed": 0} | options,
+        **{"num_negatives": 1, "hits": (1, 3), "k": (2, 5), "seed": 0} | options,
         num_candidates=None,
         candidates=None if kinds is None else Candidates.from_kinds(kinds),
     )

@@ -1,3 +1,9 @@
 """Prediction tasks: labels of vertices, labels of edges, or edges; importable without torch."""
 
-from gnnscale.run.tasks.options import EdgePrediction, LinkPrediction, TaskConfig, VertexPrediction
+from gnnscale.run.tasks.options import (
+    EdgePrediction,
+    LinkPrediction,
+    TaskConfig,
+    TaskInputs,
+    VertexPrediction,
+)

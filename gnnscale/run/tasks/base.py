@@ -27,9 +27,8 @@ from gnnscale.core.config.user_code import is_name, load_named, short_name
 from gnnscale.core.metrics import score
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels, has_label
-from gnnscale.nn import GNN, ModelConfig, TrainableModel, losses
 from gnnscale.nn import base as trainable
-from gnnscale.nn import link_decoder as links
+from gnnscale.nn import losses
 from gnnscale.sampling import EdgeSampling, SamplerConfig, SeedOrder, seed_order
 
 _LOG = logging.getLogger(__name__)
@@ -75,9 +74,6 @@ class Task(Protocol):
 
         ``order`` has the seeds of each step.
         """
-
-    def build(self, model: ModelConfig) -> TrainableModel:
-        """Build the model to train."""
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
@@ -269,15 +265,6 @@ class VertexTask(LabelTask):
         """Return ``vertices``, the run's sampler; ``order`` is not used."""
         return vertices
 
-    def build(self, model: ModelConfig) -> TrainableModel:
-        """Build a model with an output for each class or regression target."""
-        graph = self.graph
-        return model.build(
-            num_features=graph.num_features,
-            num_classes=graph.num_classes,
-            num_edge_features=graph.num_edge_features,
-        )
-
 
 def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
     """Return the user's metric ``name`` of ``outputs``; ConfigError: no number is returned."""
@@ -298,22 +285,6 @@ def _user_score(name: str, outputs: Float32Array, labels: Array) -> float:
 
 #: Training edges whose pairs are compared at a time.
 _GROUP_EDGES = 1 << 24
-
-
-def build_model(
-    model: ModelConfig, *, num_features: int, num_edge_features: int, num_outputs: int
-) -> links.EdgeGNN:
-    """Build a model with an MLP over the output rows of both ends and the features of an edge.
-
-    Output rows have ``model.hidden`` features; ``num_outputs`` are classes or regression targets.
-    """
-    assert model.row_width is not None  # other models are refused before
-    gnn = model.build(
-        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
-    )
-    assert isinstance(gnn, GNN)
-    network = links.EdgeNetwork(gnn.widths[-1], num_edge_features, num_outputs)
-    return links.EdgeGNN(gnn, network)
 
 
 def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray]) -> list[int]:
@@ -390,12 +361,3 @@ class EdgeTask(LabelTask):
         ends = self.graph.edges.ends
         assert ends is not None  # edges with labels have ends
         return EdgeSampling(vertices=vertices, ends=ends, features=self.graph.edge_features)
-
-    def build(self, model: ModelConfig) -> GNN:
-        """Build a model with an MLP over the rows of both ends and the edge's features."""
-        return build_model(
-            model,
-            num_features=self.graph.num_features,
-            num_edge_features=self.graph.num_edge_features,
-            num_outputs=self.labels.num_classes,
-        )

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,25 +13,10 @@ from gnnscale.data import GraphSource
 from gnnscale.data.tables.selection import find_kinds, find_vertices, is_table, open_table
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
-from gnnscale.nn import GNN, ModelConfig
 from gnnscale.nn import base as trainable
-from gnnscale.nn import link_decoder as links
+from gnnscale.nn.link_decoder import LINK_OBJECTIVES
 from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
 from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
-
-
-def build_model(
-    model: ModelConfig, decoder: str, *, num_features: int, num_edge_features: int = 0
-) -> links.LinkGNN:
-    """Build a GNN with output rows of ``model.hidden`` features, and ``decoder`` of row pairs."""
-    assert model.row_width is not None  # other models are refused before
-    gnn = model.build(
-        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
-    )
-    assert isinstance(gnn, GNN)
-    links.initialize_rows(gnn)
-    return links.LinkGNN(gnn, links.make_decoder(decoder, gnn.widths[-1]))
-
 
 _LOG = logging.getLogger(__name__)
 #: Power of in-degrees by which popular vertices are negatives, as of frequencies in word2vec.
@@ -42,13 +28,12 @@ class LinkTask:
     """Link prediction over an edge split.
 
     Attributes:
-        num_negatives, negatives, decoder, loss, hits, k: as in ``LinkPrediction``.
+        num_negatives, negatives, loss, hits, k: as in ``LinkPrediction``.
     """
 
     split: EdgeSplit
     num_negatives: int
     negatives: str = "uniform"
-    decoder: str
     loss: str = "bce"
     hits: tuple[int, ...]
     k: tuple[int, ...] = ()
@@ -96,7 +81,7 @@ class LinkTask:
     @property
     def objective(self) -> trainable.Objective:
         """Function from scores to the mean loss of positive and negative edges."""
-        return links.LINK_OBJECTIVES[self.loss]
+        return LINK_OBJECTIVES[self.loss]
 
     @property
     def popularity(self) -> Int64Array:
@@ -106,8 +91,8 @@ class LinkTask:
     @property
     def held_out_pairs(self) -> list[IntArray]:
         """Arrays ``[n, 2]`` of validation and test edges; of an undirected graph, both ways."""
-        pairs = [self.split.valid, self.split.test]
-        return pairs + [each[:, ::-1] for each in pairs if self.split.undirected]
+        parts = [self.split.valid, self.split.test]
+        return parts + [pairs[:, ::-1] for pairs in parts if self.split.undirected]
 
     def known_pairs(self, part: str) -> list[IntArray]:
         """Return arrays ``[n, 2]`` of pairs that are left out when edges of ``part`` are ranked.
@@ -116,11 +101,10 @@ class LinkTask:
         """
         if not self.filters_known:
             return []
-        earlier = {"train": (), "valid": ("train",), "test": ("train", "valid")}[part]
-        known = [getattr(self.split, name) for name in earlier]
-        own = getattr(self.split, part)
-        reverses = [pairs[:, ::-1] for pairs in (*known, own)] if self.split.undirected else []
-        return known + reverses
+        names = ("train", "valid", "test")
+        *earlier, ranked = [getattr(self.split, name) for name in names[: names.index(part) + 1]]
+        reverses = [pairs[:, ::-1] for pairs in (*earlier, ranked)] if self.split.undirected else []
+        return earlier + reverses
 
     def _negatives(self) -> Candidates | None:
         """Return the candidates with the distribution of the negatives; None: all, uniform."""
@@ -143,15 +127,6 @@ class LinkTask:
             candidates=self._negatives(),
             drop_reverses=not self.split.directed,
             order=order,
-        )
-
-    def build(self, model: ModelConfig) -> GNN:
-        """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
-        return build_model(
-            model,
-            self.decoder,
-            num_features=self.graph.num_features,
-            num_edge_features=self.graph.num_edge_features,
         )
 
 
@@ -182,10 +157,10 @@ def read_candidates(
         return Candidates.from_kinds(kinds), f"task.candidates={brief(file)}"
     option = f"task.candidate_column={brief(column)}"
     if file is None:
-        found = dataset.vertex_table()
-        if found is None:
+        vertex_table = dataset.vertex_table()
+        if vertex_table is None:
             raise ConfigError(f"{option}: expected task.candidates=FILE, a table with this column")
-        table, id_column = found
+        table, id_column = vertex_table
     else:
         if not is_table(file):
             raise ConfigError(
@@ -213,7 +188,7 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, option
     a mutual edge to a non-candidate is dropped: its reverse, in the same part, is predicted. With
     ``split.directed`` all edges stay as they are. Errors name ``option``.
     """
-    edges_by_part = {
+    edges_by_part: dict[str, Any] = {
         part: _orient(np.asarray(getattr(split, part)), candidates, split.undirected)
         for part in PARTS
     }
@@ -229,12 +204,7 @@ def with_candidate_destinations(split: EdgeSplit, candidates: Candidates, option
                 f"{option}: expected all destinations of predicted edges, {int(missing.sum())} of "
                 f"{len(edges)} {part} edges lead to another vertex, such as number {first}"
             )
-    return replace(
-        split,
-        train=edges_by_part["train"],
-        valid=edges_by_part["valid"],
-        test=edges_by_part["test"],
-    )
+    return replace(split, **edges_by_part)
 
 
 def _orient(edges: IntArray, candidates: Candidates, undirected: bool) -> IntArray:

@@ -6,16 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph, SplitLabels
-from gnnscale.nn.losses import LossConfig
 
 if TYPE_CHECKING:
     from gnnscale.data import GraphSource
-    from gnnscale.nn import ModelConfig, TrainableModel
+    from gnnscale.features import FeatureStoreConfig
+    from gnnscale.nn import GNN, ModelConfig, TrainableModel
+    from gnnscale.nn.losses import LossConfig
+    from gnnscale.planner import DevicePlanConfig
     from gnnscale.run.tasks.base import Task
 
 
@@ -53,29 +55,28 @@ class TaskConfig(ABC):
         return None
 
     @abstractmethod
-    def open(
-        self,
-        graph: Graph,
-        split_path: Path | None,
-        *,
-        dataset: GraphSource,
-        loss: LossConfig,
-        metrics: Sequence[str],
-    ) -> Task:
-        """Return the task over the stored ``graph``.
+    def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
+        """Return the task over the stored ``graph``; ``split_path`` is the result of ``make``."""
 
-        Args:
-            split_path: directory that ``make`` returned.
-            dataset: source of the graph, for tasks that read its raw tables.
-            loss: the run's loss, for tasks without a loss of their own.
-            metrics: names of the run's metrics; empty selects the metric of the labels.
-        """
-
-    @abstractmethod
     def build(
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
-        """Build the model to train, with initial weights from torch's global generator."""
+        """Build the model to train, with initial weights from torch's global generator.
+
+        It has ``num_classes`` outputs per vertex, classes or regression targets.
+        """
+        return model.build(
+            num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
+        )
+
+    def build_for(self, graph: Graph, model: ModelConfig) -> TrainableModel:
+        """Build the model to train on ``graph``."""
+        return self.build(
+            model,
+            num_features=graph.num_features,
+            num_classes=self.labels(graph).num_classes,
+            num_edge_features=graph.num_edge_features,
+        )
 
     def labels(self, graph: Graph) -> SplitLabels:
         """Return ``graph``, which has the vertex labels; a task on edge labels returns those."""
@@ -83,35 +84,39 @@ class TaskConfig(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TaskInputs:
+    """Options that decide the task of a run, and the data of the graph that its model reads."""
+
+    task: TaskConfig
+    dataset: GraphSource  #: source of the graph, whose raw tables the task may read
+    model: ModelConfig
+    features: FeatureStoreConfig
+    loss: LossConfig  #: loss of tasks without a loss of their own
+    metrics: Sequence[str]  #: metrics of validation; empty: that of the labels
+    device_plan: DevicePlanConfig  #: devices, which must support what the model reads
+    num_threads: int  #: threads that compute structural features
+
+
+def _build_rows(model: ModelConfig, num_features: int, num_edge_features: int) -> GNN:
+    """Build a GNN with output rows of ``model.hidden`` features."""
+    assert model.row_width is not None  # other models are refused before
+    gnn: Any = model.build(
+        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
+    )
+    return cast("GNN", gnn)
+
+
+@dataclass(frozen=True, kw_only=True)
 class VertexPrediction(TaskConfig):
     """Prediction of vertex labels, by the graph's own split."""
 
-    def open(
-        self,
-        graph: Graph,
-        split_path: Path | None,
-        *,
-        dataset: GraphSource,
-        loss: LossConfig,
-        metrics: Sequence[str],
-    ) -> Task:
-        """Return the task by the graph's own split, after a trial of user-defined metrics.
-
-        ``split_path`` and ``dataset`` are not read. ConfigError: a metric fails.
-        """
+    def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
+        """Return the task by the graph's own split; ConfigError: a user-defined metric fails."""
         from gnnscale.run.tasks.base import VertexTask
 
-        task = VertexTask(graph=graph, loss=loss, metrics=metrics)
+        task = VertexTask(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
         task.try_metrics()
         return task
-
-    def build(
-        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
-    ) -> TrainableModel:
-        """Build a model with ``num_classes`` outputs per vertex: classes or regression targets."""
-        return model.build(
-            num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,24 +139,15 @@ class EdgePrediction(TaskConfig):
             )
         return graph.edge_labels
 
-    def open(
-        self,
-        graph: Graph,
-        split_path: Path | None,
-        *,
-        dataset: GraphSource,
-        loss: LossConfig,
-        metrics: Sequence[str],
-    ) -> Task:
-        """Return the task by the graph's own split, after a trial of user-defined metrics.
+    def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
+        """Return the task by the graph's own split.
 
-        ``split_path`` and ``dataset`` are not read. ConfigError: edges have no labels, or a metric
-        fails.
+        ConfigError: edges have no labels, or a user-defined metric fails.
         """
         from gnnscale.run.tasks.base import EdgeTask
 
         self.labels(graph)
-        task = EdgeTask(graph=graph, loss=loss, metrics=metrics)
+        task = EdgeTask(graph=graph, loss=inputs.loss, metrics=inputs.metrics)
         task.try_metrics()
         return task
 
@@ -159,14 +155,10 @@ class EdgePrediction(TaskConfig):
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a model with an MLP over the output rows of both ends, and the edge's features."""
-        from gnnscale.run.tasks.base import build_model
+        from gnnscale.nn.link_decoder import EdgeGNN, EdgeNetwork
 
-        return build_model(
-            model,
-            num_features=num_features,
-            num_edge_features=num_edge_features,
-            num_outputs=num_classes,
-        )
+        gnn = _build_rows(model, num_features, num_edge_features)
+        return EdgeGNN(gnn, EdgeNetwork(gnn.widths[-1], num_edge_features, num_classes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,11 +247,11 @@ class LinkPrediction(TaskConfig):
                     "vertices, or all"
                 )
             check_range("task.num_candidates", self.num_candidates, 1, _MAX_CANDIDATES)
-        for option, places in (("hits", self.hits), ("k", self.k or [])):
-            for place in places:
-                check_range(f"task.{option}", place, 1, _MAX_CANDIDATES)
-            if len(set(places)) < len(places):
-                raise ConfigError(f"task.{option}={brief(places)}: expected each number once")
+        for option, cutoffs in (("hits", self.hits), ("k", self.k or [])):
+            for cutoff in cutoffs:
+                check_range(f"task.{option}", cutoff, 1, _MAX_CANDIDATES)
+            if len(set(cutoffs)) < len(cutoffs):
+                raise ConfigError(f"task.{option}={brief(cutoffs)}: expected each number once")
         if self.filter is not None:
             check_choice("task.filter", self.filter, FILTERS)
         for option, value in (("k", self.k), ("filter", self.filter)):
@@ -282,19 +274,11 @@ class LinkPrediction(TaskConfig):
         )
         return make_split(graph, identity)
 
-    def open(
-        self,
-        graph: Graph,
-        split_path: Path | None,
-        *,
-        dataset: GraphSource,
-        loss: LossConfig,
-        metrics: Sequence[str],
-    ) -> Task:
+    def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task over the edge split in ``split_path``, with candidates from their file.
 
-        ``loss`` and ``metrics`` are not used. ConfigError: candidates do not fit the graph, or not
-        all destinations are candidates. GraphError: the file of candidates is damaged.
+        ConfigError: candidates do not fit the graph, or not all destinations are candidates.
+        GraphError: the file of candidates is damaged.
         """
         from gnnscale.run.tasks.edge_split import open_split
         from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
@@ -303,7 +287,7 @@ class LinkPrediction(TaskConfig):
         split, candidates = open_split(split_path, graph), None
         if self.candidates is not None or self.candidate_column is not None:
             candidates, option = read_candidates(
-                self.candidates, self.candidate_column, self.candidate_kind, graph, dataset
+                self.candidates, self.candidate_column, self.candidate_kind, graph, inputs.dataset
             )
             split = with_candidate_destinations(split, candidates, option)
         return LinkTask(
@@ -311,7 +295,6 @@ class LinkPrediction(TaskConfig):
             candidates=candidates,
             num_negatives=self.num_negatives,
             negatives=self.negatives,
-            decoder=self.decoder,
             loss=self.loss,
             hits=tuple(self.hits),
             k=_DEFAULT_K if self.k is None else tuple(self.k),
@@ -324,8 +307,8 @@ class LinkPrediction(TaskConfig):
         self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
-        from gnnscale.run.tasks.links import build_model
+        from gnnscale.nn.link_decoder import LinkGNN, initialize_rows, make_decoder
 
-        return build_model(
-            model, self.decoder, num_features=num_features, num_edge_features=num_edge_features
-        )
+        gnn = _build_rows(model, num_features, num_edge_features)
+        initialize_rows(gnn)
+        return LinkGNN(gnn, make_decoder(self.decoder, gnn.widths[-1]))

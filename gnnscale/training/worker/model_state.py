@@ -15,6 +15,7 @@ from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS, optimizer_state
 from gnnscale.partition import Partition
 from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.records import Uncached
+from gnnscale.run.tasks import TaskConfig
 from gnnscale.run.tasks.base import Task
 from gnnscale.sampling import Sampler, SamplerConfig, SeedOrder
 from gnnscale.training.p3.split_run import SplitRun, SplitWeights
@@ -73,6 +74,7 @@ class ModelState:
     def build(
         cls,
         options: ModelConfig,
+        task: TaskConfig,
         optimizer_options: OptimizerConfig,
         features: FeatureStoreConfig,
         data: TrainInputs,
@@ -83,7 +85,7 @@ class ModelState:
             sizes = {"num_features": data.graph.num_features, "num_classes": data.graph.num_classes}
             options.warn_unless_built_again(**sizes)
         torch.manual_seed(data.seed)
-        model = data.task.build(options)
+        model = task.build_for(data.graph, options)
         if isinstance(features, LearnedFeaturesConfig):
             factor = features.rate_factor(optimizer_options.lr)
             table = torch.from_numpy(data.graph.features)

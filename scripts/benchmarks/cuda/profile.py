@@ -64,7 +64,7 @@ def _backend(bench: Bench) -> tuple[Any, Any]:
         *(f"dataset.num_vertices={vertices}", f"dataset.num_edges={edges}"),
     )
     data = open_inputs(config, SINGLE_PROCESS)
-    parts = (config.model, config.optimizer, config.features)
+    parts = (config.model, config.task, config.optimizer, config.features)
     learning = ModelState.build(*parts, data, SINGLE_PROCESS)
     opened = open_device(config, data, learning, SINGLE_PROCESS)
     opened.backend.load_state()

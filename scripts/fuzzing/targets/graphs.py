@@ -22,6 +22,7 @@ from gnnscale.nn import GCN, GIN, GraphSAGE
 from gnnscale.partition import Hash, PaGraph, write_part
 from gnnscale.partition.shard_store import write_row_stores
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.tasks import LinkPrediction
 from gnnscale.run.tasks.edge_split import PARTS, identify_split, make_split, open_split
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.sampling import NeighborSampling, Shuffled
@@ -179,7 +180,8 @@ class LinkSplits(Stored):
             raise WrongResultError("a weight is negative, or no number")
         sample_all(split.graph)
         sizes = {"num_negatives": 1, "hits": (10,), "num_candidates": 100, "seed": 0}
-        _train_step(LinkTask(split=split, decoder=made.kind, **sizes))
+        task = LinkTask(split=split, **sizes)
+        _train_step(task, LinkPrediction(decoder=made.kind))
 
 
 def _both_ways(graph: Graph) -> Graph:
@@ -191,13 +193,13 @@ def _both_ways(graph: Graph) -> Graph:
     return replace(graph, indptr=indptr, indices=pairs[0].astype(np.int32))
 
 
-def _train_step(task: LinkTask) -> None:
+def _train_step(task: LinkTask, options: LinkPrediction) -> None:
     torch.manual_seed(0)
     order = Shuffled().order(task.seeds, batch_size=16, num_devices=1, seed=0)
     seeds = next(order.epoch(0)).seeds
     sampling = task.sampling(NeighborSampling(fanouts=[3, 2]), order)
     batch = sampling.sampler(task.graph, seed=0, num_threads=1).sample(seeds, 0)
-    model = task.build(GraphSAGE(hidden=4, num_layers=2))
+    model = options.build_for(task.graph, GraphSAGE(hidden=4, num_layers=2))
     scores = model(batch, FeatureLoader(task.graph, model, num_threads=1).load(batch))
     if not torch.isfinite(scores).all():
         raise WrongResultError("a score is no number")

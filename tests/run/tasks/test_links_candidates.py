@@ -67,7 +67,7 @@ def test_kinds_in_the_table_of_the_vertices(tmp_path: Path, monkeypatch: Any) ->
 
 
 def test_popular_negatives_and_what_is_known(split: EdgeSplit, tiny_graph: Graph) -> None:
-    given: dict[str, Any] = {"num_negatives": 1, "decoder": "dot", "hits": (10,), "seed": 0}
+    given: dict[str, Any] = {"num_negatives": 1, "hits": (10,), "seed": 0}
     task = LinkTask(split=split, num_candidates=None, negatives="popular", k=(5,), **given)
     assert task.popularity.tolist() == np.diff(tiny_graph.indptr).tolist()
     order = ShuffledOrder(task.seeds, batch_size=2, seed=0)
