@@ -106,7 +106,7 @@ def train(
 
     Args:
         graph: a ``Graph``; a graph or data set of PyG, DGL, OGB, networkx or SciPy, which is first
-            written to a store; the folder of a store; or a result of ``api.load_input_graph``.
+            written to a store; a store's folder; or a result of ``api.load_input_graph``.
         model: ``gcn``, ``sage``, ``gat`` or ``gin``; a subclass of ``torch.nn.Module``, a module,
             or a function that returns one (docs/your-model.md); or a result of ``api.gnn_model``.
         arguments: arguments of the module's constructor, by name.
@@ -117,15 +117,14 @@ def train(
         lr, seed: learning rate; seed of weights, order, sampling and dropout.
         seeds: seeds to train with, one run each; a number n means 0 to n - 1.
         num_threads: threads that compute on the host.
-        options: options by their names on the command line, such as ``{"optimizer": "sgd",
-            "device_plan": "cpu_x2", "runtime.eval_every": 5}``; those of a group may be in a
-            mapping, as in ``{"runtime": {"eval_every": 5}}``. Where an option names code, this
-            takes the class or function as well, such as ``{"loss": my_loss}``.
+        options: options by their names on the command line, also in nested mappings, such as
+            ``{"optimizer": "sgd", "runtime.eval_every": 5, "loss": my_loss}``, with a class or
+            function where an option names code.
         directory: new or empty run directory. None: a new one in ``outputs/train``.
         resume: run directory of an earlier run to continue.
         observers: callbacks of every step and epoch.
-        progress: whether to show notes and epochs on standard error, as the command does. Handlers
-            of ``logging`` in your program receive the lines instead. None: in a notebook.
+        progress: whether to show notes and epochs on standard error, or, if your program has
+            any, by handlers of ``logging``. None: in a notebook.
         **further: options by the last part of their names, such as ``weight_decay`` for
             ``optimizer.weight_decay``. None: the default.
 
@@ -140,7 +139,7 @@ def train(
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS} | further
     shows = in_notebook() if progress is None else progress
-    with training.SHOWN_LOG.held() if shows else nullcontext():
+    with training.SHOWN_LOG.active() if shows else nullcontext():
         with standard_arithmetic():
             single_options = _merge_options(keywords, options or {})
             numbers = listed_seeds(seeds, single_options, resume)
@@ -159,10 +158,7 @@ def _run(
     seed: int | None = None,
     **settings: Any,
 ) -> Result:
-    """Train once, with ``seed`` unless it is None; return the result.
-
-    The other arguments are those of ``training.run``.
-    """
+    """Train once by ``training.run``, with ``seed`` unless it is None; return the result."""
     options = dict(options) if seed is None else {**options, "seed": seed}
     return Result.of(*training.run(groups, options, directory=directory, **settings))
 
@@ -199,8 +195,7 @@ def _choose_groups(
 ) -> tuple[list[OptionGroup[Any]], dict[str, Any]]:
     """Return option groups of ``dataset`` and ``model``, and the remaining options.
 
-    The name of a built-in model becomes the option ``model``,
-    not a group; a module's group takes the options that start with ``model.`` out of ``options``.
+    A built-in model's name becomes the option ``model``; a module's group takes ``model.*``.
     """
     if "model" in options:
         raise ConfigError(f"options: model={brief(options['model'])}: expected as argument model")

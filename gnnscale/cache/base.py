@@ -183,7 +183,7 @@ class CachePlannerConfig(ABC):
     ratio: float | None = None
     reserve: float = 0.1
     nvlink: str | None = field(
-        default=None, metadata=names("place", known=(*MACHINES, THIS_MACHINE))
+        default=None, metadata=names("place", keywords=(*MACHINES, THIS_MACHINE))
     )
     store: str | None = field(default=None, metadata=names("place"))
 

@@ -88,7 +88,7 @@ def plan_place(planner: CachePlannerConfig, identity: PlanIdentity, *, policy: s
 
     The default is named by the graph, ``policy`` and a digest of ``identity``.
     """
-    return CACHE_PLAN.place(planner.store, identity.graph.name, policy, asdict(identity))
+    return CACHE_PLAN.directory(planner.store, identity.graph.name, policy, asdict(identity))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from gnnscale.cli import interruption
-from gnnscale.cli.stdio import UNREAD, StandardStreams
+from gnnscale.cli.stdio import LOG_JSON, UNREAD, StandardStreams
 from gnnscale.core.memory import address_space_problem
 from gnnscale.training.launcher.worker_handles import start_server, stop_server
 
@@ -21,7 +21,7 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return 1
     arguments = sys.argv[1:]
-    streams = StandardStreams(json_lines="log=json" in arguments)
+    streams = StandardStreams(json_lines=LOG_JSON in arguments)
     try:
         interruption.interrupt_on_signals()
         trains = _trains(arguments)

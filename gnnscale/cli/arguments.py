@@ -69,20 +69,14 @@ def check_search(arguments: Sequence[str]) -> None:
 
 
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
-    """Return an argument that lets Optuna continue after failed jobs: a failure limit of 1.0.
-
-    Empty: another sweeper runs the jobs, or the user has typed a limit.
-    """
+    """Return an argument that lets Optuna, unless a limit is typed, continue after failed jobs."""
     is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
     searches = "hydra/sweeper=optuna" in arguments
     return [f"{_MAX_FAILURE_RATE}1.0"] if searches and not is_typed else []
 
 
 def explain_missing_plugin(group: str, name: str) -> str | None:
-    """Return the message that names the package of a plugin that is not installed.
-
-    None: no package is known for ``group=name``.
-    """
+    """Return the message that names the package of the plugin ``group=name``; None: unknown."""
     package = _PACKAGES.get((group, name))
     return None if package is None else f"{group}={name}: not installed, pip install {package}"
 
@@ -144,10 +138,7 @@ def check_text(arguments: Sequence[str]) -> None:
 
 
 def check_flag(argument: str, command: str) -> None:
-    """Raise ConfigError, with an alternative, if ``argument`` is an unknown or refused flag.
-
-    Arguments without a leading dash pass.
-    """
+    """Raise ConfigError, with an alternative, if ``argument`` is an unknown or refused flag."""
     if not argument.startswith("-") or argument in HYDRA_FLAGS:
         return
     name, equals, _ = argument.partition("=")
@@ -161,10 +152,7 @@ def check_flag(argument: str, command: str) -> None:
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with flags and their values first.
-
-    Hydra's parser needs all options in one block.
-    """
+    """Return flags and their values, then options: Hydra's parser needs these in one block."""
     flags: list[str] = []
     options: list[str] = []
     awaits_value = False
@@ -238,10 +226,9 @@ def directory_of(argument: str) -> str:
 
 
 def _check_choice(argument: str, group: str, override: Any) -> None:
-    """Raise ConfigError unless each choice in ``override`` is a plain word or names user code.
+    """Raise ConfigError unless each choice of ``group`` is a plain word or names user code.
 
-    The choices are those of ``group``, whether they exist or not; ``override`` is ``argument`` as
-    Hydra parses it.
+    ``override`` is ``argument`` as Hydra parses it.
     """
     value = override.value()
     if override.is_delete() or isinstance(value, dict):
@@ -258,10 +245,7 @@ def _check_choice(argument: str, group: str, override: Any) -> None:
 
 
 def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the user code that ``arguments`` name, as ``(group, name, chosen)``.
-
-    ``chosen``: by ``group=NAME``; otherwise by ``group._target_=NAME``.
-    """
+    """Yield ``(group, name, chosen)`` of user code in ``arguments``; chosen by ``group=NAME``."""
     for argument in arguments:
         group = argument.partition("=")[0].lstrip("+")
         chosen = not group.endswith("._target_")
@@ -274,12 +258,10 @@ def named_code(arguments: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
 
 def _parsed(argument: str) -> Any:
     """Return an option as Hydra parses it; ConfigError if Hydra cannot."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     if "=" not in argument and not argument.startswith("~"):
         raise ConfigError(f"{brief(argument)}: expected option=value")
     try:
-        return OverridesParser.create().parse_override(argument)
+        return texts.parse(argument)
     except RecursionError:
         raise ConfigError(f"{brief(argument)}: nested too deeply") from None
     # Hydra's parser evaluates functions in the value and may raise any exception.
@@ -306,10 +288,7 @@ def _choices(value: Any) -> Iterator[Any]:
 
 
 def _num_jobs(override: Any, argument: str) -> int:
-    """Return the number of values over which an option sweeps; 1 without a sweep.
-
-    ConfigError: the range has no end.
-    """
+    """Return the number of values over which an option sweeps; ConfigError: without an end."""
     from hydra.core.override_parser.types import ChoiceSweep, RangeSweep
 
     if not override.is_sweep_override():

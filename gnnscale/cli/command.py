@@ -1,7 +1,4 @@
-"""Dispatch of ``gnnscale COMMAND``: help, composition of options by Hydra, and the task.
-
-Errors of Hydra, and SIGBUS on mapped files, get a message of one line.
-"""
+"""Dispatch of ``gnnscale COMMAND``: help, composition of options by Hydra, task, and errors."""
 
 import logging
 import os
@@ -36,6 +33,7 @@ from gnnscale.core import (
 )
 from gnnscale.core.config import check_unused, removed_on_error, unknown_option, user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
+from gnnscale.core.config.option_names import all_entries
 from gnnscale.core.errors import ConfigError, one_line
 from gnnscale.core.locks import sole_writer
 
@@ -100,10 +98,7 @@ def main() -> int:
 
 
 def _leave(status: int) -> NoReturn:
-    """End the process at once with exit status ``status``.
-
-    Python's finalization is skipped, since torch's gloo threads would abort after it.
-    """
+    """End the process without Python's finalization, after which gloo's threads would abort."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -111,10 +106,7 @@ def _leave(status: int) -> NoReturn:
 
 
 def _run(command: str, arguments: Sequence[str]) -> int:
-    """Run a command and return its exit status; print a user's error as one line.
-
-    An interruption by the user gives status 130; other exceptions are raised.
-    """
+    """Run a command and return its exit status, 130 if interrupted; print a user's error."""
     interruption.interrupt_on_signals()
     warnings.filterwarnings("ignore", module=r"hydra\.")
     try:
@@ -124,8 +116,8 @@ def _run(command: str, arguments: Sequence[str]) -> int:
         as_json, arguments = _log_option(arguments)
         translated = config_files.translate(command, arguments)
         if as_json:
-            others = [word for word in translated.arguments if not word.startswith(_JOB_LOGGING)]
-            translated = replace(translated, arguments=(*others, f"{_JOB_LOGGING}json"))
+            words = [word for word in translated.arguments if not word.startswith(_JOB_LOGGING)]
+            translated = replace(translated, arguments=(*words, f"{_JOB_LOGGING}json"))
         cli_arguments.check_flags(cli_arguments.flags_first(translated.arguments))
         with _rank_folder(command, translated) as folder:
             if translated.sweep or any(
@@ -149,10 +141,11 @@ def _run(command: str, arguments: Sequence[str]) -> int:
 
 def _log_option(arguments: Sequence[str]) -> tuple[bool, list[str]]:
     """Return whether ``log=json`` is among the arguments, and the arguments but ``log=...``."""
-    chosen = {word.partition("=")[2] for word in arguments if word.startswith("log=")}
-    if len(chosen) > 1 or not chosen <= {"json", "text"}:
-        raise ConfigError(f"log={brief(','.join(sorted(chosen)))}: expected json or text")
-    return "json" in chosen, [word for word in arguments if not word.startswith("log=")]
+    chosen = {word for word in arguments if word.startswith("log=")}
+    if len(chosen) > 1 or not chosen <= {stdio.LOG_JSON, "log=text"}:
+        values = ",".join(word.removeprefix("log=") for word in sorted(chosen))
+        raise ConfigError(f"log={brief(values)}: expected json or text")
+    return stdio.LOG_JSON in chosen, [word for word in arguments if word not in chosen]
 
 
 def _help(command: str, arguments: Sequence[str]) -> str:
@@ -191,10 +184,7 @@ def _rank_folder(command: str, translated: TranslatedArguments) -> Iterator[str 
 
 
 def _run_single(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
-    """Run the task of a command once, on options composed from the ``translated`` arguments.
-
-    ``rank_folder`` replaces the output folder. None: the typed folder, or the command's default.
-    """
+    """Run the task of a command once; ``rank_folder`` replaces the output folder unless None."""
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import configure_log
 
@@ -379,10 +369,7 @@ def _explain_missing(error: Any) -> str:
 
 
 def _options(error: Any) -> list[str]:
-    """Return the dotted names of all options in the configuration that ``error`` is about.
-
-    ``error`` is OmegaConf's, for a key that the configuration lacks.
-    """
+    """Return the dotted names of all options in the configuration that OmegaConf's error is of."""
     node = error.parent_node
     while node is not None and node._get_parent() is not None:
         node = node._get_parent()
@@ -394,12 +381,4 @@ def _options(error: Any) -> list[str]:
     if not isinstance(plain, dict):
         return []
     plain.pop("hydra", None)
-    return list(_dotted(plain, ""))
-
-
-def _dotted(node: Any, prefix: str) -> Iterator[str]:
-    for key, value in node.items():
-        if key != "_target_":
-            yield f"{prefix}{key}"
-        if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{key}.")
+    return [name for name, _ in all_entries(plain) if not name.endswith("_target_")]

@@ -16,6 +16,8 @@ from gnnscale.cli import options_file, texts
 from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import compose, user_code
 from gnnscale.core.config import run_directory as runs
+from gnnscale.core.config.option_names import packaged
+from gnnscale.core.config.untrusted import check_run_options
 from gnnscale.core.files import refuse_address
 
 #: Name in Hydra's ConfigStore of a resumed run's options.
@@ -94,10 +96,7 @@ def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
 
 
 def _take_code(typed: Sequence[str], *, stored: bool) -> None:
-    """Allow the user code that the arguments ``typed`` name.
-
-    If ``stored``, also import each class that is chosen for a group, and make it a choice in Hydra.
-    """
+    """Allow the user code that the arguments ``typed`` name; if ``stored``, make it a choice."""
     for group, name, chosen in cli_arguments.named_code(typed):
         if chosen and stored:
             compose.store_code(group, name)
@@ -105,9 +104,9 @@ def _take_code(typed: Sequence[str], *, stored: bool) -> None:
 
 
 def _options(argument: str, command: str, typed: Sequence[str], *, resumes: bool) -> Sequence[str]:
-    """Return Hydra's arguments, none or one, for ``argument``, one of those ``typed``.
+    """Return Hydra's arguments, none or one, for ``argument`` of ``typed``.
 
-    ``resumes``: the command resumes a run; ConfigError: the argument cannot change in that run.
+    ConfigError: the command resumes a run (``resumes``) in which the argument cannot change.
     """
     name, _, value = argument.partition("=")
     if argument == "--calibrate":
@@ -170,11 +169,8 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
 
 @cache
 def run_directory(command: str, *, sweep: bool = False) -> str:
-    """Return the default output folder of a command, or with ``sweep`` of its sweeps.
-
-    ``.``: the command has no output folder.
-    """
-    return str(options_file.packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
+    """Return the default output folder of a command or of its sweeps; ``.``: there is none."""
+    return str(packaged(command)["hydra"]["sweep" if sweep else "run"]["dir"])
 
 
 def _is_board_file(argument: str) -> bool:
@@ -202,8 +198,11 @@ def _resume(
     """
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
+    # Imported here so that other commands start quickly.
+    from gnnscale.run.config import RunConfig
+
     values = runs.read_run(directory, options_file.names(), option="resume")
-    _check_named(directory, values, typed)
+    check_run_options(values, RunConfig, directory=directory, overrides=_typed_options(typed))
     for argument in typed:
         name, _, value = argument.partition("=")
         if name == "device_plan" and not value.startswith("{"):
@@ -223,18 +222,6 @@ def _resume(
     )
 
 
-def _check_named(directory: Path, values: dict[str, Any], arguments: Sequence[str]) -> None:
-    """Raise ConfigError if a resumed run's options name code or forbidden paths.
-
-    Those that ``arguments`` name again are allowed. An option that is replaced by a typed one
-    becomes None in ``values``, the run's options.
-    """
-    # Imported here so that other commands start quickly.
-    from gnnscale.run.config import check_stored_options
-
-    check_stored_options(values, directory=directory, given=_typed_options(arguments))
-
-
 def _typed_options(arguments: Sequence[str]) -> dict[str, str]:
     """Return the options that ``arguments`` give a value, by dotted name."""
     typed = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
@@ -252,10 +239,7 @@ def _resumes(argument: str) -> bool:
 
 
 def _loggers(value: str) -> str:
-    """Return the argument that enables the loggers in ``value``, and disables all others.
-
-    It is for a resumed run.
-    """
+    """Return the argument by which a resumed run enables the loggers in ``value`` alone."""
     loggers = [name for name in compose.config_groups()["logger"] if name != "none"]
     enabled = [name.strip() for name in value.removeprefix("[").removesuffix("]").split(",")]
     for name in enabled:
@@ -271,4 +255,4 @@ def _device_plan(name: str) -> Any:
     if name not in plans:
         hint = suggestion(name, plans)
         raise ConfigError(f"device_plan={brief(name)}: no such device plan{hint}")
-    return options_file.packaged(f"device_plan/{name}")
+    return packaged(f"device_plan/{name}")

@@ -1,7 +1,6 @@
 """Text of ``gnnscale COMMAND --help``: every option with its value and meaning, by group.
 
-Meanings are docstrings of options classes, which ``scripts/tools/make_docs.py`` writes to
-``meanings.json``: importing the classes would import torch.
+``scripts/tools/make_docs.py`` writes meanings to ``meanings.json``: their classes import torch.
 """
 
 import json
@@ -52,10 +51,7 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
 def _own_options(
     command: str, options: Any, chosen: Mapping[str, str], meanings: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield the lines of help about the command's options outside of groups.
-
-    ``chosen`` has the choice of each group, ``meanings`` the content of ``meanings.json``.
-    """
+    """Yield the lines of help about the command's options outside of groups, those ``chosen``."""
     texts = meanings["commands"][command]
     yield "Options"
     for name in options:
@@ -64,10 +60,7 @@ def _own_options(
 
 
 def _choices(group: str, names: Sequence[str], texts: Mapping[str, str] | None) -> Iterator[str]:
-    """Yield lines with the choices of a group, each with its meaning in ``texts``.
-
-    None: names only.
-    """
+    """Yield lines with the choices of a group, each with its meaning in ``texts``, if any."""
     if texts is None:
         text = f"choices: {', '.join(names)}"
         yield from textwrap.wrap(text, _width(), initial_indent="  ", subsequent_indent="    ")
@@ -89,9 +82,9 @@ def _group_options(group: str, options: Any, meanings: Mapping[str, Any]) -> Ite
 def _with_meanings(
     leaves: Iterable[tuple[str, Any]], texts: Mapping[str, str], skipped: int
 ) -> Iterator[str]:
-    """Yield the lines of help about options, given by name and value, with their meanings.
+    """Yield the lines of help about options, given by name and value, with meanings.
 
-    ``texts`` has meanings by name without the first ``skipped`` characters.
+    ``texts`` has those by name without the first ``skipped`` characters.
     """
     explained = set()
     for option, value in leaves:
@@ -104,10 +97,7 @@ def _with_meanings(
 
 
 def _leaves(options: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of each option below ``name``; a list is one value.
-
-    The value of an option that the user must set is ``required``.
-    """
+    """Yield name and value of each option below ``name``, ``required`` if the user must set it."""
     from omegaconf import DictConfig, OmegaConf
 
     if OmegaConf.is_missing(options, name):

@@ -1,6 +1,6 @@
 """Handling of SIGINT, SIGTERM and SIGHUP, also while native code or imports run.
 
-This module imports quickly, since a command installs the handlers first.
+The handlers come first, so that this module imports quickly.
 """
 
 import os
@@ -63,10 +63,7 @@ class _Interruption:
             raise KeyboardInterrupt
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt, unless an import or a ``held_back`` block delays it.
-
-        Further signals within 5 s are ignored.
-        """
+        """Raise KeyboardInterrupt, unless delayed by an import or ``held_back``; once in 5 s."""
         now = time.monotonic()
         if self._heard.is_set() and now - self._heard_at < _TOGETHER_S:
             return
@@ -81,20 +78,14 @@ class _Interruption:
         raise KeyboardInterrupt
 
     def _watch(self) -> None:
-        """Wait for signals, and end the process if the main thread handles one too late.
-
-        This runs in a thread.
-        """
+        """Wait, as a thread, for signals; end the process if one is handled too late."""
         while content := os.read(self._signal_pipe, 64):
             numbers = set(content) & set(_SIGNALS)
             if numbers and not self._is_heard(numbers.pop()):
                 _end()
 
     def _is_heard(self, number: int) -> bool:
-        """Return whether the main thread handles signal ``number`` within 3 s.
-
-        The signal is sent again and again while the thread imports.
-        """
+        """Return whether the main thread handles a signal, resent to imports, within 3 s."""
         until = time.monotonic() + _PATIENCE_S
         while not self._heard.wait(_PAUSE_S):
             if time.monotonic() > until:

@@ -7,7 +7,6 @@ Hydra otherwise.
 import re
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from gnnscale.core.config import (
     user_code,
 )
 from gnnscale.core.config import run_directory as runs
+from gnnscale.core.config.option_names import packaged
+from gnnscale.core.config.untrusted import check_run_options
 
 _GROUP = re.compile(r"(?:override )?/?(\w+)", re.ASCII)
 _NAME = re.compile(r"\w+", re.ASCII)
@@ -30,19 +31,16 @@ _NAME = re.compile(r"\w+", re.ASCII)
 _OF_RUN = (runs.COMPOSED, runs.METRICS_FILE, runs.SUMMARY_FILE, "checkpoints")
 
 
-def packaged(name: str) -> Any:
-    """Return the plain content of the packaged configuration ``configs/NAME.yaml``."""
-    import yaml  # type: ignore[import-untyped]
-
-    return yaml.safe_load((resources.files(compose.CONFIGS) / f"{name}.yaml").read_text())
-
-
 @cache
+def _defaults_of_train() -> dict[str, Any]:
+    """Return the default choice of each group of ``train``."""
+    entries = (entry for entry in packaged("train")["defaults"] if isinstance(entry, dict))
+    return {name: choice for entry in entries for name, choice in entry.items()}
+
+
 def groups() -> frozenset[str]:
     """Return the names of the groups of ``train``."""
-    entries = (entry for entry in packaged("train")["defaults"] if isinstance(entry, dict))
-    keys = {name for entry in entries for name in entry if _NAME.fullmatch(name)}
-    return frozenset(keys - {"experiment"})
+    return frozenset(filter(_NAME.fullmatch, _defaults_of_train())) - {"experiment"}
 
 
 @cache
@@ -72,9 +70,10 @@ def register(name: str, number: int, typed: Mapping[str, str]) -> str:
     check_references(file, values, allowed=True)
     if file.name == runs.CONFIG_FILE and any((file.parent / name).exists() for name in _OF_RUN):
         # Imported here so that other commands start quickly.
-        from gnnscale.run.config import check_stored_options
+        from gnnscale.run.config import RunConfig
 
-        check_stored_options(values, directory=file.parent, given=typed, code_alone=True)
+        folder = file.parent
+        check_run_options(values, RunConfig, directory=folder, overrides=typed, code_alone=True)
     _allow_code(values)
     entries = [] if defaults is None else _defaults(file, defaults)
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]
@@ -106,10 +105,7 @@ def _file(name: str, experiments: Collection[str]) -> Path:
 
 
 def _check_names(file: Path, values: dict[str, Any]) -> None:
-    """Raise ConfigError, with the way to write it, for an unknown top-level key of ``values``.
-
-    Also for a group that has anything but a mapping, such as a choice.
-    """
+    """Raise ConfigError, with a cure, for an unknown top-level key, or a group without mapping."""
     for key, value in values.items():
         setting = f"{key}: {brief(value)}"
         if (key in groups() or key == "experiment") and not isinstance(value, dict):
@@ -176,10 +172,7 @@ def _defaults(file: Path, entries: Any) -> list[Any]:
 
 
 def _choice_hint(entry: Any) -> str:
-    """Return the end of an error that says how ``entry``, a choice of a group, is written.
-
-    Empty: no group has it.
-    """
+    """Return the end of an error on how ``entry``, a choice, is written; "": no group has it."""
     group, _, name = str(entry).rpartition("/")
     if not group and name in compose.config_groups()["experiment"]:
         return f"; write defaults: [{name}]"
@@ -211,6 +204,4 @@ def _register_groups(values: dict[str, Any], staged: str, chosen: list[Any]) -> 
 
 def _default_options(group: str) -> dict[str, Any]:
     """Return the options of the choice of ``group`` that ``train`` has by default."""
-    entries = (entry for entry in packaged("train")["defaults"] if isinstance(entry, dict))
-    choice = next(entry[group] for entry in entries if group in entry)
-    return dict(packaged(f"{group}/{choice}") or {})
+    return dict(packaged(f"{group}/{_defaults_of_train()[group]}"))

@@ -1,7 +1,4 @@
-"""Standard streams of a command: closed readers, and a notice while a command starts.
-
-This module imports quickly, since a command imports it first.
-"""
+"""Standard streams of a command, which imports this module first: it imports quickly."""
 
 import errno
 import io
@@ -17,6 +14,8 @@ from gnnscale.core.json_log import json_line
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+#: Option by which a command writes standard error as JSON.
+LOG_JSON = "log=json"
 #: Exit status if the reader of standard output is gone, as a shell reports SIGPIPE.
 UNREAD = 128 + 13
 
@@ -32,10 +31,7 @@ _closed: set[str] = set()
 
 
 class StandardStreams:
-    """Replacement of ``sys.stdout`` and ``sys.stderr`` that drops output once its reader is gone.
-
-    It also prints a notice while a command starts.
-    """
+    """Standard streams that drop output once its reader is gone, with a notice of the start."""
 
     def __init__(self, *, json_lines: bool = False) -> None:
         """Replace both streams, except a stream without a descriptor.
@@ -121,10 +117,7 @@ def last_words() -> TextIO:
 
 
 def _open_closed() -> None:
-    """Open the null device for each closed standard stream (``2>&-``).
-
-    Otherwise the next file that is opened would get the stream's descriptor, and its output.
-    """
+    """Open the null device for each closed stream (``2>&-``), or the next file gets its output."""
     for descriptor, name in enumerate(_STREAMS):
         if getattr(sys, name) is not None:
             continue
@@ -151,8 +144,9 @@ class _JsonLines(io.TextIOBase):
         """Write all lines that ``text`` ends; return its length."""
         *lines, self._line = (self._line + text).split("\n")
         for line in filter(None, lines):
-            known = line.startswith("{") and line.endswith("}")
-            self._stream.write(f"{line if known else self._object(line)}\n")
+            if not (line.startswith("{") and line.endswith("}")):
+                line = json_line(line, level="ERROR", logger="gnnscale", time_s=time.time())
+            self._stream.write(f"{line}\n")
         return len(text)
 
     def flush(self) -> None:
@@ -162,10 +156,6 @@ class _JsonLines(io.TextIOBase):
     def fileno(self) -> int:
         """Return the descriptor of the stream."""
         return self._stream.fileno()
-
-    @staticmethod
-    def _object(line: str) -> str:
-        return json_line(line, level="ERROR", logger="gnnscale", time_s=time.time())
 
 
 class _Raw(io.FileIO):

@@ -58,10 +58,7 @@ def kind_of(option: str, value: str, command: str) -> str | None:
 
 @cache
 def _kinds(command: str) -> Mapping[str, str]:
-    """Return the kind of each text option of a command, by dotted name.
-
-    A name that ends in a dot is a mapping, and stands for all its keys.
-    """
+    """Return the kind of each text option by dotted name; a dot at its end marks a mapping."""
     text = (resources.files("gnnscale.cli") / "texts.json").read_text()
     kinds: dict[str, str] = json.loads(text)[command]
     return kinds
@@ -75,10 +72,7 @@ def quoted(text: str) -> str:
 
 
 def working_quotes(argument: str) -> str | None:
-    """Return an option that Hydra cannot read, with quotes that make it readable.
-
-    None: quotes do not help.
-    """
+    """Return an option that Hydra cannot read with quotes that help it; None: quotes do not."""
     name, equals, value = argument.partition("=")
     changed = f"{name}={_list_as_typed(value, 'mixed')}"
     if changed == argument:
@@ -120,10 +114,7 @@ def _list_as_typed(value: str, kind: str) -> str:
 
 
 def _split(value: str) -> Sequence[str]:
-    """Return the parts of ``value`` between commas outside of brackets and quotes.
-
-    If a bracket or quote is not closed, none counts, and all commas separate.
-    """
+    """Return the parts of ``value`` between commas outside of (closed) brackets and quotes."""
     parts, ends, quote, start = [], list[str](), "", 0
     for i, character in enumerate(value):
         if quote:
@@ -141,12 +132,16 @@ def _split(value: str) -> Sequence[str]:
     return value.split(",") if ends or quote else parts
 
 
-def _parsed(argument: str) -> Any:
-    """Return an option as parsed by Hydra. None: Hydra cannot parse it."""
+def parse(argument: str) -> Any:
+    """Return an option as parsed by Hydra, which evaluates functions and may raise any error."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    # The parser evaluates functions and may raise any exception.
+    return OverridesParser.create().parse_override(argument)
+
+
+def _parsed(argument: str) -> Any:
+    """Return an option as parsed by Hydra. None: Hydra cannot parse it."""
     try:
-        return OverridesParser.create().parse_override(argument)
+        return parse(argument)
     except Exception:
         return None

@@ -1,7 +1,4 @@
-"""Foundation of all packages: stages, errors, files, progress, hardware.
-
-A name is imported on first use, so that ``gnnscale --help`` imports no NumPy.
-"""
+"""Foundation of all packages; names are imported on first use, so that help needs no NumPy."""
 
 from typing import TYPE_CHECKING
 

@@ -75,10 +75,7 @@ def _rank_auc(scores: Array, positive: BoolArray) -> float:
 
 
 def _cutoffs(scores: Array, positive: BoolArray) -> tuple[Int64Array, Int64Array, Array]:
-    """Return what each distinct score chooses as threshold, highest first.
-
-    The arrays ``[k]`` are numbers of true positives, numbers of chosen rows, and scores.
-    """
+    """Return true positives, chosen rows and score of each distinct score as threshold, ``[k]``."""
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     last = np.append(ranked[1:] != ranked[:-1], True)
@@ -192,10 +189,7 @@ def choose_thresholds(rule: str, scores: Array, labels: Array) -> tuple[float, .
 
 
 def _best_threshold(rule: str, scores: Array, positive: BoolArray) -> float:
-    """Return the probability between the last chosen and the next score, in logits.
-
-    It is 0.5 if all probabilities are 0.
-    """
+    """Return the probability halfway, in logits, to the next score; 0.5 if all are 0."""
     right, chosen, cuts = _cutoffs(np.minimum(scores.astype(np.float64), _MAX_LOGIT), positive)
     num_cuts = int(np.count_nonzero(cuts >= -_MAX_LOGIT))
     if not num_cuts:

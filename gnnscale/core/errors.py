@@ -1,7 +1,4 @@
-"""Errors that the user can fix, and their one-line messages.
-
-Messages follow one grammar: ``OPTION=VALUE: expected X, got Y; HINT``.
-"""
+"""Errors that the user can fix, of one line: ``OPTION=VALUE: expected X, got Y; HINT``."""
 
 import difflib
 import errno
@@ -130,10 +127,7 @@ def check_range(option: str, value: float, minimum: float, maximum: float = MAX_
 
 
 def listed_numbers(option: str, values: Any, example: str) -> list[int]:
-    """Return ``values``, a sequence or one-axis array of whole numbers, as a list of int.
-
-    For anything else, raise ConfigError that names ``option`` and a valid ``example``.
-    """
+    """Return a sequence or one-axis array of whole numbers as a list of int, else ConfigError."""
     is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes))
     if is_list or getattr(values, "ndim", None) == 1:
         try:

@@ -25,10 +25,7 @@ def write_atomically(
     durable: bool = False,
     shared: bool = False,
 ) -> None:
-    """Write ``content``, a str as UTF-8, to a temporary file, and rename that to ``file``.
-
-    ``durable`` calls fsync before. Writers of one file wait for each other unless ``shared``.
-    """
+    """Write ``content``, a str as UTF-8, to ``file`` as ``whole_file`` does."""
     data = content.encode() if isinstance(content, str) else content
     with whole_file(file, durable=durable, shared=shared) as stream:
         stream.writelines([data] if isinstance(data, bytes) else data)
@@ -123,10 +120,7 @@ def check_private(path: Path) -> None:
 
 @contextmanager
 def unfinished_folder(folder: Path) -> Iterator[None]:
-    """Remove ``folder``, which the ``with`` block creates and fills, if the block raises.
-
-    ``remove_unfinished_folders`` also removes it, if called before the block's end.
-    """
+    """Remove ``folder``, which the block fills, if that raises or the process is interrupted."""
     _unfinished_folders.add(folder)
     try:
         yield

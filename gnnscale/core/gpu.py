@@ -28,7 +28,7 @@ class Gpu:
     capability: tuple[int, int]  #: compute capability, (9, 0) for an H100
     #: whether no further process may use the GPU: another process has it in exclusive mode, or its
     #: compute mode is ``prohibited``
-    taken: bool
+    is_busy: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +82,11 @@ def _gpu(nvml: Any, index: int) -> Gpu:
         memory=total,
         free=free,
         capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
-        taken=_is_taken(nvml, handle),
+        is_busy=_is_busy(nvml, handle),
     )
 
 
-def _is_taken(nvml: Any, handle: Any) -> bool:
+def _is_busy(nvml: Any, handle: Any) -> bool:
     mode = nvml.nvmlDeviceGetComputeMode(handle)
     if mode == nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS:
         return bool(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
@@ -116,10 +116,7 @@ def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """Energy and PCIe traffic of a GPU: totals read from its counters, or those of a time span.
-
-    A value is None if the driver has no such counter.
-    """
+    """Energy and PCIe traffic of a GPU, in total or of a time span; None: no such counter."""
 
     energy_j: float | None = None  #: joules
     received_bytes: int | None = None  #: over PCIe, from the host
@@ -140,10 +137,7 @@ class GpuUse:
 
 
 class GpuMeter:
-    """Meter of a GPU's energy and PCIe traffic, by all processes together.
-
-    NVML is slow to initialize, and stays initialized until ``close``.
-    """
+    """Meter of a GPU's energy and PCIe traffic by all processes; NVML is initialized once."""
 
     def __init__(self, index: int) -> None:
         """Start to meter visible GPU number ``index``; NvmlError if it is missing or NVML fails."""
@@ -157,10 +151,7 @@ class GpuMeter:
 
     @classmethod
     def of(cls, index: int | None) -> GpuMeter | None:
-        """Return a meter of visible GPU number ``index``.
-
-        None if ``index`` is None, NVML fails, or there is no such GPU.
-        """
+        """Return a meter of visible GPU number ``index``; None: there is none, or NVML fails."""
         if index is not None:
             with suppress(NvmlError):
                 return cls(index)

@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -43,10 +44,7 @@ class Machine:
 
 
 def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Return the number of cores that this process may use.
-
-    It is the smaller of the CPU affinity and the cgroup's CPU quota, rounded up.
-    """
+    """Return the number of cores in CPU affinity and the cgroup's CPU quota, rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cores = cores or 1
     try:
@@ -81,10 +79,7 @@ def cache_bytes(folder: Path = _CPU_CACHES) -> int:
 
 
 def home() -> Path:
-    """Return the directory of graph stores and other artifacts.
-
-    It is ``${GNNSCALE_HOME:-~/.cache/gnnscale}``.
-    """
+    """Return the directory of all artifacts, ``${GNNSCALE_HOME:-~/.cache/gnnscale}``."""
     path = os.environ.get("GNNSCALE_HOME") or "~/.cache/gnnscale"
     try:
         return Path(path).expanduser()
@@ -98,18 +93,12 @@ def installed(distribution: str, module: str | None = None) -> str | None:
     If the package has no metadata, but ``module`` can be imported, the version is ``unknown
     version``; only parents of the module are imported.
     """
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "unknown version" if module is not None and _is_importable(module) else None
-
-
-def _is_importable(module: str) -> bool:
-    """Whether a module exists; imports its parents."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    with suppress(ImportError, ValueError):
+        if module is not None and importlib.util.find_spec(module) is not None:
+            return "unknown version"
+    return None
 
 
 def find_machine() -> Machine:
@@ -132,10 +121,7 @@ def find_machine() -> Machine:
 
 @cache
 def multiplies_bfloat16() -> bool:
-    """Whether torch multiplies bfloat16 by hardware instructions here; imports torch.
-
-    In software a product takes up to 50 times as long as in float32.
-    """
+    """Whether torch multiplies bfloat16 in hardware; in software it is up to 50 times slower."""
     import torch
 
     # Flags decide, not a timing, so that a repeated run uses one data type.
@@ -150,10 +136,7 @@ def multiplies_bfloat16() -> bool:
 
 @cache
 def multiplies_by_onednn() -> bool:
-    """Whether float32 products are to use oneDNN: on AMD processors, where MKL is slower.
-
-    False on other processors, or if torch lacks oneDNN or MKL; imports torch.
-    """
+    """Whether float32 products are to use oneDNN: on AMD processors, where MKL is slower."""
     import torch
 
     return (
@@ -190,10 +173,7 @@ def torchrun_rank() -> int | None:
 
 
 def restarting_run() -> str | None:
-    """Return torchrun's ``--rdzv-id`` if torchrun restarts processes that fail, else None.
-
-    ConfigError if the id is missing, or cannot be a folder's name.
-    """
+    """Return torchrun's ``--rdzv-id``, a folder's name, if it restarts processes, else None."""
     if torchrun_rank() is None or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
         return None
     name = os.environ.get("TORCHELASTIC_RUN_ID", "none")

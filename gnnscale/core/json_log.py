@@ -6,10 +6,7 @@ from datetime import datetime, timezone
 
 
 def json_line(message: str, *, level: str, logger: str, time_s: float, trace: str = "") -> str:
-    """Return a JSON object of one line, with ``time`` (UTC), ``level``, ``logger``, ``message``.
-
-    ``time_s`` are seconds since 1970. A ``trace`` is added if it is not empty.
-    """
+    """Return a JSON object of one line; ``time_s`` are seconds since 1970, ``time`` is UTC."""
     time = datetime.fromtimestamp(time_s, timezone.utc).isoformat(timespec="milliseconds")
     fields = {"time": time, "level": level, "logger": logger, "message": message}
     return json.dumps(fields | ({"trace": trace} if trace else {}))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 def lazy_names(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for ``package`` that imports an exported name on first use.
 
-    ``exports`` maps a module to the names that it defines, separated by spaces.
+    ``exports`` has the names of each module, separated by spaces.
     """
     modules = {name: module for module, names in exports.items() for name in names.split()}
 

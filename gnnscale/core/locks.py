@@ -1,7 +1,4 @@
-"""Exclusive locks on files and folders (flock).
-
-The system releases the locks of a process that ends for any reason.
-"""
+"""Exclusive locks on files and folders (flock), which end with the process at the latest."""
 
 import errno
 import fcntl
@@ -59,10 +56,7 @@ def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Unlock and close a descriptor that this process has locked by ``lock``.
-
-    Do nothing in a process forked since: the lock is its parent's.
-    """
+    """Unlock and close a descriptor that this process, and not its parent, has locked."""
     if descriptor in _locked:
         _locked.discard(descriptor)
         # Unlock explicitly: a process forked by a library may hold the descriptor, too.
@@ -91,10 +85,7 @@ class KnownFolder:
         self._writer = self._read()  # None: no process has locked it
 
     def check(self) -> None:
-        """Raise ConfigError if the lock file is gone or names another process than at first.
-
-        Without a lock file when this object was made, every later state passes.
-        """
+        """Raise ConfigError if the lock file of the first state is gone or of another process."""
         if self._writer is None:
             return
         with suppress(OSError):  # the next write reports a failing disk
@@ -137,10 +128,7 @@ def create_locked(file: Path, *, wait: bool) -> int | None:
 
 
 def _open_regular(file: Path) -> int | None:
-    """Open an existing regular file, and return its descriptor.
-
-    None: it is missing, or is something else or not accessible, and so is removed.
-    """
+    """Return a descriptor of a regular file; None: it is missing, or was another, and removed."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -203,10 +191,7 @@ def _locked_within(file: Path, option: str, wait_s: float) -> int:
 
 @contextmanager
 def sole_maker(folder: Path) -> Iterator[None]:
-    """Let only this process create or replace ``folder`` during the ``with`` block; others wait.
-
-    The lock file is in the folder's parent; if that is not writable, nothing is locked.
-    """
+    """Let only this process create or replace ``folder`` during the ``with`` block; others wait."""
     file = folder.with_name(f".{folder.name}{LOCK_FILE}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

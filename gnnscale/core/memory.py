@@ -63,10 +63,7 @@ class _Group:
     files: _Files
 
     def number(self, file: str, entry: str | None = None) -> int:
-        """Return the number in the cgroup's ``file``, or that of its line ``entry NUMBER``.
-
-        OSError or ValueError: there is no such number.
-        """
+        """Return the number in ``file``, or in its line ``entry``; OSError, ValueError: none."""
         text = (self.folder / file).read_text()
         if entry is None:
             return int(text)
@@ -107,20 +104,14 @@ class _Group:
 
     @property
     def is_full(self) -> bool:
-        """Whether the cgroup's memory, page cache included, has ever come close to its limit.
-
-        False if unknown.
-        """
+        """Whether memory with page cache has come close to its limit; False if unknown."""
         with suppress(OSError, ValueError):
             return self.number(self.files.peak) > self.limit - _CHARGED_BYTES
         return False
 
 
 def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
-    """Yield this process's memory cgroups from its own to the outermost ancestor.
-
-    The folder of a cgroup may be missing.
-    """
+    """Yield memory cgroups, of which folders may be missing, from this process's outwards."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -140,10 +131,7 @@ def _groups(proc: Path, cgroup: Path) -> Iterator[_Group]:
 
 
 def read_memory(proc: Path = _PROC, cgroup: Path = _CGROUP) -> Memory:
-    """Return the machine's memory, and the total and available memory of this process.
-
-    Cgroups and RLIMIT_AS limit the latter two.
-    """
+    """Return the machine's memory, and that of this process, by cgroups and RLIMIT_AS."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = installed = os.sysconf("SC_PHYS_PAGES") * page
     available = os.sysconf("SC_AVPHYS_PAGES") * page
@@ -180,10 +168,7 @@ def address_space_problem() -> str | None:
 
 
 def address_space_reason() -> str:
-    """Return a clause on the limit on address space (RLIMIT_AS), to end an out-of-memory message.
-
-    "" if there is no limit.
-    """
+    """Return the end of an out-of-memory message about RLIMIT_AS; "" without such a limit."""
     limit = _address_space_limit()
     if limit is None:
         return ""
@@ -199,10 +184,7 @@ class KillCounts:
         self._refusals = [group.refusals for group in self._groups]
 
     def reason(self) -> str | None:
-        """Return a phrase for the memory, of a cgroup or the system, whose lack led to an OOM kill.
-
-        None: no process was killed since construction.
-        """
+        """Return a phrase for the memory whose lack led to an OOM kill; None: none since then."""
         kills = zip(self._groups, self._kills, strict=True)
         if not any(start is not None and (group.kills or 0) > start for group, start in kills):
             return None

@@ -14,18 +14,12 @@ from gnnscale.core.types import Array, Float64Array
 
 
 def mteps(num_edges: float, seconds: float) -> float:
-    """Return million traversed edges per second, HyScale-GNN eq. 5.
-
-    ``num_edges`` is the sum over layers of |E^l|, ``seconds`` is T_exec.
-    """
+    """Return million edges per second (HyScale-GNN eq. 5) of the sum over layers of |E^l|."""
     return num_edges / seconds / 1e6
 
 
 def nvtps(num_vertices: int, seconds: float) -> float:
-    """Return vertices traversed per second, HitGNN eq. 3.
-
-    ``num_vertices`` is the sum over layers of |V^l|, ``seconds`` is t_parallel.
-    """
+    """Return vertices per second (HitGNN eq. 3) of the sum over layers of |V^l|."""
     return num_vertices / seconds
 
 
@@ -85,12 +79,9 @@ MAX_CONFUSION = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCounts:
-    """Result of ``count_classes``: each class's labels, predictions and true positives.
+    """Result of ``count_classes``: each class's labels, predictions and true positives."""
 
-    The confusion matrix is None for multilabel, or over 20 classes.
-    """
-
-    wanted: tuple[int, ...]  #: vertices labeled with the class
+    actual: tuple[int, ...]  #: vertices labeled with the class
     chosen: tuple[int, ...]  #: vertices predicted to have the class
     right: tuple[int, ...]  #: true positives
     #: ``[num_classes][num_classes]`` vertices by actual class (row) and predicted class (column).
@@ -99,7 +90,7 @@ class ClassCounts:
 
     def scores(self, number: int) -> dict[str, float | None]:
         """Return ``precision``, ``recall`` and ``f1`` of class ``number``; None: division by 0."""
-        actual, predicted, right = self.wanted[number], self.chosen[number], self.right[number]
+        actual, predicted, right = self.actual[number], self.chosen[number], self.right[number]
         return {
             "precision": right / predicted if predicted else None,
             "recall": right / actual if actual else None,
@@ -110,10 +101,8 @@ class ClassCounts:
         """Return ``scores`` of class 1 of two; for multilabel, of counts summed over classes."""
         if self.confusion is not None:
             return self.scores(1)
-        total = ClassCounts(
-            wanted=(sum(self.wanted),), chosen=(sum(self.chosen),), right=(sum(self.right),)
-        )
-        return total.scores(0)
+        sums = {name: (sum(getattr(self, name)),) for name in ("actual", "chosen", "right")}
+        return ClassCounts(**sums).scores(0)
 
 
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
@@ -126,7 +115,7 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
         positive, actual = scores > 0, labels > 0
         matrices = (actual, positive, actual & positive)
         counts = [np.count_nonzero(matrix, axis=0).tolist() for matrix in matrices]
-        return ClassCounts(wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],))
+        return ClassCounts(actual=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],))
     width = scores.shape[1]
     predicted = scores.argmax(axis=1)
     class_lists = (labels, predicted, labels[predicted == labels])
@@ -136,7 +125,7 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
         pairs = np.bincount(labels * width + predicted, minlength=width * width)
         confusion = tuple((*row,) for row in pairs.reshape(width, width).tolist())
     return ClassCounts(
-        wanted=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],), confusion=confusion
+        actual=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],), confusion=confusion
     )
 
 
@@ -150,20 +139,14 @@ def rmse(scores: Array, labels: Array) -> float:
 
 
 def mae(scores: Array, labels: Array) -> float:
-    """Return the mean absolute error, averaged over columns; NaN without known labels.
-
-    ``scores`` are ``[n, width]``, ``labels`` ``[n]`` or ``[n, width]``, NaN if unknown.
-    """
+    """Return the mean absolute error as ``rmse`` does the root mean squared one."""
     return _mean_over_columns(lambda errors: float(np.mean(np.abs(errors))), scores, labels)
 
 
 def _mean_over_columns(
     measure: Callable[[Float64Array], float], scores: Array, labels: Array
 ) -> float:
-    """Return the mean over columns of ``measure(errors)``, errors of the column's known labels.
-
-    Columns without known labels (NaN) are left out; the result is NaN if all are.
-    """
+    """Return the mean of ``measure`` over columns, of the errors of known labels; NaN: none is."""
     labels = labels.reshape(len(labels), -1)
     errors = scores.reshape(labels.shape).astype(np.float64) - labels
     known_errors = [column[~np.isnan(column)] for column in errors.T]
@@ -201,10 +184,7 @@ QUALITY = {
 
 
 def find_metric(name: str) -> Metric | None:
-    """Return the metric of a key of ``QUALITY``, or of a name like ``binary_metrics.EXAMPLES``.
-
-    None: there is no such metric.
-    """
+    """Return the metric of a key of ``QUALITY`` or a name like those of ``EXAMPLES``, else None."""
     function = binary_metrics.find_ranking(name)
     if function is None:
         return QUALITY.get(name)
@@ -246,16 +226,13 @@ _RESET_PEAK = "5"
 
 
 class PeakMemory:
-    """Peak of this process's resident memory since construction, with child processes on request.
-
-    It counts from the start of the process if the system cannot reset the peak.
-    """
+    """Peak of this process's resident memory since construction, and of children on request."""
 
     def __init__(self, proc: Path = _PROC) -> None:
         self._proc = proc
         self._with_child = 0
         #: resident bytes at construction; None if unknown
-        self.before = _status_bytes(proc, "VmRSS")
+        self.initial = _status_bytes(proc, "VmRSS")
         #: whether the peak counts from the start of the process: the system could not reset it
         self.since_start = not _reset(proc)
 
@@ -276,10 +253,7 @@ _watched: list[PeakMemory] = []
 
 @contextmanager
 def watch_peak() -> Iterator[PeakMemory]:
-    """Yield a ``PeakMemory`` that measures the ``with`` block.
-
-    Child processes count if the block reports their peaks by ``note_child``.
-    """
+    """Yield a ``PeakMemory`` of the block and of child processes reported by ``note_child``."""
     peak = PeakMemory()
     _watched.append(peak)
     try:

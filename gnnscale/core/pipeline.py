@@ -127,10 +127,7 @@ class Pipeline(Generic[_T]):
         return self
 
     def __next__(self) -> _T:
-        """Wait for the next item, run the ``inline`` stages on it, and return it.
-
-        An exception of the source or of a stage is raised in place of the item.
-        """
+        """Return the next item after the ``inline`` stages, or raise the exception in its place."""
         item = self._next_finished() if self._groups else next(self._source)
         for stage in self._inline:
             stage(item)
@@ -196,7 +193,7 @@ class Pipeline(Generic[_T]):
                 self._threads.append(thread)
 
     def _run(self, group: int, stages: StageGroup[_T]) -> None:
-        """Run a thread of group number ``group``: take each next item, and run ``stages`` on it.
+        """Run a thread of a group: take each next item, and run ``stages`` on it.
 
         An exception of a stage or the source is passed on in the item's place, and ends the thread.
         """
@@ -240,10 +237,9 @@ class Pipeline(Generic[_T]):
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
-        """Wait until one more item may be in flight; return its number and the source's next item.
+        """Return the source's next item, or exception, and its number, once it may be in flight.
 
-        An exception of the source, also at its end, takes the item's place. None: the pipeline is
-        closed.
+        None: the pipeline is closed.
         """
         with self._taking:
             with self._changed:
@@ -262,10 +258,7 @@ class Pipeline(Generic[_T]):
                 return number, error
 
     def _take(self, group: int) -> tuple[int, _T | BaseException] | None:
-        """Wait for the next item of the group before ``group``, or an exception in its place.
-
-        Return its number and the item or exception. None: the pipeline is closed.
-        """
+        """Return number and item, or exception, of the previous group; None: pipeline closed."""
         finished = self._finished[group - 1]
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._next[group] in finished)

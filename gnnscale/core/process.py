@@ -1,7 +1,4 @@
-"""State of processes, commands that start Python programs, and process-wide settings.
-
-On those of torch and NumPy no result may depend.
-"""
+"""State of processes, commands that start Python programs, and process-wide settings."""
 
 import os
 import sys
@@ -55,10 +52,7 @@ _PATH = (
 
 
 def python_command(program: str, *arguments: object) -> list[str]:
-    """Return the command that runs ``program``, Python statements, in a new process.
-
-    The process gets ``arguments`` in ``sys.argv[1:]``, and this process's ``sys.path``.
-    """
+    """Return the command that runs statements with ``arguments`` and the present ``sys.path``."""
     words = map(str, (len(sys.path), *sys.path, *arguments))
     return [sys.executable, "-c", f"{_PATH}{program}", *words]
 
@@ -74,7 +68,7 @@ class SharedSetting:
         self._restore: Callable[[], None] = lambda: None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """Keep the setting during the ``with`` block, and restore it after the last open block."""
         with self._lock:
             if not self._num_blocks:
@@ -135,7 +129,7 @@ def standard_arithmetic() -> Iterator[None]:
         if torch is None:  # not imported, so without state
             yield
             return
-        block.enter_context(_FLOAT32.held())
+        block.enter_context(_FLOAT32.active())
         if torch.is_inference_mode_enabled():
             block.enter_context(torch.inference_mode(False))
         if not torch.is_grad_enabled():

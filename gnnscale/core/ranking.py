@@ -1,7 +1,4 @@
-"""Ranks of predicted edges among candidates, and metrics of these ranks.
-
-Equal scores share places: a rank is the expected one if equal scores were shuffled.
-"""
+"""Ranks of edges among candidates, as expected if equal scores are shuffled, and their metrics."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,24 +34,24 @@ def ranks_in_rows(scores: NDArray[np.floating], rows: IntArray, columns: IntArra
     entries of the row have, the ``i``-th ranks ``i * (e + 1) / (r + 1)`` after all greater scores,
     as is expected in random order.
     """
-    own = scores[rows, columns]
-    num_greater, num_equal = np.empty(len(own), np.int64), np.empty(len(own), np.int64)
+    entries = scores[rows, columns]
+    num_greater, num_equal = np.empty(len(entries), np.int64), np.empty(len(entries), np.int64)
     step = max(1, _SLICE_SCORES // max(1, scores.shape[1]))
-    for first in range(0, len(own), step):
+    for first in range(0, len(entries), step):
         part = slice(first, first + step)
         compared = scores[rows[part]]
-        num_greater[part] = np.count_nonzero(compared > own[part, None], axis=1)
-        num_equal[part] = np.count_nonzero(compared == own[part, None], axis=1)
-    order = np.lexsort((own, rows))
-    group = np.empty(len(own), np.int64)
-    begins = np.ones(len(own), np.bool_)
-    begins[1:] = (np.diff(rows[order]) != 0) | (own[order][1:] != own[order][:-1])
+        num_greater[part] = np.count_nonzero(compared > entries[part, None], axis=1)
+        num_equal[part] = np.count_nonzero(compared == entries[part, None], axis=1)
+    order = np.lexsort((entries, rows))
+    group = np.empty(len(entries), np.int64)
+    begins = np.ones(len(entries), np.bool_)
+    begins[1:] = (np.diff(rows[order]) != 0) | (entries[order][1:] != entries[order][:-1])
     group[order] = np.cumsum(begins) - 1
     sizes, starts = np.bincount(group), np.flatnonzero(begins)
-    number = np.empty(len(own), np.int64)
-    number[order] = np.arange(len(own)) - starts[group[order]] + 1
+    number = np.empty(len(entries), np.int64)
+    number[order] = np.arange(len(entries)) - starts[group[order]] + 1
     shared = number * (num_equal + 1) / (sizes[group] + 1)
-    result: Float64Array = np.where(own == -np.inf, num_equal, shared)
+    result: Float64Array = np.where(entries == -np.inf, num_equal, shared)
     return num_greater + result
 
 

@@ -31,10 +31,7 @@ class SharedMemory:
     """Memory of a fixed size that processes share, freed when none of them maps it any more."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the memory file of ``descriptor``, and close the descriptor with this object.
-
-        ConfigError if the file is read-only.
-        """
+        """Map the memory file of ``descriptor``, which is closed with this object."""
         self.descriptor = descriptor  #: the file
         self._close = weakref.finalize(self, os.close, descriptor)
         try:
@@ -59,10 +56,7 @@ class SharedMemory:
 
     @classmethod
     def reserved(cls, num_bytes: int) -> SharedMemory:
-        """Return new memory of zeros, at least one page, without a check that so much is available.
-
-        The system allocates a page when it is first written.
-        """
+        """Return new memory of zeros, of which pages are allocated when they are first written."""
         pages = max(-(-num_bytes // mmap.PAGESIZE), 1)
         descriptor = os.memfd_create("gnnscale", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -76,10 +70,7 @@ class SharedMemory:
 
     @classmethod
     def filled(cls, source: Array) -> SharedMemory:
-        """Return new memory with a copy of ``source``, an array in memory or mapped from a file.
-
-        ConfigError: too little memory is available.
-        """
+        """Return new memory with a copy of ``source``; ConfigError: too little is available."""
         memory = cls.empty(source.nbytes)
         target = memory.array(source.shape, source.dtype)
         step = max(1, CHUNK_BYTES // max(1, source[:1].nbytes))
@@ -101,10 +92,7 @@ class SharedMemory:
         return Path(f"/proc/{os.getpid()}/fd/{self.descriptor}")
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return an array of ``shape`` and ``dtype`` on the first bytes of the memory, not a copy.
-
-        ConfigError: the memory is too small.
-        """
+        """Return an array on the first bytes of the memory; ConfigError: they are too few."""
         count = int(np.prod(shape, dtype=np.int64))
         if count * dtype.itemsize > len(self.map):
             needed = count * dtype.itemsize

@@ -142,10 +142,7 @@ class Traffic:
         return cls(rows=rows, lists=lists, tier=tier, neighbors=neighbors, disk=disk)
 
     def with_link(self, *, row_bytes: int, list_bytes: int, request_bytes: int) -> Traffic:
-        """Return this traffic plus a transfer of rows and lists between host and device.
-
-        Their bytes are added to those over the link, and so are requests of ``request_bytes``.
-        """
+        """Return this traffic plus bytes over the link, and the requests for them."""
 
         def add_transfer(access: Access, num_bytes: int) -> Access:
             return replace(

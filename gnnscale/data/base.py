@@ -284,7 +284,7 @@ class Dataset(StoreOptions, GraphSource):
                 else raw_paths.expand(self.raw, "dataset.raw").absolute()
             )
             identity["raw"] = str(local or self.raw)
-        return GRAPH_STORE.place(self.store, self.name, None, identity)
+        return GRAPH_STORE.directory(self.store, self.name, None, identity)
 
     def written_options(self) -> StoreOptions:
         """Return the options that the store is written with; a layout may add to the user's."""

@@ -285,7 +285,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         ConfigError: the directory has no run, or ``load_trained`` raises it.
         GraphError: the run's graph store is missing or damaged.
     """
-    run = load_run(config.run, config.given, measures=True)
+    run = load_run(config.run, config.overrides, measures=True)
     run = with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
     task, trained = open_trained(config.run, run, ranks=True)

@@ -31,7 +31,6 @@ from gnnscale.run.checkpoint.input_schema import InputSchema, read_input_schema
 from gnnscale.run.checkpoint.resume import graph_identity
 from gnnscale.run.config import (
     RunConfig,
-    check_stored_options,
     parse_run_options,
     run_option_names,
 )
@@ -78,10 +77,11 @@ def load_run(
     file = run / run_directory.CONFIG_FILE
     overrides = overrides or {}
     values = run_directory.read_run(run, run_option_names(), option="run")
-    check_stored_options(
+    untrusted.check_run_options(
         values,
+        RunConfig,
         directory=run,
-        given=overrides,
+        overrides=overrides,
         in_program=in_program,
         used=(*(_USED if own_graph else _USED[:-1]), *(("metrics",) if measures else ())),
     )

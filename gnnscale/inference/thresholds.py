@@ -20,9 +20,9 @@ def choose_thresholds(rule: str, outputs: Float32Array, labels: Array) -> binary
     counts = count_classes(binary_metrics.shifted(outputs, values), labels)
     classes = [1] if labels.ndim == 1 else range(len(values))
     least = binary_metrics.wanted_precision(rule) or 0.0
-    absent = [c for c in classes if not counts.wanted[c]]
+    absent = [c for c in classes if not counts.actual[c]]
     imprecise = [
-        c for c in classes if counts.wanted[c] and (counts.scores(c)["precision"] or 0.0) < least
+        c for c in classes if counts.actual[c] and (counts.scores(c)["precision"] or 0.0) < least
     ]
     _warn(rule, "the validation set has no positives, and the threshold is 0.5", absent, classes)
     _warn(

@@ -130,7 +130,7 @@ def _make(
         measured=measured,
         predicted=PredictedCost(
             seconds=forecast.seconds,
-            peak_rss_bytes=None if peak.before is None else peak.before + forecast.memory_bytes,
+            peak_rss_bytes=None if peak.initial is None else peak.initial + forecast.memory_bytes,
         ),
         notes=("peak memory is that of the process since it was started",) * peak.since_start,
     )

@@ -41,7 +41,7 @@ class Hierarchical(PartitionerConfig):
     """
 
     nvlink: str | None = field(
-        default=None, metadata=names("place", known=(*MACHINES, THIS_MACHINE))
+        default=None, metadata=names("place", keywords=(*MACHINES, THIS_MACHINE))
     )
     edge_cut: str = "auto"
 

@@ -90,7 +90,9 @@ def describe(graph: Graph) -> GraphIdentity:
 
 def partition_place(config: PartitionerConfig, identity: PartitionIdentity) -> Path:
     """Return the directory ``config.store``, or a default directory by ``identity``."""
-    return PARTITION.place(config.store, identity.graph.name, identity.algorithm, asdict(identity))
+    return PARTITION.directory(
+        config.store, identity.graph.name, identity.algorithm, asdict(identity)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

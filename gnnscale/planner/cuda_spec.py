@@ -196,7 +196,7 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
     except nvml.NvmlError as error:
         raise ConfigError(f"device_plan: no GPU here: {error}; {CPU_HINT}") from None
     gpu = _gpu(gpus.devices, index)
-    if gpu.taken:
+    if gpu.is_busy:
         raise ConfigError(
             f"device_plan: GPU {index} ({gpu.name}) accepts no further process: `nvidia-smi` shows "
             f"whether another process or the compute mode blocks it; {CPU_HINT}"

@@ -134,17 +134,17 @@ _MAX_CLASSES = 1000
 def _classes(run: TrainResult) -> list[dict[str, Any]] | None:
     """Return scores of each class on the test vertices; None: unknown, or too many classes."""
     counts = run.test_classes
-    if counts is None or len(counts.wanted) > _MAX_CLASSES:
+    if counts is None or len(counts.actual) > _MAX_CLASSES:
         return None
     names = None if run.graph is None else run.graph.classes
     return [
         {
             "name": None if names is None else names[number],
             **counts.scores(number),
-            "num_vertices": counts.wanted[number],
+            "num_vertices": counts.actual[number],
             "num_predicted": counts.chosen[number],
         }
-        for number in range(len(counts.wanted))
+        for number in range(len(counts.actual))
     ]
 
 

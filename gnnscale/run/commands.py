@@ -131,7 +131,7 @@ class SavedRunOptions:
     task: TaskPathOptions = field(default_factory=TaskPathOptions)
 
     @property
-    def given(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Values of the run's options that the command line gives again, by dotted names."""
         arguments = self.model.arguments.items()
         options = {
@@ -160,7 +160,7 @@ class EvaluateConfig(SavedRunOptions):
     num_threads: int
     inference: str | None = None
     threshold: float | None = None
-    metrics: list[str] | None = field(default=None, metadata=names("code", places=named_functions))
+    metrics: list[str] | None = field(default=None, metadata=names("code", find=named_functions))
 
     def __post_init__(self) -> None:
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
@@ -168,6 +168,6 @@ class EvaluateConfig(SavedRunOptions):
             check_choice("inference", self.inference, INFERENCE)
 
     @property
-    def given(self) -> dict[str, Any]:
+    def overrides(self) -> dict[str, Any]:
         """Values of the run's options that the command line gives again, by dotted names."""
-        return super().given | ({} if self.metrics is None else {"metrics": self.metrics})
+        return super().overrides | ({} if self.metrics is None else {"metrics": self.metrics})

@@ -15,7 +15,7 @@ from gnnscale.core import (
     find_metric,
     usable_cores,
 )
-from gnnscale.core.config import check_name, is_name, names, short_name, untrusted
+from gnnscale.core.config import check_name, is_name, names, short_name
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import named_functions
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
@@ -85,10 +85,10 @@ class RunConfig(BatchConfig):
 
     optimizer: OptimizerConfig
     loss: losses.LossConfig = field(default_factory=losses.AutoLoss)
-    metrics: list[str] = field(default_factory=list, metadata=names("code", places=named_functions))
+    metrics: list[str] = field(default_factory=list, metadata=names("code", find=named_functions))
     threshold: str | None = field(default=None, metadata=names("text"))
     logger: dict[str, bool] = field(
-        default_factory=dict, metadata=names("place", places=_logger_addresses)
+        default_factory=dict, metadata=names("place", find=_logger_addresses)
     )
     observers: list[str] = field(default_factory=list, metadata=names("code"))
     resume: Path | None = None
@@ -453,11 +453,3 @@ def parse_run_options(options: Any) -> RunConfig:
 def run_option_names() -> frozenset[str]:
     """Return the top-level names of a run's options and option groups."""
     return frozenset(option.name for option in fields(RunConfig))
-
-
-def check_stored_options(values: dict[str, Any], **checks: Any) -> None:
-    """Check the options in an untrusted run directory.
-
-    ``checks`` are further arguments of ``untrusted.check_run_options``.
-    """
-    untrusted.check_run_options(values, RunConfig, **checks)

@@ -6,12 +6,13 @@ import io
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from gnnscale.core import ConfigError, mteps, write_atomically
+from gnnscale.core.config.option_names import all_entries
 from gnnscale.run.prometheus import text_format
 from gnnscale.run.records import EpochRecord, Observer, TrainResult
 
@@ -38,15 +39,11 @@ def final_values(run: TrainResult) -> dict[str, float]:
 
 def flat_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as text by dotted name; a list is one value."""
-    return dict(_flatten(options, ""))
-
-
-def _flatten(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", "null" if value is None else str(value)
+    return {
+        name: "null" if value is None else str(value)
+        for name, value in all_entries(options)
+        if not isinstance(value, Mapping)
+    }
 
 
 def _import_logger(module: str, name: str) -> Any:

@@ -87,7 +87,7 @@ def preaggregate(
     """
     layer = _first_layer(model, graph)
     identity = identify(graph, layer=type(layer), width=_width(layer, graph))
-    path = PREAGGREGATED.place(None, graph.name, type(layer).__name__, asdict(identity))
+    path = PREAGGREGATED.directory(None, graph.name, type(layer).__name__, asdict(identity))
     with new_folder(path) as folder:
         if folder is not None:
             chunks = (chunk_edges, chunk_vertices)

@@ -60,7 +60,7 @@ def test_gpus_are_described_without_cuda(driver: dict[str, str]) -> None:
 def gpu(index: int) -> Gpu:
     memory = {"memory": 2, "free": 1}
     uuid = f"GPU-{index}f"
-    return Gpu(index=index, name="A", uuid=uuid, capability=(8, 0), taken=False, **memory)
+    return Gpu(index=index, name="A", uuid=uuid, capability=(8, 0), is_busy=False, **memory)
 
 
 def test_gpus_that_are_hidden() -> None:

@@ -54,12 +54,12 @@ def test_throughput_by_hand() -> None:
 def test_classes_by_hand() -> None:
     """Of 5 vertices a, a, a, b, b the classes a, b, b, b, b are chosen; nobody has c."""
     counts = count_classes(np.eye(3)[[0, 1, 1, 1, 1]], np.array([0, 0, 0, 1, 1]))
-    assert (counts.wanted, counts.chosen, counts.right) == ((3, 2, 0), (1, 4, 0), (1, 2, 0))
+    assert (counts.actual, counts.chosen, counts.right) == ((3, 2, 0), (1, 4, 0), (1, 2, 0))
     assert counts.confusion == ((1, 2, 0), (0, 2, 0), (0, 0, 0))
     assert counts.scores(1) == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3)}
     assert counts.scores(2) == {"precision": None, "recall": None, "f1": None}
     scores = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
     several = count_classes(scores, np.array([[1, 0], [0, 1], [1, 0]], np.uint8))
-    assert (several.wanted, several.chosen, several.right) == ((2, 1), (2, 1), (1, 1))
+    assert (several.actual, several.chosen, several.right) == ((2, 1), (2, 1), (1, 1))
     assert several.confusion is None
     assert count_classes(np.eye(21), np.arange(21)).confusion is None

@@ -26,21 +26,21 @@ def fill(size: int) -> None:
 def test_the_peak_of_a_block_is_measured(tmp_path: Path) -> None:
     fill(200 << 20)  # gone by the time the block begins
     with watch_peak() as peak:
-        before = peak.before
+        before = peak.initial
         fill(64 << 20)
     assert peak.bytes >= before + (64 << 20) - SLACK
     if not peak.since_start:
         assert peak.bytes < before + (150 << 20)
     peak = PeakMemory(tmp_path / "nowhere")
     assert peak.since_start
-    assert peak.before is peak.bytes is None
+    assert peak.initial is peak.bytes is None
 
 
 def test_a_child_counts_on_top_of_what_is_held(proc: Path) -> None:
     peak = PeakMemory(proc)
     assert (proc / "clear_refs").read_text() == "5"
     assert not peak.since_start
-    assert (peak.before, peak.bytes) == (3 << 20, 5 << 20)
+    assert (peak.initial, peak.bytes) == (3 << 20, 5 << 20)
     peak.add_child(1 << 20)
     assert peak.bytes == 5 << 20
     peak.add_child(4 << 20)

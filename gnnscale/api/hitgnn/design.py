@@ -62,10 +62,7 @@ class OptionGroup(Generic[T]):
 
 
 def check_option_group(argument: str, value: object, group: str) -> None:
-    """Raise ConfigError unless ``value`` is an ``OptionGroup`` of the group named ``group``.
-
-    ``argument`` is the name of the value in the message.
-    """
+    """Raise ConfigError for ``argument`` unless ``value`` is an ``OptionGroup`` of ``group``."""
     if not isinstance(value, OptionGroup) or value.group != group:
         raise ConfigError(f"{argument}={brief(value)}: expected the result of {_SOURCE[group]}")
 
@@ -139,19 +136,16 @@ def name_code(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[OptionGr
     A function as ``loss`` chooses ``loss=custom``. Objects of the user's classes of ``GROUPS``
     become the returned option groups. ConfigError: two different functions have one name.
     """
-    named, groups = dict(options), []
     if callable(options.get("loss")):
-        named |= {"loss": "custom", "loss.function": options["loss"]}
-    passed = dict[str, Any]()
-    for option, value in named.items():
+        options = {**options, "loss": "custom", "loss.function": options["loss"]}
+    named, groups, passed = dict[str, Any](), list[OptionGroup[Any]](), dict[str, Any]()
+    for option, value in options.items():
         if option in GROUPS and is_dataclass(value) and not isinstance(value, type):
             groups.append(_object_group(option, value))
         elif isinstance(value, list | tuple):
             named[option] = [_pass(element, passed) for element in value]
         else:
             named[option] = _pass(value, passed)
-    for group in groups:
-        del named[group.group]
     return named, groups
 
 
@@ -166,10 +160,7 @@ def _pass(value: Any, passed: dict[str, Any]) -> Any:
 
 
 def _object_group(group: str, value: Any) -> OptionGroup[Any]:
-    """Return ``value``, an object with the options of ``group``, as this group.
-
-    ConfigError: its class is no class of options of the group.
-    """
+    """Return ``value`` as a group; ConfigError: its class is no class of options of ``group``."""
     cls, base = type(value), _BASES[group]
     if not isinstance(value, base):
         raise ConfigError(
@@ -205,10 +196,7 @@ def _plain(value: Any) -> Any:
 
 
 def _set(node: DictConfig, option: str, value: Any) -> None:
-    """Set the option with the dotted name ``option`` in ``node`` to ``value`` in plain values.
-
-    Adds an unknown name, which ``typed`` refuses later. ConfigError: OmegaConf refuses the value.
-    """
+    """Set ``option`` in ``node``, also an unknown one, which ``typed`` refuses later."""
     try:
         OmegaConf.update(node, option, _plain(value), merge=False, force_add=True)
     except (OmegaConfBaseException, RecursionError) as error:
@@ -222,10 +210,7 @@ _ARCHITECTURES = {"GCN": "gcn", "GraphSAGE": "sage", "GAT": "gat", "GIN": "gin"}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelParameters:
-    """Result of ``gnn_parameters``: number of layers, widths and further model options, by name.
-
-    ``gnn_computation`` chooses the architecture that they are for.
-    """
+    """Result of ``gnn_parameters``: number of layers, widths and further model options, by name."""
 
     options: dict[str, Any]
 

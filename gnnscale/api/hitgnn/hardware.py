@@ -243,10 +243,7 @@ def generate_design(
 
 
 def _generate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``seed``, ``mode`` and ``system`` of ``gnnscale generate``, given or default.
-
-    ConfigError: ``options`` has another option.
-    """
+    """Return ``seed``, ``mode`` and ``system`` of ``options``, which has no other, or defaults."""
     with separate_hydra():
         composed: Any = OmegaConf.to_container(compose("generate", [])[0])
     defaults = {key: composed[key] for key in ("seed", "mode", "system")}

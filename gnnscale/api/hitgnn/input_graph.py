@@ -53,10 +53,7 @@ def as_dataset(
 
 
 def as_graph(graph: Any) -> Graph:
-    """Return ``graph``, of any type that ``as_dataset`` takes, as an open ``Graph``.
-
-    A graph in memory is not written to a store.
-    """
+    """Return ``graph``, of any type that ``as_dataset`` takes, as an open ``Graph``, not stored."""
     if isinstance(graph, (OptionGroup, str, Path)):
         return as_dataset(graph).config.open()
     return _convert(graph, trains=False)

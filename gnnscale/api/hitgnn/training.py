@@ -190,12 +190,12 @@ def _check_groups(
     """
     check_option_group("model", model, "model")
     check_option_group("graph", graph, "dataset")
-    if platform is not None:
-        check_option_group("platform", platform, "device_plan")
-    if features is not None:
-        check_option_group("features", features, "features")
-    if partition is not None and not isinstance(partition, OwnerFunction):
-        check_option_group("partition", partition, "partitioner")
+    partition = None if isinstance(partition, OwnerFunction) else partition
+    further = {"platform": platform, "features": features, "partition": partition}
+    groups = {"platform": "device_plan", "features": "features", "partition": "partitioner"}
+    for argument, value in further.items():
+        if value is not None:
+            check_option_group(argument, value, groups[argument])
 
 
 def run(
@@ -247,10 +247,9 @@ def run(
 def _train(
     run: TrainedRun, values: dict[str, Any], observers: Sequence[Observer], command: str | None
 ) -> TrainResult:
-    """Train ``run``, whose weights do not exist yet; ``values`` are its options as plain values.
+    """Train ``run`` with the plain options ``values``; ``command``, if any, repeats it.
 
     An observer's exception is raised as it is. After a failure, the log says how to continue.
-    ``command`` repeats the run; None: no command does.
     """
     config, folder = run.config, run.directory
     log.info(f"run directory: {folder}")
@@ -302,10 +301,9 @@ def save_model(training: Training, path: str | Path) -> None:
 def _save_owners(
     owners: OwnerFunction, dataset: GraphSource, num_parts: int
 ) -> OptionGroup[PartitionerConfig]:
-    """Call the user's function on the graph and ``num_parts``, and store its result in a file.
+    """Call the user's function, and return options of a partitioner that reads its stored result.
 
-    The function returns the device, of ``num_parts``, of each vertex. The file's name is a hash of
-    its content. Returns options of the partitioner that reads this file.
+    The function returns the device, of ``num_parts``, of each vertex.
     """
     graph = dataset.open()
     owner_ids = owners.function(graph, num_parts)

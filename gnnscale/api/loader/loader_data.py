@@ -72,10 +72,7 @@ class AlignedRows:
         return cls(array=bits.numpy(), storage=storage, dtype=values.dtype)
 
     def take(self, ids: Int64Array, *, num_threads: int, pinned: bool) -> torch.Tensor:
-        """Return a copy of rows ``ids``, ``[len(ids), ...]``, converted to the field ``dtype``.
-
-        The copy is in page-locked memory if ``pinned``.
-        """
+        """Return rows ``ids`` as ``dtype``, ``[len(ids), ...]``, page-locked if ``pinned``."""
         shape = self.array.shape[1:] if self.width is None else (self.width,)
         out = allocate((len(ids), *shape), self.dtype, pinned=pinned)
         if self.storage is not None:
@@ -290,10 +287,7 @@ class _BatchReader:
         return rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
 
     def edge_rows(self, hops: list[ops.SampledHop]) -> tuple[torch.Tensor | None, dict[str, Any]]:
-        """Return ids, and the rows of every edge attribute by PyG's name, of the edges of ``hops``.
-
-        Edges are in the order of ``hops``. Ids are None if batches contain none.
-        """
+        """Return ids (None: not in batches) and attributes, by PyG's names, of ``hops``' edges."""
         data = {}
         if self.data.hands_weights:
             weights = [hop.edge_weights for hop in hops if hop.edge_weights is not None]
@@ -329,10 +323,7 @@ class PyGFormat:
         self._reader = _BatchReader(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch sampled from ``seeds``; ``step``, its number, fixes the random choices.
-
-        ``input_ids`` are stored as its ``input_id``.
-        """
+        """Return the batch of ``seeds``, with its ``input_id``; ``step`` fixes random choices."""
         reader = self._reader
         vertices, hops, _ = reader.sample(seeds, step, only_new=True)
         # Number of vertices before hop 1, after hop 1, ... A hop's destinations are the vertices
@@ -360,10 +351,7 @@ class PyGFormat:
 
 
 class DGLFormat:
-    """Maker of batches in DGL's format, ``(input_nodes, output_nodes, blocks)``.
-
-    A hop expands all vertices sampled so far.
-    """
+    """Maker of DGL's batches (nodes and blocks); each hop expands all vertices sampled so far."""
 
     def __init__(self, data: LoaderData, sampling: Sampling) -> None:
         """Prepare to sample ``data``; raise ImportError if DGL is not installed."""
@@ -371,10 +359,7 @@ class DGLFormat:
         self._reader = _BatchReader(data, sampling)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch sampled from ``seeds``; ``step``, its number, fixes the random choices.
-
-        ``input_ids`` are unused.
-        """
+        """Return the batch of ``seeds``; ``step`` fixes random choices, ``input_ids`` nothing."""
         reader, idtype = self._reader, self._reader.data.id_dtype
         sampled = reader.sample(seeds, step, only_new=False)
         batch = to_minibatch(len(seeds), sampled, seed=0, step=step)

@@ -203,10 +203,7 @@ class NeighborLoader(IterableDataset[Any]):
         return self._batches(self._tasks(epoch))
 
     def _batches(self, tasks: Iterator[_Task]) -> Iterator[Any]:
-        """Load the tasks in background threads (without them: here), and yield each batch in order.
-
-        The threads end with this generator.
-        """
+        """Load the tasks in threads, which end with this generator, or here; yield each batch."""
         run = [self._load]
         with Pipeline(
             tasks,
@@ -296,10 +293,7 @@ def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str 
 def _check_options(
     fanouts: list[int], arguments: dict[str, Any], loader: Callable[..., Any]
 ) -> None:
-    """Raise ConfigError for invalid fan-outs, or for unsupported further ``arguments``.
-
-    ``loader`` is the constructor, for suggestions of argument names.
-    """
+    """Raise ConfigError for invalid fan-outs, or further ``arguments`` unknown to ``loader``."""
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
             f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"

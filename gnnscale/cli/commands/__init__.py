@@ -1,8 +1,4 @@
-"""Tasks of the commands: functions that take a command's composed options.
-
-torch and the modules that import it are imported inside the tasks, so that help and completion are
-quick.
-"""
+"""Tasks of the commands, on composed options; torch is imported inside, so that help is quick."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,4 @@
-"""Tasks of all commands but ``train``: data, trained runs, planning and inspection.
-
-The first functions are about the running job: its folder, number in a sweep, and typed options.
-"""
+"""Tasks of all commands but ``train``, after functions about the running job."""
 
 from __future__ import annotations
 
@@ -56,10 +53,7 @@ def check_output(names: Sequence[str], *, force: bool | None) -> None:
 
 
 def job_directory() -> Path:
-    """Return this job's folder: Hydra's in a sweep, otherwise the command's output folder.
-
-    For torchrun's ranks above 0 the output folder is a temporary one.
-    """
+    """Return this job's folder, a temporary one for torchrun's ranks above 0."""
     hydra = hydra_settings()
     return Path(hydra.runtime.output_dir if in_sweep() else hydra.run.dir)
 
@@ -84,10 +78,7 @@ def hydra_settings() -> Any:
 
 
 def typed_options(kind: str) -> list[str]:
-    """Return options as the user typed them, with references unresolved.
-
-    ``kind``: ``task`` for the command's options, ``hydra`` for Hydra's.
-    """
+    """Return options of ``kind``, ``task`` or ``hydra``, as the user typed them."""
     from omegaconf import OmegaConf
 
     overrides: Any = OmegaConf.to_container(hydra_settings().overrides[kind], resolve=False)
@@ -103,10 +94,7 @@ def prepare(options: DictConfig) -> None:
 
 
 def partition(options: DictConfig) -> None:
-    """Partition a graph, unless an equal partition is stored; print it and draw ``partition.svg``.
-
-    Part stores are written if asked for.
-    """
+    """Partition a graph, unless an equal partition is stored; print, draw, and store its parts."""
     from rich.console import Console
 
     from gnnscale import partition as parts
@@ -131,10 +119,7 @@ def partition(options: DictConfig) -> None:
 
 
 def plan_cache(options: DictConfig) -> None:
-    """Plan the caches of a run, unless an equal plan is stored.
-
-    Print the plan, and draw ``cache_plan.svg`` into its directory.
-    """
+    """Plan the caches of a run, unless an equal plan is stored; print and draw the plan."""
     let_idle_threads_sleep()
 
     from rich.console import Console
@@ -157,10 +142,7 @@ def plan_cache(options: DictConfig) -> None:
 
 
 def evaluate(options: DictConfig) -> None:
-    """Evaluate the best checkpoint of a run; print the metrics.
-
-    Also write them to ``evaluation.json`` in the run directory.
-    """
+    """Evaluate the best weights of a run; print the metrics, and write ``evaluation.json``."""
     let_idle_threads_sleep()
 
     from gnnscale.inference.evaluate import evaluate as evaluate_run
@@ -202,10 +184,7 @@ def predict(options: DictConfig) -> None:
 
 
 def take_graph(options: DictConfig) -> GraphSource | None:
-    """Remove a chosen dataset from ``options``, and return it.
-
-    None: no dataset is chosen. Nothing is removed then: the options are paths of the run's dataset.
-    """
+    """Remove a chosen dataset from ``options``, and return it; None: no dataset is chosen."""
     from omegaconf import open_dict
 
     from gnnscale.data import GraphSource
@@ -238,9 +217,9 @@ def export(options: DictConfig) -> None:
 
 
 def doctor(options: DictConfig) -> None:
-    """Examine this machine, and the graph store if one is named; write ``doctor.json``.
+    """Examine this machine and a named graph store; write ``doctor.json``; calibrate if asked to.
 
-    Also calibrate the performance model if asked to. GraphError: the store has a problem.
+    GraphError: the store has a problem.
     """
     let_idle_threads_sleep()
 
@@ -281,10 +260,7 @@ def _calibrate(console: Console) -> Path:
 
 
 def simulate(options: DictConfig) -> None:
-    """Predict training on a platform; print it.
-
-    Also write ``simulation.json`` and ``scaling.svg``.
-    """
+    """Predict training on a platform; print, and write ``simulation.json``, ``scaling.svg``."""
     from rich.console import Console
 
     from gnnscale.planner.simulator import SimulateConfig
@@ -352,10 +328,7 @@ def _compare(options: DictConfig, config: GenerateConfig) -> None:
 
 
 def _host_options(options: DictConfig) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the options of a training run on the design, for its host program.
-
-    They are the choice of each option group, and values by name of option or group.
-    """
+    """Return options of a run on the design: choices by group, values by option or group."""
     from omegaconf import OmegaConf
 
     from gnnscale.fpga_design.design import PARTITIONERS

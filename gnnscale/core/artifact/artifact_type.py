@@ -1,7 +1,4 @@
-"""Types of artifacts: directories of arrays with a header, made once and checked on reuse.
-
-Nothing in an artifact is executed. File sizes are checked before memory is allocated.
-"""
+"""Types of artifacts: directories of arrays with a header, made once and checked on reuse."""
 
 import os
 import re
@@ -37,11 +34,10 @@ _MAX_NAME = 100
 class ArtifactType:
     """Storage format of a type of artifact, such as graph stores; operations on its directories.
 
+    Nothing in an artifact is executed. File sizes are checked before memory is allocated.
+
     Example:
-        >>> identity = {"seed": 0}
-        >>> path = GRAPH_STORE.place(
-        ...     store=None, graph="ogbn-arxiv", method=None, identity=identity
-        ... )
+        >>> path = GRAPH_STORE.directory(None, "ogbn-arxiv", None, {"seed": 0})
         >>> path.parent.name, path.name
         ('graphs', 'ogbn-arxiv-1a2b3c4d')
     """
@@ -55,7 +51,7 @@ class ArtifactType:
     files: str = ""  #: regular expression of file names that an artifact may contain
     max_bytes: int = 64 << 20  #: maximum size of the header
 
-    def place(
+    def directory(
         self, store: str | None, graph: str, method: str | None, identity: Mapping[str, Any]
     ) -> Path:
         """Return the directory of an artifact.
@@ -107,10 +103,7 @@ class ArtifactType:
     def check_replaceable(
         self, path: Path, holds: Callable[[Path], bool] = lambda entry: False
     ) -> None:
-        """Raise GraphError if a directory has entries that do not belong to an artifact.
-
-        ``holds`` returns whether an entry belongs to one though ``files`` does not match its name.
-        """
+        """Raise GraphError if a directory has an entry outside of ``files`` and ``holds``."""
         for entry in sorted(path.iterdir()):
             file = re.fullmatch(self.files, entry.name) and not entry.is_dir()
             if not (file or holds(entry)):
@@ -120,20 +113,16 @@ class ArtifactType:
                 )
 
     def write_header(self, folder: Path, entries: Mapping[str, Any]) -> None:
-        """Write ``entries`` and the format's version as the header into ``folder``.
+        """Write the header into ``folder``, after all arrays: ``entries`` and the format's version.
 
-        Callers write it last, after all arrays. ``entries["arrays"]`` has the ``ArrayEntry`` of
-        each array, by name.
+        ``entries["arrays"]`` has the ``ArrayEntry`` of each array, by name.
         """
         arrays = {name: asdict(entry) for name, entry in entries["arrays"].items()}
         content = {"format_version": self.version, **entries, "arrays": arrays}
         write_atomically(folder / self.header, header_text(content))
 
     def read_header(self, path: Path) -> dict[str, Any]:
-        """Return the plain entries of the header of the artifact at ``path``.
-
-        GraphError: the header is missing, too large, or of another version.
-        """
+        """Return the plain entries of the header of the artifact at ``path``, else GraphError."""
         file = path / self.header
         try:
             size = file_bytes(file)
@@ -153,10 +142,7 @@ class ArtifactType:
         return entries
 
     def record(self, cls: type[T], entries: Mapping[str, Any], path: Path) -> T:
-        """Return ``entries`` of the header of the artifact at ``path`` as dataclass ``cls``.
-
-        GraphError if one is missing or invalid.
-        """
+        """Return ``entries`` of the header of the artifact at ``path`` as dataclass ``cls``."""
         try:
             return decode(cls, entries, source="entry")
         except ValueError as error:
@@ -195,11 +181,8 @@ class ArtifactType:
             stored = f"{array.dtype}{list(array.shape)}"
             dtype, shape = form
             axes = zip(array.shape, shape, strict=False)
-            if (
-                array.dtype != dtype
-                or array.ndim != len(shape)
-                or any(expected not in (None, size) for size, expected in axes)
-            ):
+            fits = array.ndim == len(shape) and all(size in (None, n) for n, size in axes)
+            if array.dtype != dtype or not fits:
                 sizes = ", ".join("n" if size is None else str(size) for size in shape)
                 raise GraphError(f"{file}: expected {dtype}[{sizes}], got {stored}")
             if (array.shape, str(array.dtype)) != (entry.shape, entry.dtype):
@@ -224,10 +207,7 @@ class ArtifactType:
     def check_same(
         self, path: Path, options: Mapping[str, object], stored: Mapping[str, object]
     ) -> None:
-        """Raise GraphError, naming the first difference, unless ``options`` equal ``stored``.
-
-        ``stored`` are the options of the artifact at ``path``.
-        """
+        """Raise GraphError unless ``options`` equal those ``stored`` of the artifact ``path``."""
         for name in (*options, *stored):
             if options.get(name) != stored.get(name):
                 raise GraphError(

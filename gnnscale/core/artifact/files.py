@@ -49,10 +49,7 @@ def file_bytes(path: Path) -> int:
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file to read bytes, unbuffered; GraphError for any other file.
-
-    A pipe does not block the call.
-    """
+    """Open a regular file to read bytes, unbuffered; GraphError for any other, such as a pipe."""
     file_bytes(path)
     try:
         # O_NONBLOCK: the path may have become a pipe since, and opening a pipe blocks.
@@ -84,10 +81,7 @@ def read_file(path: Path) -> bytes:
 
 @contextmanager
 def readable(source: object) -> Iterator[None]:
-    """Turn any exception of the ``with`` block into a GraphError about ``source``.
-
-    On damaged input, modules such as zipfile raise many kinds.
-    """
+    """Turn any exception of the block, such as zipfile's, into a GraphError about ``source``."""
     try:
         yield
     except GraphError:
@@ -171,10 +165,7 @@ def check_store_directory(store: str, *, option: str = "dataset.store") -> None:
 
 
 def store_directory(store: str, *, option: str = "dataset.store") -> Path:
-    """Return the directory ``store`` with links resolved.
-
-    ConfigError, naming ``option``: ``store`` is not a path.
-    """
+    """Return the directory ``store`` with links resolved; ConfigError: it is not a path."""
     try:
         return Path(os.path.realpath(expanded(store)))
     except (RuntimeError, OSError, ValueError) as error:  # an unknown ~user, a zero byte
@@ -182,10 +173,7 @@ def store_directory(store: str, *, option: str = "dataset.store") -> Path:
 
 
 def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Whether ``path`` exists, is not empty, and is not to be replaced by ``replace``.
-
-    GraphError: ``path`` is a file, or ``replace`` raises it.
-    """
+    """Whether ``path`` exists, is not empty, and ``replace`` is false; GraphError: it is a file."""
     try:  # one system call: another process may replace the directory between two
         empty = not os.listdir(path)
     except FileNotFoundError:
@@ -196,11 +184,7 @@ def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
 
 
 def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Return ``_is_final``, whether ``path`` exists and is not to be replaced, without a lock.
-
-    Unlike a lock, this needs no write permission. After a GraphError, check again: another process
-    may have replaced the directory meanwhile.
-    """
+    """Return ``_is_final`` without a lock, which would need write permission."""
     try:
         return _is_final(path, replace)
     except GraphError:
@@ -259,9 +243,9 @@ class NoSpaceError(errors.GraphError):
 
 
 def check_space(task: object, folder: Path, *, memory: int = 0, disk: int = 0) -> None:
-    """Raise NoSpaceError unless ``memory`` and ``disk`` bytes are free for ``task``.
+    """Raise NoSpaceError, naming ``task``, unless ``memory`` and, in ``folder``, ``disk`` are free.
 
-    ``disk`` bytes are needed in ``folder``; ``task`` names the activity in the message.
+    Both are bytes.
     """
     problems = []
     if memory > _SMALL and memory > (available := hardware.find_machine().memory.available):
@@ -309,10 +293,7 @@ def check_lines(file: Path, texts: Iterable[str], max_characters: int) -> None:
 
 
 def check_limits(file: Path, limits: Iterable[tuple[str, float | None, float]]) -> None:
-    """Raise GraphError for a (name, value, maximum) with a value below 0 or above its maximum.
-
-    A value of None is accepted.
-    """
+    """Raise GraphError for a (name, value, maximum) unless the value is None or 0 to maximum."""
     for name, value, limit in limits:
         if value is not None and not 0 <= value <= limit:
             raise GraphError(f"{file}: {name}: expected 0 to {limit}, got {brief(value)}")
@@ -341,10 +322,7 @@ def digest(values: object, *, size: int = 16) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return options as plain JSON values.
-
-    An options object becomes a dictionary that names its class as ``_target_``.
-    """
+    """Return options as plain JSON values; an object names its class as ``_target_``."""
     if is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         return {"_target_": stored_path(type(value)), **inner}
@@ -352,10 +330,7 @@ def plain(value: Any) -> Any:
 
 
 def file_sha256(file: Path, stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a regular file in hex, and show the progress.
-
-    Setting ``stop`` ends the call early, with a meaningless result.
-    """
+    """Return the SHA-256 of a regular file in hex; ``stop``, once set, ends the call early."""
     sha256 = hashlib.sha256()
     total = file.stat().st_size
     chunk = memoryview(bytearray(_CHUNK_BYTES))

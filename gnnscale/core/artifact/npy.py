@@ -221,10 +221,7 @@ def check_length(array: Array) -> None:
 
 
 def explain_lost_page(file: Path) -> str:
-    """Return one line that explains a SIGBUS while mapped ``file`` was read.
-
-    ``file`` is a name from ``/proc/self/maps``.
-    """
+    """Return one line that explains a SIGBUS of ``file``, a name in ``/proc/self/maps``."""
     with suppress(NpyError, GraphError, OSError), open_regular(file) as stream:
         header, size = read_header(stream), os.fstat(stream.fileno()).st_size
         expected = header.offset + header.num_bytes
@@ -281,10 +278,7 @@ def check_array(
 
 
 def _parse(text: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and data type from the text of a header, a Python dictionary.
-
-    NpyError: the text is invalid, or not of an array of numbers in C order.
-    """
+    """Return shape and dtype from a header's text; NpyError: not of numbers in C order."""
     if strange := _NOT_IN_HEADER.search(text):
         raise NpyError(f"header is not a dictionary (holds {strange[0]!r})")
     try:

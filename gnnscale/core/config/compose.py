@@ -34,11 +34,10 @@ def register_resolvers() -> None:
 def separate_hydra() -> Iterator[None]:
     """Give the ``with`` block a Hydra state of its own, and restore the program's state at its end.
 
-    A program that is a Hydra application has one ``GlobalHydra``, ``HydraConfig``, version base,
-    ``ConfigStore`` and set of resolvers. The block starts without the first three, with copies of
-    the resolvers and of the store, the latter without the program's configurations, whose names
-    could collide with options. References must be resolved within the block. Other threads wait for
-    its end.
+    The program may be a Hydra application. The block starts without its ``GlobalHydra``,
+    ``HydraConfig`` and version base, with copies of its resolvers and ``ConfigStore``, the latter
+    without the program's configurations, whose names could collide with options. References must be
+    resolved within the block. Other threads wait for its end.
     """
     from hydra.core.config_store import ConfigStore
     from hydra.core.global_hydra import GlobalHydra
@@ -106,10 +105,9 @@ def compose(
 
 
 def store(name: str, values: Mapping[str, Any], **location: str) -> None:
-    """Register ``values`` as configuration ``name`` in Hydra's ConfigStore.
+    """Register ``values`` as configuration ``name`` of a ``group`` or ``package`` of Hydra.
 
-    A launcher's processes get it, too. ``location`` is the ``group`` and ``package`` of the
-    configuration, as Hydra defines them.
+    A launcher's processes get it, too.
     """
     from hydra.core.config_store import ConfigStore
 
@@ -117,10 +115,7 @@ def store(name: str, values: Mapping[str, Any], **location: str) -> None:
 
 
 def store_code(group: str, name: str) -> None:
-    """Allow and import a user's class, and register its default options as a choice of ``group``.
-
-    ``name`` is ``FILE.py:NAME`` or ``MODULE:NAME``, and becomes the name of the choice.
-    """
+    """Import a user's class, ``FILE.py:NAME`` or ``MODULE:NAME``, and make it a choice."""
     user_code.allow([name])
     values = user_code.default_options(name, group=group)
     # Hydra treats the name as a path.
@@ -129,10 +124,7 @@ def store_code(group: str, name: str) -> None:
 
 
 def resolved_now(folder: str) -> str | None:
-    """Return ``folder`` with ``${now:}`` replaced by the time.
-
-    None: ``folder`` refers to options.
-    """
+    """Return ``folder`` with ``${now:}`` replaced by the time; None: it refers to options."""
     from hydra.core.utils import setup_globals
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException

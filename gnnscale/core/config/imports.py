@@ -12,10 +12,7 @@ from gnnscale.core import ConfigError
 
 
 def is_importable(module: ModuleType) -> bool:
-    """Whether another process with this process's search path imports ``module`` by its name.
-
-    It does not if the module is the program itself, has no file, or another file has its name.
-    """
+    """Whether another process with this process's search path imports ``module`` by its name."""
     name = module.__name__
     if name == "__main__":
         return False

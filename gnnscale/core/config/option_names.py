@@ -1,7 +1,4 @@
-"""Names of the options of a run: which choices of a group have them, and what else they are called.
-
-The names are those of the packaged files, so that no class of options is imported.
-"""
+"""Names of a run's options in the packaged files: no class of options is imported."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,11 +48,8 @@ _OF_USER = "model.arguments"
 
 @cache
 def packaged_options() -> Mapping[str, tuple[str, ...]]:
-    """Return the dotted names of all options of ``train``, with the choices that have each.
-
-    A group is an option, too. An option outside of groups has no choices, nor has a group.
-    """
-    content = _read("train")
+    """Return the dotted names of all options and groups of ``train``, with the choices of each."""
+    content = packaged("train")
     groups = [
         name for entry in content.pop("defaults") if isinstance(entry, dict) for name in entry
     ]
@@ -66,28 +60,27 @@ def packaged_options() -> Mapping[str, tuple[str, ...]]:
         choices_of[group] = []
         # The choices of these two set options of other groups.
         for choice in config_groups()[group] if group not in ("experiment", "algorithm") else ():
-            for name in _names(_read(f"{group}/{choice}"), f"{group}."):
-                choices_of.setdefault(name, []).append(choice)
+            for name, _ in all_entries(packaged(f"{group}/{choice}"), f"{group}."):
+                if not name.endswith("._target_"):
+                    choices_of.setdefault(name, []).append(choice)
     return {name: tuple(choices) for name, choices in choices_of.items()}
 
 
-def _read(name: str) -> Any:
+def packaged(name: str) -> Any:
+    """Return the plain content of the packaged configuration ``configs/NAME.yaml``."""
     return yaml.safe_load((resources.files(CONFIGS) / f"{name}.yaml").read_text()) or {}
 
 
-def _names(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def all_entries(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name, after ``prefix``, and value of all entries in nested mappings."""
     for key, value in values.items():
-        if key != "_target_":
-            yield f"{prefix}{key}"
-            if isinstance(value, dict):
-                yield from _names(value, f"{prefix}{key}.")
+        yield f"{prefix}{key}", value
+        if isinstance(value, Mapping):
+            yield from all_entries(value, f"{prefix}{key}.")
 
 
 def options_called(name: str) -> list[str]:
-    """Return the options of ``train`` called ``name``: in full, or else by the last part.
-
-    Options of the graph come last.
-    """
+    """Return options of ``train`` called ``name`` in full, or else by the last part, data last."""
     options = packaged_options()
     if name in options:
         return [name]
@@ -130,8 +123,7 @@ def unknown_option(name: str, options: Iterable[str]) -> str:
 def option_of_keyword(keyword: str, keywords: Mapping[str, str]) -> str:
     """Return the option of ``train`` that a Python keyword names by its last part.
 
-    ``keywords`` are explicit ones with their options. ConfigError, with the keyword or the options
-    meant, if none or several are called so.
+    ``keywords`` are explicit ones with their options. ConfigError: none or several are called so.
     """
     options = options_called(keyword)
     if len(options) == 1:
@@ -152,10 +144,7 @@ def option_of_keyword(keyword: str, keywords: Mapping[str, str]) -> str:
 
 
 def flat_options(options: Any, *, prefix: str = "") -> dict[str, Any]:
-    """Return options, in mappings of any depth, by their dotted names; ``prefix`` is theirs.
-
-    ConfigError: ``options`` is no mapping, a name is no text, or an option is given twice.
-    """
+    """Return options in mappings of any depth by dotted names; ConfigError: one is given twice."""
     if not isinstance(options, Mapping):
         raise ConfigError(
             f"options={brief(options)}: expected a mapping, such as {{'optimizer.lr': 0.1}}"

@@ -9,8 +9,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from gnnscale.core.config import untrusted
 from gnnscale.core.config.run_directory import CONFIG_FILE
-from gnnscale.core.config.untrusted import NamedOption, format_option_value, is_address, named_in
+from gnnscale.core.config.untrusted import NamedOption, format_option_value, named_in
 from gnnscale.core.errors import ConfigError
 from gnnscale.core.files import expanded
 
@@ -25,11 +26,8 @@ def with_absolute_paths(values: Mapping[str, Any], options: type) -> dict[str, A
     changed = deepcopy(dict(values))
     for named in _named_in(values, options) or ():
         if named.what in ("place", "program") and not named.guessed:
-            *groups, name = named.option.split(".")
-            node = changed
-            for group in groups:
-                node = node[group]
-            node[name] = _absolute(node[name], named.texts)
+            group, name = untrusted.group_of(changed, named.option)
+            group[name] = _absolute(group[name], named.texts)
     return changed
 
 
@@ -39,7 +37,7 @@ def _absolute(value: Any, paths: tuple[str, ...]) -> Any:
         return {key: _absolute(part, paths) for key, part in value.items()}
     if isinstance(value, list):
         return [_absolute(part, paths) for part in value]
-    if value in paths and isinstance(value, str) and not is_address(value):
+    if value in paths and isinstance(value, str) and not untrusted.is_address(value):
         with suppress(RuntimeError):  # ~x without a user x
             return os.path.abspath(expanded(value))
     return value

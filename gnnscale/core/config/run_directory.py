@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-#: Options of the run.
-CONFIG_FILE = "config.yaml"
-#: One line for each epoch.
-METRICS_FILE = "metrics.jsonl"
-#: One line for each step.
-STEPS_FILE = "steps.jsonl"
-#: Results of the run.
-SUMMARY_FILE = "summary.json"
+CONFIG_FILE = "config.yaml"  #: options of the run
+METRICS_FILE = "metrics.jsonl"  #: one line for each epoch
+STEPS_FILE = "steps.jsonl"  #: one line for each step
+SUMMARY_FILE = "summary.json"  #: results of the run
 #: torchrun's ``--rdzv-id`` of a run whose processes torchrun restarts.
 TORCHRUN_FILE = "rdzv-id"
 #: Maximum bytes of ``TORCHRUN_FILE``.
@@ -169,11 +165,7 @@ def removed_on_error(directory: Path) -> Iterator[set[str]]:
 
 @contextmanager
 def logged(directory: Path) -> Iterator[None]:
-    """Log to a file of a run directory during the ``with`` block.
-
-    ``resume_command`` then names this directory. The handlers and levels of the program's own
-    logging stay in effect.
-    """
+    """Log to a file of a run directory, which ``resume_command`` then names, during the block."""
     global _in_use
     _in_use = directory
     file = logging.FileHandler(directory / _LOG_FILE)
@@ -186,10 +178,7 @@ def logged(directory: Path) -> Iterator[None]:
 
 
 def _begin_to_log() -> Callable[[], None]:
-    """Enable INFO records of the package, and return the function that restores its logger.
-
-    Meanwhile the program's handlers get only records of the program's level.
-    """
+    """Enable INFO records of the package, not for the program's handlers; return the undo."""
     package = logging.getLogger("gnnscale")
     if package.isEnabledFor(logging.INFO):  # the lines then reach the root logger
         return lambda: None
@@ -213,13 +202,10 @@ _threads_of_runs: list[int] = []
 
 @contextmanager
 def _written_to(file: logging.Handler) -> Iterator[None]:
-    """Add the handler ``file`` to the log during the ``with`` block.
-
-    It gets all records but those from the threads of other runs.
-    """
+    """Let ``file`` handle all records but those from threads of other runs during the block."""
     thread = threading.get_ident()
     file.addFilter(lambda record: record.thread == thread or record.thread not in _threads_of_runs)
-    with _LOGS.held():
+    with _LOGS.active():
         # At the root logger, the file also gets the program's own lines.
         package = logging.getLogger("gnnscale")
         log = logging.getLogger() if package.propagate else package
@@ -233,10 +219,7 @@ def _written_to(file: logging.Handler) -> Iterator[None]:
 
 
 class _ForwardingHandler(logging.Handler):
-    """Handler of the package's logger that passes records to the root logger's handlers.
-
-    Records below the root logger's level are dropped.
-    """
+    """Handler that passes records, unless below the root logger's level, to the root's handlers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         root = logging.getLogger()
@@ -248,8 +231,8 @@ class _ForwardingHandler(logging.Handler):
 def locked_run(run: Path, file: Path | None = None) -> Iterator[None]:
     """Lock the run directory ``run`` while a command writes ``file`` into it.
 
-    None: a file of any name. A file outside of the directory needs no lock. A folder without a run
-    is not locked, since the command refuses it.
+    None: a file of any name. A file outside of the directory needs no lock, nor does a folder
+    without a run, which the command refuses.
     """
     inside = file is None or Path(os.path.realpath(file)).is_relative_to(os.path.realpath(run))
     is_run = os.path.lexists(run / CONFIG_FILE)
@@ -298,10 +281,7 @@ def claim(directory: Path, run: str) -> None:
 
 
 def _claimed_by(file: Path) -> str | None:
-    """Return the ``--rdzv-id`` in ``file``, which ``claim`` has written.
-
-    None: there is no such file.
-    """
+    """Return the ``--rdzv-id`` that ``claim`` has written into ``file``; None: no such file."""
     try:
         return read_regular(file, limit=_MAX_NAME).decode(errors="replace")
     except FileNotFoundError:
@@ -369,10 +349,7 @@ def check_store_of_run(file: Path, store: str | None) -> None:
 
 
 def write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> None:
-    """Write the composed options, Hydra's settings and the overrides to ``.hydra``.
-
-    The folder is in ``directory``, its files as Hydra writes them.
-    """
+    """Write options, Hydra's settings and overrides to ``.hydra`` in ``directory`` like Hydra."""
     from omegaconf import OmegaConf
 
     root = OmegaConf.create({"hydra": hydra})

@@ -102,10 +102,7 @@ def _target(node: DictConfig, base: type[T], group: str) -> type[T]:
 
 
 def options_class(target: object, base: type[T], *, group: str) -> type[T]:
-    """Return the subclass of ``base`` that a ``_target_`` names; ConfigError: there is none.
-
-    The class must already be imported, or be a user's class that the user has named.
-    """
+    """Return the subclass of ``base``, imported or of the user's, that a ``_target_`` names."""
     if user_code.is_name(target):
         return user_code.load_class(str(target), base, group=group)
     option = f"{group}._target_={brief(target)}"
@@ -141,10 +138,7 @@ def _get(node: DictConfig | ListConfig, name: Any, prefix: str) -> Any:
 
 @cache
 def _plain_options(cls: type) -> type:
-    """Return a dataclass of the fields of ``cls`` that contain no dataclass.
-
-    It has neither the defaults nor the checks of ``cls``.
-    """
+    """Return a dataclass, without defaults and checks, of the plain fields of ``cls``."""
     hints = get_type_hints(cls)
     names = [field.name for field in fields(cls) if field.init]
     plain = [(name, hints[name]) for name in names if record_of(hints[name]) is None]
@@ -152,10 +146,7 @@ def _plain_options(cls: type) -> type:
 
 
 def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
-    """Return the values of ``node`` by name, converted to the types of the dataclass ``options``.
-
-    Absent keys stay absent.
-    """
+    """Return the values of ``node``, of the types in ``options``; absent keys stay absent."""
     schema = OmegaConf.structured(options)
     hints = get_type_hints(options)
     values: dict[str, Any] = {}
@@ -163,16 +154,17 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
         if name not in node:
             continue
         value = _get(node, name, prefix)
+        types = (hints[name], *get_args(hints[name]))
         try:
             if OmegaConf.is_config(value):
                 value = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-            if value is None and type(None) not in get_args(hints[name]):
+            if value is None and type(None) not in types:
                 raise ConfigError(f"{prefix}{name}=null: expected a value")
-            if value == "" and Path in (hints[name], *get_args(hints[name])):
+            if value == "" and Path in types:
                 raise ConfigError(f"{prefix}{name}=: expected a file or folder")
-            if isinstance(value, str) and Path in (hints[name], *get_args(hints[name])):
+            if isinstance(value, str) and Path in types:
                 refuse_address(value, f"{prefix}{name}")
-            if isinstance(value, str) and list[str] in (hints[name], *get_args(hints[name])):
+            if isinstance(value, str) and list[str] in types:
                 value = [value]
             schema[name] = _whole(value, hints[name])
             values[name] = schema[name]
@@ -188,24 +180,18 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
 
 
 def _whole(value: Any, hint: Any) -> Any:
-    """Return ``value``, a float such as 1e9 as an integer if ``hint`` is an integer type.
-
-    Elements of lists are converted, too. A number stands for a list of one integer.
-    """
-    if list[int] in (hint, *get_args(hint)) and type(value) in (int, float):
-        value = [value]
+    """Return ``value``, or numbers in it, such as 1e9 as int if ``hint`` is such a type or list."""
+    types = (hint, *get_args(hint))
+    if list[int] in types and type(value) in (int, float):
+        value = [value]  # a number stands for a list of one
     if isinstance(value, list) and get_origin(hint) is list:
         return [_whole(element, get_args(hint)[0]) for element in value]
-    types = (hint, *get_args(hint))
     whole = isinstance(value, float) and value.is_integer()
     return int(value) if whole and int in types and float not in types else value
 
 
 def _check_plain(option: str, value: Any, *, infinite: bool) -> None:
-    """Raise ConfigError for NaN, an integer beyond 64 bits or unprintable text in ``value``.
-
-    Infinity is refused, too, unless ``infinite``.
-    """
+    """Raise ConfigError for a number not of 64 bits, finite unless ``infinite``, or bad text."""
     if isinstance(value, (list, dict)):
         for part in [*value, *(value.values() if isinstance(value, dict) else ())]:
             _check_plain(option, part, infinite=infinite)

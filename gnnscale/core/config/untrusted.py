@@ -20,6 +20,7 @@ from typing import Any, get_args, get_type_hints
 
 from gnnscale.core import ConfigError, brief, check_private, home, one_line, write_atomically
 from gnnscale.core.config import run_directory, typed, user_code, yaml_file
+from gnnscale.core.config.yaml_file import texts_in
 
 #: Interpretations of an option's texts: a name of code (``MODULE:NAME``); the file of an FPGA
 #: program; a path or an address; arguments of code, possibly paths; or plain text.
@@ -44,11 +45,11 @@ class _Declared:
     """Declaration of how the texts in a field of options are interpreted, such as paths or code."""
 
     what: str  #: one of ``KINDS``
-    known: tuple[str, ...] = ()  #: texts that name a part of the package, not a path
+    keywords: tuple[str, ...] = ()  #: texts that name a part of the package, not a path
     unless: str | None = None  #: a sibling field; if the user types it, this field is dropped
     #: returns the paths in the field's value, and the value for the user to type again. None: the
     #: paths are the value's texts
-    places: Callable[[Any], tuple[list[str], Any]] | None = None
+    find: Callable[[Any], tuple[list[str], Any]] | None = None
     #: returns the nested mappings of options in the field's value, with the class of each
     entries: Callable[[Any], list[tuple[Mapping[str, Any], type]]] | None = None
 
@@ -123,10 +124,7 @@ def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iter
 def _named_in_entries(
     entries: Iterable[tuple[Mapping[str, Any], type]], option: str, value: Any
 ) -> Iterator[NamedOption]:
-    """Yield the options inside ``entries`` that name code, programs, paths or addresses.
-
-    Each is called ``option`` and has the full ``value``, since the user types that again.
-    """
+    """Yield options inside ``entries`` as ``option`` with its full ``value``, to be typed again."""
     for entry, cls in entries:
         for inner in named_in(entry, cls):
             yield replace(inner, option=option, value=value, unless=None)
@@ -135,13 +133,12 @@ def _named_in_entries(
 def _named(
     declaration: _Declared | None, option: str, value: Any, prefix: str
 ) -> Iterator[NamedOption]:
-    """Yield ``option`` if its ``value`` names code, an FPGA program, a path or an address.
+    """Yield ``option``, of the group ``prefix``, if ``value`` names code, a program or a path.
 
-    ``declaration`` says how to read the value's texts. None: a text that looks like a path or an
-    address is one. ``prefix`` is the option's group.
+    ``declaration`` says how to read the value's texts. None: a text that looks like a path is one.
     """
     if declaration is None:
-        texts = tuple(filter(_PLACE.search, _texts(value)))
+        texts = tuple(filter(_PLACE.search, texts_in(value)))
         if texts:
             yield NamedOption(option=option, what="place", texts=texts, value=value, guessed=True)
     elif declaration.entries is not None:
@@ -150,14 +147,13 @@ def _named(
         for key, argument in value.items() if isinstance(value, Mapping) else ():
             yield from _named(None, f"{option}.{key}", argument, prefix)
     elif declaration.what != "text":
-        find_paths = declaration.places
-        paths, value = (_texts(value), value) if find_paths is None else find_paths(value)
-        texts = tuple(path for path in paths if path not in declaration.known)
+        find = declaration.find
+        paths, value = (texts_in(value), value) if find is None else find(value)
+        texts = tuple(path for path in paths if path not in declaration.keywords)
         unless = None if declaration.unless is None else f"{prefix}{declaration.unless}"
+        what = declaration.what
         if texts:
-            yield NamedOption(
-                option=option, what=declaration.what, texts=texts, value=value, unless=unless
-            )
+            yield NamedOption(option=option, what=what, texts=texts, value=value, unless=unless)
 
 
 def check_run_options(
@@ -165,7 +161,7 @@ def check_run_options(
     options: type,
     *,
     directory: Path,
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     in_program: bool = False,
     used: tuple[str, ...] = ("",),
     code_alone: bool = False,
@@ -179,7 +175,7 @@ def check_run_options(
 
     Args:
         values: plain values of ``config.yaml``.
-        given: options that the user named again, by dotted name.
+        overrides: options that the user named again, by dotted name.
         in_program: whether ``gnnscale.load`` was called, and not a command; for the hint.
         used: prefixes of the options that are used; other options are not checked.
         code_alone: whether paths and addresses are not checked, since the user named the file.
@@ -199,11 +195,12 @@ def check_run_options(
     for named in named_options:
         if named.what != "code" and (is_own or _allowed(named, directory)):
             continue
-        if named.option not in given and named.unless in given:
-            _drop(values, named.option)
+        if named.option not in overrides and named.unless in overrides:
+            group, name = group_of(values, named.option)
+            group[name] = None
         else:
             refused.setdefault(named.option, named)
-    missing = [named for option, named in refused.items() if option not in given]
+    missing = [named for option, named in refused.items() if option not in overrides]
     if missing:
         hint = (_load_hint if in_program else _command_hint)([*refused.values()])
         raise ConfigError(f"{source}: {_reason(missing)}; if you trust it, {hint}")
@@ -218,10 +215,9 @@ def write_own(directory: Path, options: Mapping[str, Any]) -> None:
 
 
 def remember_own(directory: Path) -> None:
-    """Record, below ``GNNSCALE_HOME``, a digest of the run's ``config.yaml``.
+    """Record a digest of a ``config.yaml`` of this user's, below ``GNNSCALE_HOME``.
 
-    This user's process has written the file. A failure is logged as a warning; the user must then
-    name the run's paths again later.
+    A failure is logged as a warning; the user must then name the run's paths again later.
     """
     record = _record_file(directory)
     try:
@@ -274,10 +270,7 @@ def _allowed(named: NamedOption, directory: Path) -> bool:
 
 
 def _in_home(path: str) -> bool:
-    """Whether ``path`` is below ``GNNSCALE_HOME``, outside of the folders with trusted content.
-
-    Links in it may lead elsewhere.
-    """
+    """Whether ``path`` is below ``GNNSCALE_HOME``, where links may be, and not in ``_TRUSTED``."""
     target, root = Path(path).absolute(), home().absolute()
     if ".." in target.parts or not target.is_relative_to(root):
         return False
@@ -290,18 +283,13 @@ def _in_run(path: str, directory: Path) -> bool:
     try:
         target = Path(os.path.realpath(path))
         within = target.is_relative_to(os.path.realpath(directory))
-        modes = (entry.lstat().st_mode for entry in _walk(target))
+        entries = [target] if os.path.lexists(target) else []
+        for folder, folders, files in os.walk(target):
+            entries += (Path(folder, name) for name in (*folders, *files))
+        modes = [entry.lstat().st_mode for entry in entries]
         return within and all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
     except (OSError, ValueError):  # a zero byte, a name that is too long
         return False
-
-
-def _walk(path: Path) -> Iterator[Path]:
-    """Yield ``path`` if it exists, and all entries of its tree; links are not followed."""
-    if os.path.lexists(path):
-        yield path
-    for folder, folders, files in os.walk(path):
-        yield from (Path(folder, name) for name in (*folders, *files))
 
 
 def is_address(text: str) -> bool:
@@ -309,66 +297,56 @@ def is_address(text: str) -> bool:
     return "://" in text or "::" in text
 
 
-def _drop(values: dict[str, Any], option: str) -> None:
+def group_of(values: dict[str, Any], option: str) -> tuple[dict[str, Any], str]:
+    """Return the mapping in ``values`` that has ``option``, a dotted name, and its key there."""
     *groups, name = option.split(".")
     for group in groups:
         values = values[group]
-    values[name] = None
+    return values, name
 
 
 def _reason(missing: list[NamedOption]) -> str:
     """Return a clause about ``missing``, the refused options, and why they are refused."""
+    because = "because a file that was found says so"
     code = [named.option for named in missing if named.what == "code"]
     if code:
-        return (
-            f"{', '.join(code)}: names code, and nothing is imported because a file that was found "
-            "says so"
-        )
+        return f"{', '.join(code)}: names code, and nothing is imported {because}"
     first = missing[0]
     named_option = f"{first.option}={brief(', '.join(first.texts))}"
     if first.what == "program":
-        return f"{named_option}: no card is programmed because a file that was found says so"
+        return f"{named_option}: no card is programmed {because}"
     where = "an address" if any(map(is_address, first.texts)) else "outside of the run directory"
-    return f"{named_option}: {where}, and not used because a file that was found says so"
+    return f"{named_option}: {where}, and not used {because}"
 
 
 def _command_hint(refused: list[NamedOption]) -> str:
     """Return the hint to add the refused options, as typed on the command line."""
-    options = " ".join(
-        shlex.quote(
-            f"{named.option}={format_option_value(_by_file(named), quotes=named.what != 'code')}"
-        )
-        for named in refused
-    )
+    typed_again = []
+    for named in refused:
+        value, is_code = named.value, named.what == "code"
+        if is_code and user_code.is_of_program(value):  # a command names such code by its file
+            value = f"FILE.py:{user_code.short_name(value)}"
+        text = f"{named.option}={format_option_value(value, quotes=not is_code)}"
+        typed_again.append(shlex.quote(text))
     # No file stores the arguments of a module that a program has built.
     has_module = any(named.option == _MODULE for named in refused)
     more = f" (and {_ARGUMENTS}NAME=VALUE if the class needs more arguments)" if has_module else ""
-    return f"add {options}{more}"
-
-
-def _by_file(named: NamedOption) -> Any:
-    """Return the value of an option, as a command line names code of a program: by its file."""
-    if named.what == "code" and user_code.is_of_program(named.value):
-        return f"FILE.py:{user_code.short_name(named.value)}"
-    return named.value
+    return f"add {' '.join(typed_again)}{more}"
 
 
 def _load_hint(refused: list[NamedOption]) -> str:
     """Return the hint to add the refused options as arguments of ``gnnscale.load``."""
-    values = {named.option: one_line(repr(named.value), 400) for named in refused}
-    module = values.pop(_MODULE, None)
-    if module is not None:
-        module = next(
-            user_code.argument(named.value) for named in refused if named.option == _MODULE
-        )
-    keywords = [] if module is None else [f"module={module}"]
+    originals = {named.option: named.value for named in refused}
+    has_module = _MODULE in originals
+    keywords = [f"module={user_code.argument(originals.pop(_MODULE))}"] if has_module else []
+    values = {option: one_line(repr(value), 400) for option, value in originals.items()}
     for keyword, prefix in (("arguments", _ARGUMENTS), ("options", "")):
         options = [option for option in values if option.startswith(prefix)]
         pairs = ", ".join(
             f"{option.removeprefix(prefix)!r}: {values.pop(option)}" for option in options
         )
         keywords += [f"{keyword}={{{pairs}}}"] if pairs else []
-    more = " (and arguments={'NAME': VALUE} if the class needs more)" if module else ""
+    more = " (and arguments={'NAME': VALUE} if the class needs more)" if has_module else ""
     return f"call load(..., {', '.join(keywords)}){more}"
 
 
@@ -388,19 +366,8 @@ def format_option_value(value: Any, *, quotes: bool = True) -> str:
     return one_line(value, 400)
 
 
-def _texts(value: Any) -> list[str]:
-    """Return all texts in the value of an option; numbers are converted to texts."""
-    if isinstance(value, (Mapping, list, tuple)):
-        elements = value.values() if isinstance(value, Mapping) else value
-        return [text for element in elements for text in _texts(element)]
-    return [] if value is None else [str(value)]
-
-
 def _declaration(field: Field[Any], hint: Any) -> _Declared | None:
-    """Return the declaration of a field; for a ``Path`` without one, that it holds paths.
-
-    None: the field is undeclared and not a ``Path``.
-    """
+    """Return the declaration of a field: a ``Path`` without one holds paths; None: undeclared."""
     declaration: _Declared | None = field.metadata.get(_METADATA)
     if declaration is None and Path in (hint, *get_args(hint)):
         return _Declared(what="place")

@@ -63,10 +63,7 @@ def arguments_of(code: Any) -> Iterable[str]:
 
 
 def check_name(name: Any, *, option: str) -> tuple[str, str]:
-    """Split ``MODULE:NAME`` or ``FILE.py:NAME`` into its two parts.
-
-    ConfigError, naming ``option``: ``name`` has neither form.
-    """
+    """Return both parts of ``MODULE:NAME`` or ``FILE.py:NAME``; else ConfigError for ``option``."""
     source, colon, path = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     parts = path.split(".") + ([] if source.endswith(".py") else source.split("."))
     if not (colon and source and all(part.isidentifier() or part in _LOCAL for part in parts)):
@@ -129,10 +126,7 @@ def take_code(code: Mapping[str, Any]) -> None:
 
 
 def code_for_workers(names: Iterable[Any]) -> dict[str, Any]:
-    """Return, by name, the code among ``names`` that workers cannot import; other texts are left.
-
-    ConfigError: the program has no such code.
-    """
+    """Return, by name, the program's code among ``names`` that workers cannot import."""
     code = {}
     for name in filter(is_name, names):
         module = sys.modules.get(name.rpartition(":")[0])
@@ -152,10 +146,7 @@ def named_functions(value: Any) -> tuple[list[str], Any]:
 
 
 def short_name(name: str) -> str:
-    """Return NAME for ``MODULE:NAME``, for reports; any other text unchanged.
-
-    Of code that a function defines, this is the name within the function.
-    """
+    """Return NAME for ``MODULE:NAME``, within a function that defines it; other texts unchanged."""
     return name.rpartition(":")[2].rpartition("<locals>.")[2]
 
 
@@ -195,10 +186,7 @@ def allowed() -> tuple[str, ...]:
 
 
 def name_for_workers(code: Any) -> str | None:
-    """Return ``SOURCE:NAME``, by which a worker process loads a user's class or function.
-
-    None: options did not name its module, or a function defines the code.
-    """
+    """Return ``SOURCE:NAME``, by which a worker process loads code that options have named."""
     source = _sources.get(code.__module__)
     if source is None or _is_local(code.__qualname__):
         return None
@@ -240,19 +228,16 @@ def load_class(name: str, base: type[T], *, group: str) -> type[T]:
 
 
 def _unset(cls: type) -> list[str]:
-    """Return the class attributes that ``cls`` or its bases annotate and that have no value.
-
-    Fields of the dataclass do not count.
-    """
+    """Return attributes without a value that ``cls`` or its bases annotate, except fields."""
     declared = {name for base in cls.__mro__ for name in inspect.get_annotations(base)}
     field_names = {field.name for field in fields(cls)}
     return [name for name in declared - field_names if not hasattr(cls, name)]
 
 
 def default_options(name: str, *, group: str) -> dict[str, Any]:
-    """Import a user's class, and return its options' defaults as plain values, with ``_target_``.
+    """Import a user's class, and return the plain defaults of its options, with ``_target_``.
 
-    An option without a default is ``???``. A default that is not a plain value is omitted.
+    An option without a default is ``???``.
     """
     cls = load_named(name, option=group)
     values: dict[str, Any] = {"_target_": name}
@@ -301,10 +286,7 @@ def _text_of(code: CodeType) -> str:
 
 
 def name_of_code(code: Any) -> str:
-    """Return ``MODULE:NAME`` of a class or a function, or of an object's class.
-
-    A ``functools.partial`` has the name of its function.
-    """
+    """Return ``MODULE:NAME`` of a class or function, also in a partial, or of an object's class."""
     while isinstance(code, partial):
         code = code.func
     named = code if hasattr(code, "__qualname__") else type(code)
@@ -312,23 +294,20 @@ def name_of_code(code: Any) -> str:
 
 
 def _from_path(name: str, setting: str) -> ModuleType:
-    """Import the module ``name`` from Python's path, or else from the working directory.
-
-    ``setting`` is ``OPTION=VALUE``, for a ConfigError.
-    """
+    """Import ``name`` from Python's path or the working directory; errors name ``setting``."""
     _search(Path.cwd())
     try:
         with preserved_defaults(), importing_user_code():
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _failed(setting, error) from None
+            raise user_code_error(f"{setting}: importing it", error) from None
         raise ConfigError(
             f"{setting}: no module {error.name}, neither installed nor in {Path.cwd()}"
         ) from None
     # A script that is imported by mistake may call sys.exit.
     except (Exception, SystemExit) as error:
-        raise _failed(setting, error) from None
+        raise user_code_error(f"{setting}: importing it", error) from None
 
 
 def _absolute(file: str) -> Path:
@@ -336,10 +315,7 @@ def _absolute(file: str) -> Path:
 
 
 def _from_file(name: str, setting: str) -> ModuleType:
-    """Import the file ``name`` as a module, or return it if it is imported already.
-
-    ``setting`` is ``OPTION=VALUE``, for a ConfigError.
-    """
+    """Import the file ``name`` as a module, unless it is imported; errors name ``setting``."""
     file = _absolute(name)
     if not file.is_file():
         raise ConfigError(f"{setting}: no such file, {file}")
@@ -359,7 +335,7 @@ def _from_file(name: str, setting: str) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[unique]
-        raise _failed(setting, error) from None
+        raise user_code_error(f"{setting}: importing it", error) from None
     return module
 
 
@@ -368,10 +344,6 @@ def _search(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
         importlib.invalidate_caches()
-
-
-def _failed(setting: str, error: BaseException) -> ConfigError:
-    return user_code_error(f"{setting}: importing it", error)
 
 
 def user_code_error(action: str, error: BaseException) -> ConfigError:

@@ -1,14 +1,11 @@
-"""Strict reading of options, a mapping of plain values, from untrusted YAML files.
-
-Anchors, tags, settings of Hydra and resolvers are refused before Hydra or OmegaConf sees them.
-"""
+"""Strict reading of options from untrusted YAML files: without anchors, tags and resolvers."""
 
 import math
 import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +91,7 @@ def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: Fal
 def read_yaml(
     file: Path, *, raw: Collection[str] = (), is_text: Callable[[str], bool] = lambda option: False
 ) -> dict[str, Any]:
-    """Return the options in a YAML file, read by ``load_yaml``; none if the file is empty.
-
-    Names and values are checked (ConfigError), except the values of top-level keys in ``raw``.
-    """
+    """Return the options in a YAML file, checked except values of top-level keys in ``raw``."""
     values = load_yaml(file, is_text=is_text)
     if values is None:
         return {}
@@ -122,23 +116,20 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for a reference, ``${...}``, in a text of the nested ``values``.
+    """Raise ConfigError for a reference, ``${...}``, in ``values``; if ``allowed``, not to options.
 
-    If ``allowed``, references to options and ``${usable_cores:}`` pass, and any other is an error.
+    ``${usable_cores:}`` counts as an option.
     """
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
-    for text in _texts(values):
+    for text in texts_in(values):
         if "${" in (_REFERENCE.sub("", text) if allowed else text):
             raise ConfigError(f"{file}: {brief(text)}: not allowed in this file; {hint}")
 
 
 def _check_events(file: Path, text: str) -> None:
-    """Raise ConfigError if YAML ``text`` has anchors or tags, is too large, or is invalid.
-
-    No values are constructed for this check.
-    """
+    """Raise ConfigError if YAML has anchors or tags, is too large or invalid, before a parse."""
     depth = count = 0
     try:
         for event in yaml.parse(text, Loader=_Loader):
@@ -172,10 +163,7 @@ def _parse(file: Path, text: str, is_text: Callable[[str], bool]) -> Any:
 
 
 def _read_as_texts(node: Any, option: str, is_text: Callable[[str], bool]) -> None:
-    """Change the tags of scalars in ``node`` to text if their options are texts; null stays null.
-
-    ``option`` is the dotted name of ``node``.
-    """
+    """Change tags of scalars in ``node``, called ``option``, to text if options are; null stays."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             _read_as_texts(value, f"{option}.{key.value}" if option else str(key.value), is_text)
@@ -196,10 +184,9 @@ def _not_yaml(file: Path, error: Any) -> ConfigError:
 
 
 def _check_plain(file: Path, value: Any, option: str) -> None:
-    """Raise ConfigError for an invalid name or value in ``value``, nested values of one option.
+    """Raise ConfigError for invalid names or values in ``value``, of the dotted name ``option``.
 
-    Invalid values are texts with control characters, NaN, and integers over 64 bits. ``option`` is
-    the dotted name of ``value``.
+    Invalid values are texts with control characters, NaN, and integers over 64 bits.
     """
     if isinstance(value, dict):
         for key, element in value.items():
@@ -231,12 +218,9 @@ def _nested(key: str, value: Any) -> str:
     return f"; write {brief(f'{levels}{names[-1]}: {value}' + '}' * (len(names) - 1))}"
 
 
-def _texts(values: Any) -> Iterator[str]:
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, dict):
-        for value in values.values():
-            yield from _texts(value)
-    elif isinstance(values, list):
-        for value in values:
-            yield from _texts(value)
+def texts_in(value: Any) -> list[str]:
+    """Return all texts in nested plain values, without keys; other values are converted to text."""
+    if isinstance(value, (Mapping, list, tuple)):
+        elements = value.values() if isinstance(value, Mapping) else value
+        return [text for element in elements for text in texts_in(element)]
+    return [] if value is None else [str(value)]

@@ -76,13 +76,13 @@ class PredictConfig(SavedRunOptions):
     graph: GraphSource | None = None
     graph_options: tuple[str, ...] = field(default=(), metadata=names("text"))
     vertices: Any = field(
-        default="all", metadata=names("place", known=("all", "train", "valid", "test"))
+        default="all", metadata=names("place", keywords=("all", "train", "valid", "test"))
     )
     edges: str = "all"
     pairs: Any | None = field(default=None, metadata=names("place"))
     top: int | None = None
     candidates: Any | None = field(
-        default=None, metadata=names("place", known=("all", "train", "valid", "test"))
+        default=None, metadata=names("place", keywords=("all", "train", "valid", "test"))
     )
     known: str = "include"
     layer: int = -1
@@ -145,7 +145,7 @@ def predict(config: PredictConfig) -> Path:
         OSError: the file cannot be written.
     """
     writers.check_file(config.out, force=config.force)
-    run = load_run.load_run(config.run, config.given, own_graph=config.graph is None)
+    run = load_run.load_run(config.run, config.overrides, own_graph=config.graph is None)
     run = load_run.with_inference(run, config.inference, config.num_threads)
     torch.set_num_threads(config.num_threads)
     if config.graph is None:

@@ -90,7 +90,7 @@ def export(config: ExportConfig) -> ExportedWeights:
     """
     if config.file.suffix != ".safetensors":
         raise ConfigError(f"out={brief(config.file)}: expected a name that ends in .safetensors")
-    run = load_run(config.run, config.given)
+    run = load_run(config.run, config.overrides)
     _check_file(config)
     trained = load_trained(config.run, run)
     weighted = trained.is_weighted(run, config.run)

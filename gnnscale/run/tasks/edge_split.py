@@ -97,7 +97,7 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
     ``identity.directed`` the ordered pair always decides. Loops send messages and are not
     predicted. Memory is bounded for any number of edges. ConfigError if a part would be empty.
     """
-    path = LINKS.place(None, graph.name, "split", _entries(identity) | _RULE)
+    path = LINKS.directory(None, graph.name, "split", _entries(identity) | _RULE)
     with LINKS.making(path, fits=lambda: _check_fits(path, graph, identity)) as folder:
         if folder is not None:
             undirected = not identity.directed and structure.is_undirected(graph)

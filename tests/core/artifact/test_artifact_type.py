@@ -191,14 +191,14 @@ def test_what_is_missing_and_what_is_no_file(bag: Path, tmp_path: Path) -> None:
 
 def test_each_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
-    place = KIND.place(None, "tiny", "old", {"seed": 1})
+    place = KIND.directory(None, "tiny", "old", {"seed": 1})
     assert place.parent == tmp_path / "home" / "bags"
     assert place.name.startswith("tiny-old-")
-    assert KIND.place(None, "tiny", None, {"seed": 1}).name == place.name.replace("-old", "")
-    assert KIND.place(None, "tiny", "old", {"seed": 2}) != place
-    assert KIND.place(f"{tmp_path}/x", "tiny", "old", {}) == tmp_path / "x"
+    assert KIND.directory(None, "tiny", None, {"seed": 1}).name == place.name.replace("-old", "")
+    assert KIND.directory(None, "tiny", "old", {"seed": 2}) != place
+    assert KIND.directory(f"{tmp_path}/x", "tiny", "old", {}) == tmp_path / "x"
     for name in ("../../etc", "a/b c", "..", "é" * 200, "/"):
-        elsewhere = KIND.place(None, name, "old", {})
+        elsewhere = KIND.directory(None, name, "old", {})
         assert elsewhere.parent == place.parent
         assert len(elsewhere.name) < 130
         assert not elsewhere.name.startswith(".")

@@ -72,7 +72,7 @@ class Data(Base):
     module: Any = field(default=None, metadata=names("code"))
     store: str | None = field(default=None, metadata=names("place"))
     raw: str | None = field(default=None, metadata=names("place", unless="store"))
-    matrix: str | None = field(default=None, metadata=names("place", known=("dgx",)))
+    matrix: str | None = field(default=None, metadata=names("place", keywords=("dgx",)))
     image: str | None = field(default=None, metadata=names("program"))
     column: str | None = field(default=None, metadata=names("text"))
     arguments: dict[str, Any] = field(default_factory=dict, metadata=names("arguments"))
@@ -97,7 +97,7 @@ def found(values: dict[str, Any]) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def check(values: dict[str, Any], **given: Any) -> dict[str, Any]:
     given = {name.replace("__", "."): each for name, each in given.items()}
-    check_run_options(values, Top, directory=Path("run"), given=given)
+    check_run_options(values, Top, directory=Path("run"), overrides=given)
     return values
 
 
@@ -199,7 +199,7 @@ def test_what_is_typed_again_is_what_the_run_says(run: Path, home: Path) -> None
 def test_what_is_not_needed_is_not_asked_for(run: Path) -> None:
     # A command has no use for some options, nor a store for the files that it was made of.
     values = {"data": {"store": "/x"}, "observers": ["a:B"]}
-    check_run_options(values, Top, directory=run, given={}, used=("base.",))
+    check_run_options(values, Top, directory=run, overrides={}, used=("base.",))
     values = check({"data": {"raw": "/elsewhere", "store": "/one"}}, data__store="/other")
     assert values == {"data": {"raw": None, "store": "/one"}}
     kept = check({"data": {"raw": "run/plain"}}, data__store="/other")

@@ -23,16 +23,16 @@ def counted(num_classes: int) -> ClassCounts:
     matrix = np.diag(right)
     matrix[:-1, -1] = np.array(wanted[:-1]) - right[:-1]
     confusion = tuple((*row,) for row in matrix.tolist()) if num_classes <= MAX_CONFUSION else None
-    return ClassCounts(wanted=wanted, chosen=chosen, right=right, confusion=confusion)
+    return ClassCounts(actual=wanted, chosen=chosen, right=right, confusion=confusion)
 
 
 def summary(counts: ClassCounts) -> dict[str, Any]:
     found = [
         {
             **{"name": None, **counts.scores(i)},
-            **{"num_vertices": counts.wanted[i], "num_predicted": counts.chosen[i]},
+            **{"num_vertices": counts.actual[i], "num_predicted": counts.chosen[i]},
         }
-        for i in range(len(counts.wanted))
+        for i in range(len(counts.actual))
     ]
     return {"classes": found, "confusion": counts.confusion}
 
