@@ -14,7 +14,7 @@ from typing import Any
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import options_file, texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import compose, user_code
+from gnnscale.core.config import compose, resolved, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.option_names import packaged
 from gnnscale.core.config.untrusted import check_run_options
@@ -208,7 +208,7 @@ def _resume(
         if name == "device_plan" and not value.startswith("{"):
             values["device_plan"] = _device_plan(value)
     if not any(argument.startswith("dataset.store=") for argument in typed):
-        dataset = values.get("dataset")
+        dataset = resolved(values).get("dataset")
         store = dataset.get("store") if isinstance(dataset, dict) else None
         store = store if isinstance(store, str) else None
         runs.check_store_of_run(directory / runs.CONFIG_FILE, store)

@@ -150,6 +150,11 @@ def find_ranking(name: str) -> Callable[[Array, Array], float] | None:
     return None if least is None else partial(recall_at_precision, least)
 
 
+def is_rule(rule: str) -> bool:
+    """Whether ``choose_thresholds`` takes ``rule``."""
+    return rule == F1 or wanted_precision(rule) is not None
+
+
 def wanted_precision(rule: str) -> float | None:
     """Return the precision in ``recall_at_precision_P``; None: another name."""
     least = rule.removeprefix(_RECALL_AT_PRECISION)

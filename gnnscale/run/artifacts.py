@@ -129,14 +129,11 @@ def reopen_artifact(
     open_path: Callable[[Path], T],
     content: Callable[[T], str | None] = attrgetter("content"),
 ) -> T | None:
-    """Open artifact ``name`` by ``open_path``; None: ``artifacts`` lack it.
-
-    GraphError: ``content`` of the result is not the hash that was recorded at the run's launch.
-    """
+    """Open artifact ``name`` by ``open_path``; None: there is none; GraphError: it has changed."""
     artifact = next((artifact for artifact in artifacts if artifact.name == name), None)
     if artifact is None:
         return None
-    opened_artifact = open_path(artifact.path)
-    if content(opened_artifact) != artifact.content:
+    value = open_path(artifact.path)
+    if content(value) != artifact.content:
         raise GraphError(f"{artifact.path}: the {name} in it changed since the run was launched")
-    return opened_artifact
+    return value

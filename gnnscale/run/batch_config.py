@@ -12,6 +12,9 @@ from gnnscale.planner import MAX_THREADS, Device, DevicePlanConfig, owns_steps
 from gnnscale.run.runtime_config import RuntimeConfig
 from gnnscale.sampling import SamplerConfig, SeedOrderConfig, Shuffled
 
+#: Beginning of errors of options that do not support caches.
+NO_CACHES = "expected cache_planner=none and cache_plan=null, got caches, which"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig:
@@ -48,28 +51,23 @@ class BatchConfig:
         check_range("epochs", self.epochs, 1)
         check_range("batch_size", self.batch_size, 1)
         check_range("num_threads", self.num_threads, 1, MAX_THREADS)
-        check_batches(self)
+        split = self.device_plan.split
+        if split is not None and sum(split) != self.batch_size:
+            raise ConfigError(
+                f"device_plan.split={list(split)}: expected a sum of batch_size={self.batch_size}, "
+                f"got {sum(split)}"
+            )
+        self.sampler.check_layers(self.model.num_layers)
+        _check_partitioner(self)
+        if self.cache_planner.caches:
+            check_rows_are_whole(f"cache_planner={self.cache_planner.policy}", self)
 
 
-def check_batches(config: BatchConfig) -> None:
-    """Raise ConfigError for options of mini-batches, partitions and caches that conflict."""
-    split = config.device_plan.split
-    if split is not None and sum(split) != config.batch_size:
-        raise ConfigError(
-            f"device_plan.split={list(split)}: expected a sum of batch_size={config.batch_size}, "
-            f"got {sum(split)}"
-        )
-    config.sampler.check_layers(config.model.num_layers)
-    _check_partitioner(config)
-    if config.cache_planner.caches:
-        _check_rows_are_whole(f"cache_planner={config.cache_planner.policy}", config)
-
-
-def _check_rows_are_whole(option: str, config: BatchConfig) -> None:
+def check_rows_are_whole(option: str, config: BatchConfig) -> None:
     """Refuse ``option``, which requests caches, if the partitioner divides features by columns."""
     if config.partitioner.divides == "columns":
         why = "which divides the features by columns and aggregates them on the host"
-        raise _is_partitioned(config, option, why)
+        raise partitioned_error(config, option, why)
 
 
 def _check_partitioner(config: BatchConfig) -> None:
@@ -91,7 +89,7 @@ def _check_columns(config: BatchConfig, devices: Sequence[Device]) -> None:
     """Refuse models and devices that do not support features divided by columns (P3)."""
     option = f"partitioner={config.partitioner.algorithm}"
     if config.model.drops_inputs:
-        raise _drops_inputs(config, option, "whose devices aggregate columns of rows before")
+        raise drops_inputs_error(config, option, "whose devices aggregate columns of rows before")
     if not config.model.splits_columns:
         raise ConfigError(
             f"{option}: expected model=gcn, model=sgc, or model=sage with model.aggregator=mean, "
@@ -108,16 +106,45 @@ def _check_columns(config: BatchConfig, devices: Sequence[Device]) -> None:
             )
 
 
-def _is_partitioned(config: BatchConfig, option: str, why: str) -> ConfigError:
+def partitioned_error(config: BatchConfig, option: str, why: str) -> ConfigError:
     """Return the error that ``option`` needs ``partitioner=none``, for the reason ``why``."""
     algorithm = config.partitioner.algorithm
     return ConfigError(f"{option}: expected partitioner=none, got partitioner={algorithm}, {why}")
 
 
-def _drops_inputs(config: BatchConfig, option: str, why: str) -> ConfigError:
+def drops_inputs_error(config: BatchConfig, option: str, why: str) -> ConfigError:
     """Return the error that ``option`` needs no input dropout, for the reason ``why``."""
     dropout = getattr(config.model, "input_dropout", None)
     return ConfigError(
         f"model.input_dropout={dropout}: expected 0 with {option}, {why} features are dropped; "
         "model.dropout drops hidden features"
     )
+
+
+def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
+    """Return the end of an error if devices or partitioner need all rows in memory, or None."""
+    for device in devices:
+        if device.loads or device.holds_rows:
+            return (
+                "expected devices of kind cpu, or emulated devices for which the host loads, got "
+                f"{device.label}, which reads rows in host memory directly"
+            )
+    if partitioner.divides == "columns":
+        return (
+            f"expected partitioner=none, got partitioner={partitioner.algorithm}, whose "
+            "devices have columns of the features"
+        )
+    return None
+
+
+def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
+    """Return the end of an error if devices or caches need adjacency lists in memory, or None."""
+    for device in devices:
+        if device.samples:
+            return (
+                "expected devices for which the host samples, such as cpu, got "
+                f"{device.label}, which samples adjacency lists in memory"
+            )
+    if requests_caches:
+        return f"{NO_CACHES} are planned with adjacency lists in memory"
+    return None

@@ -5,21 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import (
-    ConfigError,
-    UserError,
-    explain,
-    one_line,
-    standard_numpy_errors,
-)
+from gnnscale.core import ConfigError, UserError, explain, one_line, standard_numpy_errors
 from gnnscale.core.config.user_code import load_named, name_of_code
 from gnnscale.run.inputs import ReportOptions
 from gnnscale.run.loggers import LOGGER_CLASSES
-from gnnscale.run.records import (
-    Observer,
-    RunObserver,
-    StopTraining,
-)
+from gnnscale.run.records import Observer, RunObserver, StopTraining
 
 #: Prefix of the labels of loggers.
 _LOGGER_PREFIX = "logger="
@@ -37,7 +27,12 @@ class ObserverError(ConfigError):
 
     def __init__(self, label: str, event: str, raised: Exception | SystemExit) -> None:
         """Describe the exception that observer ``label`` raised in ``event``."""
-        super().__init__(_failure_line(label, event, raised))
+        reason = str(raised) if isinstance(raised, UserError) else explain(raised)
+        if reason is None:
+            frame = traceback.extract_tb(raised.__traceback__)[-1]
+            reason = f"{type(raised).__name__}: {raised} ({frame.filename}:{frame.lineno})"
+        is_line = isinstance(raised, UserError)
+        super().__init__(reason if is_line else f"{label}: {event} failed: {reason}")
         self.raised = raised  #: the observer's exception
         self.of_logger = label.startswith(_LOGGER_PREFIX)  #: whether a built-in logger raised it
 
@@ -48,10 +43,7 @@ def open_observers(
     options: Mapping[str, Any],
     observers: Sequence[Observer] = (),
 ) -> dict[str, Observer]:
-    """Create the ``requested`` loggers and observers; return all by the label that errors use.
-
-    ``observers`` are added as they are. ConfigError: one fails, or lacks a method.
-    """
+    """Return the ``requested`` loggers and observers, and ``observers``, by labels for errors."""
     by_label: dict[str, Observer] = {}
     for name, enabled in requested.loggers.items():
         if enabled:
@@ -136,14 +128,3 @@ class Observers(RunObserver):
                 self.stop_reason = self.stop_reason or (f"{label}: {reason}" if reason else label)
             except _FAILURES as error:
                 raise ObserverError(label, event, error) from error
-
-
-def _failure_line(label: str, event: str, error: Exception | SystemExit) -> str:
-    """Describe the exception of an observer in one line."""
-    if isinstance(error, UserError):
-        return str(error)
-    reason = explain(error)
-    if reason is None:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-    return f"{label}: {event} failed: {reason}"

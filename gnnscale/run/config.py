@@ -1,6 +1,5 @@
 """Options of a training run, as dataclasses that validate their values."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -21,37 +20,19 @@ from gnnscale.core.config.user_code import named_functions
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
-from gnnscale.partition import PartitionerConfig
-from gnnscale.planner import Device
 from gnnscale.run.batch_config import (
+    NO_CACHES,
     BatchConfig,
-    _check_rows_are_whole,
-    _drops_inputs,
-    _is_partitioned,
+    check_rows_are_whole,
+    drops_inputs_error,
+    lists_problem,
+    partitioned_error,
+    tier_problem,
 )
 from gnnscale.run.inputs import EvaluationOptions, ReportOptions
+from gnnscale.run.loggers import LOGGERS, addresses_of
 from gnnscale.run.tasks import TaskConfig, TaskInputs, VertexPrediction
 from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
-
-#: Loggers of a run in addition to its own files.
-LOGGERS = ("csv", "tensorboard", "mlflow", "prometheus", "wandb")
-#: Beginning of errors of options that do not support caches.
-_NO_CACHES = "expected cache_planner=none and cache_plan=null, got caches, which"
-#: Addresses of the loggers that write outside of the run directory.
-_LOGGER_ADDRESSES = {
-    "mlflow": "mlflow://MLFLOW_TRACKING_URI",
-    "prometheus": "prometheus://PROMETHEUS_TEXTFILE_DIR",
-    "wandb": "wandb://WANDB_BASE_URL",
-}
-
-
-def _logger_addresses(logger: Any) -> tuple[list[str], list[str]]:
-    """Return where enabled loggers write outside of the run directory, and all enabled names.
-
-    Addresses name an environment variable, such as ``mlflow://MLFLOW_TRACKING_URI``.
-    """
-    enabled = [name for name, on in logger.items() if on] if isinstance(logger, dict) else []
-    return [_LOGGER_ADDRESSES[name] for name in _LOGGER_ADDRESSES if name in enabled], enabled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +69,7 @@ class RunConfig(BatchConfig):
     metrics: list[str] = field(default_factory=list, metadata=names("code", find=named_functions))
     threshold: str | None = field(default=None, metadata=names("text"))
     logger: dict[str, bool] = field(
-        default_factory=dict, metadata=names("place", find=_logger_addresses)
+        default_factory=dict, metadata=names("place", find=addresses_of)
     )
     observers: list[str] = field(default_factory=list, metadata=names("code"))
     resume: Path | None = None
@@ -101,7 +82,7 @@ class RunConfig(BatchConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_names(self)
-        check_run(self)
+        _check_run(self)
 
     @property
     def training_sampler(self) -> SamplerConfig:
@@ -203,14 +184,10 @@ def _check_names(config: RunConfig) -> None:
             )
 
 
-def check_run(config: RunConfig) -> None:
+def _check_run(config: RunConfig) -> None:
     """Raise ConfigError for options of a run that conflict."""
     rule = config.threshold
-    if (
-        rule is not None
-        and rule != binary_metrics.F1
-        and binary_metrics.wanted_precision(rule) is None
-    ):
+    if rule is not None and not binary_metrics.is_rule(rule):
         raise ConfigError(
             f"threshold={brief(rule)}: expected {binary_metrics.F1}, recall_at_precision_P with a "
             "precision such as 0.9, or null; gnnscale predict threshold=0.3 takes a number"
@@ -240,20 +217,15 @@ def check_run(config: RunConfig) -> None:
 
 def _check_link_metrics(config: RunConfig) -> None:
     """Refuse metrics, losses and thresholds of labels with ``task=links``."""
+    links = "with task=links, which"
     if config.metrics:
-        raise ConfigError(
-            f"metrics=[{', '.join(config.metrics)}]: expected [] with task=links, which is "
-            "measured by ranks"
-        )
+        names = ", ".join(config.metrics)
+        raise ConfigError(f"metrics=[{names}]: expected [] {links} is measured by ranks")
     if config.threshold is not None:
-        raise ConfigError(
-            f"threshold={config.threshold}: expected null with task=links, which ranks edges"
-        )
+        raise ConfigError(f"threshold={config.threshold}: expected null {links} ranks edges")
     if not isinstance(config.loss, losses.AutoLoss):
         loss = type(config.loss).__name__
-        raise ConfigError(
-            f"loss: expected auto with task=links, which has its own loss, got {loss}"
-        )
+        raise ConfigError(f"loss: expected auto {links} has its own loss, got {loss}")
 
 
 def _check_edge_task(config: RunConfig) -> None:
@@ -266,9 +238,9 @@ def _check_edge_task(config: RunConfig) -> None:
             f"{config.model.name}"
         )
     if config.partitioner.divides != "nothing":
-        raise _is_partitioned(config, option, "which divides training vertices")
+        raise partitioned_error(config, option, "which divides training vertices")
     if config.requests_caches:
-        raise ConfigError(f"{option}: {_NO_CACHES} are planned for training vertices")
+        raise ConfigError(f"{option}: {NO_CACHES} are planned for training vertices")
     if divides and config.features.preaggregates:
         raise ConfigError(
             "features=preaggregated: expected features=host with task=links, which leaves out the "
@@ -319,7 +291,7 @@ def _check_caches(config: RunConfig) -> None:
                 f"cache_plan={config.cache_plan}: expected cache_planner=none with a stored plan, "
                 f"got cache_planner={config.cache_planner.policy}"
             )
-        _check_rows_are_whole(f"cache_plan={config.cache_plan}", config)
+        check_rows_are_whole(f"cache_plan={config.cache_plan}", config)
     if not config.has_caches:
         return
     features = config.features
@@ -339,7 +311,7 @@ def _check_features(config: RunConfig) -> None:
         _check_preaggregates(config)
     if features.replaces and config.partitioner.divides == "columns":
         option = f"features={features.name}"
-        raise _is_partitioned(config, option, "which divides the graph's own features")
+        raise partitioned_error(config, option, "which divides the graph's own features")
     if features.learns:
         _check_learned(config)
     if features.reads_disk or features.divided:
@@ -362,7 +334,7 @@ def _check_preaggregates(config: RunConfig) -> None:
             "use sampler=full, or sampler.fanouts that end in -1"
         )
     if config.model.drops_inputs:
-        raise _drops_inputs(config, option, "whose rows are aggregated before")
+        raise drops_inputs_error(config, option, "whose rows are aggregated before")
     if not config.model.aggregates_on_load:
         raise ConfigError(
             f"{option}: expected a first layer that aggregates features with coefficients of the "
@@ -370,47 +342,15 @@ def _check_preaggregates(config: RunConfig) -> None:
             "model.aggregator=mean have one"
         )
     if config.partitioner.divides == "columns":
-        raise _is_partitioned(config, option, "whose devices aggregate columns of the features")
+        raise partitioned_error(config, option, "whose devices aggregate columns of the features")
     if config.requests_caches:
-        raise ConfigError(f"{option}: {_NO_CACHES} hold rows before aggregation")
+        raise ConfigError(f"{option}: {NO_CACHES} hold rows before aggregation")
     for device in config.device_plan.parsed():
         if not device.takes_aggregated:
             raise ConfigError(
                 f"{option}: expected devices with host_aggregates=true for which the host loads, "
                 f"got {device.label}, which reads rows before aggregation"
             )
-
-
-def tier_problem(devices: Sequence[Device], partitioner: PartitionerConfig) -> str | None:
-    """Return why ``devices`` or ``partitioner`` need all feature rows in memory; None: they do not.
-
-    The text ends an error that refuses features on disk or divided over machines.
-    """
-    for device in devices:
-        if device.loads or device.holds_rows:
-            return (
-                "expected devices of kind cpu, or emulated devices for which the host loads, got "
-                f"{device.label}, which reads rows in host memory directly"
-            )
-    if partitioner.divides == "columns":
-        return (
-            f"expected partitioner=none, got partitioner={partitioner.algorithm}, whose "
-            "devices have columns of the features"
-        )
-    return None
-
-
-def lists_problem(devices: Sequence[Device], *, requests_caches: bool) -> str | None:
-    """Return the end of an error if devices or caches need adjacency lists in memory, or None."""
-    for device in devices:
-        if device.samples:
-            return (
-                "expected devices for which the host samples, such as cpu, got "
-                f"{device.label}, which samples adjacency lists in memory"
-            )
-    if requests_caches:
-        return f"{_NO_CACHES} are planned with adjacency lists in memory"
-    return None
 
 
 def _check_learned(config: RunConfig) -> None:
@@ -423,7 +363,7 @@ def _check_learned(config: RunConfig) -> None:
             f"{', '.join(accelerators)}; device_plan=cpu_x2 is an example"
         )
     if config.partitioner.divides != "nothing":
-        raise _is_partitioned(config, option, "which divides the graph among devices")
+        raise partitioned_error(config, option, "which divides the graph among devices")
     if config.exchange is not None:
         raise ConfigError(
             f"{option}: expected exchange=null, got an exchange, which sends rows that do not "
@@ -443,10 +383,7 @@ def _check_learned(config: RunConfig) -> None:
 
 
 def parse_run_options(options: Any) -> RunConfig:
-    """Return the checked options of a run; ConfigError names the first wrong one.
-
-    ``options`` is a mapping, or a configuration of OmegaConf.
-    """
+    """Return the checked options of a run, a mapping or OmegaConf's; ConfigError: one is wrong."""
     return typed(options, RunConfig)
 
 

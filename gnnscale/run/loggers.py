@@ -236,13 +236,10 @@ class PrometheusLogger(Observer):
         """Add the test metrics."""
         for name, value in final_values(run).items():
             self._series["test_metric", name.removeprefix("test_")] = value
-        self._end()
+        self.close()
 
     def close(self) -> None:
-        """Say that an unfinished run has ended."""
-        self._end()
-
-    def _end(self) -> None:
+        """Say that a run, finished or not, has ended."""
         if self._series.get(("running", "")):
             self._series["running", ""] = 0
             self._write()
@@ -326,10 +323,8 @@ class WandbLogger(Observer):
     def started(self, run: TrainResult) -> None:
         """Start a run or use the active one; log options and the epochs before a resumption."""
         self._is_own = self._wandb.run is None
-        if self._is_own:
-            self._run = self._start()
-        else:
-            self._run = self._wandb.run
+        self._run = self._start() if self._is_own else self._wandb.run
+        if not self._is_own:
             options = {"gnnscale": dict(self._options)}
             self._run.config.update(options, allow_val_change=True)
         for record in run.history:
@@ -341,13 +336,8 @@ class WandbLogger(Observer):
             name=self._directory.name,
             dir=None if os.environ.get("WANDB_DIR") else str(self._directory.parent),
             config=dict(self._options),
-            settings=self._wandb.Settings(
-                # Output of W&B would mix with that of the run.
-                silent=True,
-                console="off",
-                # Inactive runs of the program stay open.
-                reinit="create_new",
-            ),
+            # Output of W&B would mix with that of the run. Inactive runs of the program stay open.
+            settings=self._wandb.Settings(silent=True, console="off", reinit="create_new"),
         )
 
     def finished_epoch(self, record: EpochRecord) -> None:
@@ -361,10 +351,8 @@ class WandbLogger(Observer):
         self._run.log({**values, "epoch": record.epoch})
 
     def finished(self, run: TrainResult) -> None:
-        """Add test metrics and the best epoch to the summary, and end the logger's own run.
-
-        Steps of W&B only increase, so that test metrics cannot be logged at the best epoch.
-        """
+        """Add test metrics and the best epoch to the summary, and end the logger's own run."""
+        # Steps of W&B only increase, so that test metrics cannot be logged at the best epoch.
         self._run.summary.update({**final_values(run), "best_epoch": run.best_epoch})
         self._end(0)
 
@@ -385,3 +373,17 @@ LOGGER_CLASSES: dict[str, type[Any]] = {
     "prometheus": PrometheusLogger,
     "wandb": WandbLogger,
 }
+#: Loggers of a run in addition to its own files.
+LOGGERS = tuple(LOGGER_CLASSES)
+#: Addresses, by environment variables, of the loggers that write outside of the run directory.
+_ADDRESSES = {
+    "mlflow": f"mlflow://{_MLFLOW_ADDRESS}",
+    "prometheus": f"prometheus://{_PROMETHEUS_DIR}",
+    "wandb": "wandb://WANDB_BASE_URL",
+}
+
+
+def addresses_of(logger: Any) -> tuple[list[str], list[str]]:
+    """Return the addresses of loggers that are enabled, and the names of all that are."""
+    enabled = [name for name, on in logger.items() if on] if isinstance(logger, dict) else []
+    return [_ADDRESSES[name] for name in _ADDRESSES if name in enabled], enabled

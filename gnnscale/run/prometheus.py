@@ -27,7 +27,7 @@ def text_format(run: str, values: Mapping[tuple[str, str], float]) -> str:
     """
     lines: list[str] = []
     for key, (name, factor, meaning) in _GAUGES.items():
-        series = {metric: value for (known, metric), value in values.items() if known == key}
+        series = {metric: value for (name_, metric), value in values.items() if name_ == key}
         if series:
             lines += [f"# HELP gnnscale_{name} {meaning}.", f"# TYPE gnnscale_{name} gauge"]
         for metric, value in series.items():

@@ -27,7 +27,8 @@ from gnnscale.graph import Graph
 from gnnscale.nn.learned_embeddings import LearnedFeatureStore
 from gnnscale.planner import CardRates, Cuda, Device, owns_steps, shared_collective
 from gnnscale.planner.cost_model.workload import unmeasured_workload
-from gnnscale.run.config import RunConfig, tier_problem
+from gnnscale.run.batch_config import tier_problem
+from gnnscale.run.config import RunConfig
 from gnnscale.training.build.cache import OpenedCache, devices_with_caches, open_caches
 from gnnscale.training.build.replan import CacheReplanner
 from gnnscale.training.build.sharded_features import SharedFeatures, open_sharded_tier

@@ -17,10 +17,11 @@ from gnnscale.nn.losses import label_kind
 from gnnscale.ops import keep_freed_memory
 from gnnscale.run import RunArtifact, check_feature_dtype, checked_order, describe_use
 from gnnscale.run import artifacts as run_artifacts
+from gnnscale.run.batch_config import lists_problem
 from gnnscale.run.checkpoint.replicas import CheckpointReplicas
 from gnnscale.run.checkpoint.resume import RunIdentity
 from gnnscale.run.checkpoint.writer import RunCheckpoint
-from gnnscale.run.config import RunConfig, lists_problem
+from gnnscale.run.config import RunConfig
 from gnnscale.run.tasks.base import LabelTask, Task, check_threshold
 from gnnscale.run.tasks.links import LinkTask
 from gnnscale.training import checkpointing

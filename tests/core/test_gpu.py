@@ -49,7 +49,7 @@ def test_gpus_are_described_without_cuda(driver: dict[str, str]) -> None:
     assert (first["index"], first["name"], first["uuid"]) == (0, "NVIDIA H100", "GPU-aa-0")
     assert (first["memory"], second["free"]) == (80 << 30, 20 << 30)
     assert first["capability"] == [9, 0]
-    assert [each["taken"] for each in taken["devices"]] == [False, True]
+    assert [each["is_busy"] for each in taken["devices"]] == [False, True]
     assert [(each["memory"], each["free"]) for each in shared["devices"]] == [(None, None)] * 2
     assert hidden["devices"] == [second]
     assert "NVML reports: Driver Not Loaded" in broken

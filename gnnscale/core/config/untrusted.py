@@ -210,7 +210,8 @@ def write_own(directory: Path, options: Mapping[str, Any]) -> None:
     """Write ``config.yaml`` into a run directory atomically, and record it by ``remember_own``."""
     from omegaconf import OmegaConf
 
-    write_atomically(directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(dict(options)))
+    values = yaml_file.escaped(options)
+    write_atomically(directory / run_directory.CONFIG_FILE, OmegaConf.to_yaml(values))
     remember_own(directory)
 
 
@@ -282,12 +283,13 @@ def _in_run(path: str, directory: Path) -> bool:
     """Whether ``path`` is in a run directory, with no links or special files in its tree."""
     try:
         target = Path(os.path.realpath(path))
-        within = target.is_relative_to(os.path.realpath(directory))
+        if not target.is_relative_to(os.path.realpath(directory)):
+            return False
         entries = [target] if os.path.lexists(target) else []
         for folder, folders, files in os.walk(target):
             entries += (Path(folder, name) for name in (*folders, *files))
-        modes = [entry.lstat().st_mode for entry in entries]
-        return within and all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
+        modes = (entry.lstat().st_mode for entry in entries)
+        return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
     except (OSError, ValueError):  # a zero byte, a name that is too long
         return False
 

@@ -19,6 +19,8 @@ _MAX_VALUES = 100_000
 _KEY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: Allowed references: another option, or ``${usable_cores:}``.
 _REFERENCE = re.compile(r"\$\{\s*(?:\.*[A-Za-z_][\w.]*|usable_cores:)\s*\}", re.ASCII)
+#: Escaped beginning of a reference, which is plain text.
+_ESCAPED = re.compile(r"(?<!\\)\\(?:\\\\)*\$\{")
 _FLOAT = "tag:yaml.org,2002:float"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _TEXT = "tag:yaml.org,2002:str"
@@ -116,16 +118,35 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    """Raise ConfigError for a reference, ``${...}``, in ``values``; if ``allowed``, not to options.
+    r"""Raise ConfigError for a reference, ``${...}``, in ``values``; if ``allowed``, not to options.
 
-    ``${usable_cores:}`` counts as an option.
+    ``${usable_cores:}`` counts as an option. An escaped reference, ``\${``, is text.
     """
     hint = (
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
     for text in texts_in(values):
-        if "${" in (_REFERENCE.sub("", text) if allowed else text):
+        plain = _ESCAPED.sub("", text)
+        if "${" in (_REFERENCE.sub("", plain) if allowed else plain):
             raise ConfigError(f"{file}: {brief(text)}: not allowed in this file; {hint}")
+
+
+def escaped(value: Any) -> Any:
+    """Return plain ``value`` with ``${`` escaped in its texts, so that ``resolved`` returns it."""
+    if isinstance(value, Mapping):
+        return {key: escaped(element) for key, element in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [escaped(element) for element in value]
+    if isinstance(value, str):
+        return re.sub(r"(\\*)\$\{", lambda match: match[1] * 2 + "\\${", value)
+    return value
+
+
+def resolved(values: dict[str, Any]) -> Any:
+    """Return plain ``values`` of a file, in which all texts with ``${`` are escaped, unescaped."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(OmegaConf.create(values), resolve=True)
 
 
 def _check_events(file: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -23,8 +23,6 @@ from gnnscale.core import ConfigError, brief, files, one_line
 from gnnscale.core.config import differences, read_regular
 from gnnscale.nn.learned_embeddings import LearnedEmbedding
 
-if TYPE_CHECKING:
-    from torch import nn
 log = logging.getLogger(__name__)
 
 _VALUES, _CHECKSUM = "values", "crc32"
@@ -61,15 +59,12 @@ def pack(content: Any) -> bytes:
 
 def packed(content: Any, *, checksum: bool = False) -> Iterator[bytes | memoryview]:
     """Yield the bytes of ``pack`` in parts without copies; with ``checksum``, also a CRC-32."""
-    parts = _packed(content, checksum=checksum)
-    if not checksum:
-        yield from parts
-        return
     crc32 = 0
-    for part in parts:
-        crc32 = zlib.crc32(part, crc32)
+    for part in _packed(content, checksum=checksum):
+        crc32 = zlib.crc32(part, crc32) if checksum else 0
         yield part
-    yield crc32.to_bytes(_CHECKSUM_BYTES, "little")
+    if checksum:
+        yield crc32.to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def is_whole(content: bytes) -> bool:
@@ -114,10 +109,7 @@ def _packed(content: Any, *, checksum: bool) -> Iterator[bytes | memoryview]:
 
 
 def unpack(content: bytes) -> Any:
-    """Return the values in a result of ``pack``; TensorFileError if it is damaged.
-
-    As in JSON, tuples are lists, and dataclasses are dicts.
-    """
+    """Return the values in a result of ``pack``, tuples as lists and dataclasses as dicts."""
     return _unpack(content)[0]
 
 
@@ -145,12 +137,10 @@ def _unpack(content: bytes) -> tuple[Any, bool]:
 
 def _restore_tensors(members: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return ``members`` of a JSON object with tensors in place of their (marked) names."""
-    return {
-        key: tensors.get(value[1:], value)
-        if isinstance(value, str) and value[:1] == _MARK
-        else value
-        for key, value in members.items()
-    }
+    for key, value in members.items():
+        if isinstance(value, str) and value[:1] == _MARK:
+            members[key] = tensors.get(value[1:], value)
+    return members
 
 
 #: Version of the content of a checkpoint, incremented when its meaning changes.
@@ -254,9 +244,8 @@ def check_same_graph(
     option: str,
     divided: bool = False,
 ) -> None:
-    """Raise ConfigError if weights are of another graph, naming ``option`` and first difference.
+    """Raise ConfigError if ``saved``, the identity of a checkpoint's graph, is not ``graph``.
 
-    ``saved`` and ``graph`` identify the graphs of checkpoint and run: name, sizes and content hash.
     ``divided``: the run holds out edges of link prediction; the error then explains older releases.
     """
     for field, new, old in differences(graph, saved):

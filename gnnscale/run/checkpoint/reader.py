@@ -57,13 +57,13 @@ def find_progress(directory: Path, *, in_records: bool) -> str | None:
     if not in_records:
         return None
     metrics = directory / METRICS_FILE
-    if metrics.is_file() and metrics.stat().st_size:
-        return f"{METRICS_FILE} has epochs of it"
-    if _epochs_of_summary(directory / SUMMARY_FILE):
-        return f"{SUMMARY_FILE} has epochs of it"
-    if _last_epoch_of_steps(directory / STEPS_FILE) > 1:
-        return f"{STEPS_FILE} has epochs of it"
-    return None
+    has_epochs = {
+        METRICS_FILE: metrics.is_file() and metrics.stat().st_size > 0,
+        SUMMARY_FILE: _epochs_of_summary(directory / SUMMARY_FILE) > 0,
+        STEPS_FILE: _last_epoch_of_steps(directory / STEPS_FILE) > 1,
+    }
+    name = next((name for name, has in has_epochs.items() if has), None)
+    return None if name is None else f"{name} has epochs of it"
 
 
 def _epochs_of_summary(file: Path) -> int:
@@ -270,10 +270,7 @@ class SavedRun:
         optimizer: torch.optim.Optimizer,
         state_names: frozenset[str],
     ) -> None:
-        """Raise ConfigError for tensors whose names, shapes or dtypes do not fit the model.
-
-        ``state_names`` are the names of the optimizer's state of a parameter.
-        """
+        """Raise ConfigError for tensors that do not fit the model or the state of a parameter."""
         check_weights(file, self.learnt.model, model)
         if self.learnt.best_model or self.epoch > (1 if self.sums is None else 0):
             check_weights(file, self.learnt.best_model, model)
@@ -283,10 +280,7 @@ class SavedRun:
             raise not_of_this_run(file, str(error)) from None
 
     def plan_for(self, options: Mapping[str, Any]) -> list[Any] | None:
-        """Return the saved device plan; None: not saved, or ``options`` of the resumed run differ.
-
-        Only options that determine a device plan are compared.
-        """
+        """Return the saved device plan; None: none, or options that determine it differ."""
         return self.plan if _plan_options(self.config) == _plan_options(options) else None
 
     def management_for(self, options: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -80,10 +80,7 @@ def read_newest(group: Group, directory: Path, *, limit: int) -> bytes:
 
 
 def _read_intact(file: Path, limit: int) -> tuple[bytes, CheckpointInfo | None]:
-    """Return the bytes and the description of a checkpoint; without a file, no bytes and None.
-
-    ConfigError: the file is damaged, or larger than ``limit`` bytes.
-    """
+    """Return bytes and description of a checkpoint; no bytes and None without a file."""
     if not os.path.lexists(file):
         return b"", None
     content = read_checkpoint(file, limit=limit)

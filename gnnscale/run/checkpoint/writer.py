@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gnnscale.core.binary_metrics import Thresholds
-from gnnscale.core.config import CONFIG_FILE, read_yaml
+from gnnscale.core.config import CONFIG_FILE, read_yaml, resolved
 from gnnscale.core.locks import KnownFolder
 from gnnscale.distributed import Group, activity
 from gnnscale.nn import TrainableModel
@@ -105,9 +105,7 @@ _MIN_WRITE_TIMES = 10
 class RunCheckpoint:
     """Checkpoints of a run: ``save`` copies the trained state, and a background thread writes it.
 
-    ``check``, ``save`` and ``wait`` raise the exception of a failed write. Example: a write takes
-    0.5 s. Without ``runtime.checkpoint_every_s``, ``is_due`` is true 5 s after the last ``save``,
-    and ``is_due_inside`` never is.
+    ``check``, ``save`` and ``wait`` raise the exception of a failed write.
     """
 
     directory: Path  #: the run directory
@@ -220,10 +218,7 @@ class RunCheckpoint:
         workers: Sequence[bytes],
         best: int | None,
     ) -> None:
-        """Write ``content``, records and states of workers as a checkpoint; send it to replicas.
-
-        ``best_model`` is then written as the weights of epoch ``best``, if they are new.
-        """
+        """Write and replicate a checkpoint, then ``best_model`` of epoch ``best``, if new."""
         # After a restart, another machine may lack the earlier ``metrics.jsonl``.
         first = 0 if self.restarts else num_recorded(self.directory, history)
         content["records"] = [*history[first:], *(() if trained is None else (trained,))]
@@ -242,10 +237,7 @@ class RunCheckpoint:
             self.save_best(epoch, weights)
 
     def save_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
-        """Write ``weights`` of the best ``epoch``, if new, after the running write.
-
-        The first call also writes the input schema. ``weights`` never change in place.
-        """
+        """Write ``weights``, never changed in place, of the best ``epoch``, if new, and schema."""
         self._writer.follow(partial(self._write_best, epoch, weights))
 
     def _write_best(self, epoch: int, weights: Mapping[str, torch.Tensor]) -> None:
@@ -282,11 +274,10 @@ class RunCheckpoint:
         *,
         steps_per_epoch: int,
     ) -> SavedRun | None:
-        """Restore model, optimizer and random generator from the checkpoint of rank 0.
+        """Restore model, optimizer and generator from the newest checkpoint; None: there is none.
 
-        After a restart by torchrun, all processes read the newest checkpoint of all machines. The
-        result is None if the run stopped before its first checkpoint; ConfigError if the checkpoint
-        is damaged or belongs to another run, or is missing though the run has finished an epoch.
+        Only after a restart by torchrun, other machines than that of rank 0 count. ConfigError if
+        it is damaged, belongs to another run, or is missing though an epoch was finished.
         """
         file = self.directory / LAST
         content, limit = b"", max_bytes(model)
@@ -300,13 +291,7 @@ class RunCheckpoint:
                 self.run.load(file, content, model, optimizer, steps_per_epoch)
             content = group.broadcast(content if group.is_rank0 else None)
         if not content:
-            writes = self.runtime.checkpoint
-            check_not_begun(self.directory, group, restarts=self.restarts, writes=writes)
-            if group.is_rank0 and not self.restarts:
-                options = self.directory / CONFIG_FILE
-                if options.exists():
-                    check_same_options(options, read_yaml(options), config=self.run.options)
-                log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
+            self._check_restart(group)
             return None
         saved = self.run.load(file, content, model, optimizer, steps_per_epoch)
         saved.learnt.restore(model, optimizer)
@@ -315,6 +300,16 @@ class RunCheckpoint:
             position = describe_position(saved, steps_per_epoch, self.epochs)
             log.info(f"{file}: resuming {position}")
         return saved
+
+    def _check_restart(self, group: Group) -> None:
+        """Raise ConfigError unless the run, without checkpoint, may start again as it began."""
+        writes = self.runtime.checkpoint
+        check_not_begun(self.directory, group, restarts=self.restarts, writes=writes)
+        if group.is_rank0 and not self.restarts:
+            file = self.directory / CONFIG_FILE
+            check_same_options(file, resolved(read_yaml(file)), config=self.run.options)
+            file = self.directory / LAST
+            log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
 
 
 def _copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
