@@ -93,9 +93,8 @@ class Pipeline(Generic[_T]):
             inline: stages that the consumer's thread runs on each item that it requests.
             num_threads: threads of each group, which work on different items.
             adaptive: whether ``PrefetchDepth`` may use fewer items than ``limit``.
-            no_room: exceptions of a stage that lacks memory for one more item. The stage runs again
-                after the consumer has finished an earlier item; if no earlier item is in use, the
-                exception is raised.
+            no_room: exceptions of a stage that lacks memory for one more item, and runs again after
+                the consumer has finished an earlier item, if there is one.
         """
         self._source = source
         self._groups = groups
@@ -193,10 +192,7 @@ class Pipeline(Generic[_T]):
                 self._threads.append(thread)
 
     def _run(self, group: int, stages: StageGroup[_T]) -> None:
-        """Run a thread of a group: take each next item, and run ``stages`` on it.
-
-        An exception of a stage or the source is passed on in the item's place, and ends the thread.
-        """
+        """Run ``stages`` on each next item until an exception, which is passed on in its place."""
         while True:
             numbered_item = self._take_from_source() if group == 0 else self._take(group)
             if numbered_item is None:

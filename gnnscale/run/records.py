@@ -1,5 +1,6 @@
 """Records that a training run passes to its observers, and the epoch sums in a checkpoint."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -257,14 +258,9 @@ def best_epoch(history: Sequence[EpochRecord], metric: str) -> int | None:
 
 
 def best_number(metrics: Sequence[float | None], metric: str) -> int | None:
-    """Return the number, from 1, of the first epoch with the best of ``metrics``, else the last.
-
-    ``metrics`` has one validation metric (None: not validated) per epoch; None: no epoch.
-    """
+    """Return ``best_epoch`` by the validation metric of each epoch; None: not validated."""
     best = _best(metrics, metric)
-    if best is not None:
-        return best + 1
-    return len(metrics) or None
+    return len(metrics) or None if best is None else best + 1
 
 
 def num_validations_since_best(metrics: Sequence[float | None], metric: str) -> int:
@@ -275,11 +271,11 @@ def num_validations_since_best(metrics: Sequence[float | None], metric: str) -> 
 
 def _best(metrics: Sequence[float | None], metric: str) -> int | None:
     """Return the index of the first best value by ``metric``'s direction; None: no value."""
-    best: tuple[int, float] | None = None
+    best, best_value = None, math.nan
     for index, value in enumerate(metrics):
-        if value is not None and (best is None or better(metric, value, best[1])):
-            best = index, value
-    return None if best is None else best[0]
+        if value is not None and (best is None or better(metric, value, best_value)):
+            best, best_value = index, value
+    return best
 
 
 class StopTraining(Exception):  # noqa: N818

@@ -118,7 +118,7 @@ def check_known(file: Path, values: dict[str, Any], names: Collection[str]) -> N
 
 
 def check_references(file: Path, values: Any, *, allowed: bool) -> None:
-    r"""Raise ConfigError for a reference, ``${...}``, in ``values``; if ``allowed``, not to options.
+    r"""Raise ConfigError for a reference, ``${...}``, in ``values``; options are ``allowed`` ones.
 
     ``${usable_cores:}`` counts as an option. An escaped reference, ``\${``, is text.
     """

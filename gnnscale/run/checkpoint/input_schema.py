@@ -117,9 +117,8 @@ class InputSchema:
         """Return ``graph`` with its features arranged and scaled as in training.
 
         One-hot features of a category move to its position in training, empty cells get the means
-        of training; unread edge features are dropped. ConfigError if columns of vertices or edges
-        differ in number, names or order, a category was not in training and ``unseen``, one of
-        ``UNSEEN_POLICIES``, is ``refuse``, or the scaling differs.
+        of training; unread edge features are dropped. ConfigError if columns differ in number,
+        names, order or scaling, or a category is new and ``unseen`` is ``refuse``.
         """
         if self.num_edge_features:
             graph = self._fit(graph, unseen, of="edges")
@@ -143,26 +142,20 @@ class InputSchema:
         )
 
     def _fit(self, graph: Graph, unseen: str, *, of: str = "") -> Graph:
-        """Return ``graph`` with vertex features, or edge features if ``of``, in the model's order.
-
-        Unscaled features are scaled as in training; ConfigError: the features do not fit.
-        """
+        """Return ``graph`` with features, those of edges if ``of``, arranged and scaled."""
         arrange, scale = arrange_features, standardize.scale_features
         scaling, trained = standardize.read_scaling(graph), self.scaling
         if of:
             arrange, scale = arrange_edge_features, standardize.scale_edge_features
             scaling, trained = standardize.read_edge_scaling(graph), self.edge_scaling
-        wanted = self._arrangement(graph, unseen, of=of)
-        _check_scaling(graph.name, scaling, trained, arranged=wanted is not None)
-        if wanted is not None:
-            graph = arrange(graph, wanted)
+        positions = self._arrangement(graph, unseen, of=of)
+        _check_scaling(graph.name, scaling, trained, arranged=positions is not None)
+        if positions is not None:
+            graph = arrange(graph, positions)
         return scale(graph, trained) if scaling is None and trained is not None else graph
 
     def _arrangement(self, graph: Graph, unseen: str, *, of: str) -> Arrangement | None:
-        """Return how features of ``graph`` become those of the model; None: they are equal.
-
-        ConfigError: the features differ; unless both graphs have names, only numbers are checked.
-        """
+        """Return how features of ``graph`` become those of the model; None: they are equal."""
         columns, trained = read_columns(graph), self.columns
         num_features, num_trained, hint = graph.num_features, self.num_features, ""
         if of:
@@ -170,11 +163,11 @@ class InputSchema:
             num_features, num_trained = graph.num_edge_features, self.num_edge_features
             names = [column.name for column in trained or ()]
             hint = f"; set dataset.edge_features=[{_join(names)}]" if names else ""
-        wanted = None
+        positions = None
         if columns is not None and trained is not None:
             _check_columns(graph.name, columns, trained, of=of)
-            wanted = arrangement(graph.name, columns, trained, unseen=unseen)
-            num_features = num_features if wanted is None else len(wanted.index)
+            positions = arrangement(graph.name, columns, trained, unseen=unseen)
+            num_features = num_features if positions is None else len(positions.index)
             _warn_of_unseen(graph, columns, trained, of=of)
             _warn_of_gaps(graph, columns, trained, of=of)
         if num_features != num_trained:
@@ -184,7 +177,7 @@ class InputSchema:
                 f"trained on {num_trained} of {self.graph}{hint}"
             )
         _warn_without_names(graph, columns, self.graph, trained, of=f" of {of}" if of else "")
-        return wanted
+        return positions
 
 
 def _warn_of_unseen(
@@ -203,10 +196,7 @@ def _warn_of_unseen(
 def _warn_of_gaps(
     graph: Graph, columns: tuple[Column, ...], trained: tuple[Column, ...], *, of: str
 ) -> None:
-    """Warn of columns with empty cells that had none in training, which get the mean of training.
-
-    ConfigError: a run of an earlier release has no means.
-    """
+    """Warn of columns with empty cells that had none in training, and get the mean of training."""
     first = 0
     for column, expected in zip(columns, trained, strict=True):
         first += column.width
@@ -269,10 +259,7 @@ def _check_scaling(
     trained: standardize.ColumnScaling | None,
     arranged: bool,
 ) -> None:
-    """Refuse features of a scaling other than the training's, or ``arranged`` anew after scaling.
-
-    Features without ``scaling`` are accepted.
-    """
+    """Refuse features with another ``scaling`` than training's, or ``arranged`` anew after it."""
     if scaling is not None and (scaling != trained or arranged):
         raise ConfigError(
             f"dataset: {name} has features with a scaling that is not the run's; prepare "

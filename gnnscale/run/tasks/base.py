@@ -1,7 +1,4 @@
-"""Tasks over an opened graph: labels, loss, metrics, sampling and model of a run.
-
-Labels are of vertices or of edges.
-"""
+"""Tasks over an opened graph: labels of vertices or edges, loss, metrics and sampling of a run."""
 
 import logging
 from collections.abc import Sequence
@@ -70,10 +67,7 @@ class Task(Protocol):
         """Function from outputs and their mini-batch to the mean loss."""
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return options of a sampler for seeds, such as edges; ``vertices`` samples neighbors.
-
-        ``order`` has the seeds of each step.
-        """
+        """Return options of a sampler of seeds in ``order``; ``vertices`` samples neighbors."""
 
 
 def chosen_metrics(names: Sequence[str], graph: SplitLabels) -> tuple[str, ...]:
@@ -107,10 +101,7 @@ def _fits(name: str, kind: str, num_classes: int) -> bool:
 
 
 def check_threshold(value: object, kind: str, num_classes: int, *, of: str) -> None:
-    """Raise ConfigError unless labels of ``kind`` (``losses.label_kind``) have thresholds.
-
-    ``value`` is that of the option ``threshold``, ``of`` the name of the graph.
-    """
+    """Raise ConfigError for ``threshold=VALUE`` unless labels of the graph ``of`` have such."""
     if kind == "multilabel" or (kind == "classes" and num_classes == 2):
         return
     labels = (
@@ -209,16 +200,13 @@ class LabelTask:
 
     @property
     def base_rates(self) -> dict[str, float]:
-        """Base rate of each part of the split; empty if no metric is to be compared with it.
-
-        A part without positives is left out.
-        """
+        """Base rate of each part with positives; empty if no metric is to be compared with it."""
         metrics = [find_metric(name) for name in self.measures]
         if not any(metric is not None and metric.finds_positives for metric in metrics):
             return {}
         rates = {}
-        for part in ("train", "valid", "test"):
-            labels = self.labels.labels[getattr(self.labels.split, f"{part}_idx")]
+        for part in SPLITS:
+            labels = self.labels.labels[self._ids(part)]
             rows = labels if labels.ndim == 2 else labels[labels >= 0]  # -1: unknown
             rates[part] = binary_metrics.base_rate(rows)
         return {part: rate for part, rate in rates.items() if not np.isnan(rate)}
@@ -242,10 +230,7 @@ class LabelTask:
         labels: Array,
         thresholds: Sequence[float] | None = None,
     ) -> float:
-        """Return the metric ``measure`` of outputs ``[n, width]``; NaN if it is not defined.
-
-        ``thresholds`` are those of ``metrics.score``; a user's metric gets ``outputs`` as they are.
-        """
+        """Return a user's metric or ``metrics.score`` of outputs ``[n, width]``; NaN: undefined."""
         for name in self.metrics:
             if is_name(name) and short_name(name) == measure:
                 return _user_score(name, outputs, labels)

@@ -177,10 +177,7 @@ def open_split(path: Path, graph: Graph) -> EdgeSplit:
 def _write(
     folder: Path, graph: Graph, identity: SplitIdentity, undirected: bool
 ) -> tuple[dict[str, ArrayEntry], structure.MutualCounts]:
-    """Write an edge split to ``folder``; return its arrays' entries, and edge counts.
-
-    ConfigError: training, validation or test set has no edge.
-    """
+    """Write an edge split; return array entries and edge counts; ConfigError: a part is empty."""
     action = f"dividing the edges of {graph.name}"
     edge_bytes = 3 * graph.indices.itemsize + 4 * (graph.edge_weights is not None)
     edge_bytes += 4 * (graph.edge_rows is not None)
@@ -226,8 +223,7 @@ def _fill(
 ) -> structure.MutualCounts:
     """Write message edges to the graph's arrays, and each predicted edge once to its part's array.
 
-    ``undirected``: every edge has its reverse; ``action`` names the progress in the log. The result
-    counts edges.
+    ``undirected``: every edge has its reverse; ``action`` names the progress in the log.
     """
     indptr = np.zeros(graph.num_vertices + 1, np.int64)
     bounds = np.cumsum([identity.test_fraction, identity.valid_fraction])
@@ -263,10 +259,7 @@ def _fill(
 
 
 def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
-    """Raise GraphError unless the ``arrays`` of an edge split fit ``graph``; all entries are read.
-
-    ``path`` is the directory of the split, whose file the error names.
-    """
+    """Raise GraphError unless all entries of ``arrays``, in the split ``path``, fit ``graph``."""
     indptr, indices = arrays["indptr"], arrays["indices"]
     if len(indptr) != graph.num_vertices + 1:
         raise GraphError(
@@ -278,19 +271,15 @@ def _check_arrays(path: Path, arrays: dict[str, Array], graph: Graph) -> None:
         if len(edges) > graph.num_edges or (name in PARTS and not len(edges)):
             raise GraphError(f"{file}: expected at most {graph.num_edges} edges, got {len(edges)}")
         check_ids(edges.reshape(-1), graph.num_vertices, file)
-    weights = arrays.get("edge_weights")
-    if weights is not None:
-        file = path / "edge_weights.npy"
-        if len(weights) != len(indices):
-            raise GraphError(f"{file}: expected {len(indices)} weights, got {len(weights)}")
-        # ``not`` refuses NaN too. The minimum and maximum allocate no array.
-        if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
-            check_weights(weights, len(indices), file)
-    rows = arrays.get(ROWS)
-    if rows is not None:
+    for name, unit in (("edge_weights", "weights"), (ROWS, "rows")):
+        if name in arrays and len(arrays[name]) != len(indices):
+            size = len(arrays[name])
+            raise GraphError(f"{path / name}.npy: expected {len(indices)} {unit}, got {size}")
+    weights, rows = arrays.get("edge_weights"), arrays.get(ROWS)
+    # ``not`` refuses NaN too. The minimum and maximum allocate no array.
+    if weights is not None and len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
+        check_weights(weights, len(indices), path / "edge_weights.npy")
+    features = graph.edge_features
+    if features is not None and rows is not None and len(rows) and rows.max() >= len(features):
         file = path / f"{ROWS}.npy"
-        if len(rows) != len(indices):
-            raise GraphError(f"{file}: expected {len(indices)} rows, got {len(rows)}")
-        features = graph.edge_features
-        if features is not None and len(rows) and rows.max() >= len(features):
-            raise GraphError(f"{file}: expected rows below {len(features)}, got row {rows.max()}")
+        raise GraphError(f"{file}: expected rows below {len(features)}, got row {rows.max()}")

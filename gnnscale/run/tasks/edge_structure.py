@@ -83,10 +83,7 @@ def is_bipartite(graph: Graph) -> bool:
 
 
 def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
-    """Whether at most 1 % of edges, loops apart, have an end flagged in ``both``.
-
-    ``both`` ``[num_vertices]`` flags the vertices that are source and destination of edges.
-    """
+    """Whether at most 1 % of edges, loops apart, have a vertex flagged in ``both`` ``[n]``."""
     max_stray = _MAX_STRAY_SHARE * graph.num_edges
     # Each such vertex is an end of two edges or more, and an edge has two ends.
     if np.count_nonzero(both) > max_stray:
@@ -98,10 +95,8 @@ def _leads_one_way(graph: Graph, both: BoolArray) -> bool:
 
 
 def _two_colorable(graph: Graph) -> bool:
-    """Whether the graph, undirected, has a cycle and is bipartite.
-
-    A bipartite graph's double cover has each component twice.
-    """
+    """Whether the graph, undirected, has a cycle and is bipartite."""
+    # A bipartite graph's double cover has each component twice.
     num = graph.num_vertices
     src = np.asarray(graph.indices, np.int64)
     dst = np.repeat(np.arange(num), np.diff(graph.indptr))
@@ -116,10 +111,7 @@ def _two_colorable(graph: Graph) -> bool:
 def _num_components(
     src: Int64Array, dst: Int64Array, num_vertices: int, *, mirrored: int | None = None
 ) -> int:
-    """Return the number of weakly connected components of the graph of edges ``src`` to ``dst``.
-
-    For a double cover, edges from ``src + mirrored`` to ``dst - mirrored`` are added.
-    """
+    """Return the number of weak components, with edges ``src + mirrored`` to ``dst - mirrored``."""
     from scipy import sparse  # a slow import, which workers do not need
     from scipy.sparse import csgraph
 
@@ -155,10 +147,7 @@ def _hashes(low: Int64Array, high: Int64Array) -> int:
 
 
 def edge_slices(graph: Graph, task: str) -> Iterator[tuple[Int64Array, Int64Array, slice]]:
-    """Yield all edges, some 4 million at a time: sources, destinations, and slice of ``indices``.
-
-    The progress of ``task`` is logged.
-    """
+    """Yield sources, destinations and slice of ``indices`` of 4 million edges, with progress."""
     indptr = np.asarray(graph.indptr)
     first = 0
     with track(task, total=graph.num_edges, unit="edges") as advance:

@@ -95,10 +95,7 @@ class LinkTask:
         return parts + [pairs[:, ::-1] for pairs in parts if self.split.undirected]
 
     def known_pairs(self, part: str) -> list[IntArray]:
-        """Return arrays ``[n, 2]`` of pairs that are left out when edges of ``part`` are ranked.
-
-        They are the earlier parts' edges and, in an undirected graph, also all reverses.
-        """
+        """Return pairs ``[n, 2]`` that rankings of ``part`` leave out: earlier parts, reverses."""
         if not self.filters_known:
             return []
         names = ("train", "valid", "test")
@@ -116,10 +113,7 @@ class LinkTask:
         return candidates.weighted((1 + degrees) ** _POPULARITY_POWER)
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
-        """Return the options of a sampler of training edges with their negatives.
-
-        ``vertices`` samples around all their ends; ``order`` has the edges of each step.
-        """
+        """Return a sampler's options: edges in ``order``, negatives, ``vertices`` around both."""
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,
