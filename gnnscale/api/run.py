@@ -1,9 +1,8 @@
 """Training in one call, and runs opened and evaluated again."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -17,7 +16,7 @@ from gnnscale.api.hitgnn.input_graph import as_dataset
 from gnnscale.api.notebook import in_notebook
 from gnnscale.api.result import Result
 from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
-from gnnscale.core import ConfigError, brief, listed_numbers, standard_arithmetic
+from gnnscale.core import ConfigError, brief, decode, listed_numbers, standard_arithmetic
 from gnnscale.core.config import (
     SUMMARY_FILE,
     flat_options,
@@ -117,16 +116,13 @@ def train(
         lr, seed: learning rate; seed of weights, order, sampling and dropout.
         seeds: seeds to train with, one run each; a number n means 0 to n - 1.
         num_threads: threads that compute on the host.
-        options: options by their names on the command line, also in nested mappings, such as
-            ``{"optimizer": "sgd", "runtime.eval_every": 5, "loss": my_loss}``, with a class or
-            function where an option names code.
-        directory: new or empty run directory. None: a new one in ``outputs/train``.
-        resume: run directory of an earlier run to continue.
-        observers: callbacks of every step and epoch.
-        progress: whether to show notes and epochs on standard error, or, if your program has
-            any, by handlers of ``logging``. None: in a notebook.
-        **further: options by the last part of their names, such as ``weight_decay`` for
-            ``optimizer.weight_decay``. None: the default.
+        options: options by their names on the command line, also in nested mappings, and code as
+            it is: ``{"optimizer": "sgd", "runtime.eval_every": 5, "loss": my_loss}``.
+        directory, resume: new run directory, or one in ``outputs/train``; a run to continue.
+        observers: callbacks of steps and epochs; exceptions but ``StopTraining`` are raised.
+        progress: whether to show notes and epochs on standard error, or by your handlers of
+            ``logging``. None: in a notebook.
+        **further: options by the last part of their names, such as ``weight_decay``.
 
     Returns:
         The result of the run; with ``seeds``, those of all runs, in folders of ``directory``.
@@ -135,18 +131,16 @@ def train(
         ConfigError: an option is unknown or invalid, or ``directory`` has a run.
         GraphError: the graph cannot be read or written.
         WorkerError: a worker failed or died; the message says which and why.
-        Exception: an observer's exception, except ``StopTraining``, which ends training.
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS} | further
     shows = in_notebook() if progress is None else progress
     with training.SHOWN_LOG.active() if shows else nullcontext():
         with standard_arithmetic():
-            single_options = _merge_options(keywords, options or {})
-            numbers = listed_seeds(seeds, single_options, resume)
-            dataset = as_dataset(graph, split=split, mask=mask, of=_labeled(single_options))
-            groups, single_options = _choose_groups(dataset, model, arguments, single_options)
-
-        run = partial(_run, groups, single_options, resume=resume, observers=observers)
+            merged = _merge_options(keywords, options or {})
+            numbers = listed_seeds(seeds, merged, resume)
+            dataset = as_dataset(graph, split=split, mask=mask, of=_labeled(merged))
+            groups, merged = _choose_groups(dataset, model, arguments, merged)
+        run = partial(_run, groups, merged, resume=resume, observers=observers)
         return run(directory) if numbers is None else each_seed(run, numbers, directory)
 
 
@@ -331,6 +325,14 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Summary:
+    """Entries of ``summary.json``."""
+
+    metric: str
+    test_metrics: dict[str, float | None]
+
+
 def _test_metrics(folder: Path) -> tuple[str, dict[str, float | None]] | None:
     """Return the first metric's name and all test metrics in ``summary.json``; None: no such file.
 
@@ -338,17 +340,12 @@ def _test_metrics(folder: Path) -> tuple[str, dict[str, float | None]] | None:
     """
     file = folder / SUMMARY_FILE
     try:
-        summary = json.loads(read_regular(file, limit=_MAX_SUMMARY_BYTES))
-        name, values = summary["metric"], dict(summary["test_metrics"])
-        if not isinstance(name, str):
-            raise ValueError(name)
-        for value in values.values():
-            if not (value is None or isinstance(value, float)):
-                raise ValueError(value)
+        content = read_regular(file, limit=_MAX_SUMMARY_BYTES)
+        summary = decode(_Summary, content, source=SUMMARY_FILE)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except ValueError:
         raise ConfigError(f"{file}: expected the summary of a run") from None
-    return name, values
+    return summary.metric, summary.test_metrics

@@ -14,7 +14,7 @@ from typing import Any
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import options_file, texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import compose, resolved, user_code
+from gnnscale.core.config import compose, escaped, resolved, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.option_names import packaged
 from gnnscale.core.config.untrusted import check_run_options
@@ -213,9 +213,7 @@ def _resume(
         store = store if isinstance(store, str) else None
         runs.check_store_of_run(directory / runs.CONFIG_FILE, store)
     compose.store(_RESUMED, values)
-    path = str(directory.resolve())
-    if "${" in path:
-        raise ConfigError(f"resume={directory}: a path with ${{ cannot be resumed")
+    path = escaped(str(directory.resolve()))
     more = ("hydra/job_logging=console", f"resume={texts.quoted(path)}")
     return replace(
         translated, arguments=(*translated.arguments, *more), config=_RESUMED, output=path

@@ -35,7 +35,10 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
     lines: list[str] = []
     if not topics:
         lines += [hydra.hydra.help.header.rstrip(), ""]
-        lines += [*_own_options(command, options, chosen, meanings), ""]
+        texts = meanings["commands"][command]
+        names = [str(name) for name in options if name not in chosen]
+        leaves = (leaf for name in names for leaf in _leaves(options, name))
+        lines += ["Options", *_with_meanings(leaves, texts, 0), ""]
     for group in topics or sorted(chosen):
         lines.append(group if chosen[group] is None else f"{group}={chosen[group]}")
         texts = meanings["choices"][group] if topics else None
@@ -46,17 +49,6 @@ def help_text(command: str, config: str, overrides: Sequence[str], topics: Seque
     if not topics:
         lines.append(hydra.hydra.help.footer.rstrip())
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _own_options(
-    command: str, options: Any, chosen: Mapping[str, str], meanings: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield the lines of help about the command's options outside of groups, those ``chosen``."""
-    texts = meanings["commands"][command]
-    yield "Options"
-    for name in options:
-        if name not in chosen:
-            yield from _with_meanings(_leaves(options, name), texts, 0)
 
 
 def _choices(group: str, names: Sequence[str], texts: Mapping[str, str] | None) -> Iterator[str]:

@@ -59,18 +59,21 @@ def macro_f1(scores: Array, labels: Array) -> float:
     ``scores`` are logits, ``labels`` ``[n]`` classes, or ``[n, num_classes]`` of 0 and 1. A class
     that is neither a label nor predicted is left out; for multilabel its F1 is 0.
     """
-    if labels.ndim == 1:
-        classes = np.arange(scores.shape[1])
-        predicted = scores.argmax(axis=1)
-        right = np.bincount(labels[predicted == labels], minlength=len(classes))
-        decisions = np.bincount(predicted, minlength=len(classes))
-        decisions = decisions + np.bincount(labels, minlength=len(classes))
-        counts = decisions > 0
-        return float(np.mean(2 * right[counts] / decisions[counts]))
-    predicted, actual = scores > 0, labels > 0
-    right = np.count_nonzero(predicted & actual, axis=0)
-    decisions = np.count_nonzero(predicted, axis=0) + np.count_nonzero(actual, axis=0)
-    return float(np.mean(2 * right / np.maximum(decisions, 1)))
+    actual, predicted, right = _counts(scores, labels)
+    decisions = actual + predicted
+    counts = decisions > 0 if labels.ndim == 1 else slice(None)
+    return float(np.mean(2 * right[counts] / np.maximum(decisions[counts], 1)))
+
+
+def _counts(scores: Array, labels: Array) -> Array:
+    """Return ``[3, num_classes]`` labels, predictions and true positives of each class."""
+    if labels.ndim == 2:
+        positive, actual = scores > 0, labels > 0
+        matrices = (actual, positive, actual & positive)
+        return np.stack([np.count_nonzero(matrix, axis=0) for matrix in matrices])
+    predicted = scores.argmax(axis=1)
+    class_lists = (labels, predicted, labels[predicted == labels])
+    return np.stack([np.bincount(classes, minlength=scores.shape[1]) for classes in class_lists])
 
 
 #: Largest number of classes for which a confusion matrix is reported.
@@ -111,22 +114,12 @@ def count_classes(scores: Array, labels: Array) -> ClassCounts:
     ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or 0/1 rows. The matrix
     is None for such rows, or over 20 classes.
     """
-    if labels.ndim == 2:
-        positive, actual = scores > 0, labels > 0
-        matrices = (actual, positive, actual & positive)
-        counts = [np.count_nonzero(matrix, axis=0).tolist() for matrix in matrices]
-        return ClassCounts(actual=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],))
-    width = scores.shape[1]
-    predicted = scores.argmax(axis=1)
-    class_lists = (labels, predicted, labels[predicted == labels])
-    counts = [np.bincount(classes, minlength=width).tolist() for classes in class_lists]
-    confusion = None
-    if width <= MAX_CONFUSION:
-        pairs = np.bincount(labels * width + predicted, minlength=width * width)
+    actual, chosen, right = map(tuple, _counts(scores, labels).tolist())
+    confusion, width = None, scores.shape[1]
+    if labels.ndim == 1 and width <= MAX_CONFUSION:
+        pairs = np.bincount(labels * width + scores.argmax(axis=1), minlength=width * width)
         confusion = tuple((*row,) for row in pairs.reshape(width, width).tolist())
-    return ClassCounts(
-        actual=(*counts[0],), chosen=(*counts[1],), right=(*counts[2],), confusion=confusion
-    )
+    return ClassCounts(actual=actual, chosen=chosen, right=right, confusion=confusion)
 
 
 def rmse(scores: Array, labels: Array) -> float:

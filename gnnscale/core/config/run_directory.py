@@ -8,7 +8,7 @@ import shlex
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,13 +168,21 @@ def logged(directory: Path) -> Iterator[None]:
     """Log to a file of a run directory, which ``resume_command`` then names, during the block."""
     global _in_use
     _in_use = directory
-    file = logging.FileHandler(directory / _LOG_FILE)
+    file, thread = logging.FileHandler(directory / _LOG_FILE), threading.get_ident()
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    try:
-        with _written_to(file):
+    # The file gets no records from threads of other runs.
+    file.addFilter(lambda record: record.thread == thread or record.thread not in _threads_of_runs)
+    with closing(file), _LOGS.active():
+        # At the root logger, the file also gets the program's own lines.
+        package = logging.getLogger("gnnscale")
+        log = logging.getLogger() if package.propagate else package
+        _threads_of_runs.append(thread)
+        log.addHandler(file)
+        try:
             yield
-    finally:
-        file.close()
+        finally:
+            log.removeHandler(file)
+            _threads_of_runs.remove(thread)
 
 
 def _begin_to_log() -> Callable[[], None]:
@@ -198,24 +206,6 @@ def _begin_to_log() -> Callable[[], None]:
 _LOGS = SharedSetting(_begin_to_log)
 #: Threads that run a training in this process; each run has a log file.
 _threads_of_runs: list[int] = []
-
-
-@contextmanager
-def _written_to(file: logging.Handler) -> Iterator[None]:
-    """Let ``file`` handle all records but those from threads of other runs during the block."""
-    thread = threading.get_ident()
-    file.addFilter(lambda record: record.thread == thread or record.thread not in _threads_of_runs)
-    with _LOGS.active():
-        # At the root logger, the file also gets the program's own lines.
-        package = logging.getLogger("gnnscale")
-        log = logging.getLogger() if package.propagate else package
-        _threads_of_runs.append(thread)
-        log.addHandler(file)
-        try:
-            yield
-        finally:
-            log.removeHandler(file)
-            _threads_of_runs.remove(thread)
 
 
 class _ForwardingHandler(logging.Handler):

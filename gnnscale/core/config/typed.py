@@ -21,6 +21,7 @@ from gnnscale.core import ConfigError, brief, printable
 from gnnscale.core.config import user_code
 from gnnscale.core.config.option_names import unknown_option
 from gnnscale.core.config.renamed import current_path
+from gnnscale.core.config.yaml_file import escaped
 from gnnscale.core.files import refuse_address
 
 T = TypeVar("T")
@@ -166,7 +167,7 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
                 refuse_address(value, f"{prefix}{name}")
             if isinstance(value, str) and list[str] in types:
                 value = [value]
-            schema[name] = _whole(value, hints[name])
+            schema[name] = escaped(_whole(value, hints[name]))  # references are resolved
             values[name] = schema[name]
         except MissingMandatoryValue:
             raise ConfigError(f"{prefix}{name}: required") from None

@@ -11,10 +11,10 @@ import torch
 from gnnscale.core import (
     QUALITY,
     Array,
-    BoolArray,
     ConfigError,
     Float32Array,
     IntArray,
+    StructArray,
     binary_metrics,
     brief,
     check_metric,
@@ -283,25 +283,20 @@ def count_shared_pairs(ends: IntArray, train: IntArray, parts: Sequence[IntArray
     for group in range(num_groups):
         train_pairs = _pairs_of_group(ends, train, group, num_groups)
         for number, rows in enumerate(parts):
-            pairs = _pairs_of_group(ends, rows, group, num_groups)
-            unique, inverse = np.unique(
-                np.concatenate([train_pairs, pairs]), axis=0, return_inverse=True
-            )
-            inverse = inverse.reshape(-1)
-            trained = np.zeros(len(unique), np.bool_)
-            trained[inverse[: len(train_pairs)]] = True
-            counts[number] += int(np.count_nonzero(trained[inverse[len(train_pairs) :]]))
+            shared = np.isin(_pairs_of_group(ends, rows, group, num_groups), train_pairs)
+            counts[number] += int(np.count_nonzero(shared))
     return counts
 
 
-def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> IntArray:
-    """Return the pairs of ends ``[k, 2]``, smaller first, of those edges ``rows`` in ``group``.
+def _pairs_of_group(ends: IntArray, rows: IntArray, group: int, num_groups: int) -> StructArray:
+    """Return records ``[k]`` of the ends, smaller first, of those edges ``rows`` in ``group``.
 
     An edge's group is the sum of its ends modulo ``num_groups``; ``ends`` are ``[num_edges, 2]``.
     """
-    pairs: IntArray = np.sort(np.asarray(ends[rows]), axis=1)
-    in_group: BoolArray = pairs.sum(axis=1, dtype=np.int64) % num_groups == group
-    return pairs[in_group]
+    pairs = np.sort(np.asarray(ends[rows], np.int64), axis=1)
+    pairs = pairs[pairs.sum(axis=1) % num_groups == group]
+    records: StructArray = pairs.view("i8,i8")[:, 0]
+    return records
 
 
 @dataclass(frozen=True, kw_only=True)

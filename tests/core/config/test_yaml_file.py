@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from one_line import one_line
 
-from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
+from gnnscale.core.config.yaml_file import (
+    check_known,
+    check_references,
+    escaped,
+    read_regular,
+    read_yaml,
+    resolved,
+)
 from gnnscale.core.errors import ConfigError
 
 VALUES = """\
@@ -127,7 +134,7 @@ def test_known_options_alone_and_nothing_is_evaluated() -> None:
     for name in ("hydra", "defaults"):
         with pytest.raises(ConfigError, match=f"a.yaml: {name}: .*on the command line"):
             check_known(file, {name: {}}, ("seed",))
-    for text in ("${oc.env:HOME}", "${hydra:run.dir}", "${x${seed}}", "\\${seed", "${now:%s}"):
+    for text in ("${oc.env:HOME}", "${hydra:run.dir}", "${x${seed}}", "\\\\${seed", "${now:%s}"):
         with pytest.raises(ConfigError, match="not allowed in this file"):
             check_references(Path("a.yaml"), {"a": [{"b": text}]}, allowed=True)
     # Options may refer to each other where a user wrote them.
@@ -135,6 +142,13 @@ def test_known_options_alone_and_nothing_is_evaluated() -> None:
     check_references(Path("a.yaml"), values, allowed=True)
     with pytest.raises(ConfigError, match="it holds values alone"):
         check_references(Path("a.yaml"), values, allowed=False)
+
+
+@given(text=st.text(alphabet="\\\\$${{}}a:. '\"", max_size=9))
+def test_texts_that_look_like_references_are_read_as_written(text: str) -> None:
+    values = {"a": {"b": [text, 1, None]}, "c": text}
+    check_references(Path("a.yaml"), escaped(values), allowed=False)
+    assert resolved(escaped(values)) == values
 
 
 def test_options_that_are_texts_are_what_the_file_says(tmp_path: Path) -> None:
