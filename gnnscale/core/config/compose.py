@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, brief, usable_cores
 from gnnscale.core.config import user_code
+from gnnscale.core.config.yaml_file import escaped
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -95,7 +96,7 @@ def compose(
     if directory is not None:
         settings.run.dir = directory
     try:
-        settings.run.dir = str(settings.run.dir or "")
+        settings.run.dir = escaped(str(settings.run.dir or ""))
     except OmegaConfBaseException as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"output={brief(directory)}: {brief(reason)}") from None

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, brief, write_atomically
-from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
+from gnnscale.core.config.yaml_file import (
+    check_known,
+    check_references,
+    escaped,
+    read_regular,
+    read_yaml,
+)
 from gnnscale.core.files import refuse_address
 from gnnscale.core.locks import LOCK_FILE, sole_writer
 from gnnscale.core.process import SharedSetting
@@ -345,7 +351,7 @@ def write_composed(directory: Path, options: DictConfig, hydra: DictConfig) -> N
     root = OmegaConf.create({"hydra": hydra})
     for node in (root.hydra, root.hydra.runtime):
         OmegaConf.set_readonly(node, False)
-    root.hydra.run.dir = root.hydra.runtime.output_dir = str(directory)
+    root.hydra.run.dir = root.hydra.runtime.output_dir = escaped(str(directory))
     root.hydra.output_subdir = COMPOSED
     folder = directory / COMPOSED
     write_atomically(folder / "config.yaml", OmegaConf.to_yaml(options))
