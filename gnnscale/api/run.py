@@ -1,7 +1,6 @@
 """Training in one call, and runs opened and evaluated again."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -112,29 +111,24 @@ def train(
         split, mask: split of a graph in memory, as for ``from_arrays``. None: the graph's own.
         epochs, batch_size: passes over the training vertices; seeds of a step, over all devices.
         hidden, num_layers, dropout: features of hidden layers; layers; share of dropped features.
-        fanouts: neighbors of each hop, one number per layer.
-        lr, seed: learning rate; seed of weights, order, sampling and dropout.
-        seeds: seeds to train with, one run each; a number n means 0 to n - 1.
+        fanouts, lr: neighbors of each hop, one number per layer; learning rate.
+        seed, seeds: seed of all random choices; seeds of several runs, n means 0 to n - 1.
         num_threads: threads that compute on the host.
         options: options by their names on the command line, also in nested mappings, and code as
             it is: ``{"optimizer": "sgd", "runtime.eval_every": 5, "loss": my_loss}``.
         directory, resume: new run directory, or one in ``outputs/train``; a run to continue.
         observers: callbacks of steps and epochs; exceptions but ``StopTraining`` are raised.
-        progress: whether to show notes and epochs on standard error, or by your handlers of
-            ``logging``. None: in a notebook.
+        progress: whether to show notes and epochs as the command does; None: in a notebook.
         **further: options by the last part of their names, such as ``weight_decay``.
 
     Returns:
         The result of the run; with ``seeds``, those of all runs, in folders of ``directory``.
 
     Raises:
-        ConfigError: an option is unknown or invalid, or ``directory`` has a run.
-        GraphError: the graph cannot be read or written.
-        WorkerError: a worker failed or died; the message says which and why.
+        ConfigError, GraphError, WorkerError: options or the graph are refused, a worker failed.
     """
     keywords = {name: value for name, value in locals().items() if name in _KEYWORDS} | further
-    shows = in_notebook() if progress is None else progress
-    with training.SHOWN_LOG.active() if shows else nullcontext():
+    with training.shown_log(in_notebook() if progress is None else progress):
         with standard_arithmetic():
             merged = _merge_options(keywords, options or {})
             numbers = listed_seeds(seeds, merged, resume)
@@ -229,15 +223,18 @@ def load(
             arguments or weights of ``module`` differ.
     """
     folder = _run_folder(run_directory)
-    replacements = {option: _plain(value) for option, value in flat_options(options or {}).items()}
+    replacements = flat_options(options or {})
     if module is not None:
         name = module if isinstance(module, str) else name_of_code(module)
         replacements["model.module"] = name
     # Options hold plain values only; _with_module adds other arguments below.
-    replacements |= {
-        f"model.arguments.{name}": _plain(value)
-        for name, value in (arguments or {}).items()
-        if _is_plain(value)
+    plain = (type(None), str, int, float, Path, list, tuple, dict)
+    for name, value in (arguments or {}).items():
+        if isinstance(value, plain):
+            replacements[f"model.arguments.{name}"] = value
+    replacements = {
+        option: str(value) if isinstance(value, Path) else value
+        for option, value in replacements.items()
     }
     config = load_run(folder, replacements, in_program=True)
     if module is not None:
@@ -315,14 +312,6 @@ def evaluate(
             return measure(task, trained, config.evaluation_options, options.threshold)
     finally:
         torch.set_num_threads(num_torch_threads)
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float, Path, list, tuple, dict))
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
 
 
 @dataclass(frozen=True, kw_only=True)

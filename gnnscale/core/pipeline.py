@@ -63,10 +63,9 @@ StageGroup = Sequence[Callable[[_T], None]]
 class Pipeline(Generic[_T]):
     """Iterator that prefetches items through groups of stages in threads, a bounded number ahead.
 
-    Each group has threads that run its stages on an item, one after the other. It passes items, in
-    the order of the source, to the next group, and the last group to the consumer. Without groups
-    the consumer's thread does all work. Groups overlap, since native stages release the GIL. An
-    exception of the source or of a stage is raised to the consumer in place of its item.
+    Each group runs its stages on an item, one after the other, and passes items, in the order of
+    the source, to the next group, the last to the consumer. Groups overlap, since native stages
+    release the GIL. An exception is raised to the consumer in place of its item.
 
     Example:
         >>> with Pipeline(iter(batches), [[sample], [load, transfer]], limit=4) as pipeline:
@@ -233,10 +232,7 @@ class Pipeline(Generic[_T]):
                 self._changed.wait_for(lambda: self._closed or not self._paused)
 
     def _take_from_source(self) -> tuple[int, _T | BaseException] | None:
-        """Return the source's next item, or exception, and its number, once it may be in flight.
-
-        None: the pipeline is closed.
-        """
+        """Return number and item, or exception, of the source, once allowed; None: closed."""
         with self._taking:
             with self._changed:
                 self._changed.wait_for(

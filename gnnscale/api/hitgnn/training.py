@@ -5,6 +5,7 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -71,8 +72,12 @@ def _show_log() -> Callable[[], None]:
     return undo
 
 
-#: Setting by which lines that are logged within a block appear on standard error.
-SHOWN_LOG = SharedSetting(_show_log)
+_SHOWN_LOG = SharedSetting(_show_log)
+
+
+def shown_log(shows: bool) -> AbstractContextManager[None]:
+    """Return a block within which, if ``shows``, logged lines appear on standard error."""
+    return _SHOWN_LOG.active() if shows else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)

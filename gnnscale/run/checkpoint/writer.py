@@ -131,12 +131,9 @@ class RunCheckpoint:
         """Whether checkpoints are enabled, the last is written, and the interval has passed."""
         passed_s = time.perf_counter() - self.saved_at
         every_s = self.runtime.checkpoint_every_s
-        if every_s is not None:
-            wait_s = every_s
-        elif self.saved_step is None:
-            wait_s = 0.0
-        else:
-            wait_s = max(_MIN_INTERVAL_S, _MIN_WRITE_TIMES * self.took_s)
+        if every_s is None and self.saved_step is not None:
+            every_s = max(_MIN_INTERVAL_S, _MIN_WRITE_TIMES * self.took_s)
+        wait_s = every_s or 0.0
         return self.runtime.checkpoint and passed_s >= wait_s and self._writer.idle
 
     @property
@@ -189,10 +186,8 @@ class RunCheckpoint:
             trained: record of the finished, not yet validated epoch; None inside an epoch.
             best_weights: weights of the best validated epoch, never changed in place.
             plan: device plan of the next step.
-            sums: sums of the unfinished epoch; None after an epoch.
-            workers: packed ``WorkerPart`` of each worker; empty after an epoch.
-            best: epoch of ``best_weights``, which are written if new; None after an epoch, as its
-                validation may find better weights.
+            sums, workers: sums of the unfinished epoch, packed ``WorkerPart`` of each worker.
+            best: epoch of ``best_weights``, to be written if new; None before its validation.
         """
         self.saved_at, self.saved_step = time.perf_counter(), step
         content = {
@@ -276,8 +271,7 @@ class RunCheckpoint:
     ) -> SavedRun | None:
         """Restore model, optimizer and generator from the newest checkpoint; None: there is none.
 
-        Only after a restart by torchrun, other machines than that of rank 0 count. ConfigError if
-        it is damaged, belongs to another run, or is missing though an epoch was finished.
+        ConfigError: it is damaged, of another run, or missing though an epoch was finished.
         """
         file = self.directory / LAST
         content, limit = b"", max_bytes(model)
@@ -303,13 +297,12 @@ class RunCheckpoint:
 
     def _check_restart(self, group: Group) -> None:
         """Raise ConfigError unless the run, without checkpoint, may start again as it began."""
-        writes = self.runtime.checkpoint
-        check_not_begun(self.directory, group, restarts=self.restarts, writes=writes)
+        flags = {"restarts": self.restarts, "writes": self.runtime.checkpoint}
+        check_not_begun(self.directory, group, **flags)
         if group.is_rank0 and not self.restarts:
-            file = self.directory / CONFIG_FILE
+            file, last = self.directory / CONFIG_FILE, self.directory / LAST
             check_same_options(file, resolved(read_yaml(file)), config=self.run.options)
-            file = self.directory / LAST
-            log.info(f"{file}: the run stopped before its first checkpoint; it starts again")
+            log.info(f"{last}: the run stopped before its first checkpoint; it starts again")
 
 
 def _copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
