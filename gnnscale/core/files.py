@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from gnnscale.core import locks
 from gnnscale.core.errors import ConfigError, brief
@@ -71,6 +71,15 @@ def whole_file(
     finally:
         if lock is not None:
             locks.release(lock)
+
+
+def open_regular(file: Path) -> BinaryIO:
+    """Open a regular file to read, without blocking on a pipe; ConfigError: it is no such file."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    raise ConfigError(f"{file}: not a regular file")
 
 
 def expanded(path: str) -> Path:

@@ -1,6 +1,5 @@
 """Records of epochs in an unnamed temporary file, so that memory does not grow with them."""
 
-import os
 import tempfile
 import threading
 import weakref
@@ -12,8 +11,8 @@ import msgspec
 
 from gnnscale.run.records import EpochRecord
 
-#: Records that are written together: the file of a short run stays empty.
-_RECORDS_PER_WRITE = 64
+#: Bytes of records in memory: a short run has no file.
+_MAX_MEMORY = 1 << 16
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item())  # scalars of NumPy
 _decoder = msgspec.msgpack.Decoder(EpochRecord)
@@ -23,40 +22,28 @@ class _Spool:
     """Append-only file of packed records; any thread may read while one thread appends."""
 
     def __init__(self) -> None:
-        self._file: Any = None
+        self._file = tempfile.SpooledTemporaryFile(_MAX_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
         self._ends = array("q", [0])  # offsets in the file: record n lies from entry n to n + 1
-        self._buffer: list[bytes] = []  # records that are not in the file yet
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._ends) - 1 + len(self._buffer)
+        return len(self._ends) - 1
 
     def append(self, packed: bytes) -> None:
         with self._lock:
-            self._buffer.append(packed)
-            if len(self._buffer) >= _RECORDS_PER_WRITE:
-                self._write()
+            try:
+                self._file.seek(self._ends[-1])
+                self._file.write(packed)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
+            self._ends.append(self._ends[-1] + len(packed))
 
     def read(self, number: int) -> bytes:
         with self._lock:
-            written = len(self._ends) - 1
-            if number >= written:
-                return self._buffer[number - written]
             begin, end = self._ends[number], self._ends[number + 1]
-            return os.pread(self._file.fileno(), end - begin, begin)
-
-    def _write(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 closed by the finalizer
-            weakref.finalize(self, self._file.close)
-        try:
-            self._file.write(b"".join(self._buffer))
-            self._file.flush()
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
-        for packed in self._buffer:
-            self._ends.append(self._ends[-1] + len(packed))
-        self._buffer = []
+            self._file.seek(begin)
+            return self._file.read(end - begin)
 
 
 class History(Sequence[EpochRecord]):

@@ -1,3 +1,4 @@
+import io
 import math
 import pickle
 import tracemalloc
@@ -13,8 +14,8 @@ from gnnscale.run import history as module
 from gnnscale.run.history import History
 from gnnscale.run.records import EpochRecord
 
-#: More than are written at a time.
-MANY = 3 * module._RECORDS_PER_WRITE + 5
+#: More than are kept in memory.
+MANY = 200
 
 
 def records(number: int = MANY) -> list[EpochRecord]:
@@ -80,14 +81,11 @@ def test_one_thread_reads_while_another_appends() -> None:
 
 
 def test_a_full_disk_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full:
-        def write(self, content: bytes) -> None:
+    class Full(io.BytesIO):
+        def write(self, content: Any) -> int:
             raise OSError(28, "No space left on device")
 
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(module.tempfile, "TemporaryFile", Full)
+    monkeypatch.setattr(module.tempfile, "SpooledTemporaryFile", lambda max_size: Full())
     with pytest.raises(OSError, match="No space left on device") as caught:
         made()
     assert caught.value.filename == module.tempfile.gettempdir()
@@ -98,8 +96,8 @@ def test_memory_does_not_grow_with_the_epochs() -> None:
     record: Any = epoch(1, 0.5)
     for _ in range(2):
         tracemalloc.start()
-        for _ in range(20 * module._RECORDS_PER_WRITE):
+        for _ in range(1280):
             found = found.appended(record)
-        sizes.append(tracemalloc.get_traced_memory()[0] / (20 * module._RECORDS_PER_WRITE))
+        sizes.append(tracemalloc.get_traced_memory()[0] / 1280)
         tracemalloc.stop()
     assert max(sizes) < 40  # bytes; its end in the file takes 8

@@ -3,7 +3,6 @@
 import math
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from gnnscale.core import ConfigError, brief, one_line, printable, suggestion
+from gnnscale.core.files import open_regular
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 24
@@ -58,17 +58,11 @@ _Loader.add_implicit_resolver(
 
 def read_regular(file: Path, *, limit: int) -> bytes:
     """Return a file's content; ConfigError if it is not regular, or exceeds ``limit`` bytes."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{file}: not a regular file")
-        if status.st_size > limit:
+    with open_regular(file) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > limit:
             raise ConfigError(f"{file}: larger than {limit:,} bytes")
-        with open(descriptor, "rb", closefd=False) as stream:
-            return stream.read(status.st_size)
-    finally:
-        os.close(descriptor)
+        return stream.read(size)
 
 
 def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: False) -> Any:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from gnnscale.core import STAGES, ConfigError, Count, Positive, decode
 from gnnscale.core.config import METRICS_FILE, STEPS_FILE, SUMMARY_FILE, read_regular
+from gnnscale.core.files import open_regular
 from gnnscale.nn import TrainableModel
 from gnnscale.nn.optim.update_rules import restore_optimizer
 from gnnscale.planner import Device, DevicePlan
@@ -128,17 +128,13 @@ def check_record(record: EpochRecord, number: int) -> None:
 
 
 def _open(file: Path) -> BinaryIO | None:
-    """Open a regular file of lines without blocking on a pipe; None if it is missing."""
+    """Open a regular file of lines; None if it is missing."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open_regular(file)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return open(descriptor, "rb")
-    os.close(descriptor)
-    raise ConfigError(f"{file}: not a regular file")
 
 
 def _last_record(lines: bytes, num_epochs: int) -> EpochRecord | None:
