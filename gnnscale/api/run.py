@@ -152,10 +152,9 @@ def _run(
 
 
 def _merge_options(keywords: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords of ``train`` and ``options`` in one mapping, by names on the command line.
+    """Return keywords of ``train`` that are not None, and ``options``, by option names.
 
-    Leaves out keywords that are None. ConfigError: an option is given twice, or a keyword names no
-    single option.
+    ConfigError: an option is given twice, or a keyword names no single option.
     """
     merged = flat_options(options)
     for keyword, value in keywords.items():

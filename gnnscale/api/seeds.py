@@ -78,8 +78,7 @@ class SeedResults(Generic[R]):
 def listed_seeds(seeds: Any, options: Mapping[str, Any], resume: object) -> list[int] | None:
     """Return the seeds of a call of ``train`` as different numbers; n stands for 0 to n - 1.
 
-    None: ``seeds`` is None. ConfigError: ``seeds`` are none, or given beside a seed in ``options``
-    or ``resume``.
+    ConfigError: there are none, or also a seed in ``options``, or ``resume``.
     """
     if seeds is None:
         return None

@@ -13,8 +13,7 @@ from gnnscale.training.launcher.worker_handles import start_server, stop_server
 def main() -> int:
     """Run the process's ``gnnscale`` command, and return its exit status.
 
-    Standard streams and signal handlers are set up first. For training, a server process that
-    starts worker processes is launched, and stopped at the end.
+    For training, a server process that starts worker processes is launched, and stopped at the end.
     """
     problem = address_space_problem()
     if problem is not None:

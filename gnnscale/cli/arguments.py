@@ -92,8 +92,7 @@ def explain_dataset(name: str) -> str | None:
 def lets_jobs_stop(command: str, arguments: Sequence[str]) -> bool:
     """Whether failed jobs of a sweep raise, so that Hydra decides whether the sweep ends.
 
-    True if an option limits the rate of failures; also if a launcher runs the jobs in other
-    processes and no ``summary.json`` records their failures.
+    True with a limit of failures, or a launcher's processes without ``summary.json``.
     """
     return any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments) or (
         command != "train" and any(argument.startswith("hydra/launcher=") for argument in arguments)
@@ -193,11 +192,9 @@ def check_flags(arguments: Sequence[str]) -> None:
 
 
 def check_overrides(arguments: Sequence[str], *, sweep: bool = True) -> None:
-    """Raise ConfigError for the first of the options ``arguments`` that Hydra must not get.
+    """Raise ConfigError for the first option that Hydra must not get or cannot parse.
 
-    This is an option that Hydra cannot parse, a forbidden option of Hydra, an invalid choice of a
-    group, or one that brings a sweep above 10,000 jobs. Without ``sweep`` a launcher and a sweeper
-    are refused, too; and a search by Optuna always needs a direction.
+    Also for over 10,000 jobs, a launcher or sweeper without ``sweep``, Optuna without direction.
     """
     num_jobs = 1
     for argument in arguments:

@@ -205,8 +205,7 @@ def _run_single(command: str, translated: TranslatedArguments, rank_folder: str 
 def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str | None) -> None:
     """Let Hydra run a command that shows a configuration, completes a line, or is a sweep.
 
-    ``rank_folder`` replaces a sweep's output folder; None: it is not replaced. SystemExit with
-    status 1: a job of the sweep failed.
+    ``rank_folder``, if any, replaces a sweep's output folder. SystemExit: a job failed.
     """
     import hydra
 
@@ -260,10 +259,9 @@ class CommandJob:
     code: tuple[str, ...] = ()  #: user code that the user has named, for a launcher's processes
 
     def __call__(self, options: Any) -> float | None:
-        """Run the task on ``options``, and return the metric for the sweeper.
+        """Run the task on ``options``, and return the metric, if any, for the sweeper.
 
-        A failure is printed and kept in ``failures``, and raised if ``stops``. None: the task has
-        no metric, or failed.
+        A failure is printed and kept in ``failures``, and raised if ``stops``.
         """
         register_resolvers()
         user_code.allow(self.code)
@@ -287,11 +285,10 @@ def exit_error(leave: SystemExit) -> ConfigError:
 
 
 def name_lost_files() -> None:
-    """Install a SIGBUS handler that ends the process with a message about a mapped file.
+    """Install a SIGBUS handler that ends the process, naming the mapped file that became shorter.
 
-    SIGBUS means that the file became shorter; the message names it. The handler's module imports
-    NumPy. Under a limit on address space OpenBLAS gets one thread, since the stacks of more threads
-    may not fit; torch computes the products anyway.
+    Under a limit on address space OpenBLAS of NumPy, which is imported, gets one thread: the stacks
+    of more may not fit, and torch computes the products.
     """
     name = "OPENBLAS_NUM_THREADS"
     user_value = os.environ.get(name)

@@ -48,8 +48,7 @@ class TranslatedArguments:
 def translate(command: str, arguments: Sequence[str]) -> TranslatedArguments:
     """Check a command's typed arguments, and translate them to Hydra's.
 
-    User code that they name is allowed, and imported if Hydra needs its options; files that they
-    name are read and registered.
+    User code that they name is allowed, files are read and registered.
     """
     cli_arguments.check_text(arguments)
     for argument in arguments:
@@ -153,8 +152,7 @@ def _to_output(translated: TranslatedArguments, argument: str) -> TranslatedArgu
     """Return ``translated`` with the output folder of ``argument``, such as ``output=FOLDER``.
 
     Hydra's ``hydra.sweep.dir=FOLDER`` also accepts the folder of an earlier sweep. ConfigError:
-    ``argument`` has no folder; or, for a sweep, symbolic links or special files are in the folder
-    or its runs.
+    there is no folder; or, for a sweep, links or special files are in it.
     """
     name, _, value = argument.partition("=")
     output = value if name == "output" else cli_arguments.directory_of(argument)
@@ -193,8 +191,7 @@ def _resume(
 ) -> TranslatedArguments:
     """Return ``translated`` with arguments that resume the run in ``directory``.
 
-    The run's options are registered as the configuration, its directory is the output. ``typed``
-    are the user's arguments.
+    The run's options are registered as the configuration. ``typed`` are the user's arguments.
     """
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")

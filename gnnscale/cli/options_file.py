@@ -54,8 +54,7 @@ def register(name: str, number: int, typed: Mapping[str, str]) -> str:
     """Return Hydra's name of the experiment ``name``: its own, or a new one for a user's file.
 
     A file, or the ``config.yaml`` of a run directory, is checked and registered; ``number`` makes
-    the new name unique. ConfigError: it is not valid; or it is of a run, and names code that the
-    options ``typed``, by dotted name, do not name.
+    the new name unique. ConfigError: it is not valid, or of a run with code that ``typed`` lacks.
     """
     experiments = compose.config_groups()["experiment"]
     if name in experiments:
@@ -142,8 +141,7 @@ def _allow_code(values: Mapping[str, Any]) -> None:
 def _defaults(file: Path, entries: Any) -> list[Any]:
     """Check and return the defaults list in a user's file, and register user code that it chooses.
 
-    A choice of a group always overrides the one of ``train``. ConfigError: an entry other than
-    ``_self_``, an experiment, or a choice of a group.
+    Entries are ``_self_``, experiments, and choices of groups, which override those of ``train``.
     """
     allowed = f"'_self_', 'override /GROUP: NAME' with a group of {', '.join(sorted(groups()))}"
     if not isinstance(entries, list):
@@ -185,8 +183,7 @@ def _register_groups(values: dict[str, Any], staged: str, chosen: list[Any]) -> 
     """Register each group in ``values`` that has its class, and remove it there.
 
     Such options replace those of the default choice, or complete them if the class is the same; a
-    typed choice replaces both. Returns the entries of a defaults list that choose them. Groups that
-    the file's list, ``chosen``, overrides are left.
+    typed choice replaces both. Returns entries of a defaults list for groups not yet ``chosen``.
     """
     entries = []
     for group in [*values]:

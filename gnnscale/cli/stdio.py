@@ -34,10 +34,9 @@ class StandardStreams:
     """Standard streams that drop output once its reader is gone, with a notice of the start."""
 
     def __init__(self, *, json_lines: bool = False) -> None:
-        """Replace both streams, except a stream without a descriptor.
+        """Replace both streams, except a stream without a descriptor; closed ones are opened.
 
-        Streams that are closed get the null device. With ``json_lines`` each line of standard error
-        is a JSON object, and there is no notice.
+        With ``json_lines`` each line of standard error is a JSON object, and there is no notice.
         """
         _open_closed()
         self._lock = threading.Lock()

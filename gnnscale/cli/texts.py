@@ -23,10 +23,9 @@ _PAIRS = {"[": "]", "{": "}", "(": ")"}
 
 
 def as_typed(argument: str, command: str, *, sweep: bool) -> str:
-    """Return ``argument``, its value quoted if Hydra would otherwise read another value.
+    """Return ``argument``, its value quoted if it is a text that Hydra would read otherwise.
 
-    Options that are not texts, and values in Hydra's syntax, are returned unchanged. In a ``sweep``
-    commas separate the values of several jobs.
+    In a ``sweep`` commas separate the values of several jobs.
     """
     name, equals, value = argument.partition("=")
     if not equals or value in ("", "null") or _PLAIN.fullmatch(value):

@@ -117,10 +117,9 @@ def _precision_at(first: float, scores: Array, positive: BoolArray) -> float:
 
 
 def recall_at_precision(least: float, scores: Array, labels: Array) -> float:
-    """Return the best recall of the thresholds with a precision of at least ``least``.
+    """Return the best recall of the thresholds with a precision of at least ``least``, or 0.
 
-    0 if no threshold has it, NaN without positives. Equal scores are one threshold. Labels and
-    scores are as in ``average_precision``.
+    NaN without positives. Labels and scores are as in ``average_precision``.
     """
     return _mean_over_labels(partial(_recall_at_precision, least), scores, labels)
 
@@ -131,10 +130,9 @@ def _recall_at_precision(least: float, scores: Array, positive: BoolArray) -> fl
 
 
 def base_rate(labels: Array) -> float:
-    """Return the share of positives: what random scores reach as average precision.
+    """Return the share of positives, which random scores reach as average precision.
 
-    ``labels`` are ``[n]`` of 0 and 1; for ``[n, num_classes]`` the result is the mean over classes
-    with positives. NaN without positives.
+    ``labels`` are as in ``average_precision``. NaN without positives.
     """
     return _mean_over_labels(
         lambda _, positive: float(positive.mean()), np.zeros(labels.shape), labels

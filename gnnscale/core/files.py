@@ -40,8 +40,7 @@ def whole_file(
     An exception in the block removes the temporary file. A killed process leaves it, and the next
     call replaces it; in both cases ``file`` is unchanged. The temporary file is locked: a second
     writer waits, or gets a ConfigError if ``wait`` is false. With ``shared`` its name is unique:
-    writers do not wait, and the last rename wins. ``durable`` calls fsync before the rename. An
-    OSError names ``file``.
+    writers do not wait, and the last rename wins. ``durable`` calls fsync before the rename.
     """
     unfinished = _unfinished(file)
     lock: int | None = None

@@ -97,8 +97,7 @@ def visible(gpus: list[Gpu], cuda_visible_devices: str | None) -> list[Gpu]:
     """Return the ``gpus`` that ``CUDA_VISIBLE_DEVICES`` selects, in its order; all if it is None.
 
     As in CUDA, a GPU is named by its number or by a prefix of its UUID. The list ends before the
-    first name that is unknown or repeated. Numbers are NVML indices: CUDA counts in this order with
-    ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and on machines with GPUs of one model.
+    first name that is unknown or repeated. Numbers are NVML's, CUDA's too with equal GPUs.
     """
     if cuda_visible_devices is None:
         return gpus

@@ -90,8 +90,7 @@ def home() -> Path:
 def installed(distribution: str, module: str | None = None) -> str | None:
     """Return the version of a package, by its name on the package index; None: not installed.
 
-    If the package has no metadata, but ``module`` can be imported, the version is ``unknown
-    version``; only parents of the module are imported.
+    Without metadata the version is unknown if ``module``, whose parents are imported, exists.
     """
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(distribution)

@@ -36,9 +36,8 @@ _locked: set[int] = set()
 def lock(descriptor: int, path: Path, *, wait: bool = True) -> bool:
     """Lock an open file or folder exclusively; return whether ``descriptor`` holds the lock now.
 
-    A lock belongs to the descriptor: a second descriptor of this process waits, too. Without
-    ``wait`` the function returns False if another descriptor holds the lock. On a file system
-    without locks it logs a warning about ``path`` and returns True.
+    A lock belongs to the descriptor: a second descriptor of this process waits, too, or gets False
+    without ``wait``. On a file system without locks ``path`` is warned of, and the result True.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -154,8 +153,7 @@ def _close(descriptor: int) -> None:
 def sole_writer(folder: Path, *, option: str, wait_s: float = 0.0) -> Iterator[None]:
     """Lock an existing ``folder`` during the ``with`` block, so that no other process writes to it.
 
-    ConfigError, naming ``option``: the folder is not writable, or another process still writes to
-    it after ``wait_s`` seconds.
+    ConfigError, naming ``option``: another process still writes to it after ``wait_s`` seconds.
     """
     file = folder / LOCK_FILE
     descriptor = _locked_within(file, option, wait_s)

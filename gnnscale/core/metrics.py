@@ -111,8 +111,7 @@ class ClassCounts:
 def count_classes(scores: Array, labels: Array) -> ClassCounts:
     """Return each class's labels, predictions and true positives, and the confusion matrix.
 
-    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or 0/1 rows. The matrix
-    is None for such rows, or over 20 classes.
+    ``scores`` are ``[n, num_classes]`` logits, ``labels`` ``[n]`` classes, or 0/1 rows.
     """
     actual, chosen, right = map(tuple, _counts(scores, labels).tolist())
     confusion, width = None, scores.shape[1]
@@ -198,8 +197,7 @@ def score(
 ) -> float:
     """Return the value of the metric named ``metric``; NaN if undefined.
 
-    ``thresholds`` are those of ``binary_metrics.shifted``, at which a metric that depends on
-    predicted classes decides; None: 0.5.
+    ``thresholds``, of ``binary_metrics.shifted``, decide about predicted classes; None: 0.5.
     """
     quality = check_metric("metrics", metric)
     if quality.decides and thresholds is not None:

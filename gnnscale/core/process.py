@@ -144,11 +144,7 @@ def standard_arithmetic() -> Iterator[None]:
 
 @contextmanager
 def preserved_defaults() -> Iterator[None]:
-    """Restore torch's and NumPy's defaults after the ``with`` block, which may run foreign code.
-
-    Defaults are torch's type, device and recording of gradients, and NumPy's handling of
-    floating-point errors.
-    """
+    """Restore torch's and NumPy's defaults after the ``with`` block, which may run foreign code."""
     import numpy as np
 
     torch: Any = sys.modules.get("torch")

@@ -69,11 +69,9 @@ def check_option_group(argument: str, value: object, group: str) -> None:
 
 
 def choose(group: str, name: str, base: type[Any], options: Mapping[str, Any]) -> OptionGroup[Any]:
-    """Load the file ``name`` of a group, set ``options``, and return the result as a ``base``.
+    """Return the choice ``name`` of a group, with ``options`` by dotted name, as a ``base``.
 
-    ``options`` are values by dotted name. For group ``partitioner``, ``name`` may also be an
-    algorithm: the partitioner that it uses is loaded. ConfigError if there is no such file or
-    option, or a value is invalid.
+    For group ``partitioner``, ``name`` may also be an algorithm, whose partitioner is taken.
     """
     names = config_groups()[group]
     algorithms = config_groups()["algorithm"] if group == "partitioner" else []
@@ -94,8 +92,7 @@ def compose_run(
 
     The run's options are those of ``groups``, except a feature store and a user's layer, which the
     caller adds, and further ``options``, named as on the command line and listed as overrides in
-    Hydra's settings; those of a group may be in a mapping. ConfigError for an unknown choice, or an
-    option of one of ``groups``.
+    Hydra's settings. ConfigError for an unknown choice, or an option of one of ``groups``.
     """
     options = flat_options(options)
     for option in options:
@@ -256,9 +253,6 @@ def feature_storing(storing: str | FeatureStoreConfig = "host") -> OptionGroup[F
     Args:
         storing: ``host`` for host memory, or options of a feature store. The partitioner ``p3``,
             along the feature dimension, implies its own storing: each device stores its columns.
-
-    Raises:
-        ConfigError: the name is unknown.
     """
     if isinstance(storing, FeatureStoreConfig):
         return _object_group("features", storing)
@@ -273,9 +267,6 @@ def gnn_parameters(L: int, hidden: int | Sequence[int], **options: Any) -> Model
         L: number of layers.
         hidden: width of the L - 1 hidden layers, or a list of L - 1 equal widths.
         **options: further options of a model, such as ``dropout``.
-
-    Raises:
-        ConfigError: L is not positive, or the widths are not L - 1 equal numbers.
     """
     L, hidden = _plain(L), _plain(hidden)
     if not _is_count(L):
@@ -318,14 +309,9 @@ def gnn_computation(
 
 
 def gnn_model(computation: Computation, parameters: ModelParameters) -> OptionGroup[ModelConfig]:
-    """Combine a computation and its parameters to a model (``GNN_Model``).
+    """Combine results of ``gnn_computation`` and ``gnn_parameters`` to a model (``GNN_Model``).
 
-    Args:
-        computation: result of ``gnn_computation``.
-        parameters: result of ``gnn_parameters``.
-
-    Raises:
-        ConfigError: the architecture has no such option, or the layer's class lacks a function.
+    ConfigError: the architecture has no such option, or the layer's class lacks a function.
     """
     if not isinstance(computation, Computation):
         raise ConfigError(
@@ -368,11 +354,9 @@ def device_metadata(
 def choose_module(
     module: Callable[..., Any], arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> OptionGroup[ModelConfig]:
-    """Choose a user's module, as ``model=custom model.module=...`` on the command line.
+    """Choose a user's module, its class or a function, as ``model=custom model.module=...`` does.
 
-    ``module`` is a class, a function that returns a module, or a module that is already built.
-    ``arguments`` are arguments of the class's constructor by name, ``options`` further options of
-    ``model=custom`` by dotted name. ConfigError if an option is invalid.
+    ``arguments`` are the constructor's, ``options`` further options of ``model=custom``.
     """
     values = {name.removeprefix("model."): value for name, value in options.items()}
     values |= {"module": name_of_code(module), "arguments": dict(arguments)}

@@ -150,8 +150,7 @@ def platform_metadata(
         **options: with ``devices``: ``split``, the seeds of each device in a mini-batch.
 
     Returns:
-        An ``OptionGroup[DevicePlanConfig]`` for ``start_training``, or with ``FPGA`` an
-        ``FpgaPlatform`` for ``generate_design``.
+        The devices for ``start_training``, or with ``FPGA`` the cards for ``generate_design``.
 
     Raises:
         ConfigError: an argument is missing or out of range, cards differ, or an option is invalid.
@@ -275,8 +274,7 @@ def _write(generated: DesignPackage, directory: Path, model: OptionGroup[ModelCo
 def init(bitstream: Bitstream) -> None:
     """Prepare the cards (``Init``): compile the simulation, or check that file and ``pyxrt`` exist.
 
-    Raises:
-        ConfigError: the bitstream file, ``pyxrt`` or a compiler is missing.
+    ConfigError: the bitstream file, ``pyxrt`` or a compiler is missing.
     """
     if not isinstance(bitstream, Bitstream):
         raise ConfigError(f"bitstream={brief(bitstream)}: expected the result of generate_design")

@@ -26,10 +26,8 @@ def as_dataset(
     """Return options of group ``dataset`` by which a run reads ``graph``.
 
     ``graph`` is a ``Graph``, an object of PyG, DGL, OGB, networkx or SciPy, the folder of a store,
-    or a result of ``api.load_input_graph``; ConfigError for another type. A graph in memory is
-    first written to a store in ``${GNNSCALE_HOME:-~/.cache/gnnscale}/graphs``, unless it equals the
-    store from which it was opened. The store's name is a hash of its content, so that an equal
-    graph reuses the store.
+    or a result of ``api.load_input_graph``. A graph in memory that does not equal the store from
+    which it was opened is first written to ``GNNSCALE_HOME``, under a hash of its content.
 
     Args:
         split, mask: split of a graph in memory, as for ``from_arrays``.

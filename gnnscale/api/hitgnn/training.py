@@ -118,9 +118,6 @@ def load_input_graph(
         dataset: a file layout or a generator, as ``dataset=`` on the command line.
         path: the file or folder. None: download from a known address, or generate.
         **options: options of the dataset, such as ``name``.
-
-    Raises:
-        ConfigError: there is no such dataset or option.
     """
     raw = {} if path is None else {"raw": str(path)}
     return choose("dataset", dataset, GraphSource, {**raw, **options})
@@ -151,17 +148,7 @@ def start_training(
         epochs: passes over the training vertices. None: the default.
         options: further options by their names on the command line, such as ``{"optimizer": "sgd",
             "optimizer.lr": 0.1}``.
-        directory: directory for the run, without an earlier run. None: a new one in
-            ``outputs/train``.
-        resume: run directory of an earlier run to continue.
-        observers: callbacks of every step and epoch.
-
-    Raises:
-        ConfigError: an option is invalid, or contradicts another option or the graph; or
-            ``directory`` has a run.
-        GraphError: the graph cannot be read.
-        WorkerError: a worker failed or died; the message says which and why.
-        Exception: an observer's exception, except ``StopTraining``, which ends training.
+        directory, resume, observers: as in ``gnnscale.train``, as are the errors.
     """
     if isinstance(model, Runtime):
         if platform is not None:
@@ -215,8 +202,7 @@ def run(
     """Train as ``start_training`` does; return the run and its result.
 
     ``groups`` are complete option groups, ``options`` all other options by their names on the
-    command line, ``directory`` a directory without a run, ``resume`` that of a run to continue,
-    ``job`` the run's number in a sweep.
+    command line, ``job`` the run's number in a sweep.
     """
     refuse_while_importing()
     options, objects = design.name_code(options)
@@ -292,10 +278,6 @@ def save_model(training: Training, path: str | Path) -> None:
     Args:
         training: result of ``start_training``.
         path: the file; ``model.load_state_dict(safetensors.torch.load_file(path))`` reads it.
-
-    Raises:
-        ConfigError: ``training`` is no result of ``start_training``.
-        OSError: the file cannot be written.
     """
     if not isinstance(training, Training):
         raise ConfigError(f"training={brief(training)}: expected the result of start_training")

@@ -47,8 +47,7 @@ class AlignedRows:
     def wrap(cls, name: str, values: Any, count: int, *, kind: str = "vertex") -> "AlignedRows":
         """Wrap a user's tensor or array ``[count, ...]``, without a copy if it is contiguous.
 
-        ``kind`` is ``vertex`` or ``edge``. GraphError, naming the attribute, if ``values`` is no
-        tensor or array, is not on the CPU, or has another number of rows.
+        ``kind`` is ``vertex`` or ``edge``. GraphError, naming the attribute, for other values.
         """
         plural = {"vertex": "vertices", "edge": "edges"}[kind]
         refuse_masked(values, f"{kind} attribute {name!r}")
@@ -115,9 +114,8 @@ class EdgeUse:
 def read_data(data: Any, use: EdgeUse) -> LoaderData:
     """Read a Graph, a homogeneous PyG ``Data`` or DGL graph, or a data set of one of them.
 
-    Rows keep their type, except that a Graph's float16, uint8, int8 and int4 features become
-    float32. GraphError if the type is not supported, an attribute cannot be batched, or the edges
-    lack the sampling weights that ``use`` names.
+    Rows keep their type, except that a Graph's quantized features become float32. GraphError if an
+    attribute cannot be batched, or the edges lack the sampling weights that ``use`` names.
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
@@ -256,8 +254,7 @@ class _BatchReader:
     def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
         """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
 
-        With ``only_new`` a hop expands only vertices new in the last hop, otherwise all vertices so
-        far.
+        A hop expands all vertices so far, or with ``only_new`` those of the last hop.
         """
         sampling = self._sampling
         return self._sampler.sample_neighbors(

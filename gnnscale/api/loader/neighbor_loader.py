@@ -276,11 +276,7 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.In
 
 
 def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str | None:
-    """Return the name of the edge attribute with sampling weights. None: uniform sampling.
-
-    Removes ``prob``, DGL's name of ``weight_attr``, from ``arguments``. ConfigError: both are
-    given.
-    """
+    """Return ``weight_attr`` or DGL's name for it, ``prob``, removed from ``arguments``."""
     prob = arguments.pop("prob", None)
     if prob is not None and weight_attr is not None:
         raise ConfigError(f"prob={prob!r}: expected None with weight_attr={weight_attr!r}")

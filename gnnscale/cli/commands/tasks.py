@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 def output_folder(
     options: DictConfig, names: Sequence[str], *, force: bool | None = None
 ) -> Iterator[Path]:
-    """Create and lock the output folder, write the options into ``.hydra`` in it, and yield it.
+    """Create, lock and yield the output folder of files ``names``, with options in ``.hydra``.
 
-    It is for files called ``names``, which with ``force`` may exist and are removed. In a sweep,
-    only lock and yield the job's folder, which Hydra has created.
+    With ``force`` existing files are removed. In a sweep, Hydra has created the job's folder.
     """
     if in_sweep():
         directory = job_directory()
@@ -42,10 +41,9 @@ def output_folder(
 
 
 def check_output(names: Sequence[str], *, force: bool | None) -> None:
-    """Raise ConfigError if the output folder has ``.hydra`` or files ``names``.
+    """Raise ConfigError if the output folder, but of a sweep, has ``.hydra`` or files ``names``.
 
-    With ``force`` these may exist, for replacement, if the folder has nothing else. In a sweep,
-    nothing is checked.
+    With ``force`` these may exist, for replacement, if the folder has nothing else.
     """
     if not in_sweep():
         directory = Path(hydra_settings().run.dir)

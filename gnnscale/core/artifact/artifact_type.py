@@ -159,8 +159,7 @@ class ArtifactType:
         """Return the arrays of the artifact at ``path``, by name.
 
         ``entries`` describe them in the header, ``forms`` are their expected types and shapes.
-        Arrays are mapped, or with ``load`` read and verified by their checksums. GraphError if one
-        is missing, or differs from its entry or form.
+        Arrays are mapped, or with ``load`` read and verified by their checksums.
         """
         if entries.keys() != forms.keys():
             raise self.refused(

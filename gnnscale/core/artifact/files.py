@@ -104,15 +104,12 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
     """Fill a temporary directory in the ``with`` block, then rename it to ``path``.
 
     The temporary directory is locked: a second process waits for the first. Leftovers of a killed
-    process are removed, and an exception in the block, Ctrl-C included, leaves nothing. GraphError
-    if the directory cannot be written, for example because the disk is full.
+    process are removed, and an exception in the block, Ctrl-C included, leaves nothing. Yields
+    None: ``path`` exists and is not replaced.
 
     Args:
         replace: whether to replace an existing, non-empty directory. It is called again under the
             lock, since another process may just have replaced the directory. None: never.
-
-    Yields:
-        The temporary directory. None: ``path`` exists and is not replaced.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:

@@ -116,11 +116,7 @@ class NpyWriter:
 
 
 def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write the header of a .npy file to ``file``.
-
-    The header of a matrix is padded to a disk block of 4096 bytes, so that rows can be read by
-    direct I/O.
-    """
+    """Write the header of a .npy file; of a matrix it is padded to a block, for direct I/O."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, header)
@@ -177,11 +173,7 @@ def read_header(stream: IO[bytes]) -> NpyHeader:
 
 
 def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) -> Array:
-    """Map a .npy file read-only; GraphError: it is damaged, or ``axes`` or ``kinds`` differ.
-
-    ``axes`` is the expected number of axes, ``kinds`` are NumPy's letters of allowed element kinds.
-    None: all are allowed.
-    """
+    """Map a .npy file read-only; GraphError: it is damaged, or fails ``check_array``."""
     try:
         with open_regular(path) as stream:
             header = read_header(stream)
@@ -201,10 +193,9 @@ def map_npy(path: Path, *, axes: int | None = None, kinds: str | None = None) ->
 
 
 def check_length(array: Array) -> None:
-    """Raise GraphError if the file that ``array`` maps became shorter than the array.
+    """Raise GraphError if the file that ``array``, unless in memory, maps became shorter.
 
-    Beyond the new end, the last page reads as zeros, and further pages raise SIGBUS. Arrays in
-    memory pass.
+    Beyond the new end, the last page reads as zeros, and further pages raise SIGBUS.
     """
     root: Any = array
     while isinstance(root.base, np.ndarray):
@@ -236,7 +227,6 @@ def read_slices(
     """Yield the first row's number and the rows of each slice of a mapped array.
 
     The slices are read from ``file``: mapped pages would count as memory of this process.
-    GraphError if the file became shorter.
     """
     with file.open("rb") as stream:
         stream.seek(file.stat().st_size - array.nbytes)

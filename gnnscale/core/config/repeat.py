@@ -46,8 +46,7 @@ def _absolute(value: Any, paths: tuple[str, ...]) -> Any:
 def repeat_command(directory: Path, values: Mapping[str, Any], options: type) -> str | None:
     """Return the command line that repeats the run in ``directory``, and names its code again.
 
-    ``values`` are the run's plain options, of the class ``options``. None: only the program that
-    started the run has its code.
+    ``values`` are the run's plain options. None: only the program of the run has its code.
     """
     words = [f"config={directory / CONFIG_FILE}"]
     named_options = _named_in(values, options)

@@ -67,10 +67,8 @@ def create_run_directory(
     """Create and lock a run directory with ``.hydra`` and a log file; yield its absolute path.
 
     If the block raises before it writes other files, the new files and folders are removed.
-    ConfigError: another command still writes to the directory after ``wait_s`` seconds; the
-    directory cannot be created; with ``fresh``, it contains files of a run; or without ``fresh``,
-    it contains a link, which could lead elsewhere. ``option`` names the directory in errors.
-    ``hydra`` are settings as ``compose`` returns them.
+    ConfigError, naming ``option``: another command still writes to the directory after ``wait_s``
+    seconds; with ``fresh`` it contains a run; or without ``fresh`` a link, which leads elsewhere.
     """
     refuse_address(folder, option)
     directory = Path(os.path.abspath(folder))
@@ -97,8 +95,7 @@ def create_output_folder(
     """Create a folder for files called ``names``, lock it, and yield its absolute path.
 
     If the ``with`` block raises, the new files and folders are removed. ConfigError as for
-    ``check_output``; or if another command writes to the folder, or it cannot be created. With
-    ``force`` existing files called ``names`` are removed first.
+    ``check_output``. With ``force`` existing files called ``names`` are removed first.
     """
     refuse_address(folder, option)
     directory = Path(os.path.abspath(folder))
@@ -146,8 +143,7 @@ def check_output(
 def removed_on_error(directory: Path) -> Iterator[set[str]]:
     """Create a folder; if the ``with`` block raises, remove new entries and new parents.
 
-    Yields a set to which the caller adds the names that may be removed. If the block created an
-    entry that is not in the set, nothing is removed.
+    Yields a set for the names that may be removed; with another new entry, nothing is removed.
     """
     folders = (directory, *directory.parents)
     missing = list(takewhile(lambda folder: not os.path.lexists(folder), folders))
@@ -309,11 +305,7 @@ def check_run_directory(directory: Path) -> None:
 
 
 def read_run(directory: Path, names: Collection[str], *, option: str) -> dict[str, Any]:
-    """Return the options in a run directory, whose content is not trusted.
-
-    ConfigError, naming ``option``, if ``directory`` is not a run directory, or ``config.yaml``
-    contains anything but values of options called ``names``.
-    """
+    """Return the options, called ``names``, in an untrusted run directory, named by ``option``."""
     file = directory / CONFIG_FILE
     try:
         check_run_directory(directory)

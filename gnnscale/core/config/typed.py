@@ -32,15 +32,13 @@ REFERENCE = "${ begins a reference to an option, in a text it is typed \\${"
 def typed(node: Any, base: type[T], *, group: str = "") -> T:
     """Return the frozen dataclass, ``base`` or a subclass, that a configuration node describes.
 
-    Types are checked against the dataclass's annotations, values by its ``__post_init__``; a nested
-    dataclass is built from its own node. A float with an integer value is accepted as an int, and a
-    text as a list of one text.
-    Numbers fit into 64 bits and are finite (a class with ``allows_infinite = True`` accepts
-    infinity), text has no control characters, and no path is empty.
+    Types are checked against the dataclass's annotations, values by its ``__post_init__``. A float
+    with an integer value is accepted as an int, and a text as a list of one text. Numbers have 64
+    bits and are finite (unless ``allows_infinite``), text has no control characters, and no path is
+    empty.
 
     ``_target_`` may name a subclass of ``base`` that gnnscale has already imported, or that the
-    user has named for this process (``user_code.allow``). A configuration from another user's run
-    directory thus cannot import or call other code.
+    user has named for this process (``user_code.allow``), so that a foreign file runs no code.
 
     ConfigError, naming the dotted ``group``, for an unknown key, a wrong type, or a refused value.
     """
@@ -224,7 +222,7 @@ def differences(
     """Return ``(dotted key, new value, old value)`` of every option that differs between two runs.
 
     ``new`` and ``old`` are nested plain dictionaries; an absent key counts as None. ``ignore`` are
-    dotted keys of options or groups that may differ; ``prefix`` is for the recursion.
+    dotted keys of options or groups that may differ.
     """
     ignore = tuple(ignore)
     changes: list[tuple[str, Any, Any]] = []

@@ -89,8 +89,7 @@ def declared(options: type, name: str) -> str | None:
 def named_in(values: Mapping[str, Any], options: type, prefix: str = "") -> Iterator[NamedOption]:
     """Yield the options that name code, programs, paths or addresses.
 
-    ``values`` are plain, such as the content of ``config.yaml``; a ``_target_`` there may name a
-    subclass of ``options``, ConfigError if it is unknown. ``prefix`` of names is for the recursion.
+    ``values`` are plain; a ``_target_`` there may name a subclass of ``options``.
     """
     target, cls, group = values.get("_target_"), options, prefix.rstrip(".")
     if user_code.is_name(target) and group in user_code.GROUPS:
@@ -169,9 +168,8 @@ def check_run_options(
     """Refuse options of an untrusted run directory that name code or forbidden paths.
 
     Allowed are paths in the run directory and ``GNNSCALE_HOME``, and any in a run that this user
-    wrote. An option that names a forbidden path, and that the user replaced by another option,
-    becomes None in ``values``. ConfigError, with a hint to name it again, if an option names a
-    forbidden path or code; or if a ``_target_`` is unknown.
+    wrote. A forbidden path that the user replaced by another option becomes None in ``values``.
+    ConfigError, with a hint to name it again, for another, for code, or an unknown ``_target_``.
 
     Args:
         values: plain values of ``config.yaml``.

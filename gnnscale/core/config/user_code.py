@@ -78,8 +78,7 @@ def load_named(name: str, *, option: str) -> Callable[..., Any]:
     """Import and return the class or function ``MODULE:NAME`` or ``FILE.py:NAME``.
 
     Modules are searched on Python's path and then in the working directory, so a file there never
-    replaces an installed package. A file can import modules from its folder. ConfigError, naming
-    ``option``, if the code does not exist, its import fails, or it is not callable.
+    replaces an installed package. A file can import modules from its folder.
     """
     passed = {**_received, **_PASSED.code}
     if name in passed:
@@ -201,8 +200,7 @@ def _is_local(path: str) -> bool:
 def load_class(name: str, base: type[T], *, group: str) -> type[T]:
     """Import and return the user's class of options that a ``_target_`` of ``group`` names.
 
-    ConfigError if the group takes no user code, the user has not named the class, or the class is
-    not a concrete dataclass derived from ``base``.
+    ConfigError: the user has not named it, or it is no concrete dataclass derived from ``base``.
     """
     option = f"{group}._target_"
     setting = f"{option}={brief(name)}"

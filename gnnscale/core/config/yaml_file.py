@@ -68,9 +68,8 @@ def read_regular(file: Path, *, limit: int) -> bytes:
 def load_yaml(file: Path, *, is_text: Callable[[str], bool] = lambda option: False) -> Any:
     """Return the plain values of a YAML file; ConfigError for anchors, tags and other problems.
 
-    ``is_text`` says whether an option, given its dotted name, is a text or a list of texts. Scalars
-    of such options, for example ``true`` and ``007``, are read as text; null stays None.
-    FileNotFoundError if the file does not exist.
+    ``is_text`` says whether an option, given its dotted name, is a text or a list of texts, as
+    which ``true`` and ``007`` are read; null stays None. FileNotFoundError: no such file.
     """
     try:
         text = read_regular(file, limit=_MAX_BYTES).decode()
