@@ -73,7 +73,7 @@ def train(
 @overload
 def train(
     graph: Any, model: _Model = "sage", *, seeds: int | Sequence[int], **further: Any
-) -> SeedResults[Result]: ...
+) -> SeedResults: ...
 
 
 def train(
@@ -99,7 +99,7 @@ def train(
     observers: Sequence[Observer] = (),
     progress: bool | None = None,
     **further: Any,
-) -> Result | SeedResults[Result]:
+) -> Result | SeedResults:
     """Train as ``gnnscale train`` does, with its defaults, errors and run directory.
 
     Args:

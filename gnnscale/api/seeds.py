@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
+from gnnscale.api.result import Result
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_range, listed_numbers
 from gnnscale.core.config import check_unused, removed_on_error, separate_hydra
 from gnnscale.core.config.compose import compose
@@ -17,19 +18,8 @@ from gnnscale.report.sweep import write_sweep
 _MAX_RUNS = 10_000
 
 
-class _Measured(Protocol):
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def test_metric(self) -> float | None: ...
-
-
-R = TypeVar("R", bound=_Measured)
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SeedResults(Generic[R]):
+class SeedResults:
     """Results of runs that differ in their seeds alone.
 
     Example::
@@ -39,7 +29,7 @@ class SeedResults(Generic[R]):
         results.runs[0].predict("test")
     """
 
-    runs: tuple[R, ...]  #: the results, in the order of the seeds
+    runs: tuple[Result, ...]  #: the results, in the order of the seeds
     directory: Path  #: folder of the run directories, with ``report.html`` over all runs
 
     @property
@@ -98,8 +88,8 @@ def listed_seeds(seeds: Any, options: Mapping[str, Any], resume: object) -> list
 
 
 def each_seed(
-    train_once: Callable[..., R], seeds: Sequence[int], directory: str | Path | None
-) -> SeedResults[R]:
+    train_once: Callable[..., Result], seeds: Sequence[int], directory: str | Path | None
+) -> SeedResults:
     """Train with each of ``seeds`` into a folder of ``directory``, and report on all runs there.
 
     ``train_once`` takes the run directory, the ``seed`` and the run's number as ``job``.

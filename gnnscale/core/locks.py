@@ -113,7 +113,7 @@ def create_locked(file: Path, *, wait: bool) -> int | None:
             # Another process may have locked and removed the new file first.
             if lock(new, file, wait=wait) and is_at(file, new):
                 return new
-            _close(new)
+            (release if new in _locked else os.close)(new)
             continue
         existing = _open_regular(file)
         if existing is None:
@@ -140,13 +140,6 @@ def _open_regular(file: Path) -> int | None:
     os.close(descriptor)
     file.unlink(missing_ok=True)
     return None
-
-
-def _close(descriptor: int) -> None:
-    if descriptor in _locked:
-        release(descriptor)
-    else:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -212,19 +205,13 @@ def _writer(file: Path) -> str:
     """Return a phrase for the process that a lock file names; ``another process`` if none."""
     deadline = time.monotonic() + _WRITER_TIMEOUT_S
     while True:
-        writer = _WRITER.fullmatch(_text(file))
-        if writer is not None:
-            return f"process {writer[1]} on {writer[2]}"
+        with suppress(OSError):
+            writer = _WRITER.fullmatch(_content(file).decode(errors="replace"))
+            if writer is not None:
+                return f"process {writer[1]} on {writer[2]}"
         if time.monotonic() >= deadline:
             return "another process"
         time.sleep(_RETRY_S)
-
-
-def _text(file: Path) -> str:
-    try:
-        return _content(file).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _content(file: Path) -> bytes:

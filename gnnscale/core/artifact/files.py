@@ -114,7 +114,13 @@ def new_folder(path: Path, *, replace: Callable[[], bool] | None = None) -> Iter
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if _is_final_unlocked(path, replace):
+        try:
+            is_final = _is_final(path, replace)  # unlocked: a lock needs permission to write
+        except GraphError:
+            # Another process may have replaced the directory during the check.
+            time.sleep(_PUBLISHING_S)
+            is_final = _is_final(path, replace)
+        if is_final:
             yield None
             return
         lock = _lock_empty(partial)
@@ -178,16 +184,6 @@ def _is_final(path: Path, replace: Callable[[], bool] | None) -> bool:
     except NotADirectoryError:
         raise GraphError(f"{path}: expected a directory, got a file") from None
     return not empty and (replace is None or not replace())
-
-
-def _is_final_unlocked(path: Path, replace: Callable[[], bool] | None) -> bool:
-    """Return ``_is_final`` without a lock, which would need write permission."""
-    try:
-        return _is_final(path, replace)
-    except GraphError:
-        # Another process may have replaced the directory during the check.
-        time.sleep(_PUBLISHING_S)
-        return _is_final(path, replace)
 
 
 def _lock_empty(partial: Path) -> int:
