@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from gnnscale.api.notebook import html_table, report_link
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.run import EpochRecord, TrainResult, best_epoch
+from gnnscale.run import EpochRecord, TrainResult
+from gnnscale.run.records import MeasuredRun
 
 #: Number of epochs in a printed result, the last ones.
 _LISTED_EPOCHS = 10
+_HEADINGS = ("epoch", "loss", "validation", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Result(TrainedRun):
+class Result(MeasuredRun, TrainedRun):
     """Result of a run: metrics of its epochs, and inference with its best weights.
 
     Example::
@@ -58,16 +60,13 @@ class Result(TrainedRun):
             + ("" if best is None else f", epoch {best}")
         ]
         if self.history:
-            epochs = self.history[-_LISTED_EPOCHS:]
-            lines.append(f"{'epoch':>7}  {'loss':>8}  {'validation':>10}  {'seconds':>7}")
-            if len(epochs) < len(self.history):
+            lines.append("{:>7}  {:>8}  {:>10}  {:>7}".format(*_HEADINGS))
+            if len(self.history) > _LISTED_EPOCHS:
                 lines.append(f"{'...':>7}")
             mark = "  best" if validated else "  kept"
             lines += [
-                f"{e.epoch:>7}  {e.train_loss:>8.4f}  "
-                f"{_text(e.valid_metric) if e.valid_metrics else '-':>10}  "
-                f"{e.epoch_time_s:>7.2f}{mark if e.epoch == best else ''}"
-                for e in epochs
+                "{:>7}  {:>8}  {:>10}  {:>7}".format(*row) + (mark if row[0] == str(best) else "")
+                for row in self._rows()
             ]
         return "\n".join([*lines, f"directory: {self.directory}"])
 
@@ -81,17 +80,9 @@ class Result(TrainedRun):
             ("best epoch", "none" if best is None else f"{best} of {len(self.history)}"),
             ("directory", str(self.directory)),
         ]
-        epochs = [
-            (
-                f"{record.epoch}{' (best)' if record.epoch == best else ''}",
-                f"{record.train_loss:.4f}",
-                _text(record.valid_metric),
-                f"{record.epoch_time_s:.2f}",
-            )
-            for record in self.history[-_LISTED_EPOCHS:]
-        ]
-        headings = ("epoch", "loss", "validation", "seconds")
-        tables = html_table(metrics) + (html_table(epochs, headings=headings) if epochs else "")
+        mark = {str(best): f"{best} (best)"}
+        epochs = [(mark.get(number, number), *cells) for number, *cells in self._rows()]
+        tables = html_table(metrics) + (html_table(epochs, headings=_HEADINGS) if epochs else "")
         report = self.directory / REPORT_FILE
         return f"{tables}{report_link(report)}" if report.exists() else tables
 
@@ -99,21 +90,17 @@ class Result(TrainedRun):
     def _test_text(self) -> str:
         return f"test {self.metric} {_text(self.test_metric)}" if self.test_metrics else "no test"
 
-    @property
-    def test_metric(self) -> float | None:
-        """First of ``test_metrics``. None: it is undefined, or there is none."""
-        return self.test_metrics.get(self.metric)
-
-    @property
-    def best_epoch(self) -> int | None:
-        """Epoch with the best validation metric, from 1, else the last. None: no epoch yet."""
-        return best_epoch(self.history, self.metric)
-
-    @property
-    def valid_metric(self) -> float | None:
-        """Validation metric of ``best_epoch``. None: nothing was validated, or it is undefined."""
-        best = self.best_epoch
-        return None if best is None else self.history[best - 1].valid_metric
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of the last epochs, below ``_HEADINGS``."""
+        return [
+            (
+                str(record.epoch),
+                f"{record.train_loss:.4f}",
+                _text(record.valid_metric) if record.valid_metrics else "-",
+                f"{record.epoch_time_s:.2f}",
+            )
+            for record in self.history[-_LISTED_EPOCHS:]
+        ]
 
 
 def _text(value: float | None) -> str:

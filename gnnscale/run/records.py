@@ -1,7 +1,7 @@
 """Records that a training run passes to its observers, and the epoch sums in a checkpoint."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -186,8 +186,37 @@ class GraphStats:
     base_rates: dict[str, float] = field(default_factory=dict)
 
 
+class MeasuredRun:
+    """Base of runs with records of epochs and test metrics, by which it finds the best epoch."""
+
+    history: Sequence[EpochRecord]
+    test_metrics: Mapping[str, float | None]
+    metric: str
+
+    @property
+    def test_metric(self) -> float | None:
+        """Test metric under the weights of ``best_epoch``; None before the test, or not defined."""
+        return self.test_metrics.get(self.metric)
+
+    @property
+    def best_epoch(self) -> int | None:
+        """First epoch, from 1, with the best validation metric, else the last; None: no epoch."""
+        return best_number([record.valid_metric for record in self.history], self.metric)
+
+    @property
+    def valid_metrics(self) -> dict[str, float | None]:
+        """All validation metrics of the best epoch, by name."""
+        best = self.best_epoch
+        return {} if best is None else self.history[best - 1].valid_metrics
+
+    @property
+    def valid_metric(self) -> float | None:
+        """Validation metric of the best epoch; None: not validated, or not defined."""
+        return self.valid_metrics.get(self.metric)
+
+
 @dataclass(frozen=True, kw_only=True)
-class TrainResult:
+class TrainResult(MeasuredRun):
     """Result of a training run, which has not begun, was stopped, or is finished."""
 
     dataset: str  #: name of the graph
@@ -215,31 +244,9 @@ class TrainResult:
         return self.layout.plan
 
     @property
-    def metric(self) -> str:
+    def metric(self) -> str:  # type: ignore[override]
         """Name of the metric in ``valid_metric`` and ``test_metric``."""
         return self.measures[0]
-
-    @property
-    def test_metric(self) -> float | None:
-        """Test metric under the weights of ``best_epoch``; None before the test, or not defined."""
-        return self.test_metrics.get(self.metric)
-
-    @property
-    def best_epoch(self) -> int | None:
-        """First epoch, from 1, with the best validation metric, else the last; None: no epoch."""
-        return best_epoch(self.history, self.metric)
-
-    @property
-    def valid_metric(self) -> float | None:
-        """Validation metric of the best epoch; None: not validated, or not defined."""
-        best = self.best_epoch
-        return None if best is None else self.history[best - 1].valid_metric
-
-    @property
-    def valid_metrics(self) -> dict[str, float | None]:
-        """All validation metrics of the best epoch, by name."""
-        best = self.best_epoch
-        return {} if best is None else self.history[best - 1].valid_metrics
 
     def epochs_of(self, rank: int) -> dict[int, DeviceEpoch]:
         """Return, by number, the records of the epochs that the plan's device ``rank`` trained."""
