@@ -16,14 +16,8 @@ from gnnscale.api.notebook import in_notebook
 from gnnscale.api.result import Result
 from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
 from gnnscale.core import ConfigError, brief, decode, listed_numbers, standard_arithmetic
-from gnnscale.core.config import (
-    SUMMARY_FILE,
-    flat_options,
-    name_of_code,
-    option_of_keyword,
-    pass_code,
-    read_regular,
-)
+from gnnscale.core.config import SUMMARY_FILE, flat_options, option_of_keyword, read_regular
+from gnnscale.core.config.user_code import name_of_code, pass_code
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference

@@ -21,20 +21,12 @@ from gnnscale.cli.arguments import explain_dataset, explain_missing_plugin
 from gnnscale.cli.commands import TASKS
 from gnnscale.cli.config_files import TranslatedArguments
 from gnnscale.cli.help import help_text
-from gnnscale.core import (
-    address_space_reason,
-    brief,
-    explain,
-    leads_machine,
-    restarting_run,
-    suggestion,
-    torchrun_rank,
-    unfinished_folder,
-)
+from gnnscale.core import address_space_reason, brief, explain, suggestion, unfinished_folder
 from gnnscale.core.config import check_unused, removed_on_error, unknown_option, user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.core.config.option_names import all_entries
 from gnnscale.core.errors import ConfigError, one_line
+from gnnscale.core.hardware import leads_machine, restarting_run, torchrun_rank
 from gnnscale.core.locks import sole_writer
 
 COMMANDS = {

@@ -12,18 +12,11 @@ from typing import Any
 
 from gnnscale.cli import texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import (
-    check_known,
-    check_references,
-    compose,
-    current_path,
-    option_names,
-    read_yaml,
-    user_code,
-)
+from gnnscale.core.config import compose, current_path, option_names, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.option_names import packaged
 from gnnscale.core.config.untrusted import check_run_options
+from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
 _GROUP = re.compile(r"(?:override )?/?(\w+)", re.ASCII)
 _NAME = re.compile(r"\w+", re.ASCII)

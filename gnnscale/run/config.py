@@ -5,18 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
-from gnnscale.core import (
-    ConfigError,
-    binary_metrics,
-    brief,
-    check_choice,
-    check_metric,
-    find_metric,
-    usable_cores,
-)
+from gnnscale.core import ConfigError, binary_metrics, brief, check_choice, usable_cores
 from gnnscale.core.config import check_name, is_name, names, short_name
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import named_functions
+from gnnscale.core.metrics import check_metric, find_metric
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig

@@ -367,36 +367,6 @@ def test_the_summary_of_a_run_is_not_believed(done, home_of_done, monkeypatch) -
     file.write_text(own)
 
 
-PROGRAM = """
-import numpy as np, gnnscale
-rng = np.random.default_rng(0)
-src, dst = rng.integers(0, 300, (2, 2000))
-labels = np.arange(300) % 3
-graph = gnnscale.from_arrays(
-    (src, dst), np.eye(3, dtype=np.float32)[labels], labels, train_idx=np.arange(200),
-    valid_idx=np.arange(200, 250), test_idx=np.arange(250, 300),
-)
-done = gnnscale.train(
-    graph, epochs=1, hidden=8, fanouts=[3, 3], batch_size=64, num_threads=2,
-    options={"device_plan": "cpu_x2"},
-)
-print("predicted", len(done.predict()))
-"""
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("how", [pytest.param("script", marks=pytest.mark.long), "notebook"])
-def test_programs_need_no_guard(tmp_path: Path, how: str) -> None:
-    # A notebook's cells are in no file, as what comes from standard input is.
-    (tmp_path / "program.py").write_text(PROGRAM)
-    arguments, text = (["program.py"], "") if how == "script" else (["-i"], PROGRAM)
-    typed = text.replace("\n    ", " ").replace("\n)", ")")
-    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run([sys.executable, *arguments], input=typed, cwd=tmp_path, **options)
-    assert done.returncode == 0, done.stderr
-    assert "predicted 300" in done.stdout, done.stderr
-
-
 @pytest.mark.long
 def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")

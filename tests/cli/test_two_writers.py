@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,8 +14,7 @@ import pytest
 import tiny_runs
 from tiny_runs import STORE
 
-from gnnscale.run.checkpoint import BEST, LAST
-from gnnscale.run.checkpoint.file import load_checkpoint
+from gnnscale.run.checkpoint import BEST
 
 pytestmark = pytest.mark.integration
 
@@ -142,17 +140,6 @@ def test_of_two_that_resume_a_run_one_does(gnnscale: Any, start: Any, tmp_path: 
     losses = [[(each["epoch"], each["train_loss"]) for each in epochs] for epochs in records]
     assert losses[0] == losses[1]
     assert not (tmp_path / "run" / ".lock").exists()
-
-
-def test_a_killed_run_is_resumed_at_once(start: Any, gnnscale: Any, tmp_path: Path) -> None:
-    with start(tmp_path, "train", *TINY, "epochs=1000000", "output=run") as process:
-        wait_for((tmp_path / "run" / LAST).exists)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        done = load_checkpoint(tmp_path / "run" / LAST)["epoch"]
-        answer = gnnscale("train", "resume=run", f"epochs={done + 2}")
-    assert answer.returncode == 0, answer.stderr
-    assert "resuming after epoch" in answer.stderr
 
 
 def moved(directory: Path) -> None:

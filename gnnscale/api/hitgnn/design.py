@@ -12,19 +12,12 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gnnscale.cache import CachePlannerConfig
 from gnnscale.core import ConfigError, brief, check_choice
-from gnnscale.core.config import (
-    GROUPS,
-    allow,
-    escaped,
-    flat_options,
-    format_option_value,
-    is_name,
-    name_of_code,
-    pass_code,
-    short_name,
-)
+from gnnscale.core.config import GROUPS, allow, is_name, name_of_code, pass_code, short_name
 from gnnscale.core.config.compose import compose, config_groups, separate_hydra, store_code
+from gnnscale.core.config.option_names import flat_options
 from gnnscale.core.config.typed import typed
+from gnnscale.core.config.untrusted import format_option_value
+from gnnscale.core.config.yaml_file import escaped
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.nn import Custom, ModelConfig, ScatterGatherUpdate

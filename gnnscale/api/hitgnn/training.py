@@ -22,17 +22,9 @@ from gnnscale.api.hitgnn.design import OptionGroup, OwnerFunction, check_option_
 from gnnscale.api.hitgnn.hardware import Runtime
 from gnnscale.api.trained_run import TrainedRun
 from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_atomically
-from gnnscale.core.config import (
-    CONFIG_FILE,
-    create_run_directory,
-    is_of_program,
-    load_call,
-    read_run,
-    refuse_while_importing,
-    repeat_command,
-    separate_hydra,
-    with_absolute_paths,
-)
+from gnnscale.core.config import is_of_program, load_call, refuse_while_importing, separate_hydra
+from gnnscale.core.config.repeat import repeat_command, with_absolute_paths
+from gnnscale.core.config.run_directory import CONFIG_FILE, create_run_directory, read_run
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig

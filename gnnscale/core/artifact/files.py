@@ -16,19 +16,10 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
-from gnnscale.core import (
-    ConfigError,
-    GraphError,
-    brief,
-    errors,
-    hardware,
-    home,
-    locks,
-    printable,
-    track,
-)
+from gnnscale.core import ConfigError, GraphError, brief, errors, hardware, locks, printable, track
 from gnnscale.core.config.renamed import stored_path
 from gnnscale.core.files import expanded, unfinished_folder
+from gnnscale.core.hardware import home
 
 _MAX_BYTES = 2 << 30
 #: Upper bound in seconds for the two renames that replace a directory.

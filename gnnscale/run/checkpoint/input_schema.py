@@ -11,14 +11,7 @@ from typing import Annotated, Any, Literal, cast
 
 from msgspec import Meta
 
-from gnnscale.core import (
-    ConfigError,
-    binary_metrics,
-    brief,
-    decode,
-    one_line,
-    write_atomically,
-)
+from gnnscale.core import ConfigError, binary_metrics, brief, decode, one_line, write_atomically
 from gnnscale.core.config.yaml_file import read_regular
 from gnnscale.data.storage import standardize
 from gnnscale.data.tables.categories import (

@@ -8,20 +8,10 @@ from typing import ClassVar, Protocol, TypeVar
 import numpy as np
 import torch
 
-from gnnscale.core import (
-    QUALITY,
-    Array,
-    ConfigError,
-    Float32Array,
-    IntArray,
-    StructArray,
-    binary_metrics,
-    brief,
-    check_metric,
-    find_metric,
-)
+from gnnscale.core import QUALITY, ConfigError, binary_metrics, brief, check_metric, find_metric
 from gnnscale.core.config.user_code import is_name, load_named, short_name
 from gnnscale.core.metrics import score
+from gnnscale.core.types import Array, Float32Array, IntArray, StructArray
 from gnnscale.data.tables.vertex_ids import read_classes
 from gnnscale.graph import EdgeLabels, Graph, SplitLabels, has_label
 from gnnscale.nn import base as trainable
