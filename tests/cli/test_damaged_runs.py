@@ -50,19 +50,3 @@ def test_a_flipped_bit_ends_in_one_line(trained, run_lines, tmp_path, file) -> N
         (answer,) = run_lines([line], tmp_path)
         assert f"run/{file}: " in line_of(answer)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run"]
-
-
-def test_a_run_that_has_lost_its_checkpoint_is_refused(trained, run_lines, tmp_path) -> None:
-    """Best weights and metrics stay as they are, and so does all else but the log."""
-    directory = tmp_path / "run"
-    shutil.copytree(trained, directory)
-    (directory / LAST).unlink()
-    names = ("metrics.jsonl", "steps.jsonl", "summary.json", str(BEST), "config.yaml")
-    for lost in ((), (BEST, INPUT_SCHEMA), (Path("metrics.jsonl"),), (Path("summary.json"),)):
-        for file in lost:
-            (directory / file).unlink()
-        left = [directory / name for name in names if (directory / name).exists()]
-        before = [file.read_bytes() for file in left]
-        (answer,) = run_lines([("train", "resume=run", "epochs=3")], tmp_path)
-        assert f"{LAST} is missing; copy it to " in line_of(answer)
-        assert [file.read_bytes() for file in left] == before

@@ -79,18 +79,6 @@ def test_nothing_runs(run_lines: Any, tmp_path: Path) -> None:
         assert [path.name for path in run.iterdir()] == ["config.yaml"]
 
 
-def test_a_target_is_a_class_of_its_group(run_lines: Any, tmp_path: Path) -> None:
-    lines = []
-    for group in ("dataset", "model", "sampler", "optimizer", "runtime", "device_plan"):
-        run = found_run(tmp_path / "runs" / group, **{group: code(tmp_path)})
-        lines += [["train", f"resume={run}"], ["evaluate", f"run={run}"]]
-    for answer in run_lines(lines):
-        assert answer.status == 1
-        (line,) = answer.stderr.splitlines()
-        assert "expected a class of gnnscale" in line or ": required" in line
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
-
-
 def test_what_a_file_of_ones_own_may_say(run_lines: Any, tmp_path: Path) -> None:
     file = tmp_path / "my run.yaml"
     file.write_text(
@@ -151,44 +139,6 @@ def test_a_run_that_names_code_must_be_named_it_again(tmp_path: Path) -> None:
     # It is what is taken, and what is refused next.
     with pytest.raises(ConfigError, match=r"yaml: model\.module=Net: expected MODULE:NAME"):
         load_run(run, {"model.module": "Net"})
-
-
-def test_a_run_with_a_loss_of_its_own(tmp_path: Path) -> None:
-    """To go on, it is named again; to evaluate, nobody needs it."""
-    loss = {"_target_": "gnnscale.nn.losses.CustomLoss", "function": "mine:loss"}
-    found_run(tmp_path, loss=loss)
-    line = "if you trust it, add loss.function=mine:loss$"
-    with pytest.raises(ConfigError, match=rf"config\.yaml: loss\.function: names code, .*{line}"):
-        translate("train", [f"resume={tmp_path}"])
-    translate("train", [f"resume={tmp_path}", "loss.function=mine:loss"])
-    with pytest.raises(ConfigError, match=r"config\.yaml: dataset: required"):
-        load_run(tmp_path)
-
-
-@pytest.mark.long
-def test_what_a_found_run_names_is_never_imported(run_lines: Any, tmp_path: Path) -> None:
-    code_of = tmp_path / "code"
-    code_of.mkdir()
-    (code_of / "mine.py").write_text(f"import os; os.mkdir({str(tmp_path / RAN)!r}); Net = 3\n")
-    model = {"_target_": "gnnscale.nn.options.CustomModel"}
-    runs = {
-        "name": model | {"module": "mine:Net"},
-        "file": model | {"module": f"{code_of}/mine.py:Net"},
-        "elsewhere": model
-        | {"_target_": "gnnscale.nn.scatter_gather.Custom", "functions": "mine:Net"},
-    }
-    lines = []
-    for name, group in runs.items():
-        run = found_run(tmp_path / "runs" / name, model=group)
-        lines += [["train", f"resume={run}"], ["evaluate", f"run={run}"]]
-        if name != "elsewhere":
-            # Another name does not stand for it.
-            lines += [["train", f"resume={run}", "model.hidden=8"]]
-    for answer in run_lines(lines, code_of):
-        assert answer.status == 1
-        (line,) = answer.stderr.splitlines()
-        assert "if you trust it, add" in line or "class" in line
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "runs"]
 
 
 @pytest.mark.long
