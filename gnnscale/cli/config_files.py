@@ -17,7 +17,6 @@ from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import compose, escaped, resolved, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.option_names import packaged
-from gnnscale.core.config.untrusted import check_run_options
 from gnnscale.core.files import refuse_address
 
 #: Name in Hydra's ConfigStore of a resumed run's options.
@@ -196,10 +195,10 @@ def _resume(
     if translated.sweep:
         raise ConfigError(f"resume={directory}: cannot be part of a sweep")
     # Imported here so that other commands start quickly.
-    from gnnscale.run.config import RunConfig
+    from gnnscale.run.config import check_stored_options
 
     values = runs.read_run(directory, options_file.names(), option="resume")
-    check_run_options(values, RunConfig, directory=directory, overrides=_typed_options(typed))
+    check_stored_options(values, directory=directory, overrides=_typed_options(typed))
     for argument in typed:
         name, _, value = argument.partition("=")
         if name == "device_plan" and not value.startswith("{"):

@@ -15,7 +15,6 @@ from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import compose, current_path, option_names, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.option_names import packaged
-from gnnscale.core.config.untrusted import check_run_options
 from gnnscale.core.config.yaml_file import check_known, check_references, read_yaml
 
 _GROUP = re.compile(r"(?:override )?/?(\w+)", re.ASCII)
@@ -62,10 +61,9 @@ def register(name: str, number: int, typed: Mapping[str, str]) -> str:
     check_references(file, values, allowed=True)
     if file.name == runs.CONFIG_FILE and any((file.parent / name).exists() for name in _OF_RUN):
         # Imported here so that other commands start quickly.
-        from gnnscale.run.config import RunConfig
+        from gnnscale.run.config import check_stored_options
 
-        folder = file.parent
-        check_run_options(values, RunConfig, directory=folder, overrides=typed, code_alone=True)
+        check_stored_options(values, directory=file.parent, overrides=typed, code_alone=True)
     _allow_code(values)
     entries = [] if defaults is None else _defaults(file, defaults)
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]

@@ -1,12 +1,13 @@
 """Options of a training run, as dataclasses that validate their values."""
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gnnscale.backend.exchange import ExchangeConfig
 from gnnscale.core import ConfigError, binary_metrics, brief, check_choice, usable_cores
-from gnnscale.core.config import check_name, is_name, names, short_name
+from gnnscale.core.config import check_name, is_name, names, short_name, untrusted
 from gnnscale.core.config.typed import typed
 from gnnscale.core.config.user_code import named_functions
 from gnnscale.core.metrics import check_metric, find_metric
@@ -383,3 +384,7 @@ def parse_run_options(options: Any) -> RunConfig:
 def run_option_names() -> frozenset[str]:
     """Return the top-level names of a run's options and option groups."""
     return frozenset(option.name for option in fields(RunConfig))
+
+
+#: Check of the options in an untrusted run directory.
+check_stored_options = partial(untrusted.check_run_options, options=RunConfig)
