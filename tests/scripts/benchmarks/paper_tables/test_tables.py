@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from benchmarks.paper_tables import hitgnn, hyscale, independence, main, others, page
+from benchmarks.paper_tables import hitgnn, hyscale, independence, others, page
 from benchmarks.paper_tables.rows import Row, Table
 from benchmarks.paper_tables.sensitivity import CHANGES, Effect, effect
 
@@ -129,12 +129,3 @@ def test_errors_below_a_percent_are_not_called_zero() -> None:
     assert page.error(0.0) == "+0 %"
     assert page.error(-0.43) == "-43 %"
     assert page.figure(1.69215) == "1.692"
-
-
-def test_the_command_names_what_it_writes(tmp_path, monkeypatch, capsys) -> None:
-    effects, file = [Effect(what="a", hyscale=(0.1,), hitgnn=0.2)], tmp_path / "a" / "page.html"
-    monkeypatch.setattr(main, "tables", lambda: (others.pagraph(),))
-    monkeypatch.setattr(main.sensitivity, "effects", lambda: effects)
-    assert main.main(["--out", str(file)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(file)
-    assert "PaGraph" in file.read_text()
