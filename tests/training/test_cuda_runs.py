@@ -137,10 +137,9 @@ TOGETHER = {
         ("device", "host", "device"),
         ("batch_size=50", "runtime.accumulate=4", "optimizer=sgd"),
     ),
-    "batch norm": (("device", "host"), ("model.norm=batch", "runtime.accumulate=2")),
-    "attention": (
-        ("device", "device"),
-        ("model=gat", "runtime.clip_norm=0.1", "device_plan.split=[40,24]"),
+    "batch norm, uneven": (
+        ("device", "host"),
+        ("model.norm=batch", "runtime.accumulate=2", "device_plan.split=[40,24]"),
     ),
 }
 
