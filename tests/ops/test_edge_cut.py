@@ -262,19 +262,3 @@ def test_sampled_edges_weigh_as_much_as_all_of_them() -> None:
     made = ops.make_undirected(coarse.indptr, coarse.indices, 1)
     assert (made.num_loops, made.num_duplicates, made.num_one_way) == (0, 0, 0)
     assert all(np.array_equal(a, b) for a, b in zip(coarse, again, strict=True))
-
-
-def test_refine_refuses() -> None:
-    for change, message in (
-        ({"vertex_weights": np.full((6, 1), -1)}, "vertex_weights: -1"),
-        ({"vertex_weights": np.ones((5, 1), np.int64)}, "vertex_weights: 5 entries"),
-        ({"vertex_weights": np.ones((6, 2), np.int64)}, r"max_weights: shape \[2, 1\], allowed"),
-        ({"vertex_weights": np.ones(6, np.int64)}, r"vertex_weights: shape \[6\]"),
-        ({"vertex_weights": np.ones((6, 9), np.int64)}, "vertex_weights: 9 columns, allowed"),
-        ({"max_weights": np.ones((0, 1), np.int64)}, "max_weights: 0 rows"),
-        ({"edge_weights": np.zeros(14, np.int32)}, "edge_weights: 0"),
-        *(({"owner": np.full(6, bad, np.int32)}, f"owner: {bad}") for bad in (2, -1)),
-        ({"labels": np.full(6, 1, np.int32), "num_clusters": 1}, "labels: 1"),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            refine(both_ways(BRIDGE, 6), **({"owner": np.zeros(6, np.int32)} | change))

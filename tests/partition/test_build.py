@@ -19,12 +19,10 @@ from gnnscale.partition import (
     P3,
     Forecast,
     Hash,
-    NoPartitioner,
     PaGraph,
     PartitionerConfig,
     Parts,
     Random,
-    Range,
     make_partition,
     read_partition,
     write_parts,
@@ -57,7 +55,7 @@ def given(parts, *, child_bytes=0, needs=0, interrupted=False):
     return Given()
 
 
-@pytest.mark.parametrize("config", [Hash(), Range(), Random(), P3(), NoPartitioner()])
+@pytest.mark.parametrize("config", [Hash(), P3()])
 def test_a_partition_is_made_once(config, random_graph, home):
     graph = random_graph()
     path = make(config, graph)
@@ -122,16 +120,6 @@ def test_store_option_names_the_folder(tmp_path, random_graph):
     assert json.loads((path / "partition.json").read_text())["options"] == {"seed": 1}
 
 
-def test_other_folders_are_not_replaced(tmp_path, tiny_graph):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    replaced = "expected only files of a partition, got thesis.tex, so that it is not replaced"
-    for force, said in ((False, "not a partition, it has no"), (True, replaced)):
-        with pytest.raises(GraphError, match=said):
-            make(Hash(store=str(tmp_path / "mine")), tiny_graph, 2, force=force)
-        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
-
-
 def test_interruption_leaves_nothing(tiny_graph, home):
     parts = Parts(num_parts=2, owner=None)
     with pytest.raises(KeyboardInterrupt):
@@ -181,15 +169,6 @@ def test_too_little_memory_is_warned_of_or_refused(tiny_graph, caplog, monkeypat
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.message.endswith("but 6.0 GiB are available: it may fail")
-
-
-def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph):
-    path = make(Hash(), tiny_graph, 2)
-    (path / "partition.json").write_text("{")
-    with pytest.raises(GraphError, match="cannot be read as JSON"):
-        make(Hash(), tiny_graph, 2)
-    make(Hash(), tiny_graph, 2, force=True)
-    read_partition(path, tiny_graph)
 
 
 def test_parts_as_stores_of_their_own(tmp_path, graph):

@@ -13,7 +13,6 @@ from devices import ROWS, accelerator, plan_of
 from held_rows import HoldEvenVertices, OtherRows
 from one_line import one_line
 from part_order import Forgetful, Merged, Parts, Tiring
-from row_exchange import NoRows, TradeRows
 
 from gnnscale.report.formatting import percent
 from gnnscale.sampling.seed_order import labeled_vertices
@@ -56,31 +55,6 @@ def test_a_store_that_holds_rows_tells_what_it_found(launched, tmp_path) -> None
         assert all(each["rows"].keys() == {"host_bytes"} for each in read)
     assert "feature hits" in run.page
     assert "feature hits" not in known.page
-
-
-def test_devices_that_trade_rows(launched, tmp_path) -> None:
-    options = ("num_threads=2", plan_of(ROWS, ROWS), "device_plan.split=[64,0]")
-    options = (*options, "runtime.drm=false", "runtime.prefetch=two_stage")
-    run = launched(tmp_path / "own", *options, features=NoRows(), exchange=TradeRows())
-    known = launched(tmp_path / "known", *options)
-    assert same(run, known, tmp_path)
-    # What a device validates with does not pass the exchange.
-    metrics = [[epoch.valid_metric for epoch in each.result.history] for each in (run, known)]
-    assert metrics[0] == metrics[1]
-
-    asks, answers = run.of_device(0), run.of_device(1)
-    assert {step["seeds"] for step in answers} == {0}
-    assert all(step["traffic"]["rows"].keys() == {"peer_bytes"} for step in asks)
-    assert all("traffic" not in step for step in answers)
-    assert all(step["stage_s"]["exchange"] > 0 for step in (*asks, *answers))
-    # One without seeds has an empty mini-batch.
-    assert all(step["stage_s"]["sample"] > 0 for step in answers)
-    for each in run.summary["devices"]:
-        assert each["stage_times_s"]["exchange"] > 0
-    for each in known.summary["devices"]:
-        assert each["stage_times_s"]["exchange"] is None
-    assert "<th>exchange s</th>" in run.page
-    assert "<th>exchange s</th>" not in known.page
 
 
 STOPS = (
