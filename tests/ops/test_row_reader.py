@@ -229,19 +229,6 @@ def test_a_file_that_became_shorter(tmp_path: Path, engine: str, direct: bool) -
         reader.wait(failing)
 
 
-def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        opened(tmp_path / "absent", num_rows=1, row_bytes=1)
-    assert error.value.filename == str(tmp_path / "absent")
-    os.mkfifo(tmp_path / "pipe")
-    for name in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(ValueError, match=f"^path: {name}, allowed are regular files"):
-            opened(name, num_rows=1, row_bytes=1)
-    (tmp_path / "file").write_bytes(bytes(99))
-    with pytest.raises(ValueError, match=r"^num_rows: 3 rows .* end at 110, allowed is 99, "):
-        opened(tmp_path / "file", offset=80, num_rows=3, row_bytes=10)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_closing_with_tickets_in_flight(folder: Path, engine: str) -> None:
     write(folder / "closed", 20000 * 512)

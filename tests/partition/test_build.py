@@ -14,7 +14,7 @@ from gnnscale.core.config.user_code import load_named
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
-from gnnscale.graph import Graph, Origin
+from gnnscale.graph import Graph
 from gnnscale.partition import (
     P3,
     Forecast,
@@ -74,14 +74,6 @@ def test_a_partition_is_made_once(config, random_graph, home):
     arrays = ["owner.npy"] if found.parts.owner is not None else []
     assert {each.name for each in path.iterdir()} == {"partition.json", *arrays}
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-def test_a_store_and_a_graph_in_memory(graph):
-    inside = dataclasses.replace(graph, origin=Origin())
-    paths = [make(Hash(), each) for each in (graph, inside)]
-    assert paths[0] != paths[1]
-    pairs = zip(paths, (graph, inside), strict=True)
-    assert np.array_equal(*(read_partition(*pair).parts.owner for pair in pairs))
 
 
 def test_another_depth_is_another_partition_where_it_counts(tiny_graph):

@@ -181,16 +181,3 @@ def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> Non
     text = "\n".join(sentences(PREDICTED | {"source": source, "rehearsed": None}))
     assert f"rehearsed: no, the plan was predicted from {rates}" in text
     assert ("calibrated rates" in text) == (source == "this machine")
-
-
-@pytest.mark.parametrize(
-    ("kind", "figures", "stated"),
-    [
-        *(("emulated", "emulated", True), ("fpga", "csim", True), ("fpga", "measured", True)),
-        *(("cuda", "emulated", True), ("cuda", "measured", False), ("cpu", "measured", False)),
-    ],
-)
-def test_rates_that_an_accelerator_states_are_not_called_calibrated(kind, figures, stated) -> None:
-    devices = [*PREDICTED["devices"], {"kind": kind, "figures": figures}]
-    text = "\n".join(sentences(PREDICTED | {"devices": devices, "rehearsed": None}))
-    assert ("rates of the host, and those that accelerators state" in text) == stated

@@ -94,13 +94,6 @@ def test_what_limits_a_step() -> None:
     assert "sync" not in alone.limits
 
 
-def test_rates_are_a_stated_part_of_the_boards() -> None:
-    half = Efficiency(processor=1, memory=1, accelerator=0.5, link=1)
-    whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
-    slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
-    assert slow.seconds == pytest.approx(2 * whole.seconds)
-
-
 def test_two_stage_scheduling_by_hand() -> None:
     for counts, balanced, alone in (
         # A step of two, and then two from the first part: one each, or one after the other.
