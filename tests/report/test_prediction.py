@@ -96,16 +96,6 @@ def test_kinds_of_devices_are_scored_apart(tmp_path: Path, hybrid_run: Any, cpu_
     assert compare(cpu_run.result, found)["kinds"] is None
 
 
-def test_other_threads_are_another_plan(tmp_path: Path, hybrid_run: Any) -> None:
-    def with_more_threads(step: Any) -> Any:
-        cpu, emulated = step.devices
-        return replace(step, devices=(replace(cpu, threads=replace(cpu.threads, load=2)), emulated))
-
-    changed = [*hybrid_run.steps[:4], *(with_more_threads(step) for step in hybrid_run.steps[4:8])]
-    compared = compare(hybrid_run.result, written_steps(tmp_path, changed))
-    assert compared["num_steps"] == 4
-
-
 def test_what_was_not_measured_is_none(tmp_path: Path, hybrid_run: Any) -> None:
     compared = compare(hybrid_run.result, written_steps(tmp_path, []))
     assert compared["num_steps"] == 0

@@ -85,18 +85,10 @@ def test_seeds_of_parts_stay_on_devices(launched, settings, tmp_path) -> None:
     assert run.seeds == [step.counts for epoch in range(4) for step in order.epoch(epoch)]
     assert not [s["decision"] for s in run.steps if s["decision"] and "seeds" in s["decision"]]
 
-    # The same seeds on devices between which they may move: the second is slow, and does, also on
-    # a busy machine, where it takes more steps to be sure of that.
-    longer = ("num_threads=2", "epochs=16")
-    other = launched(
-        *(tmp_path / "moved", *longer, HYBRID, "device_plan.split=[4,60]"), seed_order=Merged()
-    )
-    assert any(step["decision"] for step in other.steps)
     (propagate_s,) = {s["stage_s"]["propagate"] for s in run.of_device(1)}
     assert propagate_s == pytest.approx(PROPAGATE_S)  # in float32
-    alone = launched(tmp_path / "alone", *longer, "device_plan=cpu", seed_order=Merged())
-    assert run.losses == pytest.approx(alone.losses[: len(run.losses)], rel=1e-4)
-    assert other.losses == pytest.approx(alone.losses, rel=1e-4)
+    alone = launched(tmp_path / "alone", *options, "device_plan=cpu", seed_order=Merged())
+    assert run.losses == pytest.approx(alone.losses, rel=1e-4)
 
 
 def test_what_does_not_fit_the_graph_is_refused_before_any_step(launched, tmp_path) -> None:

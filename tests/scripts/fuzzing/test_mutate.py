@@ -94,8 +94,3 @@ def test_every_opcode_that_calls_has_a_hostile_pickle(tmp_path: Path, monkeypatc
             assert name == "newobj_ex posix"  # a function is no class
         else:
             assert (tmp_path / "executed").exists()
-
-
-def test_names_tell_the_edits() -> None:
-    assert formats.edits_for("ind.cora.allx") != formats.edits_for("ind.cora.test.index")
-    assert formats.edits_for("x/no-suffix") == BYTES

@@ -103,15 +103,6 @@ def test_the_page_counts_independent_figures() -> None:
         assert energies[number].error == pytest.approx(watts, abs=0.01)
 
 
-def test_vertices_of_an_epoch_are_the_same_on_gpus_and_fpgas() -> None:
-    cards = independence.epoch_vertices(hitgnn.TABLE_VI)
-    gpus = independence.epoch_vertices(hitgnn.GPU_ROWS)
-    for graph, expected in zip(hitgnn.GRAPHS, (20.2, 37.7, 94.7, 490.0), strict=True):
-        assert len(cards[graph]) == len(gpus[graph]) == 6
-        assert [*cards[graph], *gpus[graph]] == pytest.approx([expected] * 12, rel=6e-3)
-    assert independence.watts() == pytest.approx(211.5, abs=0.1)
-
-
 def test_the_page_says_what_it_does_not_show() -> None:
     text = DOCS.read_text()
     section = text.split("## What these figures do not show\n")[1].split("\n## ")[0]
@@ -121,11 +112,3 @@ def test_the_page_says_what_it_does_not_show() -> None:
         assert f"\n- {note}\n" in f"{section}\n", note
     for cell in ("(8, 2048) URAM | 48", "(16, 1024) BRAM | 28", "HP-GNN yelp K/(GB/s) | 98.3"):
         assert f"\n| {cell} |" in text
-
-
-def test_errors_below_a_percent_are_not_called_zero() -> None:
-    assert page.error(0.00127) == "+0.13 %"
-    assert page.error(-0.000258) == "-0.03 %"
-    assert page.error(0.0) == "+0 %"
-    assert page.error(-0.43) == "-43 %"
-    assert page.figure(1.69215) == "1.692"
