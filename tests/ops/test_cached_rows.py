@@ -178,16 +178,3 @@ def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeat
     for slot, v in enumerate(np.concatenate(members)):
         table[v] = slot
     assert slots_by(ranked, num_vertices) == table
-
-
-def replacement_of(num_vertices: int, **given: Any) -> ops.NativeReplacement:
-    return ops.NativeReplacement(np.zeros(num_vertices, np.int32), **({"match": False} | given))
-
-
-def test_arrays_are_copied_and_may_have_gaps() -> None:
-    replacement = replacement_of(6, capacity=6)
-    vertices = np.arange(6)
-    replacement.expect(vertices[::2], num_threads=1)
-    vertices[:] = 99
-    replacement.advance(num_threads=1)
-    assert replacement.slots.tolist() == [0, -1, 1, -1, 2, -1]

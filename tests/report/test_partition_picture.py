@@ -2,7 +2,6 @@ from xml.etree import ElementTree
 
 import pictures
 
-from gnnscale.report.page.document import column_table
 from gnnscale.report.partition import (
     BarRow,
     Drawing,
@@ -47,14 +46,6 @@ def test_bars_are_to_scale() -> None:
     assert [box["width"] for box in boxes(drawing, "bar")] == ["0", "0"]
 
 
-def test_the_mean_is_marked_where_it_means_something() -> None:
-    for mean in (True, False):
-        rows = (BarRow(solid=10), BarRow(solid=30))
-        drawing = size_bars([panel(*rows, mean=mean)], grid_for(2), x_start=0, top=0)
-        marks = [each for each in drawing.elements if 'class="mean"' in each]
-        assert ["M66.7 0v68" in each for each in marks] == [True] * mean
-
-
 def edges(counts: list[list[int]]) -> Drawing:
     return edge_map(counts, grid_for(len(counts)), x_start=60, top=80)
 
@@ -69,13 +60,3 @@ def test_a_picture_is_a_file_of_its_own() -> None:
     assert pictures.texts(svg)[:2] == ["a < b", "note & note"]
     long = ElementTree.fromstring(picture("x" * 90, [], [], width=300, height=200))
     assert float(long.get("width", 0)) > 800
-
-
-def test_columns_of_absent_figures_are_left_out() -> None:
-    names = {"device": ["a", "b"], "kind": ["–", "–"]}
-    shown = column_table(names, {"hits": ["1", "–"], "misses": ["–", "–"]})
-    assert shown == (
-        '<table><tr><th class="left">device</th><th class="left">kind</th><th>hits</th></tr>'
-        '<tr><td class="left">a</td><td class="left">–</td><td>1</td></tr>'
-        '<tr><td class="left">b</td><td class="left">–</td><td>–</td></tr></table>'
-    )

@@ -324,28 +324,6 @@ def test_weights_of_zero_are_never_drawn():
         assert sampler.sample(np.arange(3), 0).num_edges == 0
 
 
-@pytest.mark.parametrize("replace", [False, True])
-def test_threads_and_splits_make_no_difference(random_graph, replace):
-    weights = np.random.default_rng(0).random(30000)
-    graph = random_graph(2000, 30000, edge_weights=weights)
-    sampler = WeightedSampler(graph, fanouts=[20, 5], replace=replace, seed=4)
-    seeds = np.arange(0, 2000, 3)
-    expected = sampler.sample(seeds, 5)
-    for num_threads in (2, 8):
-        sampler.num_threads = num_threads
-        assert same(sampler.sample(seeds, 5), expected)
-    block, whole = sampler.sample(seeds[:7], 5).blocks[-1], expected.blocks[-1]
-    assert np.array_equal(block.indptr, whole.indptr[:8])
-    assert not np.array_equal(sampler.sample(seeds, 6).input_vertices, expected.input_vertices)
-
-
-def test_weighted_draws_differ_from_uniform_ones_of_equal_weights():
-    graph = star_weighted(np.ones(100), 10)
-    weighted = drawn(WeightedSampler(graph, fanouts=[5]), 10, 0)
-    uniform = NeighborSampler(graph, fanouts=[5]).sample(np.arange(10), 0)
-    assert weighted.tolist() != (uniform.input_vertices[uniform.blocks[0].indices] - 10).tolist()
-
-
 def test_blocks_tell_sums_of_weights_and_no_weights():
     batch = WeightedSampler(star_weighted([1, 2, 4], 2), fanouts=[2]).sample(np.arange(2), 0)
     block = batch.blocks[0]

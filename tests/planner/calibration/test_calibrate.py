@@ -143,30 +143,6 @@ def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> No
         assert host.load(step.workload, step.size, 1, 1) == pytest.approx(step.load_s, rel=1e-3)
 
 
-def test_the_middle_of_rounds_and_steps_counts() -> None:
-    """What takes long in one step and not in the next is in no stage's median."""
-    times = np.array([[1.0, 2, 0, 1], [1, 6, 0, 1], [3, 2, 0, 1], [1, 2, 0, 3], [1, 2, 0, 1]])
-    assert probes._stage_seconds(times, synchronizes=False).tolist() == pytest.approx(
-        [1.5, 3, 0, 1.5]
-    )
-    # Two that wait for each other in turn wait in the median step, and never in the median.
-    times[:, 2] = [4, 0, 0, 0, 4]
-    assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 4, 1])
-    times[:, 2] = 0
-    assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 2, 1])
-    measured = small_step()
-
-    def times(step: int, product: int, sample: int) -> calibrate._Times:
-        steps = [replace(measured, propagate_s=float(step))]
-        own = {"product_s": product, "bfloat16_s": product / 2, "sample_s": sample}
-        return times_of(steps, operand_s=product / 4, **own)
-
-    found = calibrate._median([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
-    assert [each.propagate_s for each in found.steps] == [3]
-    assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
-    assert found.operand_s == 0.75
-
-
 def test_propagation_is_predicted_as_it_was_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps that follow the equations exactly are found again, operands among them."""
     rates = {"operand_bandwidth": [2e9], "stream_bandwidth": [1e9], "aggregate_bandwidth": [4e9]}

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from benchmarks.paper_tables import hitgnn, hyscale, independence, others, page
+from benchmarks.paper_tables import hitgnn, hyscale, independence, page
 from benchmarks.paper_tables.rows import Row, Table
 from benchmarks.paper_tables.sensitivity import CHANGES, Effect, effect
 
@@ -61,13 +61,6 @@ def test_a_change_of_one_assumption_moves_its_cells(monkeypatch: pytest.MonkeyPa
     assert all(now <= old + 1e-9 for now, old in zip(peak.hyscale, usual.hyscale, strict=True))
     assert peak.hyscale[0] < usual.hyscale[0] - 0.1
     assert usual.mean < 0.25
-
-
-def test_requests_of_misaligned_rows() -> None:
-    assert others.lines_of_row(128, 0) == others.aligned_lines(128, 0) == 1
-    # Rows of 132 bytes from byte 4 on: a warp's line lies across two.
-    assert others.lines_of_row(132, 4) == 3
-    assert others.aligned_lines(132, 4) == 2
 
 
 def test_the_page_shows_every_cell() -> None:
