@@ -127,7 +127,7 @@ def check_weights(run: Any, directory: Path, whole: Path) -> None:
 
 def test_the_machine_of_rank_0_is_lost(machine, tmp_path, run) -> None:
     first = machine("first")
-    wait_for(lambda: descendants(first.pid), first)
+    wait_for((tmp_path / "first" / "run" / LAST).exists, first)
     second = join(machine, first)
     directory = tmp_path / "second" / "run"
     # Machines are numbered by their torchruns' process numbers, if their addresses are the same.
