@@ -21,9 +21,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def text_format(run: str, values: Mapping[tuple[str, str], float]) -> str:
     """Return the values of a run as gauges with the labels ``run`` and, if not empty, ``metric``.
 
-    Args:
-        run: the run directory.
-        values: values by name, a key of ``_GAUGES``, and quality metric.
+    ``values`` are by name, a key of ``_GAUGES``, and quality metric.
     """
     lines: list[str] = []
     for key, (name, factor, meaning) in _GAUGES.items():

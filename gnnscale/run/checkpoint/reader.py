@@ -91,8 +91,7 @@ def num_recorded(directory: Path, history: Sequence[EpochRecord]) -> int:
 
     The file may end before ``history``, as its writer may be late, or after it, when called in the
     background. It may have epochs of another run or from before a resumption: if its record of the
-    last such epoch differs, the result is 0. ConfigError if it is not a regular file, or cannot be
-    read.
+    last such epoch differs, the result is 0.
     """
     lines = _open(directory / METRICS_FILE)
     if lines is None:

@@ -99,11 +99,7 @@ def check_not_begun(directory: Path, group: Group, *, restarts: bool, writes: bo
 def check_same_run(
     file: Path, saved: SavedRun, *, config: Mapping[str, Any], graph: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError for the first option or graph property that differs from the checkpoint's.
-
-    ``config`` has the options of the resumed run as plain values, ``graph`` the identity of its
-    graph.
-    """
+    """Raise ConfigError if the plain options or the graph's identity differ from a checkpoint's."""
     check_same_options(file, saved.config, config=config)
     divided = "valid_fraction" in config.get("task", {})
     check_same_graph(file, saved.graph, graph=graph, option="resume", divided=divided)
