@@ -273,8 +273,7 @@ class RunCheckpoint:
 
         ConfigError: it is damaged, of another run, or missing though an epoch was finished.
         """
-        file = self.directory / LAST
-        content, limit = b"", max_bytes(model)
+        file, content, limit = self.directory / LAST, b"", max_bytes(model)
         if group.local_rank == 0:
             remove_unfinished_files(self.directory)
         if self.restarts:
