@@ -131,8 +131,7 @@ class ParquetFile:
                 path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
                     continue
-                extent = (location.start, location.num_bytes, location.num_values)
-                pages = read_pages(stream, *extent, f"{source}, column {brief(repr(path))}")
+                pages = read_pages(stream, location, f"{source}, column {brief(repr(path))}")
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 chunks.append(
                     ColumnChunk(
