@@ -1,7 +1,5 @@
 """Reading of the table of edges into a graph store."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +8,10 @@ from gnnscale.core.artifact import files
 from gnnscale.data.readers.feature_reading import columns_of, filled, log_unread, surveys_of
 from gnnscale.data.readers.table_options import SPLIT, WEIGHT, TableOptions
 from gnnscale.data.storage import StoreWriter
-from gnnscale.data.tables import label_columns, roles, vertex_ids
-from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
+from gnnscale.data.tables import roles, vertex_ids
+from gnnscale.data.tables.edge_columns import EdgeTable
 from gnnscale.data.tables.feature_columns import FeatureColumns
+from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.table import Table
 
 #: Bytes of disk per edge: row, both ends, label and split.
@@ -22,13 +21,14 @@ _EDGE_LABEL_BYTES = 32
 
 
 def edge_table(
-    options: TableOptions, table: Table, writer: StoreWriter, changes: list[str]
+    options: TableOptions, table: Table, id_type: str, writer: StoreWriter, changes: list[str]
 ) -> EdgeTable:
     """Return the edge table with its columns to read, and log the columns that are not read.
 
     Feature columns go into the notes of ``writer``.
     """
-    ends = (table.require("source", options.source), table.require("target", options.target))
+    ids = options.ids
+    ends = (table.require("source", ids.source), table.require("target", ids.target))
     weight = None
     if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
         weight = table.require("weight", options.weight)
@@ -47,7 +47,7 @@ def edge_table(
         weight=weight,
         features=features,
         labels=labels,
-        id_type=options.id_type,
+        id_type=id_type,
         drops_empty=options.missing == "drop",
     )
 
@@ -56,35 +56,29 @@ def _edge_features(
     options: TableOptions, table: Table, names: Sequence[str], changes: list[str]
 ) -> FeatureColumns:
     """Survey the columns of edge features, in a pass of their own; problems are reported."""
-    option_names = ("edge_features", "edge_categories")
-    surveys = surveys_of(table, names, options.edge_categories or (), option_names)
+    surveys = surveys_of(options, table, names, "edge_")
     types = {survey.name: survey.kind for survey in surveys}
-    for batch in table.batches(list(types), types, 8 * len(types)):
+    for batch in table.batches(names, types, 8 * len(types)):
         for survey in surveys:
             survey.add(batch)
-    columns = columns_of(
-        *(surveys, table),
-        missing=options.missing,
-        named=names,
-        trains=options._advises,
-        option="edge_features",
-    )
+    columns = columns_of(options, table, surveys, "edge_")
     table.problems.settle()
     if options.missing == "drop":
-        columns = [each if each.categories else replace(each, num_empty=0) for each in columns]
+        columns = [
+            column if column.categories else replace(column, num_empty=0) for column in columns
+        ]
     changes += filled(columns, "edges")
     return FeatureColumns(table, columns, named=True)
 
 
-def _edge_labels(options: TableOptions, table: Table) -> EdgeLabelColumns | None:
+def _edge_labels(options: TableOptions, table: Table) -> LabelColumns | None:
     if options.edge_label is None:
         return None
     name = table.require("edge_label", options.edge_label)
-    label = label_columns.LabelColumn(name, options.edge_label_kind, "edge_label_kind")
-    if options.split != "published":
-        return EdgeLabelColumns(table, label, None)
-    split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
-    return EdgeLabelColumns(table, label, split)
+    split = None
+    if options.split == "published":
+        split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
+    return LabelColumns(table, name, options.edge_label_kind, split, option="edge_label_kind")
 
 
 def _check_edge_space(
@@ -107,13 +101,15 @@ def write_edges(
     source = edges.table.path
     writer.edges.lists_edges = options.edge_label is not None
     writer.edges.counts_repeated = True
-    for batch in edges.mapped(ids):
+    for part in edges.mapped(ids):
         writer.add_edges(
-            *(batch.src, batch.dst), weights=batch.weights, features=batch.features, source=source
+            *(part.src, part.dst), weights=part.weights, features=part.features, source=source
         )
     if edges.labels is None:
         return
-    labels, names, parts = edges.labels.finish(unlabeled=options.unlabelled)
+    labels, names = edges.labels.labels()
+    edges.table.problems.raise_any()
+    parts = edges.labels.parts(labels, unlabeled=options.unlabelled, what="edges")
     writer.set_edge_labels(labels, source=source)
     if names is not None:
         writer.notes["edge_classes"] = names
@@ -123,15 +119,13 @@ def write_edges(
 
 def left_out(edges: EdgeTable, missing: str) -> list[str]:
     """Return how many edges are left out, by reason."""
-    found = []
-    if edges.num_unknown:
-        found.append(
-            f"{edges.num_unknown:,} of {edges.num_edges:,} edges left out, since an end is no "
-            f"vertex (dataset.{'missing' if missing == 'drop' else 'unknown_ids'}=drop)"
-        )
-    if edges.num_empty:
-        found.append(
-            f"{edges.num_empty:,} of {edges.num_edges:,} edges left out, since a number is empty "
-            "(dataset.missing=drop)"
-        )
-    return found
+    policy = "missing" if missing == "drop" else "unknown_ids"
+    reasons = (
+        (edges.num_unknown, "an end is no vertex", policy),
+        (edges.num_empty, "a number is empty", "missing"),
+    )
+    return [
+        f"{count:,} of {edges.num_edges:,} edges left out, since {reason} (dataset.{option}=drop)"
+        for count, reason, option in reasons
+        if count
+    ]

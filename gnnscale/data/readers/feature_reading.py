@@ -1,9 +1,13 @@
-"""Feature columns of tables: surveyed, with what becomes of their empty cells."""
+"""Feature columns of tables: surveyed, with what becomes of their empty cells.
+
+The option names of edges have the prefix ``edge_``, those of vertices none.
+"""
 
 import logging
 from collections.abc import Collection, Sequence
 
 from gnnscale.core import GraphError, brief
+from gnnscale.data.readers.table_options import TableOptions
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
 from gnnscale.data.tables.table import Table
@@ -12,42 +16,37 @@ _LOG = logging.getLogger(__name__)
 
 
 def surveys_of(
-    table: Table, names: Sequence[str], chosen: Sequence[str], options: tuple[str, str]
+    options: TableOptions, table: Table, names: Sequence[str], prefix: str
 ) -> list[ColumnSurvey]:
-    """Return surveys of the columns of features ``names``; those in ``chosen`` are categories."""
-    return [
-        ColumnSurvey(table, name, is_category=name in chosen, options=options) for name in names
-    ]
+    """Return surveys of the columns of features ``names``."""
+    chosen = getattr(options, f"{prefix}categories") or ()
+    shared = {"prefix": prefix, "missing": options.missing}
+    return [ColumnSurvey(table, name, is_category=name in chosen, **shared) for name in names]
 
 
 def columns_of(
-    surveys: Sequence[ColumnSurvey],
-    table: Table,
-    *,
-    missing: str,
-    named: Collection[str],
-    trains: bool,
-    option: str,
+    options: TableOptions, table: Table, surveys: Sequence[ColumnSurvey], prefix: str
 ) -> list[Surveyed]:
     """Return what columns of features hold, without doubtful ones; problems are reported.
 
     Texts that are no categories, and columns without a value, are a GraphError in columns that the
-    user has ``named``, such as by ``option``, and left out of others with a warning. Unless the
-    graph ``trains`` a model, a named column may have no value; it may always have few categories.
+    user has named, and left out of others with a warning. Unless the graph trains a model, a named
+    column may have no value; it may always have few categories.
     """
-    columns = [each.finish(refuses_empty=missing == "refuse") for each in surveys]
+    names = [getattr(options, f"{prefix}{option}") or () for option in ("features", "categories")]
+    columns = [survey.finish() for survey in surveys]
     wrong, left_out = [], []
     for column in columns:
         if column.doubt is None:
             continue
-        if column.name not in named:
+        if not any(column.name in listed for listed in names):
             left_out.append(column)
-        elif not (column.has_few if column.categories else not trains):
+        elif not (column.has_few if column.categories else not options._advises):
             wrong.append(column)
     if wrong:
         raise GraphError(
             f"{table.path}: cannot be features: {_doubts(wrong)}; leave them out by "
-            f"dataset.{option}=[...]"
+            f"dataset.{prefix}features=[...]"
         )
     if left_out:
         keeps = any(column.has_few for column in left_out)
@@ -57,7 +56,7 @@ def columns_of(
 
 
 def _doubts(columns: Sequence[Surveyed]) -> str:
-    return roles.join_names([f"{brief(repr(each.name))} ({each.doubt})" for each in columns])
+    return roles.join_names([f"{brief(repr(column.name))} ({column.doubt})" for column in columns])
 
 
 def filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[str]:
@@ -66,17 +65,17 @@ def filled(columns: Sequence[Surveyed], what: str, num_added: int = 0) -> list[s
     ``what``, ``vertices`` or ``edges``, have the cells.
     """
     gaps = [column for column in columns if column.num_empty > num_added]
-    numbers = [each.told_gaps(num_added) for each in gaps if each.categories is None]
-    texts = [each.told_gaps(num_added) for each in gaps if each.categories is not None]
-    found = []
+    numbers = [column.told_gaps(num_added) for column in gaps if column.categories is None]
+    texts = [column.told_gaps(num_added) for column in gaps if column.categories is not None]
+    changes = []
     if numbers:
-        found.append(
+        changes.append(
             f"{what}: empty numbers get the mean of training, and a 0/1 feature that marks them: "
             f"{roles.join_names(numbers)} (dataset.missing=mean)"
         )
     if texts:
-        found.append(f"{what}: empty cells have no category: {roles.join_names(texts)}")
-    return found
+        changes.append(f"{what}: empty cells have no category: {roles.join_names(texts)}")
+    return changes
 
 
 def log_unread(table: Table, read: Collection[str | None], option: str) -> None:

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact.files import check_space
+from gnnscale.data.tables import cells
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
@@ -18,8 +19,6 @@ from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 UNSEEN_POLICIES = ("refuse", "empty")
 #: Categories of a column, at most; with more values it is free text.
 MAX_CATEGORIES = 256
-#: Code of an empty cell.
-_NO_CATEGORY = -1
 #: Bytes of rows that are remapped at a time.
 _SLICE_BYTES = 16 << 20
 
@@ -72,46 +71,35 @@ class Column:
             raise ValueError(f"{len(names)} categories of {self.width} features, sorted or not")
 
 
-def holds_texts(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts, plain or dictionary-encoded."""
-    return is_text(kind.value_type if pyarrow.types.is_dictionary(kind) else kind)
-
-
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
     """Return a column's one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
 
     GraphError: a value is not among ``categories``.
     """
-    encoded = as_texts(batch, column).dictionary_encode()
+    texts, count = as_texts(batch, column), len(categories)
     number = {name: index for index, name in enumerate(categories)}
-    unknown = len(categories)
-    names = encoded.dictionary.to_pylist()
-    codes = np.array([*(number.get(name, unknown) for name in names), _NO_CATEGORY], np.int64)
-    row_codes = codes[encoded.indices.fill_null(len(names)).to_numpy()]
-    if (row_codes == unknown).any():
-        index = int((row_codes == unknown).argmax())
+    codes = cells.coded(texts, lambda text: number.get(text, count + 1), count)
+    if (codes > count).any():
+        index = int((codes > count).argmax())
         raise GraphError(
             f"{batch.locate(index)}: {brief(column)}: expected a category of the first pass over "
-            f"the file, got {brief(repr(encoded[index].as_py()))}"
+            f"the file, got {brief(repr(texts[index].as_py()))}"
         )
-    rows = np.zeros((len(batch), len(categories)), np.float32)
-    filled = np.flatnonzero(row_codes != _NO_CATEGORY)
-    rows[filled, row_codes[filled]] = 1
-    return rows
+    rows = np.zeros((len(batch), count + 1), np.float32)
+    rows[np.arange(len(batch)), codes] = 1
+    return rows[:, :-1]
 
 
 def as_texts(batch: Batch, column: str) -> Any:
     """Return a column of texts, integers or booleans as large_string."""
-    array = plain(batch.columns[column])
-    whole = pyarrow.types.is_integer(array.type) or pyarrow.types.is_boolean(array.type)
-    if is_text(array.type):
-        return array
-    if whole or pyarrow.types.is_null(array.type):
-        return pyarrow.compute.cast(array, pyarrow.large_string())
-    raise GraphError(
-        f"{batch.file}: column {brief(repr(column))}: expected texts or integers as categories, "
-        f"got {brief(array.type)}"
-    )
+    array, types = plain(batch.columns[column]), pyarrow.types
+    tests = (is_text, types.is_integer, types.is_boolean, types.is_null)
+    if not any(test(array.type) for test in tests):
+        raise GraphError(
+            f"{batch.name(column)}: expected texts or integers as categories, got "
+            f"{brief(array.type)}"
+        )
+    return array.cast(pyarrow.large_string())
 
 
 @dataclass(frozen=True)

@@ -20,41 +20,36 @@ class Problems:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         #: file, row, message and number of cells of each kind
-        self._found: dict[tuple[str, ...], tuple[Path, int, str, int]] = {}
+        self._by_kind: dict[tuple[str, ...], tuple[Path, int, str, int]] = {}
         self._settled: set[tuple[str, ...]] = set()
 
     @property
-    def found(self) -> bool:
+    def exist(self) -> bool:
         """Whether there is any problem."""
-        return bool(self._found)
+        return bool(self._by_kind)
 
     def settle(self) -> None:
-        """End a pass over the table: a further pass does not count the kinds found so far again."""
-        self._settled = set(self._found)
+        """End a pass over the table: a further pass does not count the kinds so far again."""
+        self._settled = set(self._by_kind)
 
     def add(self, kind: tuple[str, ...], file: Path, row: int, message: str, count: int) -> None:
         """Count ``count`` more cells with a problem, the first of them in ``row`` of ``file``."""
+        if kind in self._settled:
+            return
         with self._lock:
-            found = self._found.get(kind)
-            if kind in self._settled:
-                return
-            if found is None:
-                self._found[kind] = file, row, message, count
-            elif (file, row) < found[:2]:
-                self._found[kind] = file, row, message, found[3] + count
-            else:
-                self._found[kind] = *found[:3], found[3] + count
+            *first, total = self._by_kind.get(kind, (file, row, message, 0))
+            first = min(first, [file, row, message])
+            self._by_kind[kind] = *first, total + count  # type: ignore[assignment]
 
     def raise_any(self) -> None:
         """Raise a GraphError of one line that shows all problems, if there are any."""
-        if not self._found:
+        if not self._by_kind:
             return
-        found = sorted(self._found.values())
-        shown = []
-        for number, (file, row, message, count) in enumerate(found[:_MAX_SHOWN]):
-            where = f"{file}: row" if not number or file != found[number - 1][0] else "row"
+        problems, parts, last = sorted(self._by_kind.values()), [], None
+        for file, row, message, count in problems[:_MAX_SHOWN]:
             again = f" (and {count - 1:,} more like it)" if count > 1 else ""
-            shown.append(f"{where} {row}: {message}{again}")
-        more = len(found) - _MAX_SHOWN
+            parts.append(f"{'' if file == last else f'{file}: '}row {row}: {message}{again}")
+            last = file
+        more = len(problems) - _MAX_SHOWN
         kinds = f"; and {more} more kinds of problems" if more > 0 else ""
-        raise GraphError(" | ".join(shown) + kinds, limit=_MAX_MESSAGE)
+        raise GraphError(" | ".join(parts) + kinds, limit=_MAX_MESSAGE)

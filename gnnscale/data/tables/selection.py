@@ -11,7 +11,7 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief, pyarrow
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.data.array_inputs import refuse_masked
-from gnnscale.data.tables.batch import plain, refuse_nulls
+from gnnscale.data.tables.batch import plain
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import csv_id_type
 from gnnscale.graph import Graph
@@ -169,7 +169,7 @@ def _table_columns(table: Table, types: Mapping[str, Any]) -> list[Any]:
     arrays_by_column: dict[str, list[Any]] = {column: [] for column in types}
     for batch in table.batches([*types], types, 32):
         for column, arrays in arrays_by_column.items():
-            refuse_nulls(batch, column)
+            batch.report_nulls(column)
             arrays.append(plain(batch.columns[column]))
     table.problems.raise_any()
     return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values()]
