@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
-from gnnscale.data.tables import roles
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
-from gnnscale.graph.store_format import read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Default name of the column of weights, which may be missing.
@@ -201,13 +199,9 @@ class TableOptions(base.Dataset):
         """Convert the tables to a graph store, unless it is up to date, and return its directory.
 
         With ``force`` the store is written again. Log the columns of features, and what was filled,
-        added or left out. If the user set no ``features``, warn of columns
-        that an earlier release stored as features and the default now leaves out.
+        added or left out.
         """
         path = super().prepare(force)
-        if self.features is None:
-            columns = read_meta(path).entries.get("columns")
-            roles.warn_of_store(columns, self.categories or (), path)
         log_columns(path)
         return path
 

@@ -41,7 +41,9 @@ def read_tables(options: TableOptions, vertices: Table, table: Table, writer: St
     edges = edge_table(options, table, id_type, writer, changes)
     read = _read_vertices(options, vertices, id_type, writer.path, changes)
     unknown = _unknown_ids(options, read, edges, changes)
-    columns = [column.with_empty_rows(len(unknown)) for column in read.columns]
+    columns = [
+        replace(column, num_empty=column.num_empty + len(unknown)) for column in read.columns
+    ]
     changes += filled(columns, "vertices", len(unknown))
     features = FeatureColumns(vertices, columns, named=options.features is not None)
     if columns:
@@ -158,9 +160,7 @@ def _without_empty(
     table.keep(~is_empty)
     filled_rows = _pass_over(options, table, id_type, ())
     filled_rows.id_map.dropped = read.id_map.all_ids().filter(pyarrow.array(is_empty))
-    filled_rows.columns = [
-        replace(column, num_empty=0, num_rows=num_left) for column in read.columns
-    ]
+    filled_rows.columns = [replace(column, num_empty=0) for column in read.columns]
     return filled_rows
 
 

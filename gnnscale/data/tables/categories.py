@@ -49,7 +49,14 @@ class Column:
         """Whether no cell has a value."""
         return self.has_gaps and self.mean is None
 
-    def told(self) -> str:
+    @property
+    def content(self) -> str:
+        """``categories``, ``dates`` or ``numbers``."""
+        if self.categories is not None:
+            return "categories"
+        return "numbers" if self.origin is None else "dates"
+
+    def describe(self) -> str:
         """Return the name and the encoding, for the log."""
         name = brief(self.name)
         if self.categories is not None:
@@ -161,24 +168,17 @@ def check_kinds(graph: str, column: Column, expected: Column, option: str = "cat
 
     A column without a value passes.
     """
-    if column.is_empty:
+    got, content, hint = column.content, expected.content, ""
+    if column.is_empty or got == content:
         return
-    name = brief(repr(expected.name))
-    if column.categories is not None and expected.categories is None:
-        raise ConfigError(
-            f"dataset: column {name} of {graph}: expected numbers as in training, got categories "
-            f"such as {brief(repr(column.categories[0]))}"
-        )
-    if column.categories is None and expected.categories is not None:
-        raise ConfigError(
-            f"dataset: column {name} of {graph}: expected categories as in training, got numbers; "
-            f"set dataset.{option}=[{brief(expected.name)}]"
-        )
-    if (column.origin is None) != (expected.origin is None):
-        kinds = ("dates", "numbers") if column.origin is None else ("numbers", "dates")
-        raise ConfigError(
-            f"dataset: column {name} of {graph}: expected {kinds[0]} as in training, got {kinds[1]}"
-        )
+    if column.categories:
+        got = f"categories such as {brief(repr(column.categories[0]))}"
+    elif expected.categories:
+        hint = f"; set dataset.{option}=[{brief(expected.name)}]"
+    raise ConfigError(
+        f"dataset: column {brief(repr(expected.name))} of {graph}: expected {content} as in "
+        f"training, got {got}{hint}"
+    )
 
 
 def _category_index(

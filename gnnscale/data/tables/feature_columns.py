@@ -50,7 +50,7 @@ def log_columns(store: Path) -> None:
     record = GRAPH_STORE.record(_WithColumns, read_meta(store).entries, store)
     for what, columns in (("vertices", record.columns), ("edges", record.edge_columns)):
         if columns:
-            listed = "; ".join(column.told() for column in columns[:_MAX_TOLD])
+            listed = "; ".join(column.describe() for column in columns[:_MAX_TOLD])
             more = len(columns) - _MAX_TOLD
             listed += f"; and {more} more columns" if more > 0 else ""
             _LOG.info("features of %s: %s", what, listed)

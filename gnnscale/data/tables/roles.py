@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
@@ -81,33 +80,6 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
     matches = {name: match for name in names if (match := _IS_PART.fullmatch(name))}
     several = any(match[1] for match in matches.values()) and len(matches) > 1
     return {name for name in matches if several or pyarrow.types.is_boolean(table.types[name])}
-
-
-def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
-    """Warn if a graph store has feature columns that are skipped today.
-
-    ``columns`` is the JSON list of columns that an earlier release stored at ``path``; columns in
-    ``categories`` are not warned of.
-    """
-    names = (
-        [column.get("name") for column in columns if isinstance(column, dict)]
-        if isinstance(columns, list)
-        else []
-    )
-    doubtful = [
-        name
-        for name in names
-        if isinstance(name, str) and name not in categories and skip_reason(name)
-    ]
-    if doubtful:
-        _LOG.warning(
-            "%s: features are also %s, as an earlier release prepared it; gnnscale prepare with "
-            "force=true leaves them out",
-            *(
-                path,
-                join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
-            ),
-        )
 
 
 def warn_of_names(table: Table, columns: Sequence[Surveyed]) -> None:

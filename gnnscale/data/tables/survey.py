@@ -28,7 +28,6 @@ class Surveyed:
     #: ``number``, ``list`` of numbers, ``date``, or ``category``
     encoding: str = "number"
     kind: Any  #: Arrow type of the numbers, or that of the dates
-    num_rows: int
     num_empty: int  #: empty cells
     length: int = 1  #: numbers of a cell
     categories: tuple[str, ...] | None = None  #: sorted; None without categories
@@ -64,10 +63,6 @@ class Surveyed:
             origin=self.origin if self.encoding == "date" else None,
         )
 
-    def with_empty_rows(self, count: int) -> "Surveyed":
-        """Return the column with ``count`` more rows, whose cells are empty."""
-        return replace(self, num_rows=self.num_rows + count, num_empty=self.num_empty + count)
-
     def told_gaps(self, num_added: int = 0) -> str:
         """Return the name and the number of empty cells, for messages; rows added do not count."""
         return f"{brief(self.name)} {self.num_empty - num_added:,}"
@@ -75,11 +70,9 @@ class Surveyed:
 
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is one of lists."""
-    return bool(
-        pyarrow.types.is_list(kind)
-        or pyarrow.types.is_large_list(kind)
-        or pyarrow.types.is_fixed_size_list(kind)
-    )
+    types = pyarrow.types
+    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def csv_type(kind: Any, *, is_category: bool) -> Any:
@@ -239,9 +232,7 @@ class ColumnSurvey:
 
     def finish(self) -> Surveyed:
         """Return what the column holds; report texts among numbers, and empty cells if refused."""
-        column = Surveyed(
-            name=self.name, kind=self.kind, num_rows=self._num_rows, num_empty=self._num_empty
-        )
+        column = Surveyed(name=self.name, kind=self.kind, num_empty=self._num_empty)
         if is_list(self.kind):
             kind = self.kind.value_type
             column = replace(column, encoding="list", kind=kind, length=max(self._length, 1))
@@ -251,7 +242,7 @@ class ColumnSurvey:
             column = replace(column, encoding="date")
         if column.encoding == "date" and np.isfinite(self._least):
             column = replace(column, origin=int(np.floor(self._least)))
-        if column.num_empty == column.num_rows:
+        if column.num_empty == self._num_rows:
             return replace(column, doubt="no value")
         if self._refuses_empty and column.has_gaps and self._first_empty is not None:
             message = (

@@ -187,19 +187,6 @@ def test_more_columns_that_are_no_features(tables, header, row):
     assert [each.name for each in read_columns(graph)] == ["a"]
 
 
-def test_a_store_of_an_earlier_release_is_warned_of(tables, caplog):
-    vertices = VERTICES.replace("a,b", "Unnamed: 0,x_mask")
-    dataset = tables(vertices, features=["Unnamed: 0", "x_mask"])
-    graph = dataset.open()
-    assert "earlier release" not in caplog.text
-    options = {"features": None, "store": str(graph.path)}
-    change_meta(graph, lambda meta: meta["options"].update(features=None))
-    replace(dataset, **options).open()
-    assert caplog.messages[-1].startswith(
-        f"{graph.path}: features are also 'Unnamed: 0' (no name), 'x_mask' (a mask), as an earlier"
-    )
-
-
 @pytest.mark.parametrize(
     "number",
     [
