@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from gnnscale.core import (
-    Array,
-    ConfigError,
-    Float32Array,
-    IntArray,
-    UInt8Array,
-    brief,
-    pyarrow,
-    whole_file,
-)
-from gnnscale.inference.export.outputs import EMBEDDINGS, EdgeIds, RowIds, answer
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, UInt8Array, brief, whole_file
+from gnnscale.inference.export.outputs import EMBEDDINGS, RowIds, answer
+
+if TYPE_CHECKING:
+    import pyarrow
+
 
 SUFFIXES = (".parquet", ".npy")
 #: Approximate bytes of a row group, the unit that readers of Parquet load.
@@ -66,6 +61,8 @@ def check_file(file: Path, *, force: bool) -> None:
         raise ConfigError(
             f"out={brief(file)}: expected a name that ends in {' or '.join(SUFFIXES)}"
         )
+    if file.suffix == ".parquet":
+        load_pyarrow()
     for path in (file, ids_file(file)) if file.suffix == ".npy" else (file,):
         replaceable = path.is_file() or path.is_symlink()
         if os.path.lexists(path) and not (force and replaceable):
@@ -115,10 +112,10 @@ def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
     is then removed.
     """
     if file.suffix == ".parquet":
-        # Float values hardly repeat: a dictionary would only take space.
-        dictionary: Any = ["class"] if layout.classes is not None else False
-        with _open_parquet(file, dictionary) as write:
-            yield _Parquet(write, layout)
+        with whole_file(file, wait=False) as stream:
+            table = _Parquet(stream, layout)
+            yield table
+            table.close()
     elif not layout.ids.are_rows:
         with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
             yield _Npy(stream, layout, ids)
@@ -133,70 +130,68 @@ def _remove_ids(file: Path) -> None:
     ids_file(file).unlink(missing_ok=True)
 
 
-@contextmanager
-def _open_parquet(
-    file: Path, dictionary: Any = True
-) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Open ``file`` for atomic writing; yield a function that appends columns of rows by name.
-
-    Rows are written in groups of about 32 MiB. Columns in ``dictionary``, of names or all, have
-    values that repeat.
-    """
-    tables: list[Any] = []
-    writer: Any = None
-
-    def flush() -> None:
-        nonlocal writer
-        table = pyarrow.concat_tables(tables)
-        if writer is None:
-            writer = pyarrow.parquet.ParquetWriter(stream, table.schema, use_dictionary=dictionary)
-        writer.write_table(table, row_group_size=max(len(table), 1))
-        tables.clear()
-
-    def write(columns: Mapping[str, Any]) -> None:
-        tables.append(pyarrow.table(columns))
-        if sum(table.nbytes for table in tables) >= _GROUP_BYTES:
-            flush()
-
-    with whole_file(file, wait=False) as stream:
-        yield write
-        if tables:
-            flush()
-        writer.close()
-
-
 class _Parquet:
     """Writer of a ``.parquet`` table: ids, and outputs such as class and list of probabilities."""
 
-    def __init__(self, append: Callable[[Mapping[str, Any]], None], layout: Layout) -> None:
-        self._append, self._layout = append, layout
-        self._first = 0
+    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
+        self._pa = load_pyarrow()
+        self._stream, self._layout = stream, layout
+        self._writer: Any = None
+        self._buffer: list[Any] = []
+        self._first = self._buffer_bytes = 0
         # Maximum bytes of the class names in a row.
         lengths = [len(name.encode()) for name in layout.classes or ()]
-        name_bytes = (sum if layout.multilabel else max)(lengths) if lengths else 0
-        self._max_rows = max(_GROUP_BYTES // name_bytes, 1) if name_bytes else None
+        self._name_bytes = (sum if layout.multilabel else max)(lengths) if lengths else 0
 
     def write(self, rows: Float32Array) -> None:
-        step = self._max_rows or max(len(rows), 1)
-        for first in range(0, len(rows), step):
-            part = rows[first : first + step]
-            columns = self._layout.ids.columns(self._first, len(part))
-            for output in self._layout.answers:
-                name = {EMBEDDINGS: "embedding", "classes": "class"}.get(output, output)
-                name = output if output == "classes" and self._layout.multilabel else name
-                columns[name] = self._column(output, self._layout.values(output, part))
-            self._append(columns)
-            self._first += len(part)
+        step = _GROUP_BYTES // self._name_bytes if self._name_bytes else len(rows)
+        for first in range(0, len(rows), max(step, 1)):
+            self._write(rows[first : first + max(step, 1)])
+
+    def _write(self, rows: Float32Array) -> None:
+        layout = self._layout
+        ids = layout.ids.columns(self._first, len(rows))
+        columns = {name: self._pa.array(values) for name, values in ids.items()}
+        for output in layout.answers:
+            values = layout.values(output, rows)
+            name = "class" if output == "classes" and not layout.multilabel else output
+            name = "embedding" if output == EMBEDDINGS else name
+            columns[name] = self._column(output, values)
+        table = self._pa.table(columns)
+        self._first += len(rows)
+        self._buffer.append(table)
+        self._buffer_bytes += table.nbytes
+        if self._buffer_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the remaining rows and the end of the file."""
+        if self._buffer:
+            self._flush()
+        self._writer.close()
 
     def _column(self, output: str, values: Array) -> Any:
+        pa = self._pa
         if output == "classes":
             names = self._layout.classes
             numbers = values if values.ndim == 1 else values.nonzero()[1]
-            classes = pyarrow.array(numbers)
-            classes = classes if names is None else pyarrow.array(names).take(classes)
-            return classes if values.ndim == 1 else _class_lists(values, classes)
-        flat = pyarrow.array(np.ascontiguousarray(values, np.float32).reshape(-1))
-        return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
+            classes = pa.array(numbers) if names is None else pa.array(names).take(numbers)
+            return classes if values.ndim == 1 else _class_lists(pa, values, classes)
+        flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+
+    def _flush(self) -> None:
+        from pyarrow import parquet
+
+        table = self._pa.concat_tables(self._buffer)
+        if self._writer is None:
+            # Float values hardly repeat: a dictionary would only take space.
+            repeated: Any = ["class"] if self._layout.classes is not None else False
+            self._writer = parquet.ParquetWriter(
+                self._stream, table.schema, use_dictionary=repeated
+            )
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self._buffer, self._buffer_bytes = [], 0
 
 
 class _Npy:
@@ -235,13 +230,25 @@ def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) 
     np.lib.format.write_array_header_1_0(stream, header)
 
 
-def _class_lists(is_class: UInt8Array, classes: Any) -> Any:
+def _class_lists(pa: Any, is_class: UInt8Array, classes: Any) -> Any:
     """Return an Arrow list of classes for each row of the 0/1 matrix ``is_class``.
 
     ``classes`` has the class of each 1, row by row.
     """
     ends = np.append(0, is_class.sum(axis=1).cumsum()).astype(np.int32)
-    return pyarrow.ListArray.from_arrays(pyarrow.array(ends), classes)
+    return pa.ListArray.from_arrays(pa.array(ends), classes)
+
+
+def load_pyarrow() -> Any:
+    """Return the module ``pyarrow``; ConfigError: it is not installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ConfigError(
+            "out: expected pyarrow for a .parquet file, which is not installed; pip install "
+            "pyarrow, or use out=FILE.npy"
+        ) from None
+    return pyarrow
 
 
 def write_scores(
@@ -263,7 +270,8 @@ def write_scores(
         return
     with _open_parquet(file) as write:
         for chunk in scores:
-            write(_scored(pairs[first : first + len(chunk)], chunk, user_ids))
+            ends = pairs[first : first + len(chunk)]
+            write(_ids(ends[:, 0], user_ids), _ids(ends[:, 1], user_ids), chunk)
             first += len(chunk)
 
 
@@ -296,15 +304,32 @@ def write_partners(
     with _open_parquet(file) as write:
         for partners, scores in chunks:
             sources = np.repeat(vertices[first : first + len(partners)], k)
-            pairs = np.stack([sources, partners.reshape(-1)], axis=1)
             exist = scores.reshape(-1) > -np.inf
-            write(_scored(pairs[exist], scores.reshape(-1)[exist], user_ids))
+            pairs = sources[exist], partners.reshape(-1)[exist]
+            write(*(_ids(ends, user_ids) for ends in pairs), scores.reshape(-1)[exist])
             first += len(partners)
 
 
-def _scored(
-    pairs: IntArray, scores: Float32Array, user_ids: pyarrow.Array | None
-) -> dict[str, Any]:
-    """Return the columns of ``pairs`` ``[n, 2]`` and their ``scores`` ``[n]``."""
-    ids = EdgeIds(vertices=pairs, own=user_ids)
-    return {**ids.columns(0, len(pairs)), "score": scores}
+def _ids(vertices: IntArray, user_ids: pyarrow.Array | None) -> Any:
+    return RowIds(vertices=vertices, own=user_ids).slice(0, len(vertices))
+
+
+@contextmanager
+def _open_parquet(file: Path) -> Iterator[Any]:
+    """Open ``file``; yield a function that appends rows of sources, targets and scores."""
+    pa = load_pyarrow()
+    from pyarrow import parquet
+
+    writer: Any = None
+    with whole_file(file, wait=False) as stream:
+
+        def write(sources: Any, targets: Any, scores: Float32Array) -> None:
+            nonlocal writer
+            columns = {"source": sources, "target": targets, "score": scores}
+            table = pa.table(columns)
+            if writer is None:
+                writer = parquet.ParquetWriter(stream, table.schema)
+            writer.write_table(table)
+
+        yield write
+        writer.close()

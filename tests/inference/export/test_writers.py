@@ -88,7 +88,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_text() == "before"
 
 
-def test_files_that_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "p.ids.npy").touch()
     for name, message in (
         ("p.csv", r"expected a name that ends in \.parquet or \.npy"),
@@ -101,6 +101,9 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "q.npy").mkdir()
     with pytest.raises(ConfigError, match=r"q\.npy exists$"):
         check_file(tmp_path / "q.npy", force=True)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"expected pyarrow for a \.parquet file"):
+        check_file(tmp_path / "p.parquet", force=False)
 
 
 def test_one_long_id_does_not_widen_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
