@@ -9,50 +9,66 @@ from collections.abc import Collection, Sequence
 from gnnscale.core import GraphError, brief
 from gnnscale.data.readers.table_options import TableOptions
 from gnnscale.data.tables import roles
+from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
 from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
 
 
-def surveys_of(
-    options: TableOptions, table: Table, names: Sequence[str], prefix: str
-) -> list[ColumnSurvey]:
-    """Return surveys of the columns of features ``names``."""
-    chosen = getattr(options, f"{prefix}categories") or ()
-    shared = {"prefix": prefix, "missing": options.missing}
-    return [ColumnSurvey(table, name, is_category=name in chosen, **shared) for name in names]
+class FeatureSurvey:
+    """Survey of the columns ``names`` of features, from the batches of a table."""
 
+    def __init__(
+        self, options: TableOptions, table: Table, names: Sequence[str], prefix: str
+    ) -> None:
+        self._options, self._table, self._prefix = options, table, prefix
+        chosen = getattr(options, f"{prefix}categories") or ()
+        shared = {"prefix": prefix, "missing": options.missing}
+        self._columns = [
+            ColumnSurvey(table, name, is_category=name in chosen, **shared) for name in names
+        ]
+        #: Arrow type to parse each CSV column as, by column name
+        self.types = {column.name: column.kind for column in self._columns}
 
-def columns_of(
-    options: TableOptions, table: Table, surveys: Sequence[ColumnSurvey], prefix: str
-) -> list[Surveyed]:
-    """Return what columns of features hold, without doubtful ones; problems are reported.
+    def add(self, batch: Batch) -> None:
+        """Examine the cells of a batch; report those that cannot be features."""
+        for column in self._columns:
+            column.add(batch)
 
-    Texts that are no categories, and columns without a value, are a GraphError in columns that the
-    user has named, and left out of others with a warning. Unless the graph trains a model, a named
-    column may have no value; it may always have few categories.
-    """
-    names = [getattr(options, f"{prefix}{option}") or () for option in ("features", "categories")]
-    columns = [survey.finish() for survey in surveys]
-    wrong, left_out = [], []
-    for column in columns:
-        if column.doubt is None:
-            continue
-        if not any(column.name in listed for listed in names):
-            left_out.append(column)
-        elif not (column.has_few if column.categories else not options._advises):
-            wrong.append(column)
-    if wrong:
-        raise GraphError(
-            f"{table.path}: cannot be features: {_doubts(wrong)}; leave them out by "
-            f"dataset.{prefix}features=[...]"
-        )
-    if left_out:
-        keeps = any(column.has_few for column in left_out)
-        hint = "; dataset.categories=[...] keeps texts" if keeps else ""
-        _LOG.warning("%s: left out of the features: %s%s", table.path, _doubts(left_out), hint)
-    return [column for column in columns if column not in left_out]
+    def finish(self) -> list[Surveyed]:
+        """Return what the columns hold, without doubtful ones; problems are reported.
+
+        Texts that are no categories, and columns without a value, are a GraphError in columns that
+        the user has named, and left out of others with a warning. Unless the graph trains a model,
+        a named column may have no value; it may always have few categories.
+        """
+        options, prefix = self._options, self._prefix
+        named = {
+            name
+            for option in ("features", "categories")
+            for name in getattr(options, f"{prefix}{option}") or ()
+        }
+        columns = [survey.finish() for survey in self._columns]
+        doubtful = [column for column in columns if column.doubt is not None]
+        left_out = [column for column in doubtful if column.name not in named]
+        wrong = [
+            column
+            for column in doubtful
+            if column.name in named
+            and not (column.has_few if column.categories else not options._advises)
+        ]
+        if wrong:
+            raise GraphError(
+                f"{self._table.path}: cannot be features: {_doubts(wrong)}; leave them out by "
+                f"dataset.{prefix}features=[...]"
+            )
+        if left_out:
+            keeps = any(column.has_few for column in left_out)
+            hint = "; dataset.categories=[...] keeps texts" if keeps else ""
+            what = f"left out of the features: {_doubts(left_out)}"
+            _LOG.warning("%s: %s%s", self._table.path, what, hint)
+        return [column for column in columns if column not in left_out]
 
 
 def _doubts(columns: Sequence[Surveyed]) -> str:
