@@ -8,10 +8,14 @@ import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, brief, hardware, pyarrow
 from gnnscale.core.artifact import files
-from gnnscale.data.readers.feature_reading import FeatureSurvey, filled, log_unread
-from gnnscale.data.readers.table_options import SPLIT, WEIGHT, TableOptions
+from gnnscale.data.readers.column_reading import (
+    FeatureSurvey,
+    filled,
+    label_columns,
+    log_unread,
+)
+from gnnscale.data.readers.table_options import WEIGHT, TableOptions
 from gnnscale.data.storage import StoreWriter
-from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.feature_columns import FeatureColumns
 from gnnscale.data.tables.label_columns import LabelColumns
@@ -65,21 +69,12 @@ class EdgeReader:
         self._weight = None
         if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
             self._weight = table.require("weight", options.weight)
-        self._labels = self._label_columns() if options._has_labels else None
+        self._labels = label_columns(options, table, "edge_")
         names = [table.require("edge_features", name) for name in options.edge_features or ()]
         labels = self._labels.csv_types if self._labels else ()
         log_unread(table, {*self._ends, self._weight, *names, *labels}, "edge_features")
         self._features = self._feature_columns(names) if names else None
         self._check_space()
-
-    def _label_columns(self) -> LabelColumns | None:
-        options, table = self._options, self._table
-        if options.edge_label is None:
-            return None
-        name, split = table.require("edge_label", options.edge_label), None
-        if options.split == "published":
-            split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
-        return LabelColumns(table, name, options.edge_label_kind, split, option="edge_label_kind")
 
     def _feature_columns(self, names: Sequence[str]) -> FeatureColumns:
         """Survey the columns of features, in a pass of their own; problems are reported."""

@@ -118,8 +118,6 @@ class TableOptions(base.Dataset):
 
     def _check_column_names(self) -> None:
         """Raise ConfigError for a column with two uses, or categories that are no features."""
-        used = (self.ids.id, self.label, self.split_column, self.split_group)
-        _check_columns("features", self.features, used)
         if self.edge_label is not None and self.edge_label == self.weight:
             # Messages would carry labels of test edges.
             raise ConfigError(
@@ -127,23 +125,14 @@ class TableOptions(base.Dataset):
                 f"dataset.weight, which messages carry, got {brief(self.weight)}; "
                 "dataset.weight=null leaves edges without weights"
             )
-        ends = (self.ids.source, self.ids.target, self.weight, self.edge_label)
-        _check_columns("edge_features", self.edge_features, ends)
         if self.edge_features == []:
             raise ConfigError(
                 "dataset.edge_features=[]: expected a column, or null for no features of edges"
             )
-        for column in self.categories or ():
-            if column in used or (self.features is not None and column not in self.features):
-                raise ConfigError(
-                    f"dataset.categories: expected columns of features, got {brief(column)}"
-                )
-        for column in self.edge_categories or ():
-            if column not in (self.edge_features or ()):
-                raise ConfigError(
-                    "dataset.edge_categories: expected columns of edge_features, got "
-                    f"{brief(column)}"
-                )
+        used = (self.ids.id, self.label, self.split_column, self.split_group)
+        _check_columns("", self.features, self.categories, used)
+        ends = (self.ids.source, self.ids.target, self.weight, self.edge_label)
+        _check_columns("edge_", self.edge_features or [], self.edge_categories, ends)
 
     @property
     def _splits_by_pair(self) -> bool:
@@ -206,10 +195,24 @@ class TableOptions(base.Dataset):
         return path
 
 
-def _check_columns(option: str, columns: list[str] | None, used: Sequence[str | None]) -> None:
-    """Raise ConfigError if a feature column repeats, or is in ``used``, columns of other roles."""
-    for column in columns or ():
-        if column in used or (columns or []).count(column) > 1:
+def _check_columns(
+    prefix: str,
+    features: list[str] | None,
+    categories: list[str] | None,
+    used: tuple[str | None, ...],
+) -> None:
+    """Raise ConfigError if a feature column repeats or is in ``used``, columns of other roles.
+
+    So is each column of ``categories`` that is not in ``features``; None: all columns not used.
+    """
+    for column in features or ():
+        if column in used or (features or []).count(column) > 1:
             raise ConfigError(
-                f"dataset.{option}: expected each column once, got {brief(column)} twice"
+                f"dataset.{prefix}features: expected each column once, got {brief(column)} twice"
+            )
+    for column in categories or ():
+        if column in used or (features is not None and column not in features):
+            raise ConfigError(
+                f"dataset.{prefix}categories: expected columns of {prefix}features, got "
+                f"{brief(column)}"
             )

@@ -9,14 +9,19 @@ import numpy as np
 from gnnscale.core import Array, GraphError, brief, pyarrow
 from gnnscale.core.artifact import files
 from gnnscale.data.labels import read_labels
+from gnnscale.data.readers.column_reading import (
+    FeatureSurvey,
+    filled,
+    label_columns,
+    log_unread,
+)
 from gnnscale.data.readers.edge_reading import EdgeReader
-from gnnscale.data.readers.feature_reading import FeatureSurvey, filled, log_unread
-from gnnscale.data.readers.table_options import SPLIT, IdOptions, TableOptions
+from gnnscale.data.readers.table_options import IdOptions, TableOptions
 from gnnscale.data.storage import StoreWriter
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import is_text
 from gnnscale.data.tables.feature_columns import FeatureColumns
-from gnnscale.data.tables.label_columns import GroupColumn, LabelColumns
+from gnnscale.data.tables.label_columns import GroupColumn
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import IdColumn, IdMap, csv_id_type, max_id_bytes
 from gnnscale.graph.store_format import write_ids
@@ -105,17 +110,13 @@ class _VertexReader:
         types: dict[str, Any] = {} if survey is None else dict(survey.types)
         if self._ids is not None:
             types[self._ids] = csv_id_type(self._id_type, table.types[self._ids])
-        labels = groups = None
-        if options.label is not None and options._has_labels:
-            name = table.require("label", options.label, otherwise="dataset.label=null")
-            split = None
-            if options.split == "published":
-                split = roles.find_split(table, "split_column", options.split_column, SPLIT)
-            labels = LabelColumns(table, name, options.label_kind, split, option="label_kind")
+        labels = label_columns(options, table, "", otherwise="dataset.label=null")
+        groups = None
+        if labels is not None:
             types |= labels.csv_types
-            if options.split_group is not None:
-                groups = GroupColumn(table.require("split_group", options.split_group))
-                types |= groups.csv_types
+        if labels is not None and options.split_group is not None:
+            groups = GroupColumn(table.require("split_group", options.split_group))
+            types |= groups.csv_types
         if not types:  # rows are counted alone
             types[table.names[0]] = pyarrow.string()
         for batch in table.batches(list(types), types, 64 + 8 * len(types)):

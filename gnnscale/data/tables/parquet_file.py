@@ -7,9 +7,8 @@ from typing import Any
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
-from gnnscale.data.tables.batch import Batch, with_texts
+from gnnscale.data.tables.batch import Batch, Problems, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
-from gnnscale.data.tables.problems import Problems
 
 #: Bytes of a column that are read at a time.
 _BUFFER_BYTES = 1 << 20
@@ -59,8 +58,13 @@ class ParquetFile:
         """Return the Arrow type of each column."""
         return dict(self._types)
 
-    def batches(self, columns: Sequence[str], batch_rows: int, batch_bytes: int) -> Iterator[Batch]:
-        """Yield columns in batches of up to ``batch_rows`` rows.
+    def text(self, row: int, column: str) -> None:
+        """Return None: cells are no texts."""
+
+    def batches(
+        self, columns: Sequence[str], types: object, batch_rows: int, batch_bytes: int
+    ) -> Iterator[Batch]:
+        """Yield columns, of their own types, in batches of up to ``batch_rows`` rows.
 
         A batch has about ``batch_bytes`` of texts, or a single row. Damaged files, and files that
         unpack to much more memory than their size, are refused.

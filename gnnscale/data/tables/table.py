@@ -20,9 +20,8 @@ from gnnscale.core import (
 )
 from gnnscale.data.formats.text import head_lines, line_blocks, opened_text
 from gnnscale.data.tables import cells
-from gnnscale.data.tables.batch import Batch, is_text, with_texts
+from gnnscale.data.tables.batch import Batch, Problems, is_text, with_texts
 from gnnscale.data.tables.parquet_file import ParquetFile
-from gnnscale.data.tables.problems import Problems
 
 #: Bytes that one byte of a .gz may unpack to; edges between few vertices compress well.
 _RATIO = 100
@@ -59,6 +58,8 @@ class CsvFile:
     numbers and dates. ``decimal`` is the mark of decimals.
     """
 
+    index_columns: frozenset[str] = frozenset()  #: as of ``ParquetFile``
+
     def __init__(self, path: Path, delimiter: str, decimal: str, problems: Problems) -> None:
         self.path = path
         self._delimiter = delimiter
@@ -94,7 +95,7 @@ class CsvFile:
         return {field.name: field.type for field in table.schema}
 
     def batches(
-        self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
+        self, columns: Sequence[str], types: Mapping[str, Any], batch_rows: int, batch_bytes: int
     ) -> Iterator[Batch]:
         """Yield ``columns`` in batches of about ``batch_bytes``, parsed as ``types`` by threads."""
         cores = hardware.usable_cores()
@@ -255,10 +256,7 @@ class Table:
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
         #: columns of Parquet that pandas wrote as its index
-        self.index_columns: set[str] = set()
-        for file in self._files:
-            if isinstance(file, ParquetFile):
-                self.index_columns |= file.index_columns
+        self.index_columns = {name for file in self._files for name in file.index_columns}
         self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
         self._mask: BoolArray | None = None
 
@@ -291,8 +289,7 @@ class Table:
 
     def csv_text(self, path: Path, row: int, column: str) -> str | None:
         """Return the text of a cell of CSV, which is read again; None for Parquet."""
-        file = next(file for file in self._files if file.path == path)
-        return file.text(row, column) if isinstance(file, CsvFile) else None
+        return next(file for file in self._files if file.path == path).text(row, column)
 
     def keep(self, rows: BoolArray) -> None:
         """Leave out, from now on, the rows that the mask ``[num_rows]`` does not mark."""
@@ -309,11 +306,7 @@ class Table:
         num_rows = min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
         first = 0
         for file in self._files:
-            for batch in (
-                file.batches(columns, types, self.batch_bytes)
-                if isinstance(file, CsvFile)
-                else file.batches(columns, num_rows, self.batch_bytes)
-            ):
+            for batch in file.batches(columns, types, num_rows, self.batch_bytes):
                 last = first + len(batch)
                 part = batch if self._mask is None else batch.filtered(self._mask[first:last])
                 first = last

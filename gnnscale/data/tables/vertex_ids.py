@@ -13,6 +13,7 @@ from gnnscale.core import Array, BoolArray, GraphError, Int64Array, brief, pyarr
 from gnnscale.core.artifact import file_bytes, file_sha256, map_npy
 from gnnscale.data.tables.batch import (
     Batch,
+    Problems,
     RowLocations,
     is_text,
     null_mask,
@@ -20,7 +21,6 @@ from gnnscale.data.tables.batch import (
     text_buffers,
 )
 from gnnscale.data.tables.parquet_file import ParquetFile
-from gnnscale.data.tables.problems import Problems
 from gnnscale.graph import GRAPH_STORE, ID_FILES, MAX_CLASSES, Graph, read_meta
 
 #: Types of ids: by the column, integers, or texts.
@@ -266,7 +266,7 @@ def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
             f"{brief(file.names)}"
         )
     texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
-    for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
+    for batch in file.batches(["id"], {}, _BATCH_ROWS, _BATCH_BYTES):
         texts.add(batch)
     problems.raise_any()
     ids = texts.array()

@@ -13,14 +13,14 @@ from pyarrow import parquet
 
 from gnnscale.core.errors import GraphError
 from gnnscale.data.tables import parquet_file
+from gnnscale.data.tables.batch import Problems
 from gnnscale.data.tables.parquet_file import ParquetFile
-from gnnscale.data.tables.problems import Problems
 
 LONG = "x" * 20_000
 
 
 def read(file: Path, columns: list[str], rows: int = 1 << 17, num_bytes: int = 16 << 20) -> Any:
-    return ParquetFile(file, Problems()).batches(columns, rows, num_bytes)
+    return ParquetFile(file, Problems()).batches(columns, {}, rows, num_bytes)
 
 
 def written(file: Path, columns: dict[str, Any], **options: Any) -> Path:
@@ -152,8 +152,9 @@ import sys
 from pathlib import Path
 import pyarrow
 from gnnscale.data.tables.parquet_file import ParquetFile
-from gnnscale.data.tables.problems import Problems
-rows = sum(map(len, ParquetFile(Path(sys.argv[1]), Problems()).batches(["c"], 1 << 17, 16 << 20)))
+from gnnscale.data.tables.batch import Problems
+file = ParquetFile(Path(sys.argv[1]), Problems())
+rows = sum(map(len, file.batches(["c"], {}, 1 << 17, 16 << 20)))
 print(rows, pyarrow.default_memory_pool().max_memory())
 """
 

@@ -1,7 +1,7 @@
 from itertools import product
 from pathlib import Path
 
-from gnnscale.data.tables.problems import Problems
+from gnnscale.data.tables.batch import Problems
 from gnnscale.data.tables.table import CsvFile
 
 

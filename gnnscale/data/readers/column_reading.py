@@ -1,4 +1,4 @@
-"""Feature columns of tables: surveyed, with what becomes of their empty cells.
+"""Columns of features and labels of a table, by its options.
 
 The option names of edges have the prefix ``edge_``, those of vertices none.
 """
@@ -7,9 +7,10 @@ import logging
 from collections.abc import Collection, Sequence
 
 from gnnscale.core import GraphError, brief
-from gnnscale.data.readers.table_options import TableOptions
+from gnnscale.data.readers.table_options import SPLIT, TableOptions
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import Batch
+from gnnscale.data.tables.label_columns import LabelColumns
 from gnnscale.data.tables.survey import ColumnSurvey, Surveyed
 from gnnscale.data.tables.table import Table
 
@@ -99,3 +100,21 @@ def log_unread(table: Table, read: Collection[str | None], option: str) -> None:
     unread = [brief(name or "''") for name in table.names if name not in read]
     if unread:
         _LOG.info("%s: not read: %s; see dataset.%s", table.path, ", ".join(unread), option)
+
+
+def label_columns(
+    options: TableOptions, table: Table, prefix: str, *, otherwise: str = ""
+) -> LabelColumns | None:
+    """Return the columns of labels and of a published split; None: no labels are read.
+
+    ``otherwise``, if not empty, is what to set if there is no column of labels.
+    """
+    column: str | None = getattr(options, f"{prefix}label")
+    if column is None or not options._has_labels:
+        return None
+    table.require(f"{prefix}label", column, otherwise=otherwise)
+    kind, split = f"{prefix}label_kind", None
+    if options.split == "published":
+        option = f"{prefix}split_column"
+        split = roles.find_split(table, option, getattr(options, option), SPLIT)
+    return LabelColumns(table, column, getattr(options, kind), split, option=kind)
