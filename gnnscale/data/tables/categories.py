@@ -159,8 +159,8 @@ def arrangement(
         days = (column.origin or 0) - (expected.origin or 0) if expected.origin is not None else 0
         shift += [float(days)] * expected.length + [0.0] * expected.has_gaps
         first += column.width
-    found = Arrangement(np.array(index, np.int64), np.array(shift, np.float32), tuple(fills))
-    return found if found.changes or first != len(index) else None
+    change = Arrangement(np.array(index, np.int64), np.array(shift, np.float32), tuple(fills))
+    return change if change.changes or first != len(index) else None
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
@@ -186,8 +186,8 @@ def _category_index(
 ) -> list[int]:
     """Return the graph's feature of each category of the run's column ``expected``, or -1."""
     assert expected.categories is not None
-    known = column.categories or ()
-    unknown = sorted(set(known) - set(expected.categories))
+    names = column.categories or ()
+    unknown = sorted(set(names) - set(expected.categories))
     if unknown and unseen == "refuse":
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ConfigError(
@@ -195,7 +195,7 @@ def _category_index(
             f"training, got {brief(repr(unknown[0]))}{more}; gnnscale predict reads them as empty "
             "cells with unseen=empty"
         )
-    number: Mapping[str, int] = {name: index for index, name in enumerate(known)}
+    number: Mapping[str, int] = {name: index for index, name in enumerate(names)}
     return [first + number[name] if name in number else -1 for name in expected.categories]
 
 
@@ -222,54 +222,54 @@ def count_cells(rows: Array, features: Sequence[int], dtype: str, width: int) ->
     return sum(int(np.count_nonzero(part[:, features])) for part in parts)
 
 
-def arrange_features(graph: Graph, wanted: Arrangement) -> Graph:
-    """Return ``graph`` with vertex features as ``wanted``, in a temporary file.
+def arrange_features(graph: Graph, target: Arrangement) -> Graph:
+    """Return ``graph`` with vertex features as ``target``, in a temporary file.
 
     They become float32 if numbers change, or they are int8 or int4.
     """
     dtype, width = graph.feature_dtype, graph.num_features
-    if wanted.only_moves and dtype not in MAX_QUANTIZED:
-        return replace(graph, features=_arranged(graph.features, wanted, len(graph.features)))
+    if target.only_moves and dtype not in MAX_QUANTIZED:
+        return replace(graph, features=_arranged(graph.features, target, len(graph.features)))
     rows = _arranged(
-        graph.features, wanted, graph.num_vertices, lambda part: as_float32(part, dtype, width)
+        graph.features, target, graph.num_vertices, lambda part: as_float32(part, dtype, width)
     )
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def arrange_edge_features(graph: Graph, wanted: Arrangement) -> Graph:
-    """Return ``graph`` with edge features as ``wanted``, in a temporary file.
+def arrange_edge_features(graph: Graph, target: Arrangement) -> Graph:
+    """Return ``graph`` with edge features as ``target``, in a temporary file.
 
     The row of zeros that added self-loops share stays.
     """
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)
-    return replace(graph, edges=replace(edges, features=_arranged(edges.features, wanted, count)))
+    return replace(graph, edges=replace(edges, features=_arranged(edges.features, target, count)))
 
 
 def _arranged(
     features: Array,
-    wanted: Arrangement,
+    target: Arrangement,
     count: int,
     read: Callable[[Array], Array] = np.asarray,
 ) -> Array:
-    """Return ``features`` as ``wanted``: ``count`` rows, then zeros, mapped from a temporary file.
+    """Return ``features`` as ``target``: ``count`` rows, then zeros, mapped from a temporary file.
 
     ``read`` decodes stored rows.
     """
-    shape, dtype = (len(features), len(wanted.index)), read(features[:0]).dtype
+    shape, dtype = (len(features), len(target.index)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by column", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
         rows = np.memmap(file, dtype, "w+", shape=shape)
-    copied = np.flatnonzero(wanted.index >= 0)
+    copied = np.flatnonzero(target.index >= 0)
     step = max(1, _SLICE_BYTES // (dtype.itemsize * max(shape[1], features.shape[1])))
     for first in range(0, count, step):
         part = read(features[first : min(first + step, count)])
         arranged = rows[first : first + len(part)]
-        arranged[:, copied] = part[:, wanted.index[copied]]
-        if not wanted.only_moves:
-            arranged += wanted.shift
-        for feature, marks, value in wanted.fills:
+        arranged[:, copied] = part[:, target.index[copied]]
+        if not target.only_moves:
+            arranged += target.shift
+        for feature, marks, value in target.fills:
             arranged[part[:, marks] == 1, feature] = value
     return rows

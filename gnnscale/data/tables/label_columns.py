@@ -196,11 +196,8 @@ class SplitColumn:
     def __init__(self, name: str) -> None:
         self.name = name
         self.parts: list[UInt8Array] = []  #: numbers of parts of each batch; 0: none
-
-    @property
-    def csv_types(self) -> dict[str, Any]:
-        """Arrow type to parse each CSV column as, by column name."""
-        return {self.name: pyarrow.string()}
+        #: Arrow type to parse each CSV column as, by column name
+        self.csv_types: dict[str, Any] = {name: pyarrow.string()}
 
     def add(self, batch: Batch) -> None:
         """Append the words of a batch; report unknown words. GraphError: no words, but numbers."""
@@ -254,22 +251,17 @@ class GroupColumn:
 class SplitMasks(SplitColumn):
     """Collector of the part of the split of each row, from a column for each part, a mask.
 
-    ``columns`` has the Arrow types of the masks by name: train, valid, test. ``None`` is the name
-    of a part without a mask, which is empty.
+    ``names`` are those of the masks of train, valid and test. None: the part is empty.
     """
 
-    def __init__(self, columns: Sequence[tuple[str | None, Any]]) -> None:
-        self._part_of = {name: part for part, (name, _) in enumerate(columns, 1) if name}
-        self._columns = {name: kind for name, kind in columns if name}
-        super().__init__(", ".join(self._columns))
-
-    @property
-    def csv_types(self) -> dict[str, Any]:
-        """Arrow type to parse each CSV column as, by column name."""
+    def __init__(self, table: Table, names: Sequence[str | None]) -> None:
+        self._part_of = {name: part for part, name in enumerate(names, 1) if name}
+        super().__init__(", ".join(self._part_of))
         types = pyarrow.types
-        return {
+        kinds = {name: table.types[name] for name in self._part_of}
+        self.csv_types = {
             name: kind if types.is_floating(kind) or types.is_integer(kind) else pyarrow.bool_()
-            for name, kind in self._columns.items()
+            for name, kind in kinds.items()
         }
 
     def add(self, batch: Batch) -> None:
