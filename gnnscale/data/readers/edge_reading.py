@@ -126,7 +126,7 @@ class EdgeReader:
                     )
         unknown = pyarrow.concat_arrays([unknown, *arrays]).unique()
         self._table.problems.settle()
-        if not has_known and len(unknown):
+        if not has_known and len(unknown) and not self._table.problems.exist:
             raise GraphError(
                 f"{self._table.path}: {self._ends[0]} and {self._ends[1]} hold no id of the "
                 f"{ids.size} vertices, but ids such as {brief(repr(unknown[0].as_py()))}; name the "

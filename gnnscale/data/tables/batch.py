@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ class Batch:
     problems: Problems  #: collector of problems
     #: number of each row. None: the rows are consecutive
     rows: Int64Array | None = None
+    #: by column, which cells could not be read, and are null, ``[n]``; they are reported
+    unread: Mapping[str, BoolArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -109,7 +111,8 @@ class Batch:
     def report_nulls(self, column: str) -> BoolArray:
         """Report the nulls of a column; return which rows have one, ``[n]``."""
         is_empty = null_mask(self.columns[column])
-        self.report(is_empty, (column, "empty"), lambda index: f"{brief(column)} is empty")
+        is_new = is_empty & ~self.unread.get(column, np.False_)
+        self.report(is_new, (column, "empty"), lambda index: f"{brief(column)} is empty")
         return is_empty
 
     def filtered(self, mask: BoolArray) -> "Batch":
@@ -119,7 +122,8 @@ class Batch:
         rows = self.row + np.arange(len(self)) if self.rows is None else self.rows
         arrow_mask = pyarrow.array(mask)
         columns = {name: array.filter(arrow_mask) for name, array in self.columns.items()}
-        return replace(self, columns=columns, rows=rows[mask])
+        unread = {name: cells[mask] for name, cells in self.unread.items()}
+        return replace(self, columns=columns, rows=rows[mask], unread=unread)
 
     def floats(self, column: str, dtype: type[np.floating[Any]], array: Any = None) -> Array:
         """Return a column of numbers or booleans as ``dtype``, nulls as NaN.

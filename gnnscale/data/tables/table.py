@@ -184,17 +184,15 @@ class CsvFile:
         lines.report(~is_good, ("length",), lambda index: self._wrong_length(bad_rows[0]))
         good_rows = rows[is_good] if np.count_nonzero(is_good) == table.num_rows else None
         batch = Batch(self.path, row, _arrays(table), self._problems, good_rows)
-        is_read = np.ones(table.num_rows, np.bool_)
-        arrays = dict(batch.columns)
+        arrays, unread = dict(batch.columns), {}
         for name, texts in batch.columns.items():
             kind = types.get(name, pyarrow.string())
             is_broken = cells.matches(texts, "\ufffd")
             _report_cells(batch, name, is_broken, "encoding", "UTF-8; save the table as UTF-8")
             if not is_text(kind):
-                arrays[name], is_wrong = cells.parsed(texts, kind, self._decimal)
-                _report_cells(batch, name, is_wrong, "kind", cells.noun(kind))
-                is_read &= ~is_wrong
-        return with_texts(replace(batch, columns=arrays).filtered(is_read))
+                arrays[name], unread[name] = cells.parsed(texts, kind, self._decimal)
+                _report_cells(batch, name, unread[name], "kind", cells.noun(kind))
+        return with_texts(replace(batch, columns=arrays, unread=unread))
 
     def _wrong_length(self, row: Any) -> str:
         """Return the message for a row of Arrow with another number of values than the header."""
