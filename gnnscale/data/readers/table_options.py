@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
@@ -29,8 +29,7 @@ _OF_GRAPH = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdOptions:
+class IdOptions(NamedTuple):
     """Columns of ids in the tables of vertices and edges, and how ids are read."""
 
     id: str | None = "id"  #: column of the vertices. None: ids are row numbers from 0

@@ -79,44 +79,37 @@ class Tables(TableOptions):
     @property
     def ids(self) -> IdOptions:
         """Columns of ids, and how ids are read."""
-        return IdOptions(
-            id=self.id,
-            source=self.source,
-            target=self.target,
-            type=self.id_type,
-            unknown=self.unknown_ids,
-        )
+        return IdOptions(self.id, self.source, self.target, self.id_type, self.unknown_ids)
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, then the files of the edges."""
-        return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
+        return [*self._files("vertices"), *self._files("edges")]
 
     def raw_path(self) -> Path:
         """Return the local folder with the tables; if ``raw`` is remote, copy them first."""
         if self.raw is None or not remote.is_remote(self.raw):
             return super().raw_path()
-        tables = (("vertices", self.vertices), ("edges", self.edges))
-        vertices, edges = ([name] if name else _usual_names(table) for table, name in tables)
+        vertices = [self.vertices] if self.vertices else _usual_names("vertices")
+        edges = [self.edges] if self.edges else _usual_names("edges")
         return remote.copy_remote(self.raw, [*vertices, *edges])
 
-    def _files(self, table: str, name: str | None) -> list[Path]:
+    def _files(self, table: str) -> list[Path]:
         folder = self.raw_path()
         if not folder.is_dir():
             raise GraphError(f"dataset.raw={folder}: expected a folder with vertices and edges")
-        return _table_files(folder, table, name)
+        return _table_files(folder, table, getattr(self, table))
 
-    def _table(self, table: str, name: str | None) -> Table:
+    def _table(self, table: str) -> Table:
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
-        return Table(self._files(table, name), delimiter, self.memory_bytes, self.decimal)
+        return Table(self._files(table), delimiter, self.memory_bytes, self.decimal)
 
     def vertex_table(self) -> tuple[Table, str] | None:
         """Return the raw table of the vertices, and its column of ids; None: no such column."""
-        return None if self.id is None else (self._table("vertices", self.vertices), self.id)
+        return None if self.id is None else (self._table("vertices"), self.id)
 
     def read(self, writer: StoreWriter) -> None:
         """Push vertices with labels and split, edges with their data, then vertex features."""
-        vertices = self._table("vertices", self.vertices)
-        read_tables(self, vertices, self._table("edges", self.edges), writer)
+        read_tables(self, self._table("vertices"), self._table("edges"), writer)
 
 
 def _usual_names(table: str) -> list[str]:

@@ -10,10 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from one_line import one_line
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Tables, read_classes, read_ids, verify_store
@@ -535,43 +533,6 @@ def test_features_in_lists(tables):
     ):
         graph = tables(columns | {"x": pa.array(rows, kind)}, name=stored).open()
         assert (graph.feature_dtype, graph.features.tolist()) == (stored, rows)
-
-
-@pytest.mark.long
-@settings(max_examples=15)
-@given(st.data())
-def test_tables_in_small_batches_are_the_edges_that_were_written(tmp_path_factory, data):
-    id_type = st.integers(-(2**63), 2**63 - 1), st.from_regex(r"[a-zé ]{1,9}", fullmatch=True)
-    kinds = [st.lists(each, unique=True, min_size=3, max_size=50) for each in id_type]
-    ids = data.draw(st.one_of(kinds))
-    places = st.integers(0, len(ids) - 1)
-    edges = data.draw(st.lists(st.tuples(places, places), min_size=1, max_size=200))
-    folder = tmp_path_factory.mktemp("raw")
-    parts, numbers = ["train", "valid", "test", *[None] * (len(ids) - 3)], [*range(len(ids))]
-    vertices = pa.table({"id": ids, "label": [0] * len(ids), "split": parts, "x": numbers})
-    ends = {"source": [ids[s] for s, _ in edges], "target": [ids[t] for _, t in edges]}
-    table = pa.table({**ends, "number": range(len(edges))})
-    write_table = data.draw(st.sampled_from([csv.write_csv, parquet.write_table]))
-    form = "csv" if write_table is csv.write_csv else "parquet"
-    write_table(vertices, folder / f"vertices.{form}")
-    write_table(table, folder / f"edges.{form}")
-    memory_bytes = data.draw(st.sampled_from([1, 1 << 30]))
-    place = {"raw": str(folder), "store": str(folder / "store")}
-    options = {
-        "drop_duplicates": False,
-        "edge_features": data.draw(st.sampled_from([None, ["number"]])),
-    }
-    graph = Tables(name="mine", **place, memory_bytes=memory_bytes, **options).open()
-    if options["edge_features"]:
-        # Rows have the order of the table.
-        assert graph.edge_features[:, 0].tolist() == [*range(len(edges))]
-        of_edges = [edges[row] for row in graph.edge_rows]
-        assert [source for source, _ in of_edges] == graph.indices.tolist()
-    expected = sorted((target, source) for source, target in edges)
-    assert [(v, u) for v, neighbors in enumerate(lists(graph)) for u in neighbors] == expected
-    assert graph.features[:, 0].tolist() == numbers
-    kept = read_ids(graph)
-    assert (numbers if kept is None else kept.to_pylist()) == ids
 
 
 @pytest.mark.long
