@@ -879,7 +879,7 @@ _EDGE = {"source": [5], "target": [6]}
 #: Tables of some kilobytes whose texts have gigabytes once they are decoded; what becomes of them.
 BOMBS = {
     "ids": (
-        lambda: ({"id": _repeated(LONG), "label": np.zeros(_ROWS, np.int64)}, _EDGE),
+        lambda: ({"id": _repeated(LONG), "a": np.zeros(_ROWS)}, _EDGE),
         "texts of column 'id' take over",
     ),
     "ends of edges": (
@@ -897,7 +897,7 @@ import pyarrow
 from gnnscale.data import Tables
 from gnnscale.core import GraphError
 try:
-    graph = Tables(name="mine", raw=sys.argv[1], store=sys.argv[2], split="random").open()
+    graph = Tables(name="mine", raw=sys.argv[1], store=sys.argv[2], label=None).open()
     print("vertices", graph.num_vertices)
 except GraphError as error:
     print(error)
