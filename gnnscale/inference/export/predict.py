@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import ConfigError, Float32Array, IntArray, brief, check_choice, check_range
-from gnnscale.core.artifact.files import check_space
+from gnnscale.core import ConfigError, Float32Array, IntArray, check_choice, check_range
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
@@ -222,14 +221,10 @@ def _predict_vertices(
         ids=outputs.RowIds(vertices=vertices, own=user_ids),
         classes=signature.classes,
     )
-    writers.check_ids(config.out, layout)
-    disk = layout.num_rows * writers.row_bytes(config.out, layout)
-    check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
+    writers.check_room(config.out, layout)
     predictor = Predictor(model, graph, options, num_layers=num_layers)
     predictor.prepare(vertices)
-    with writers.open_table(config.out, layout) as table:
-        for rows in predictor.rows(vertices):
-            table.write(rows)
+    writers.write_outputs(config.out, layout, predictor.rows(vertices))
 
 
 def _predict_edges(
@@ -252,13 +247,10 @@ def _predict_edges(
         ids=outputs.EdgeIds(vertices=ends, own=user_ids),
         classes=signature.classes,
     )
-    writers.check_ids(config.out, layout)
-    disk = layout.num_rows * writers.row_bytes(config.out, layout)
-    check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
+    writers.check_room(config.out, layout)
     predictor = EdgePredictor(model, Predictor(model, graph, options))
-    with writers.open_table(config.out, layout) as table:
-        for part in predictor.outputs(ends, rows, graph.edge_features):
-            table.write(part)
+    chunks = predictor.outputs(ends, rows, graph.edge_features)
+    writers.write_outputs(config.out, layout, chunks)
 
 
 def find_edges(
