@@ -14,7 +14,6 @@ import torch
 from gnnscale.api.hitgnn import training
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_module
 from gnnscale.api.hitgnn.input_graph import as_dataset
-from gnnscale.api.notebook import in_notebook
 from gnnscale.api.result import Result
 from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
 from gnnscale.core import ConfigError, brief, listed_numbers, standard_arithmetic
@@ -26,6 +25,7 @@ from gnnscale.core.config import (
     pass_code,
     read_regular,
 )
+from gnnscale.core.notebook import in_notebook
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference

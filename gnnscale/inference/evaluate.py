@@ -17,6 +17,7 @@ import torch
 from gnnscale.backend import InferenceCapable
 from gnnscale.core import ClassCounts, binary_metrics, count_classes
 from gnnscale.core import types as arrays
+from gnnscale.core.notebook import html_table
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.link_ranking import LinkExaminer
@@ -169,11 +170,6 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     return VertexExaminer(task, predictor)
 
 
-def _positions(vertices: arrays.IntArray, ids: arrays.IntArray) -> torch.Tensor:
-    """Return the indices of ``ids`` in ascending ``vertices``, which contain them."""
-    return torch.from_numpy(np.searchsorted(vertices, ids))
-
-
 class Validator:
     """Validation and test of a model during training."""
 
@@ -276,6 +272,23 @@ class Evaluation:
     popularity: dict[str, float | None]
     base_rates: dict[str, float]
     thresholds: tuple[float, ...] | None  #: probabilities at which classes are predicted; None: 0.5
+
+    def _repr_html_(self) -> str:
+        """Return tables of the run and of its metrics by part of the split: Jupyter."""
+        run = [
+            ("model", f"{self.model}, epoch {self.epoch}"),
+            ("dataset", self.dataset),
+            ("inference", self.inference),
+        ]
+        names = dict.fromkeys(name for values in self.metrics.values() for name in values)
+        rows = [
+            (name, *(_text(values.get(name)) for values in self.metrics.values())) for name in names
+        ]
+        return html_table(run) + html_table(rows, headings=("metric", *self.metrics))
+
+
+def _text(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.4f}"
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:

@@ -171,23 +171,24 @@ def predict(config: PredictConfig) -> Path:
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
     if config.compares:
-        given = config.top is None or config.candidates is not None or task is None
-        own = None if given else load_run.own_candidates(run, config.run)
-        _compare(config, options, graph, trained, task, own)
+        default = None
+        if config.top is not None and config.candidates is None and task is not None:
+            default = load_run.run_candidates(run, config.run, graph)
+        _compare(config, options, graph, trained, task, default)
     else:
         _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
     return config.out
 
 
-def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
+def _other_graph(config: PredictConfig, trained_on: GraphSource, signature: InputSchema) -> Graph:
     """Open the graph that ``config`` names, with only the feature columns that the model reads.
 
-    ``own`` is the source of the run's graph, whose options it takes.
+    ``trained_on`` is the source of the run's graph, whose options it takes.
     """
     assert config.graph is not None
     parts = (config.vertices, config.candidates, config.edges)
     splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
-    source = config.graph.with_options(own, config.graph_options)
+    source = config.graph.with_options(trained_on, config.graph_options)
     source = source.to_predict(signature.columns, signature.edge_columns, splits=splits)
     return source.open()
 
@@ -292,12 +293,12 @@ def _compare(
     graph: Graph,
     trained: load_run.TrainedModel,
     task: Task | None,
-    own: IntArray | None,
+    default: IntArray | None,
 ) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``.
 
-    ``task`` is the run's task over ``graph``; None: another graph. ``own`` replaces candidates that
-    are not given, as in ``find_candidates``.
+    ``task`` is the run's task over ``graph``; None: another graph. ``default`` replaces candidates
+    that are not given, as in ``find_candidates``.
     """
     user_ids, model = read_ids(graph), trained.model
     if config.layer != -1 or config.what is not None:
@@ -317,10 +318,12 @@ def _compare(
     vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
-    candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top, own=own)
-    known = find_known(config.known, graph, vertices, task)
-    found = scorer.partners(vertices, candidates, config.top, known)
-    chunks = check_partners(found, "top", refuse=config.out.suffix == ".npy")
+    candidates = find_candidates(
+        config.candidates, graph, user_ids, vertices, config.top, default=default
+    )
+    targets = find_known(config.known, graph, vertices, task)
+    partners = scorer.partners(vertices, candidates, config.top, targets)
+    chunks = check_partners(partners, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
@@ -331,16 +334,16 @@ def find_candidates(
     vertices: IntArray,
     top: int,
     *,
-    own: IntArray | None = None,
+    default: IntArray | None = None,
     option: str = "top",
 ) -> IntArray | None:
     """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
     ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise; None
-    means ``own``. A vertex is not its own partner. ConfigError, which names ``option``: one of
+    means ``default``. A vertex is not its own partner. ConfigError, which names ``option``: one of
     ``vertices`` may have fewer than ``top`` candidates.
     """
-    candidates = own
+    candidates = default
     if selection is not None:
         candidates = find_vertices(selection, graph, user_ids, option="candidates")
     count = graph.num_vertices if candidates is None else len(candidates)
@@ -365,11 +368,11 @@ def find_known(
     if choice == "include":
         return None
     pairs = known_pairs(graph, task)
-    known = KnownTargets(vertices, pairs, num_vertices=graph.num_vertices)
+    targets = KnownTargets(vertices, pairs, num_vertices=graph.num_vertices)
     _LOG.info(
-        f"known=exclude: {known.num_pairs:,} edges from {len(vertices):,} vertices are left out"
+        f"known=exclude: {targets.num_pairs:,} edges from {len(vertices):,} vertices are left out"
     )
-    return known
+    return targets
 
 
 def check_partners(
