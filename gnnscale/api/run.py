@@ -30,6 +30,7 @@ from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import CustomModel, ModelConfig
+from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, Observer
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
@@ -318,14 +319,9 @@ def evaluate(
         named = [name if isinstance(name, str) else pass_code(name) for name in listed]
         config = replace(config, metrics=named)
     config = with_inference(config, options.inference, options.num_threads)
-    num_torch_threads = torch.get_num_threads()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_num_threads(threads)
-            task, trained = open_trained(result.directory, config, ranks=True)
-            return measure(task, trained, config.evaluation_options, options.threshold)
-    finally:
-        torch.set_num_threads(num_torch_threads)
+    with torch.random.fork_rng(devices=[]), torch_threads(threads):
+        task, trained = open_trained(result.directory, config, ranks=True)
+        return measure(task, trained, config.evaluation_options, options.threshold)
 
 
 def _is_plain(value: Any) -> bool:

@@ -259,7 +259,7 @@ class TrainedRun:
         left_out = find_known(known, graph, sources, task)
         chunks = scorer.partners(sources, targets, k, left_out)
         parts, scores = zip(*check_partners(chunks, "k", refuse=True), strict=True)
-        flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), own=ids)
+        flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), user_ids=ids)
         return flat.array(0, len(sources) * k).reshape(-1, k), np.concatenate(scores)
 
     @standard_arithmetic()

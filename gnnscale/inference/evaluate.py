@@ -7,7 +7,6 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -25,6 +24,7 @@ from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, wi
 from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.inference.thresholds import choose_thresholds
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
+from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
 from gnnscale.sampling import labeled_vertices
@@ -217,7 +217,7 @@ class Validator:
     def validate(self) -> tuple[dict[str, float | None], float]:
         """Return the validation metrics (None: not defined) and the seconds of the validation."""
         start = time.perf_counter()
-        with self._all_threads():
+        with torch_threads(self._num_threads):
             (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
@@ -228,23 +228,13 @@ class Validator:
         """
         if "test" not in self._parts:
             return HeldOutScores(metrics={})
-        with self._all_threads():
+        with torch_threads(self._num_threads):
             if isinstance(self._examiner, LinkExaminer):
                 (metrics,) = self._examiner.measure(["test"])
                 return HeldOutScores(
                     metrics=metrics, popularity=_measure_popularity(self._examiner)
                 )
             return self._examiner.test(self._rule)
-
-    @contextmanager
-    def _all_threads(self) -> Iterator[None]:
-        """Let torch use all threads of the host inside a ``with`` block, then as many as before."""
-        num_threads = torch.get_num_threads()
-        torch.set_num_threads(self._num_threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(num_threads)
 
 
 @dataclass(frozen=True, kw_only=True)

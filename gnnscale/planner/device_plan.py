@@ -166,10 +166,12 @@ class DevicePlanConfig:
     devices: list[Any] = field(metadata=names("text", entries=device_options))
     split: list[int] | None = None
 
-    #: Whether the plan finds its devices on this machine instead of in ``devices``.
-    finds_devices: ClassVar[bool] = False
+    #: Hint for errors about ``devices``, of a plan that finds its devices on this machine instead.
+    finds_devices: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        if self.finds_devices and self.devices:
+            raise ConfigError(f"device_plan.devices: expected none with {self.finds_devices}")
         devices = self.parsed()
         names = [device.name for device in devices]
         for name in names:
@@ -204,14 +206,9 @@ class AllGpusConfig(DevicePlanConfig):
     devices: list[Any] = field(default_factory=list)
     options: dict[str, Any] | None = None
 
-    finds_devices: ClassVar[bool] = True
+    finds_devices: ClassVar[str] = "cuda_all; device_plan.options apply to every GPU"
 
     def __post_init__(self) -> None:
-        if self.devices:
-            raise ConfigError(
-                "device_plan.devices: expected none with cuda_all; device_plan.options apply "
-                "to every GPU"
-            )
         for option in ("kind", "index", "name"):
             if option in (self.options or {}):
                 raise ConfigError(
@@ -239,15 +236,10 @@ class CpuEachConfig(DevicePlanConfig):
 
     devices: list[Any] = field(default_factory=list)
 
-    finds_devices: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.devices:
-            raise ConfigError(
-                "device_plan.devices: expected none with cpu_each, which has one per process of "
-                "torchrun; device_plan=cpu with devices=[cpu, ...] lists devices"
-            )
-        super().__post_init__()
+    finds_devices: ClassVar[str] = (
+        "cpu_each, which has one per process of torchrun; device_plan=cpu with devices=[cpu, ...] "
+        "lists devices"
+    )
 
     def parsed(self) -> tuple[Device, ...]:
         """Return a CPU device per process of torchrun."""

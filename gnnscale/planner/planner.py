@@ -298,16 +298,6 @@ def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
     return [1 + extra for extra in device_plan.apportion(seconds, spare)]
 
 
-def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Divide the sum of ``split`` among devices in proportion to their speeds.
-
-    A speed is the device's seeds in ``split`` divided by its seconds in ``times``.
-    """
-    pairs = zip(split, times, strict=True)
-    speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
-    return device_plan.apportion(speeds, sum(split))
-
-
 def _plan(
     devices: Sequence[Device],
     choices: Sequence[_Choice],
@@ -346,7 +336,13 @@ def _evaluate(
             equations.pipeline_seconds(replace(stages, sync=0.0), share.prefetch)
             for stages, share in zip(best[1].devices, plan.shares, strict=True)
         ]
-        plan = plan.with_split(plan.within_memory(_balanced(plan.split, times)))
+        # Seeds are divided in proportion to the devices' speeds.
+        speeds = [
+            count / seconds if count and seconds > 0 else 0.0
+            for count, seconds in zip(plan.split, times, strict=True)
+        ]
+        split = device_plan.apportion(speeds, sum(plan.split))
+        plan = plan.with_split(plan.within_memory(split))
         moved = plan, expect(plan)
         if moved[1].step_s >= best[1].step_s * (1 - _BALANCED):
             return moved if moved[1].step_s < best[1].step_s else best

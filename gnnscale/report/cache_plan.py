@@ -10,7 +10,7 @@ from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.report.formatting import ABSENT, fixed, short
-from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
+from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, svg_file, text
 
 _FILE_WIDTH = 140
 #: Largest number of table rows; cache_plan.json has all of them.
@@ -143,12 +143,7 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
         top += _CHART_HEIGHT + 24
     parts += _bars(plan, top)
     height = top + (len(plan.devices) + 1) * _BAR_HEIGHT + 40
-    width = max(_CHART_WIDTH + 16, 32 + 9 * len(title))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" role="img"><style>{_STYLE}</style>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    return svg_file(parts, _CHART_WIDTH + 16, height, _STYLE, minimum=32 + 9 * len(title))
 
 
 def _curve(plan: CachePlan) -> str:
@@ -185,7 +180,7 @@ def _curve(plan: CachePlan) -> str:
         label = f"α = {plan.alpha:.3f}"
         x = plot.across(plan.alpha) + shift
         elements.append(text(x, plot.top + 14, label, anchor=anchor, css="soft"))
-    legend, x_start = [], plot.left
+    legend, x_start = [], plot.x_start
     for css, (label, _) in lines.items():
         legend.append(f'<path class="line {css}" d="M{x_start:g} 16h18"/>')
         legend.append(text(x_start + 24, 20, label))

@@ -84,14 +84,12 @@ def fixed(value: float | None, decimals: int) -> str:
     return ABSENT if value is None else f"{value:.{decimals}f}"
 
 
-def metric_words(name: str, value: float | None) -> str:
-    """Return a metric's name and value with four decimals; ``not defined`` for None."""
-    return f"{name} {'not defined' if value is None else f'{value:.4f}'}"
-
-
 def metrics_line(metrics: Mapping[str, float | None], base_rate: float | None) -> str:
     """Return names and values of metrics, and the base rate that some compare with."""
-    words = [metric_words(name, value) for name, value in metrics.items()]
+    words = [
+        f"{name} {'not defined' if value is None else f'{value:.4f}'}"
+        for name, value in metrics.items()
+    ]
     return ", ".join(words + ([] if base_rate is None else [f"base rate {base_rate:.4f}"]))
 
 

@@ -219,7 +219,7 @@ def _predict_vertices(
         answers=answers,
         thresholds=trained.thresholds(options.threshold, config.threshold, answers),
         multilabel=signature.multilabel,
-        ids=outputs.RowIds(vertices=vertices, own=user_ids),
+        ids=outputs.RowIds(vertices=vertices, user_ids=user_ids),
         classes=signature.classes,
     )
     writers.check_room(config.out, layout)
@@ -245,7 +245,7 @@ def _predict_edges(
         answers=answers,
         thresholds=trained.thresholds(options.threshold, config.threshold, answers),
         multilabel=False,
-        ids=outputs.EdgeIds(vertices=ends, own=user_ids),
+        ids=outputs.EdgeIds(vertices=ends, user_ids=user_ids),
         classes=signature.classes,
     )
     writers.check_room(config.out, layout)

@@ -189,7 +189,7 @@ def write_scores(
             for scores in chunks:
                 write(scores)
         return
-    first, ids = 0, EdgeIds(vertices=pairs, own=user_ids)
+    first, ids = 0, EdgeIds(vertices=pairs, user_ids=user_ids)
     with _open_parquet(file) as append:
         for scores in chunks:
             append({**ids.columns(first, len(scores)), "score": scores})
@@ -213,10 +213,10 @@ def write_partners(
     """
     if file.suffix == ".npy":
         shape = (len(vertices), k)
-        ids_form = RowIds(vertices=vertices[:0], own=user_ids).array(0, 0).dtype, shape
+        ids_form = RowIds(vertices=vertices[:0], user_ids=user_ids).array(0, 0).dtype, shape
         with _open_npy(file, (np.dtype(np.float32), shape), ids_form) as write:
             for partners, scores in chunks:
-                ids = RowIds(vertices=partners.reshape(-1), own=user_ids)
+                ids = RowIds(vertices=partners.reshape(-1), user_ids=user_ids)
                 write(scores, ids.array(0, partners.size))
         return
     first = 0
@@ -225,7 +225,7 @@ def write_partners(
             sources = np.repeat(vertices[first : first + len(partners)], k)
             exist = scores.reshape(-1) > -np.inf
             pairs = np.stack([sources, partners.reshape(-1)], axis=1)[exist]
-            columns = EdgeIds(vertices=pairs, own=user_ids).columns(0, len(pairs))
+            columns = EdgeIds(vertices=pairs, user_ids=user_ids).columns(0, len(pairs))
             append({**columns, "score": scores.reshape(-1)[exist]})
             first += len(partners)
 

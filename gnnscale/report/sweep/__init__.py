@@ -20,7 +20,7 @@ from gnnscale.core import write_atomically
 from gnnscale.report.formatting import MEASURED
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import best_line, busy_line, render, uncached_jobs
+from gnnscale.report.page.sweep import best_line, remarks, render
 from gnnscale.report.summary import write_json
 from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL, collect, over_seeds
 
@@ -194,14 +194,8 @@ def print_jobs(
         console.print(f"the same in all jobs: {line}", highlight=False)
     if not sequential:
         console.print("jobs ran at the same time, so that their times are not compared")
-    elif busy := busy_line(jobs):
-        console.print(busy, highlight=False, markup=False, soft_wrap=True)
-    for reason, numbers in uncached_jobs(jobs).items():
-        console.print(f"jobs {numbers}: {reason}", highlight=False, markup=False, soft_wrap=True)
-    for kind in dict.fromkeys(job["figures"] for job in jobs):
-        if kind not in (None, MEASURED):
-            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
-            console.print(f"jobs with {kind} figures: {numbers}", highlight=False, markup=False)
+    for line in remarks(jobs, sequential=sequential):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     for group in seeds:
         label, line = _label(group), f"test {metric} {_format_spread(group['test_metric'], '')}"
         line = f"{label + ': ' if label else ''}{line} over {group['num_seeds']} seeds"

@@ -113,7 +113,7 @@ def test_one_long_id_does_not_widen_all(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     npy, parquet = Path("p.npy"), Path("p.parquet")
     many = pa.array(["x" * 60_000] + [f"u{i}" for i in range(5000)], pa.large_string())
-    few = layout("logits", num_rows=5001, ids=RowIds(vertices=None, own=many))
+    few = layout("logits", num_rows=5001, ids=RowIds(vertices=None, user_ids=many))
     with pytest.raises(ConfigError) as error:
         check_room(npy, few)
     assert str(error.value) == (
@@ -122,7 +122,7 @@ def test_one_long_id_does_not_widen_all(tmp_path: Path, monkeypatch: pytest.Monk
     )
     check_room(parquet, few)
     # Long ids of which each is as long are what they are, and so are a few rows of any width.
-    check_room(npy, replace(few, ids=RowIds(vertices=None, own=many.take([0, 0]))))
+    check_room(npy, replace(few, ids=RowIds(vertices=None, user_ids=many.take([0, 0]))))
     check_room(npy, replace(few, num_rows=2))
     check_room(npy, replace(few, num_rows=10**9, ids=TENS))
     assert row_bytes(npy, few) == 8 + 4 * 60_000 + 8
