@@ -13,7 +13,7 @@ from gnnscale.core import ConfigError, check_choice, check_range, standard_arith
 from gnnscale.core.types import Array, Float32Array
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
 from gnnscale.data.tables.selection import find_pairs, find_vertices
-from gnnscale.data.tables.vertex_ids import read_ids
+from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
 from gnnscale.inference.export.predict import (
@@ -63,6 +63,17 @@ class TrainedRun:
             GraphError: the graph store is not usable.
         """
         return self._loaded.graph
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Names of the classes by number; of edges with ``task=edges``. None: labels are numbers.
+
+        Raises:
+            ConfigError: as for ``graph``.
+            GraphError: the names in the graph store are damaged.
+        """
+        run = self._loaded
+        return read_classes(run.graph, edges=isinstance(run.trained.model, EdgeGNN))
 
     @standard_arithmetic()
     def predict(
