@@ -1,7 +1,7 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +23,9 @@ from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
-from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
+from gnnscale.run import INFERENCE, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
+from gnnscale.run.config import RunConfig
 from gnnscale.run.tasks.base import Task
 
 _LOG = logging.getLogger(__name__)
@@ -120,7 +121,7 @@ class PredictConfig(SavedRunOptions):
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
         """Return the names of the outputs per row, for a model with the labels in ``signature``.
 
-        ``links``: the run predicts links, so that output rows are embeddings.
+        ``links``: a decoder compares the output rows, so that they are embeddings.
         """
         if self.layer != -1 or links:
             return (outputs.EMBEDDINGS,)
@@ -130,6 +131,41 @@ class PredictConfig(SavedRunOptions):
             return (self.what,)
         both = self.out.suffix == ".parquet"
         return ("classes", "probabilities") if both else ("probabilities",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OpenedRun:
+    """Run that predicts, with the graph to predict."""
+
+    config: PredictConfig
+    run: RunConfig
+    trained: load_run.TrainedModel
+    graph: Graph
+    task: Task | None  #: the run's task; None: ``graph`` is another graph
+
+    def predictor(self, num_layers: int | None = None) -> Predictor:
+        """Return the predictor of rows of the first ``num_layers``; None: of all layers."""
+        options = self.run.evaluation_options
+        return Predictor(self.trained.model, self.graph, options, num_layers=num_layers)
+
+    def write(
+        self, ids: outputs.RowIds, num_rows: int, width: int, chunks: Iterable[Float32Array]
+    ) -> None:
+        """Check the disk, and write the outputs of ``chunks`` of rows ``[n, width]``."""
+        config, schema = self.config, self.trained.signature
+        compares = self.run.task.compares_rows and not isinstance(ids, outputs.EdgeIds)
+        answers = config.answers(schema, links=compares)
+        layout = writers.Layout(
+            num_rows=num_rows,
+            width=width,
+            answers=answers,
+            thresholds=self.trained.thresholds(self.run.threshold, config.threshold, answers),
+            multilabel=schema.multilabel,
+            ids=ids,
+            classes=schema.classes,
+        )
+        writers.check_room(config.out, layout)
+        writers.write_outputs(config.out, layout, chunks)
 
 
 def predict(config: PredictConfig) -> Path:
@@ -144,22 +180,10 @@ def predict(config: PredictConfig) -> Path:
         OSError: the file cannot be written.
     """
     writers.check_file(config.out, force=config.force)
-    run = load_run.load_run(config.run, config.given, own_graph=config.graph is None)
-    run = load_run.with_inference(run, config.inference, config.num_threads)
-    torch.set_num_threads(config.num_threads)
-    if config.graph is None:
-        task, trained = load_run.open_trained(config.run, run)
-        graph = task.graph
-    else:
-        task = None
-        trained = load_run.load_trained(config.run, run)
-        load_run.check_predicts_others(run, trained.signature)
-        other = _other_graph(config, run.dataset, trained.signature)
-        graph = load_run.open_other(run, trained, other, unseen=config.unseen)
-    options = run.evaluation_options
-    if isinstance(trained.model, EdgeGNN) and config.layer == -1:
+    opened = _open(config)
+    if isinstance(opened.trained.model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
-            _predict_edges(config, options, graph, trained)
+            _predict_edges(opened, opened.trained.model)
             return config.out
         if isinstance(config.vertices, str) and config.vertices in EDGES:
             raise ConfigError(
@@ -170,88 +194,63 @@ def predict(config: PredictConfig) -> Path:
         raise ConfigError(
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
-    if config.compares:
-        default = None
-        if config.top is not None and config.candidates is None and task is not None:
-            default = load_run.run_candidates(run, config.run, graph)
-        _compare(config, options, graph, trained, task, default)
-    else:
-        _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
+    (_compare if config.compares else _predict_vertices)(opened)
     return config.out
 
 
-def _other_graph(config: PredictConfig, trained_on: GraphSource, signature: InputSchema) -> Graph:
-    """Open the graph that ``config`` names, with only the feature columns that the model reads.
+def _open(config: PredictConfig) -> _OpenedRun:
+    """Open the run, and the graph that ``config`` names: the run's own, or another one."""
+    run = load_run.load_run(config.run, config.given, own_graph=config.graph is None)
+    run = load_run.with_inference(run, config.inference, config.num_threads)
+    torch.set_num_threads(config.num_threads)
+    task = None
+    if config.graph is None:
+        task, trained = load_run.open_trained(config.run, run)
+        graph = task.graph
+    else:
+        trained = load_run.load_trained(config.run, run)
+        schema = trained.signature
+        load_run.check_predicts_others(run, schema)
+        parts = (config.vertices, config.candidates, config.edges)
+        splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
+        source = config.graph.with_options(run.dataset, config.graph_options)
+        # Only the feature columns that the model reads are converted.
+        source = source.to_predict(schema.columns, schema.edge_columns, splits=splits)
+        graph = load_run.open_other(run, trained, source.open(), unseen=config.unseen)
+    return _OpenedRun(config=config, run=run, trained=trained, graph=graph, task=task)
 
-    ``trained_on`` is the source of the run's graph, whose options it takes.
-    """
-    assert config.graph is not None
-    parts = (config.vertices, config.candidates, config.edges)
-    splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
-    source = config.graph.with_options(trained_on, config.graph_options)
-    source = source.to_predict(signature.columns, signature.edge_columns, splits=splits)
-    return source.open()
 
-
-def _predict_vertices(
-    config: PredictConfig,
-    options: EvaluationOptions,
-    graph: Graph,
-    trained: load_run.TrainedModel,
-    *,
-    links: bool,
-) -> None:
-    """Check options and disk, and write the outputs of the selected vertices to ``config.out``.
-
-    ``links``: the run predicts links, so that output rows are embeddings.
-    """
-    model, signature = trained.model, trained.signature
+def _predict_vertices(opened: _OpenedRun) -> None:
+    """Check options and disk, and write the outputs of the selected vertices."""
+    config, graph, model = opened.config, opened.graph, opened.trained.model
     num_layers = outputs.check_layer(
         config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
-    outputs.check_labels(config.what, signature)
+    outputs.check_labels(config.what, opened.trained.signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
-    answers = config.answers(signature, links=links)
-    layout = writers.Layout(
-        num_rows=graph.num_vertices if vertices is None else len(vertices),
-        width=outputs.width_of(model, signature, num_layers),
-        answers=answers,
-        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
-        multilabel=signature.multilabel,
-        ids=outputs.RowIds(vertices=vertices, user_ids=user_ids),
-        classes=signature.classes,
-    )
-    writers.check_room(config.out, layout)
-    predictor = Predictor(model, graph, options, num_layers=num_layers)
+    predictor = opened.predictor(num_layers)
     predictor.prepare(vertices)
-    writers.write_outputs(config.out, layout, predictor.rows(vertices))
+    opened.write(
+        outputs.RowIds(vertices=vertices, user_ids=user_ids),
+        graph.num_vertices if vertices is None else len(vertices),
+        outputs.width_of(model, opened.trained.signature, num_layers),
+        predictor.rows(vertices),
+    )
 
 
-def _predict_edges(
-    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
-) -> None:
-    """Check options and disk, and write predicted labels of edges or pairs to ``config.out``."""
-    model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
-    assert isinstance(model, EdgeGNN)
+def _predict_edges(opened: _OpenedRun, model: EdgeGNN) -> None:
+    """Check options and disk, and write predicted labels of edges or pairs."""
+    config, graph, schema = opened.config, opened.graph, opened.trained.signature
     if config.top is not None:
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
-    outputs.check_labels(config.what, signature)
-    ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
-    answers = config.answers(signature)
-    layout = writers.Layout(
-        num_rows=len(ends),
-        width=signature.num_classes,
-        answers=answers,
-        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
-        multilabel=False,
-        ids=outputs.EdgeIds(vertices=ends, user_ids=user_ids),
-        classes=signature.classes,
-    )
-    writers.check_room(config.out, layout)
-    predictor = EdgePredictor(model, Predictor(model, graph, options))
+    outputs.check_labels(config.what, schema)
+    user_ids = read_ids(graph)
+    ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, schema)
+    predictor = EdgePredictor(model, opened.predictor())
     chunks = predictor.outputs(ends, rows, graph.edge_features)
-    writers.write_outputs(config.out, layout, chunks)
+    ids = outputs.EdgeIds(vertices=ends, user_ids=user_ids)
+    opened.write(ids, len(ends), schema.num_classes, chunks)
 
 
 def find_edges(
@@ -287,20 +286,10 @@ def find_edges(
     return np.asarray(ends[rows]), rows
 
 
-def _compare(
-    config: PredictConfig,
-    options: EvaluationOptions,
-    graph: Graph,
-    trained: load_run.TrainedModel,
-    task: Task | None,
-    default: IntArray | None,
-) -> None:
-    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``.
-
-    ``task`` is the run's task over ``graph``; None: another graph. ``default`` replaces candidates
-    that are not given, as in ``find_candidates``.
-    """
-    user_ids, model = read_ids(graph), trained.model
+def _compare(opened: _OpenedRun) -> None:
+    """Write scores of pairs, or with ``top`` the best partners of vertices."""
+    config, graph, model = opened.config, opened.graph, opened.trained.model
+    user_ids = read_ids(graph)
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
     if config.threshold is not None:
@@ -310,7 +299,7 @@ def _compare(
         raise ConfigError(
             f"{option}: expected a run of task=links, got a run that predicts vertices"
         )
-    scorer = PairScorer(model, Predictor(model, graph, options), graph)
+    scorer = PairScorer(model, opened.predictor(), graph)
     if config.top is None:
         pairs = find_pairs(config.pairs, graph, user_ids)
         writers.write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
@@ -318,11 +307,14 @@ def _compare(
     vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
+    default = None
+    if config.candidates is None and opened.task is not None:
+        default = load_run.run_candidates(opened.run, config.run, graph)
     candidates = find_candidates(
         config.candidates, graph, user_ids, vertices, config.top, default=default
     )
-    targets = find_known(config.known, graph, vertices, task)
-    partners = scorer.partners(vertices, candidates, config.top, targets)
+    left_out = find_known(config.known, graph, vertices, opened.task)
+    partners = scorer.partners(vertices, candidates, config.top, left_out)
     chunks = check_partners(partners, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 

@@ -164,8 +164,8 @@ def step(
     if algorithm == "p3" and machine.num_cards > 1:
         # P3's all-to-all broadcast after the first aggregation (Listing 3).
         first, peers = layers[0], machine.num_cards - 1
-        num_bytes = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
-        seconds_by_limit["exchange"] = 2 * peers / machine.num_cards * num_bytes / link
+        sent = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
+        seconds_by_limit["exchange"] = 2 * peers / machine.num_cards * sent / link
     return SimulatedStep(
         seconds=seconds + seconds_by_limit.get("sync", 0.0) + seconds_by_limit.get("exchange", 0.0),
         local_share=local,
