@@ -179,15 +179,7 @@ class DevicePlanConfig:
                 raise ConfigError(f"device_plan.devices: expected distinct names, got {name} twice")
         if self.split is None:
             return
-        if len(self.split) != len(devices):
-            raise ConfigError(
-                f"device_plan.split={list(self.split)}: expected a number for each of "
-                f"{len(devices)} devices"
-            )
-        if not all(0 <= count <= MAX_COUNT for count in self.split):
-            raise ConfigError(
-                f"device_plan.split={list(self.split)}: expected numbers from 0 to {MAX_COUNT:,}"
-            )
+        check_split("device_plan.split", self.split, len(devices))
 
     def parsed(self) -> tuple[Device, ...]:
         """Return the devices of the plan."""
@@ -269,14 +261,16 @@ def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[in
         parts = [full.get(i, count) for i, count in enumerate(apportion(weights, remaining))]
 
 
-def check_split(option: str, split: Sequence[int], num_devices: int, batch_size: int) -> None:
+def check_split(
+    option: str, split: Sequence[int], num_devices: int, batch_size: int | None = None
+) -> None:
     """Raise ConfigError unless ``split`` has ``num_devices`` counts that sum to ``batch_size``."""
     option = f"{option}={list(split)}"
     if len(split) != num_devices:
         raise ConfigError(f"{option}: expected a number for each of {num_devices} devices")
-    if min(split) < 0:
-        raise ConfigError(f"{option}: expected numbers from 0 on")
-    if sum(split) != batch_size:
+    if not all(0 <= count <= MAX_COUNT for count in split):
+        raise ConfigError(f"{option}: expected numbers from 0 to {MAX_COUNT:,}")
+    if batch_size is not None and sum(split) != batch_size:
         raise ConfigError(f"{option}: expected a sum of batch_size={batch_size}, got {sum(split)}")
 
 

@@ -114,29 +114,25 @@ def check_parts(
     ``parts`` are the seeds of each device.
     """
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
-        _check_part(device, workload, num_seeds, batch_size=batch_size)
-
-
-def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_size: int) -> None:
-    largest = max_seeds(device, workload, 1, spare=0.0)
-    if largest is None or num_seeds <= largest:
-        return
-    assert isinstance(device, Accelerator)
-    needed = work.batch_bytes(workload, workload.size(num_seeds))
-    free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
-    # Sizes of smaller slices are estimates, so that the proposals leave a margin.
-    safe_seeds = max_seeds(device, workload, 1)
-    smaller_cache = free + cached - needed / (1 - _SPARE)
-    fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
-    if smaller_cache >= 0:
-        fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
-    fits.append("lower sampler.fanouts")
-    raise ConfigError(
-        f"device_plan: {device.label}: {num_seeds} of batch_size={batch_size} seeds need about "
-        f"{needed / 1e6:,.1f} MB, and model and {cached / 1e6:,.1f} MB of cache leave "
-        f"{max(free, 0) / 1e6:,.1f} MB of memory_bytes={device.budget_bytes}; "
-        f"{' or '.join(fits)} would fit"
-    )
+        largest = max_seeds(device, workload, 1, spare=0.0)
+        if largest is None or num_seeds <= largest:
+            continue
+        assert isinstance(device, Accelerator)
+        needed = work.batch_bytes(workload, workload.size(num_seeds))
+        free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
+        # Sizes of smaller slices are estimates, so that the proposals leave a margin.
+        safe_seeds = max_seeds(device, workload, 1)
+        smaller_cache = free + cached - needed / (1 - _SPARE)
+        fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
+        if smaller_cache >= 0:
+            fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
+        fits.append("lower sampler.fanouts")
+        raise ConfigError(
+            f"device_plan: {device.label}: {num_seeds} of batch_size={batch_size} seeds need about "
+            f"{needed / 1e6:,.1f} MB, and model and {cached / 1e6:,.1f} MB of cache leave "
+            f"{max(free, 0) / 1e6:,.1f} MB of memory_bytes={device.budget_bytes}; "
+            f"{' or '.join(fits)} would fit"
+        )
 
 
 def with_depths(
@@ -146,13 +142,11 @@ def with_depths(
 
     None: ``in_flight`` fit.
     """
-
-    def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
+    shares = []
+    for share, workload in zip(plan.shares, workloads, strict=True):
         depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)
-        return replace(share, depth=depth if depth < in_flight else None)
-
-    pairs = zip(plan.shares, workloads, strict=True)
-    return device_plan.DevicePlan(shares=tuple(deepened(*pair) for pair in pairs))
+        shares.append(replace(share, depth=depth if depth < in_flight else None))
+    return device_plan.DevicePlan(shares=tuple(shares))
 
 
 #: Maximum rounds of balancing a split, and relative gain below which balancing stops.

@@ -9,7 +9,7 @@ from rich.table import Table
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
-from gnnscale.report.formatting import ABSENT, fixed, short
+from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, svg_file, text
 
 _FILE_WIDTH = 140
@@ -30,9 +30,7 @@ _LEFT_OF = 0.5
 
 def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     """Print contents and predicted hit rates of the devices' caches (64 at most), and totals."""
-    if not console.is_terminal:
-        # A file needs no line breaks.
-        console = Console(width=_FILE_WIDTH, file=console.file)
+    console = wide(console, _FILE_WIDTH)
     plan = stored.plan
     table = Table(title=escape_markup(_title(plan, graph)))
     table.add_column("device")
@@ -46,8 +44,7 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     if len(plan.devices) > _MAX_ROWS:
         table.add_row("...")
     console.print(table, highlight=False)
-    for line in _summary(stored):
-        console.print(line, highlight=False, markup=False)
+    print_lines(console, _summary(stored))
 
 
 def _title(plan: CachePlan, graph: str) -> str:

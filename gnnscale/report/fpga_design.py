@@ -19,7 +19,7 @@ from gnnscale.fpga_design.dse import Exploration, Point
 from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.fpga_design.vendor import Comparison, Figure
 from gnnscale.planner.fpga_board import NAMES, total
-from gnnscale.report.formatting import ABSENT, count, milliseconds, percent
+from gnnscale.report.formatting import ABSENT, count, milliseconds, percent, print_lines
 from gnnscale.report.page.document import cell, document, heading, section, table
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, text
 
@@ -71,8 +71,9 @@ def print_design(generated: DesignPackage, console: Console) -> None:
     """Print the 12 fastest designs on the Pareto front, and sentences about the best design."""
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
-    for line in [*summary(generated), *([] if estimate.fits else [_does_not_fit(estimate)])]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, summary(generated))
+    if not estimate.fits:
+        print_lines(console, [_does_not_fit(estimate)])
 
 
 def summary(generated: DesignPackage) -> list[str]:
@@ -236,8 +237,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for figure in comparison.figures:
         figures_table.add_row(*_figure_cells(figure))
     console.print(figures_table)
-    for file in comparison.files:
-        console.print(f"read: {file}", highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, [f"read: {file}" for file in comparison.files])
 
 
 def comparison_page(comparison: Comparison) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.partition import Partition, PartitionStats
-from gnnscale.report.formatting import ABSENT, fixed, short
+from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
 from gnnscale.report.page.svg import number, svg_file, text
 
 #: Largest number of table rows; partition.json has all of them.
@@ -23,9 +23,7 @@ _FILE_WIDTH = 120
 
 def print_partition(partition: Partition, *, graph: str, console: Console) -> None:
     """Print sizes and balance of the parts, the edge cut, and the cost of partitioning."""
-    if not console.is_terminal:
-        # A file needs no line breaks.
-        console = Console(width=_FILE_WIDTH, file=console.file)
+    console = wide(console, _FILE_WIDTH)
     figures = partition.figures
     table = Table(title=markup.escape(f"{graph}: {figures.num_parts} parts by {figures.algorithm}"))
     for column in ("part", "vertices", "owned", "replicas", "training", "in-edges"):
@@ -42,8 +40,7 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
     vertices, train, edges = (fixed(balance, 2) for balance in balances)
     table.add_row("max/mean", "", vertices, "", train, edges)
     console.print(table, highlight=False)
-    for line in _summary(figures):
-        console.print(line, highlight=False, markup=False)
+    print_lines(console, _summary(figures))
 
 
 def _summary(figures: PartitionStats) -> list[str]:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gnnscale.planner.simulator import ScalingCurve, SimulatedRun
 from gnnscale.planner.simulator.hyscale import SimulatedPlan
-from gnnscale.report.formatting import milliseconds, percent
+from gnnscale.report.formatting import milliseconds, percent, print_lines
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 _STYLE = (
@@ -82,8 +82,7 @@ def print_scaling(scaling: ScalingCurve, console: Console) -> None:
     lines = [trainers(scaling), rates(scaling)]
     if scaling.comparison is not None:
         lines.append(f"{scaling.comparison.platform}, {rates(scaling.comparison)}")
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, lines)
 
 
 def trainers(scaling: ScalingCurve) -> str:
