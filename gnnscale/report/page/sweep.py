@@ -1,7 +1,7 @@
 """``report.html`` of a sweep: effects of options on metric and time, and all jobs."""
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import zip_longest
@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from gnnscale.core import find_metric, one_line
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
-from gnnscale.report.page.best import Best, find_best
+from gnnscale.report.page.best import Best, Jobs, find_best
 from gnnscale.report.page.document import (
     badge,
     card,
@@ -23,6 +23,7 @@ from gnnscale.report.page.document import (
     sections,
     table,
 )
+from gnnscale.report.page.remarks import remarks
 from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
 from gnnscale.report.page.words import words
 
@@ -60,11 +61,7 @@ _NOTES = {
     "option": "Mean and standard deviation over all jobs with this value, whatever their other "
     "options; each dot is a job.",
 }
-#: Largest share of the cores that other programs may keep busy if times are compared.
-_MAX_LOAD = 0.1
 _TIME = Quantity(form=duration, low=0.0, seconds=True)
-
-Jobs = Sequence[Mapping[str, Any]]
 
 
 def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequential: bool) -> str:
@@ -330,38 +327,6 @@ def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str], sequential
         f'<div class="card wide jobs">{_table(jobs, part, metric)}</div>' for part in parts if part
     )
     return (tables or f'<div class="card wide jobs">{_table(jobs, [], metric)}</div>') + note
-
-
-def is_busy(job: Mapping[str, Any]) -> bool:
-    """Whether other programs kept over a tenth of the cores busy while ``job`` trained."""
-    return (job.get("other_load") or 0.0) > _MAX_LOAD
-
-
-def remarks(jobs: Jobs, *, sequential: bool) -> list[str]:
-    """Return lines about jobs that are busy, that cache nothing, or whose times are not real.
-
-    Only ``sequential`` jobs can be busy with other programs.
-    """
-    lines = []
-    loads = {job["job"]: job["other_load"] for job in jobs if is_busy(job)}
-    if loads and sequential:
-        lines.append(
-            f"jobs {_numbers(loads)} have no speed-up: other programs kept up to "
-            f"{max(loads.values()):.0%} of the cores busy while they trained"
-        )
-    for reason in dict.fromkeys(job.get("uncached") for job in jobs):
-        if reason is not None:
-            same = (job["job"] for job in jobs if job.get("uncached") == reason)
-            lines.append(f"jobs {_numbers(same)}: {reason}")
-    for kind in dict.fromkeys(job["figures"] for job in jobs):
-        if kind not in (None, MEASURED):
-            same = (job["job"] for job in jobs if job["figures"] == kind)
-            lines.append(f"jobs with {kind} figures: {_numbers(same)}")
-    return lines
-
-
-def _numbers(jobs: Iterable[int]) -> str:
-    return ", ".join(map(str, jobs))
 
 
 def _table(jobs: Jobs, columns: Sequence[str], metric: str | None) -> str:

@@ -20,7 +20,8 @@ from gnnscale.core import write_atomically
 from gnnscale.report.formatting import MEASURED, print_lines, wide
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import best_line, remarks, render
+from gnnscale.report.page.remarks import remarks
+from gnnscale.report.page.sweep import best_line, render
 from gnnscale.report.summary import write_json
 from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL, collect, over_seeds
 
