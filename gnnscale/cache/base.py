@@ -147,10 +147,7 @@ def traffic(
 
 
 def _by_device(task: CacheTask, hits: Mapping[int, float], total: int) -> list[int]:
-    """Return ``[num_devices + 1]`` reads by device, ``hits`` rounded, and the host's reads last.
-
-    The host serves the remainder of ``total``.
-    """
+    """Return ``[num_devices + 1]`` reads by device, ``hits``, and the host's, the remainder."""
     counts = [0] * (task.num_devices + 1)
     for device, reads in hits.items():
         counts[device] = round(reads)

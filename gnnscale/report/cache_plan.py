@@ -144,10 +144,7 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
 
 
 def _curve(plan: CachePlan) -> str:
-    """Return an SVG plot of transactions for adjacency lists, feature rows, and both.
-
-    The horizontal axis is α, the share of lists in the cache's memory.
-    """
+    """Return an SVG plot of transactions over α for adjacency lists, feature rows, and both."""
     lines = {
         "lists": ("N_T, sampling", [point.n_t for point in plan.curve]),
         "rows": ("N_F, features", [point.n_f for point in plan.curve]),

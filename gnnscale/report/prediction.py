@@ -135,10 +135,7 @@ def _compared(
 
 
 def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
-    """Return a device's seconds per step, stages overlapped, without waiting for others (``sync``).
-
-    None: no stage has a time.
-    """
+    """Return a device's seconds per step without ``sync``; None: no stage has a time."""
     present = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
     return pipeline_seconds(StageTimes(**present), share.prefetch) if present else None
 

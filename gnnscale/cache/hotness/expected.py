@@ -201,10 +201,7 @@ class AverageCounts:
         return mean
 
     def _scale(self, device: int) -> float | None:
-        """Return a device's reads in the first epoch, divided by those in presampled later steps.
-
-        None: no later reads were presampled.
-        """
+        """Return a device's reads in the first epoch over those in later steps; None: no such."""
         later = 0 if self.later is None else self.later.total(device)
         return self.first.total(device) / later if later else None
 

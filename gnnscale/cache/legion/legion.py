@@ -333,10 +333,7 @@ def _caches(
 def _predict(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[CacheTraffic]:
-    """Return the expected reads of each device, by the memory that serves them.
-
-    That memory is a cache of the clique, or the host's.
-    """
+    """Return the expected reads of each device, by the cache of the clique, or the host."""
     reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
         row_reads, list_reads = {}, {}

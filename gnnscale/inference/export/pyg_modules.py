@@ -176,10 +176,7 @@ logits = model.eval()(x, edge_index)
 
 
 def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
-    """Whether PyG has a ready-made model, such as its ``GCN``, of this architecture.
-
-    ``weighted``: the model has to read edge weights.
-    """
+    """Whether PyG has a ready-made model, that reads edge weights if ``weighted``."""
     if weighted and architecture(config) in WEIGHTED:
         return False
     return config.name != "GIN" and not config.residual

@@ -319,10 +319,7 @@ _COUNTERS = {
 
 
 def _counters(entries: list[dict[str, Any]]) -> str:
-    """Return an HTML table of further counters that a device's backend summed over the run.
-
-    Counters of C simulation and of sources of rows are left out; empty: no counters.
-    """
+    """Return an HTML table of counters over the run that no other table has; empty: none."""
     rows = [
         (_name(rank, entry), escape(_COUNTERS.get(name, name)), count(value))
         for rank, entry in enumerate(entries)
@@ -341,10 +338,7 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """Return a device's kind as HTML, with a badge of its kind of times unless they are measured.
-
-    If both kinds have the same name, the result is the badge alone.
-    """
+    """Return a device's kind as HTML, with a badge of its kind of times unless measured."""
     kind, figures = device["kind"], device["figures"]
     return (
         document.badge(figures) if kind == figures else f"{escape(kind)}{document.badge(figures)}"

@@ -67,10 +67,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:
-    """Return an HTML table of validation and test values of each metric at the best epoch.
-
-    A run of link prediction has those of popularity, too.
-    """
+    """Return an HTML table of each metric at the best epoch, by validation, test, popularity."""
     valid, test = summary["valid_metrics"], summary["test_metrics"]
     popularity = summary["test_popularity"]
     figures = {
@@ -278,10 +275,7 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Return a note on which times are of simulated FPGAs, and which of this machine.
-
-    The note is empty without a simulated FPGA.
-    """
+    """Return a note on times of simulated FPGAs and of this machine; empty without such FPGAs."""
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (

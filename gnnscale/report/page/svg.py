@@ -323,10 +323,7 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation.
-
-    ``across`` returns the pixel of a value.
-    """
+    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation."""
     y = number(middle)
     elements = []
     if row.deviation is not None:
