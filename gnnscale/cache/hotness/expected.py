@@ -9,8 +9,8 @@ import numpy as np
 from gnnscale.cache.hotness import degree
 from gnnscale.cache.hotness.degree import Inclusion
 from gnnscale.cache.hotness.presampled import (
+    CountedReads,
     Presampled,
-    ReadCounts,
     Reads,
     add_counts,
     credible,
@@ -70,7 +70,7 @@ class LaterEpochs:
 class ExpectedCounts:
     """Expected reads of one kind in a mean epoch of a run: Legion's H_F of rows, H_T of lists."""
 
-    first: ReadCounts  #: reads of the presampled first epoch
+    first: CountedReads  #: reads of the presampled first epoch
     #: estimates of later epochs by device. Empty for a run of one epoch, and for a sampler without
     #: a model: later epochs are then taken to equal the first
     later: Mapping[int, LaterEpochs] = field(repr=False)
@@ -163,8 +163,8 @@ class AverageCounts:
     epoch's number of reads.
     """
 
-    first: ReadCounts  #: reads of the presampled first epoch
-    later: ReadCounts | None  #: reads of presampled later steps. None: the run has one epoch
+    first: CountedReads  #: reads of the presampled first epoch
+    later: CountedReads | None  #: reads of presampled later steps. None: the run has one epoch
     num_epochs: int  #: epochs of the run
 
     def at(self, device: int, vertices: Array, counted: int | None = None) -> float:

@@ -221,7 +221,7 @@ class DeviceReads:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadCounts:
+class CountedReads:
     """Counted reads of one kind by device: of rows, H_F, or of adjacency lists, H_T."""
 
     counts: Mapping[int, Int32Array]  #: ``[num_vertices]`` reads by device position in the plan
@@ -265,18 +265,18 @@ class Presampled:
     num_threads: int = 1  #: threads that add up reads
 
     @cached_property
-    def rows(self) -> ReadCounts:
+    def rows(self) -> CountedReads:
         """Reads of rows: for each vertex, how many batches of a device read its row."""
-        return ReadCounts(
+        return CountedReads(
             counts={device: reads.rows for device, reads in self.reads.items()},
             totals={device: reads.num_rows for device, reads in self.reads.items()},
             num_threads=self.num_threads,
         )
 
     @cached_property
-    def lists(self) -> ReadCounts:
+    def lists(self) -> CountedReads:
         """Reads of lists: for each vertex, the transactions by which a device reads its list."""
-        return ReadCounts(
+        return CountedReads(
             counts={device: reads.lists for device, reads in self.reads.items()},
             totals={device: reads.num_list_reads for device, reads in self.reads.items()},
             num_threads=self.num_threads,

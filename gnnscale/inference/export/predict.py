@@ -23,9 +23,8 @@ from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
 from gnnscale.planner import MAX_THREADS
-from gnnscale.run import INFERENCE, SavedRunOptions
+from gnnscale.run import INFERENCE, EvaluationOptions, SavedRunOptions
 from gnnscale.run.checkpoint.input_schema import InputSchema
-from gnnscale.run.config import RunConfig
 from gnnscale.run.tasks.base import Task
 
 _LOG = logging.getLogger(__name__)
@@ -138,28 +137,29 @@ class _OpenedRun:
     """Run that predicts, with the graph to predict."""
 
     config: PredictConfig
-    run: RunConfig
+    options: EvaluationOptions  #: options of inference
     trained: load_run.TrainedModel
     graph: Graph
     task: Task | None  #: the run's task; None: ``graph`` is another graph
+    compares: bool  #: whether a decoder compares the model's rows, so that they are embeddings
+    candidates: IntArray | None  #: the run's own candidates for ``top``; None: all vertices
 
     def predictor(self, num_layers: int | None = None) -> Predictor:
         """Return the predictor of rows of the first ``num_layers``; None: of all layers."""
-        options = self.run.evaluation_options
-        return Predictor(self.trained.model, self.graph, options, num_layers=num_layers)
+        return Predictor(self.trained.model, self.graph, self.options, num_layers=num_layers)
 
     def write(
         self, ids: outputs.RowIds, num_rows: int, width: int, chunks: Iterable[Float32Array]
     ) -> None:
         """Check the disk, and write the outputs of ``chunks`` of rows ``[n, width]``."""
         config, schema = self.config, self.trained.signature
-        compares = self.run.task.compares_rows and not isinstance(ids, outputs.EdgeIds)
+        compares = self.compares and not isinstance(ids, outputs.EdgeIds)
         answers = config.answers(schema, links=compares)
         layout = writers.Layout(
             num_rows=num_rows,
             width=width,
             answers=answers,
-            thresholds=self.trained.thresholds(self.run.threshold, config.threshold, answers),
+            thresholds=self.trained.thresholds(self.options.threshold, config.threshold, answers),
             multilabel=schema.multilabel,
             ids=ids,
             classes=schema.classes,
@@ -217,7 +217,18 @@ def _open(config: PredictConfig) -> _OpenedRun:
         # Only the feature columns that the model reads are converted.
         source = source.to_predict(schema.columns, schema.edge_columns, splits=splits)
         graph = load_run.open_other(run, trained, source.open(), unseen=config.unseen)
-    return _OpenedRun(config=config, run=run, trained=trained, graph=graph, task=task)
+    candidates = None
+    if config.top is not None and config.candidates is None and task is not None:
+        candidates = load_run.run_candidates(run, config.run, graph)
+    return _OpenedRun(
+        config=config,
+        options=run.evaluation_options,
+        trained=trained,
+        graph=graph,
+        task=task,
+        compares=run.task.compares_rows,
+        candidates=candidates,
+    )
 
 
 def _predict_vertices(opened: _OpenedRun) -> None:
@@ -307,11 +318,8 @@ def _compare(opened: _OpenedRun) -> None:
     vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
-    default = None
-    if config.candidates is None and opened.task is not None:
-        default = load_run.run_candidates(opened.run, config.run, graph)
     candidates = find_candidates(
-        config.candidates, graph, user_ids, vertices, config.top, default=default
+        config.candidates, graph, user_ids, vertices, config.top, default=opened.candidates
     )
     left_out = find_known(config.known, graph, vertices, opened.task)
     partners = scorer.partners(vertices, candidates, config.top, left_out)
