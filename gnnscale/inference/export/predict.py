@@ -153,8 +153,8 @@ class _OpenedRun:
     ) -> None:
         """Check the disk, and write the outputs of ``chunks`` of rows ``[n, width]``."""
         config, schema = self.config, self.trained.signature
-        compares = self.compares and not isinstance(ids, outputs.EdgeIds)
-        answers = config.answers(schema, links=compares)
+        links = self.compares and not isinstance(ids, outputs.EdgeIds)
+        answers = config.answers(schema, links=links)
         layout = writers.Layout(
             num_rows=num_rows,
             width=width,
@@ -169,10 +169,9 @@ class _OpenedRun:
 
 
 def predict(config: PredictConfig) -> Path:
-    """Write predictions with a run's best weights and return the file.
+    """Write predictions with a run's best weights, atomically, and return the file.
 
-    Rows are written as they are computed: memory depends neither on the number of vertices nor of
-    classes. The file is written atomically.
+    Rows are written as they are computed: memory grows neither with vertices nor with classes.
 
     Raises:
         ConfigError: the directory has no run, or an option does not fit the model or the graph.
@@ -217,9 +216,8 @@ def _open(config: PredictConfig) -> _OpenedRun:
         # Only the feature columns that the model reads are converted.
         source = source.to_predict(schema.columns, schema.edge_columns, splits=splits)
         graph = load_run.open_other(run, trained, source.open(), unseen=config.unseen)
-    candidates = None
-    if config.top is not None and config.candidates is None and task is not None:
-        candidates = load_run.run_candidates(run, config.run, graph)
+    takes_own = config.top is not None and config.candidates is None and task is not None
+    candidates = load_run.run_candidates(run, config.run, graph) if takes_own else None
     return _OpenedRun(
         config=config,
         options=run.evaluation_options,
@@ -258,8 +256,7 @@ def _predict_edges(opened: _OpenedRun, model: EdgeGNN) -> None:
     outputs.check_labels(config.what, schema)
     user_ids = read_ids(graph)
     ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, schema)
-    predictor = EdgePredictor(model, opened.predictor())
-    chunks = predictor.outputs(ends, rows, graph.edge_features)
+    chunks = EdgePredictor(model, opened.predictor()).outputs(ends, rows, graph.edge_features)
     ids = outputs.EdgeIds(vertices=ends, user_ids=user_ids)
     opened.write(ids, len(ends), schema.num_classes, chunks)
 
@@ -367,8 +364,7 @@ def find_known(
     check_choice("known", choice, KNOWN)
     if choice == "include":
         return None
-    pairs = known_pairs(graph, task)
-    targets = KnownTargets(vertices, pairs, num_vertices=graph.num_vertices)
+    targets = KnownTargets(vertices, known_pairs(graph, task), num_vertices=graph.num_vertices)
     _LOG.info(
         f"known=exclude: {targets.num_pairs:,} edges from {len(vertices):,} vertices are left out"
     )
