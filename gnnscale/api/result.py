@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnnscale.api.notebook import html_table, report_link
 from gnnscale.api.trained_run import TrainedRun
+from gnnscale.core.notebook import html_table, report_link
 from gnnscale.report.page.page import REPORT_FILE
 from gnnscale.run import EpochRecord, TrainResult
 from gnnscale.run.records import MeasuredRun

@@ -12,16 +12,17 @@ import torch
 from gnnscale.api.hitgnn import training
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose_module
 from gnnscale.api.hitgnn.input_graph import as_dataset
-from gnnscale.api.notebook import in_notebook
 from gnnscale.api.result import Result
 from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
 from gnnscale.core import ConfigError, brief, decode, listed_numbers, standard_arithmetic
 from gnnscale.core.config import SUMMARY_FILE, flat_options, option_of_keyword, read_regular
 from gnnscale.core.config.user_code import name_of_code, pass_code
+from gnnscale.core.notebook import in_notebook
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
 from gnnscale.inference.load_run import load_run, open_run_task, open_trained, with_inference
 from gnnscale.nn import CustomModel, ModelConfig
+from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, Observer
 from gnnscale.run.checkpoint import BEST
 from gnnscale.run.checkpoint.reader import read_history
@@ -297,14 +298,9 @@ def evaluate(
         named = [name if isinstance(name, str) else pass_code(name) for name in listed]
         config = replace(config, metrics=named)
     config = with_inference(config, options.inference, options.num_threads)
-    num_torch_threads = torch.get_num_threads()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_num_threads(threads)
-            task, trained = open_trained(result.directory, config, ranks=True)
-            return measure(task, trained, config.evaluation_options, options.threshold)
-    finally:
-        torch.set_num_threads(num_torch_threads)
+    with torch.random.fork_rng(devices=[]), torch_threads(threads):
+        task, trained = open_trained(result.directory, config, ranks=True)
+        return measure(task, trained, config.evaluation_options, options.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import torch
 from gnnscale.api.hitgnn.input_graph import as_graph
 from gnnscale.core import ConfigError, check_choice, check_range, standard_arithmetic
 from gnnscale.core.types import Array, Float32Array
+from gnnscale.data.tables.categories import UNSEEN_POLICIES
 from gnnscale.data.tables.selection import find_pairs, find_vertices
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.graph import Graph
@@ -27,7 +28,7 @@ from gnnscale.inference.load_run import (
     load_trained,
     open_other,
     open_run_task,
-    own_candidates,
+    run_candidates,
 )
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn import EdgeGNN, LinkGNN, user_module
@@ -83,6 +84,7 @@ class TrainedRun:
         what: str | None = None,
         threshold: float | None = None,
         inference: str = "exact",
+        unseen: str = "refuse",
     ) -> Array:
         """Return the model's predictions for ``vertices``, in their order.
 
@@ -96,6 +98,8 @@ class TrainedRun:
             threshold: probability from which on a class is predicted, for two classes or
                 multilabel. None: the threshold that the run has chosen, or 0.5.
             inference: ``exact``, over all neighbors, or ``sampled``, with the run's sampler.
+            unseen: ``refuse`` raises an error for categories of ``graph`` that training lacked,
+                ``empty`` reads them as empty cells.
 
         Returns:
             ``[n]`` int64 classes, or ``[n, num_classes]`` float32. Multilabel classes are
@@ -120,6 +124,7 @@ class TrainedRun:
             what=run.kind(what),
             inference=inference,
             threshold=threshold,
+            unseen=unseen,
         )
 
     @standard_arithmetic()
@@ -131,6 +136,7 @@ class TrainedRun:
         graph: Any = None,
         what: str | None = None,
         threshold: float | None = None,
+        unseen: str = "refuse",
     ) -> Array:
         """Return the model's predictions for labeled edges, in their published order, or for pairs.
 
@@ -141,6 +147,7 @@ class TrainedRun:
             graph: graph of the edges, as in ``predict``.
             what: ``classes``, ``probabilities`` or ``logits``, as in ``predict``.
             threshold: probability from which on class 1 of two is predicted, as in ``predict``.
+            unseen: rule for categories that training lacked, as in ``predict``.
 
         Returns:
             ``[n]`` int64 classes, or ``[n, num_classes]`` float32.
@@ -154,7 +161,7 @@ class TrainedRun:
         model = run.trained.model
         if not isinstance(model, EdgeGNN):
             raise ConfigError("predict_edges: expected a run with task=edges")
-        kind, graph = run.kind(what), run.open(graph)
+        kind, graph = run.kind(what), run.open(graph, unseen)
         ends, rows = find_edges(edges, pairs, graph, read_ids(graph), run.trained.signature)
         predictor = EdgePredictor(model, Predictor(model, graph, self.config.evaluation_options))
         chunks = predictor.outputs(ends, rows, graph.edge_features)
@@ -165,7 +172,12 @@ class TrainedRun:
 
     @standard_arithmetic()
     def embeddings(
-        self, vertices: Any = None, *, graph: Any = None, layer: int = -2
+        self,
+        vertices: Any = None,
+        *,
+        graph: Any = None,
+        layer: int = -2,
+        unseen: str = "refuse",
     ) -> Float32Array:
         """Return the rows of a hidden layer over all neighbors, as the next layer's input.
 
@@ -173,6 +185,7 @@ class TrainedRun:
             vertices: vertices, as in ``predict``.
             graph: graph of the vertices, as in ``predict``.
             layer: index from the end: -2 is the layer before the last.
+            unseen: rule for categories that training lacked, as in ``predict``.
 
         Returns:
             ``[n, hidden]`` float32, in the order of ``vertices``.
@@ -181,17 +194,23 @@ class TrainedRun:
             ConfigError: an id is no vertex, or the model has no such layer.
             GraphError: as in ``predict``.
         """
-        what = outputs.EMBEDDINGS
-        return self._loaded.rows(vertices, graph, layer=layer, what=what, inference="exact")
+        return self._loaded.rows(
+            *(vertices, graph),
+            layer=layer,
+            what=outputs.EMBEDDINGS,
+            inference="exact",
+            unseen=unseen,
+        )
 
     @standard_arithmetic()
-    def scores(self, pairs: Any, *, graph: Any = None) -> Float32Array:
+    def scores(self, pairs: Any, *, graph: Any = None, unseen: str = "refuse") -> Float32Array:
         """Return the scores of candidate edges in link prediction.
 
         Args:
             pairs: ids of sources and targets ``[n, 2]``, or a file of them, as the option ``pairs``
                 of ``gnnscale predict``.
             graph: graph of the vertices, as in ``predict``.
+            unseen: rule for categories that training lacked, as in ``predict``.
 
         Returns:
             ``[n]`` float32; a higher score means a likelier edge.
@@ -200,7 +219,7 @@ class TrainedRun:
             ConfigError: the run does not predict links, or an id is no vertex.
             GraphError: as in ``predict``.
         """
-        graph, scorer = self._loaded.scorer("scores", graph)
+        graph, scorer = self._loaded.scorer("scores", graph, unseen)
         ends = find_pairs(pairs, graph, read_ids(graph))
         return np.concatenate(list(scorer.scores(ends)))
 
@@ -213,6 +232,7 @@ class TrainedRun:
         candidates: Any = None,
         known: str = "include",
         graph: Any = None,
+        unseen: str = "refuse",
     ) -> tuple[Array, Float32Array]:
         """Return the ``k`` likeliest targets of an edge from each of ``vertices``.
 
@@ -226,6 +246,7 @@ class TrainedRun:
             known: ``exclude`` leaves out targets of edges of the graph, held-out edges too;
                 ``include`` lists them.
             graph: graph of the vertices, as in ``predict``.
+            unseen: rule for categories that training lacked, as in ``predict``.
 
         Returns:
             Ids ``[n, k]``, best first, and their scores ``[n, k]`` float32.
@@ -237,19 +258,19 @@ class TrainedRun:
         """
         check_range("k", k, 1, 1 << 16)
         task = self._loaded.task if graph is None else None
-        graph, scorer = self._loaded.scorer("partners", graph)
+        graph, scorer = self._loaded.scorer("partners", graph, unseen)
         ids = read_ids(graph)
         sources = find_vertices(vertices, graph, ids)
         if sources is None:
             sources = np.arange(graph.num_vertices)
-        own = None
+        default = None
         if task is not None and candidates is None:
-            own = own_candidates(self.config, self.directory)
-        targets = find_candidates(candidates, graph, ids, sources, k, own=own, option="k")
+            default = run_candidates(self.config, self.directory, graph)
+        targets = find_candidates(candidates, graph, ids, sources, k, default=default, option="k")
         left_out = find_known(known, graph, sources, task)
         chunks = scorer.partners(sources, targets, k, left_out)
         parts, scores = zip(*check_partners(chunks, "k", refuse=True), strict=True)
-        flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), own=ids)
+        flat = outputs.RowIds(vertices=np.concatenate(parts).reshape(-1), user_ids=ids)
         return flat.array(0, len(sources) * k).reshape(-1, k), np.concatenate(scores)
 
     @standard_arithmetic()
@@ -313,7 +334,7 @@ class _LoadedRun:
         ConfigError: it is not the graph of the run's training.
         """
         graph = self.task.graph
-        self.trained.check_own(graph)
+        self.trained.check_trained_on(graph)
         self.trained.give_rows(graph)
         return graph
 
@@ -326,13 +347,17 @@ class _LoadedRun:
         outputs.check_labels(what, schema)
         return outputs.VALUES if schema.regression else what or "classes"
 
-    def open(self, graph: Any) -> Graph:
-        """Return ``graph``, opened and checked to fit the model. None: the run's own graph."""
-        return (
-            self.graph if graph is None else open_other(self.config, self.trained, as_graph(graph))
-        )
+    def open(self, graph: Any, unseen: str) -> Graph:
+        """Return ``graph``, opened and checked to fit the model. None: the run's own graph.
 
-    def scorer(self, method: str, graph: Any) -> tuple[Graph, PairScorer]:
+        ``unseen`` is one of ``UNSEEN_POLICIES``.
+        """
+        check_choice("unseen", unseen, UNSEEN_POLICIES)
+        if graph is None:
+            return self.graph
+        return open_other(self.config, self.trained, as_graph(graph), unseen=unseen)
+
+    def scorer(self, method: str, graph: Any, unseen: str) -> tuple[Graph, PairScorer]:
         """Return ``graph``, opened (None: the run's own graph), and the scorer of its vertex pairs.
 
         ConfigError, naming ``method`` of ``TrainedRun``: the run does not predict links.
@@ -340,7 +365,7 @@ class _LoadedRun:
         model = self.trained.model
         if not isinstance(model, LinkGNN):
             raise ConfigError(f"{method}: expected a run with task=links")
-        graph = self.open(graph)
+        graph = self.open(graph, unseen)
         return graph, PairScorer(
             model, Predictor(model, graph, self.config.evaluation_options), graph
         )
@@ -353,17 +378,19 @@ class _LoadedRun:
         layer: int,
         what: str,
         inference: str,
+        unseen: str,
         threshold: float | None = None,
     ) -> Array:
         """Return the outputs of layer ``layer`` for ``vertices``, converted to the kind ``what``.
 
-        ``layer`` counts from the end: -1 is the last layer. ``graph`` of None: the run's own graph.
-        ``inference``: ``exact``, over all neighbors, or ``sampled``. ``threshold`` is of classes.
+        ``layer`` counts from the end: -1 is the last layer. ``graph`` and ``unseen`` are as in
+        ``open``. ``inference``: ``exact``, over all neighbors, or ``sampled``. ``threshold`` is of
+        classes.
         """
         thresholds = self.trained.thresholds(self.config.threshold, threshold, [what])
         check_choice("inference", inference, INFERENCE)
         model, multilabel = self.trained.model, self.trained.signature.multilabel
-        graph = self.open(graph)
+        graph = self.open(graph, unseen)
         option = None if what in (outputs.EMBEDDINGS, outputs.VALUES) else what
         depth = outputs.num_layers_of(model)
         num_layers = outputs.check_layer(layer, depth, inference=inference, what=option)

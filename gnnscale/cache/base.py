@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.cache.hotness import expected, presampled
+from gnnscale.cache.hotness.expected import AverageCounts
+from gnnscale.cache.hotness.presampled import Presampled, Reads
 from gnnscale.cache.plan import CachePlan, CacheTraffic, DeviceCache
 from gnnscale.cache.problem import CacheDevice, CacheTask, list_bytes
 from gnnscale.core import Array, ConfigError, Int64Array, brief, check_range
@@ -97,7 +98,7 @@ def predict_traffic(
     task: CacheTask,
     caches: Sequence[DeviceCache],
     cliques: Sequence[Sequence[int]],
-    reads: presampled.Presampled | expected.AverageReads,
+    reads: Presampled | Reads[AverageCounts],
 ) -> tuple[CacheTraffic, ...]:
     """Return the expected reads of each device, by the memory that serves them.
 
@@ -109,11 +110,11 @@ def predict_traffic(
         clique = next(clique for clique in cliques if cache.device in clique)
         members = {member.device: member for member in caches if member.device in clique}
         reader = cache.device
-        rows = {peer: reads.rows_at(reader, member.features) for peer, member in members.items()}
+        rows = {peer: reads.rows.at(reader, member.features) for peer, member in members.items()}
         lists: dict[int, float] = {}
         if task.device_at[reader].samples:
             lists = {
-                peer: reads.lists_at(reader, member.topology) for peer, member in members.items()
+                peer: reads.lists.at(reader, member.topology) for peer, member in members.items()
             }
         predicted.append(traffic(task, reader, reads, rows, lists))
     return tuple(predicted)
@@ -122,7 +123,7 @@ def predict_traffic(
 def traffic(
     task: CacheTask,
     reader: int,
-    reads: presampled.Presampled | expected.AverageReads,
+    reads: Presampled | Reads[AverageCounts],
     rows: Mapping[int, float],
     lists: Mapping[int, float],
 ) -> CacheTraffic:
@@ -132,10 +133,10 @@ def traffic(
     by position; the host serves the remainder of the device's ``reads``.
     """
     device = task.device_at[reader]
-    rows_by_device = _by_device(task, rows, reads.num_rows(reader))
+    rows_by_device = _by_device(task, rows, reads.rows.total(reader))
     lists_by_device = [0] * (task.num_devices + 1)
     if device.samples:
-        lists_by_device = _by_device(task, lists, reads.num_list_reads(reader))
+        lists_by_device = _by_device(task, lists, reads.lists.total(reader))
     missed = rows_by_device[-1]
     return CacheTraffic(
         rows=tuple(rows_by_device),
@@ -146,10 +147,7 @@ def traffic(
 
 
 def _by_device(task: CacheTask, hits: Mapping[int, float], total: int) -> list[int]:
-    """Return ``[num_devices + 1]`` reads by device, ``hits`` rounded, and the host's reads last.
-
-    The host serves the remainder of ``total``.
-    """
+    """Return ``[num_devices + 1]`` reads by device, ``hits``, and the host's, the remainder."""
     counts = [0] * (task.num_devices + 1)
     for device, reads in hits.items():
         counts[device] = round(reads)

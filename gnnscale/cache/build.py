@@ -33,6 +33,7 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
         for device, traffic in predicted.items()
         if device in task.first_batches and task.device_at[device].may_aggregate
     }
+    num_steps = task.draws.steps_per_epoch * plan.num_epochs
     aggregating: set[int] = set()
     for clique in plan.cliques:
         prices = [priced[device] for device in clique if device in priced]
@@ -46,7 +47,13 @@ def choose_cheaper(task: CacheTask, plan: CachePlan) -> CachePlan:
         plan,
         devices=tuple(replace(c, batch_bytes=priced.get(c.device)) for c in devices),
         predicted=tuple(
-            _aggregated_traffic(task, priced[device], traffic, plan.num_epochs)
+            # Every step moves the aggregated bytes.
+            CacheTraffic(
+                rows=(0,) * len(traffic.rows),
+                lists=(0,) * len(traffic.lists),
+                transactions=0,
+                link_bytes=priced[device].aggregated * num_steps,
+            )
             if device in aggregating
             else traffic
             for device, traffic in predicted.items()
@@ -84,19 +91,6 @@ def _aggregated(task: CacheTask, cache: DeviceCache) -> DeviceCache:
         look_ahead=None,
         host_aggregates=True,
     )
-
-
-def _aggregated_traffic(
-    task: CacheTask, priced: BatchBytes, traffic: CacheTraffic, num_epochs: int
-) -> CacheTraffic:
-    """Return the traffic of a device with host aggregation and no cache, in ``num_epochs`` epochs.
-
-    Every step moves the aggregated bytes of ``priced``. ``traffic``, the device's traffic with a
-    cache, only gives the number of devices.
-    """
-    num_bytes = priced.aggregated * task.draws.steps_per_epoch * num_epochs
-    zeros = (0,) * len(traffic.rows)
-    return CacheTraffic(rows=zeros, lists=zeros, transactions=0, link_bytes=num_bytes)
 
 
 #: Picture that a report may add to a plan's directory.

@@ -287,7 +287,7 @@ class CliqueCache:
     positions: tuple[int, ...]  #: the members' positions in the device plan
     features: tuple[Array, ...]  #: ``[n_k]`` vertices of each member's cached rows
     topology: tuple[Array, ...]  #: ``[m_k]`` vertices of each member's cached adjacency lists
-    own: int  #: index of this device among the members
+    member: int  #: index of this device among the members
     #: size and window of a dynamic cache, empty at first. None: the cache is static
     look_ahead: LookAhead | None = None
 
@@ -304,6 +304,6 @@ class CliqueCache:
             positions=clique,
             features=tuple(np.sort(member.features) for member in members),
             topology=tuple(np.sort(member.topology) for member in members),
-            own=clique.index(position),
+            member=clique.index(position),
             look_ahead=plan.of(position).look_ahead,
         )

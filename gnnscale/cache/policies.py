@@ -321,9 +321,9 @@ _METRICS: dict[str, Callable[[Any, Sequence[int]], Array]] = {
         task.graph, task.train_vertices(devices), num_threads=task.num_threads
     ),
     "inclusion": _inclusion,
-    "presampled": lambda task, devices: task.presampled.sum_rows(devices),
-    "expected": lambda task, devices: task.expected.sum_rows(devices),
-    EXACT: lambda task, devices: task.run_reads.sum_rows(devices),
+    "presampled": lambda task, devices: task.presampled.rows.sum(devices),
+    "expected": lambda task, devices: task.expected.rows.sum(devices),
+    EXACT: lambda task, devices: task.run_reads.rows.sum(devices),
     "random": lambda task, devices: uniform(task.graph.num_vertices, task.seed),
 }
 METRICS = tuple(_METRICS)

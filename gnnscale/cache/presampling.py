@@ -6,7 +6,6 @@ Sampling is a pure function of the run's seed and the step, so all batches are k
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
-from typing import TypeVar
 
 from gnnscale.core import Array, Pipeline
 from gnnscale.graph import Graph
@@ -19,7 +18,6 @@ from gnnscale.sampling import (
     SeedOrder,
 )
 
-_Sample = TypeVar("_Sample")
 #: Batches in flight per thread.
 _BATCHES_PER_THREAD = 2
 #: Frontiers that a thread samples at a time; one is too short to hand over on its own.
@@ -28,22 +26,14 @@ _CHUNK_FRONTIERS = 4
 
 @dataclass(kw_only=True)
 class PresampledBatch:
-    """Mini-batch of one device in one step, with its seeds."""
+    """Mini-batch of one device in one step, or only its input frontier, with its seeds."""
 
     step: int  #: step of the run, from 0
     device: int  #: position of the device in the plan
     seeds: Array  #: seeds of the device
-    batch: MiniBatch = field(init=False)  #: sampled mini-batch
-
-
-@dataclass(kw_only=True)
-class PresampledInputs:
-    """Input frontier of one device's mini-batch in one step: vertices and lists that it reads."""
-
-    step: int  #: step of the run, from 0
-    device: int  #: position of the device in the plan
-    seeds: Array  #: seeds of the device
-    frontier: InputFrontier = field(init=False)  #: vertices and lists that the mini-batch reads
+    batch: MiniBatch = field(init=False)  #: sampled mini-batch, of ``epoch`` and ``first_step``
+    #: vertices and lists that the mini-batch reads, of ``frontiers``
+    frontier: InputFrontier = field(init=False)
 
 
 class Presampler:
@@ -84,28 +74,21 @@ class Presampler:
         return self._fixed or not self._order.movable
 
     def epoch(
-        self,
-        epoch: int,
-        *,
-        devices: Container[int] | None = None,
-        visit: Callable[[PresampledBatch], None] | None = None,
+        self, epoch: int, *, devices: Container[int] | None = None
     ) -> Iterator[PresampledBatch]:
         """Yield the mini-batches of ``devices`` (None: all) in epoch number ``epoch``, from 0.
 
         They are in the order of steps, then devices; a device without seeds in a step has no batch.
-        ``visit`` is called with each batch in the thread that sampled it, several at a time.
         """
 
-        def sample(presampled: PresampledBatch) -> None:
-            presampled.batch = self._sampler.sample(presampled.seeds, presampled.step)
-            if visit is not None:
-                visit(presampled)
+        def sample(draw: PresampledBatch) -> None:
+            draw.batch = self._sampler.sample(draw.seeds, draw.step)
 
-        yield from self._sampled(PresampledBatch, sample, self._slices(epoch), devices)
+        yield from self._sampled(sample, self._slices(epoch), devices)
 
     def frontiers(
         self, epoch: int, *, devices: Container[int] | None = None, num_steps: int | None = None
-    ) -> Iterator[PresampledInputs]:
+    ) -> Iterator[PresampledBatch]:
         """Yield the input vertices and adjacency lists that each device's mini-batches read.
 
         The mini-batches are those of ``devices`` (None: all) in the first ``num_steps`` (None: all)
@@ -116,58 +99,51 @@ class Presampler:
         # A subclass may override ``sample`` without overriding ``reach``.
         has_reach = type(sampler) in (NeighborSampler, LaborSampler)
 
-        def sample(inputs: PresampledInputs) -> None:
+        def sample(draw: PresampledBatch) -> None:
             if has_reach:
                 assert isinstance(sampler, (NeighborSampler, LaborSampler))
-                inputs.frontier = sampler.reach(inputs.seeds, inputs.step)
+                draw.frontier = sampler.reach(draw.seeds, draw.step)
             else:
-                inputs.frontier = InputFrontier.of(sampler.sample(inputs.seeds, inputs.step))
+                draw.frontier = InputFrontier.of(sampler.sample(draw.seeds, draw.step))
 
         steps = self._slices(epoch, num_steps)
-        yield from self._sampled(PresampledInputs, sample, steps, devices, chunk=_CHUNK_FRONTIERS)
+        yield from self._sampled(sample, steps, devices, chunk=_CHUNK_FRONTIERS)
 
     def first_step(self) -> Iterator[PresampledBatch]:
         """Yield the batch of each device in the run's first step."""
-        for step, device, seeds in self._slices(0, 1):
-            draw = PresampledBatch(step=step, device=device, seeds=seeds)
+        for draw in self._slices(0, 1):
             draw.batch = self._sampler.sample(draw.seeds, draw.step)
             yield draw
 
     def _sampled(
         self,
-        record: Callable[..., _Sample],
-        sample: Callable[[_Sample], None],
-        slices: Iterator[tuple[int, int, Array]],
+        sample: Callable[[PresampledBatch], None],
+        draws: Iterator[PresampledBatch],
         devices: Container[int] | None,
         chunk: int = 1,
-    ) -> Iterator[_Sample]:
-        """Create a ``record`` of each slice, let ``sample`` fill it, and yield it, in order.
+    ) -> Iterator[PresampledBatch]:
+        """Let ``sample`` fill the draws of ``devices`` (None: all), and yield them in order.
 
-        A slice is a step, a device and its seeds; slices of other devices than ``devices`` are
-        skipped. Each of the threads takes ``chunk`` records at a time.
+        Each of the threads takes ``chunk`` draws at a time.
         """
-        samples = (
-            record(step=step, device=device, seeds=seeds)
-            for step, device, seeds in slices
-            if devices is None or device in devices
-        )
+        chosen = (draw for draw in draws if devices is None or draw.device in devices)
 
-        def sample_chunk(chunk_samples: list[_Sample]) -> None:
-            for item in chunk_samples:
-                sample(item)
+        def sample_chunk(chunk_draws: list[PresampledBatch]) -> None:
+            for draw in chunk_draws:
+                sample(draw)
 
         with Pipeline(
-            iter(lambda: list(islice(samples, chunk)), []),
+            iter(lambda: list(islice(chosen, chunk)), []),
             [[sample_chunk]],
             limit=_BATCHES_PER_THREAD * self.num_threads,
             num_threads=self.num_threads,
             adaptive=False,
         ) as chunks:
-            for chunk_samples in chunks:
-                yield from chunk_samples
+            for chunk_draws in chunks:
+                yield from chunk_draws
 
-    def _slices(self, epoch: int, num_steps: int | None = None) -> Iterator[tuple[int, int, Array]]:
-        """Yield step, device and seeds of each batch in the first steps of ``epoch``.
+    def _slices(self, epoch: int, num_steps: int | None = None) -> Iterator[PresampledBatch]:
+        """Yield each batch, still without a sample, in the first steps of ``epoch``.
 
         ``num_steps`` is the number of these steps. None: all steps.
         """
@@ -176,4 +152,5 @@ class Presampler:
             counts = self._split(len(batch.seeds)) if batch.counts is None else batch.counts
             for device, (count, end) in enumerate(zip(counts, accumulate(counts), strict=True)):
                 if count:
-                    yield step, device, batch.seeds[end - count : end]
+                    seeds = batch.seeds[end - count : end]
+                    yield PresampledBatch(step=step, device=device, seeds=seeds)

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from gnnscale.cache.hotness import expected as estimates
 from gnnscale.cache.hotness.degree import Inclusion, inclusion, out_degree, slices
-from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads, expect_reads, later_steps
-from gnnscale.cache.hotness.presampled import Presampled, presample
+from gnnscale.cache.hotness.presampled import Presampled, Reads, presample
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
 from gnnscale.graph import Graph, vertex_dtype
@@ -151,7 +151,7 @@ class CacheTask:
         return self._counted("pre-sampling", range(1))
 
     @cached_property
-    def expected(self) -> ExpectedReads:
+    def expected(self) -> Reads[estimates.ExpectedCounts]:
         """Expected reads of a mean epoch of the run.
 
         The first epoch is sampled on first use; later epochs are estimated.
@@ -159,12 +159,12 @@ class CacheTask:
         is_whole = self.parts is None or self.parts.owner is None
         groups = (tuple(self.device_at),) if is_whole else self.cliques
         has_model = self.num_epochs > 1 and self.fanouts is not None
-        return expect_reads(
+        return estimates.expect_reads(
             self.presampled, groups if has_model else (), self.inclusion, num_epochs=self.num_epochs
         )
 
     @cached_property
-    def counted(self) -> AverageReads:
+    def counted(self) -> Reads[estimates.AverageCounts]:
         """Mean reads per epoch of each vertex's row and list, by device, from presampled batches.
 
         Presampled on first use are the first epoch and, by ``later_steps``, a part of the later
@@ -172,11 +172,11 @@ class CacheTask:
         """
         first, later = self.presampled, None
         if self.num_epochs > 1:
-            epochs, num_steps = later_steps(
+            epochs, num_steps = estimates.later_steps(
                 self.draws.steps_per_epoch, batch_size=self.batch_size, num_epochs=self.num_epochs
             )
             later = self._counted("drawing more of", epochs, num_steps)
-        return AverageReads(first=first, later=later, num_epochs=self.num_epochs)
+        return estimates.average_reads(first, later, num_epochs=self.num_epochs)
 
     @property
     def is_exact(self) -> bool:

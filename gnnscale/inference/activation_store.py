@@ -277,10 +277,13 @@ class FileRows(FeatureStore):
 
         all_sums = list(workers.map(start_sums, requests))
         threads = workers.threads_per_chunk
-        rows = self._rows(0)
+        rows, mapping = self._rows(0), self._mapping
+        assert mapping is not None
         for number in range(-(-self._num_rows // range_rows)):
             part = rows[number * range_rows : (number + 1) * range_rows]
-            self._prefetch(number * range_rows, len(part))
+            # The system reads the rows ahead of random accesses.
+            offset = number * range_rows * self._row_bytes
+            mapping.madvise(mmap.MADV_WILLNEED, offset, len(part) * self._row_bytes)
             add = partial(RangeSums.add, number=number, rows=part, num_threads=threads)
             for _ in workers.map(add, all_sums):
                 pass
@@ -311,12 +314,6 @@ class FileRows(FeatureStore):
         offset = part * num_rows * self._row_bytes
         stored = np.frombuffer(self._mapping, np.float32, num_rows * width, offset)
         return stored.reshape(num_rows, width)
-
-    def _prefetch(self, first: int, count: int) -> None:
-        """Let the system read ``count`` rows from row ``first`` on ahead of random accesses."""
-        assert self._mapping is not None
-        begin, length = first * self._row_bytes, count * self._row_bytes
-        self._mapping.madvise(mmap.MADV_WILLNEED, begin, length)
 
     def _release_pages(self) -> None:
         """Release mapped pages, which count as memory of this process; the file keeps the rows."""

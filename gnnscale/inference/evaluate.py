@@ -7,7 +7,6 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ import torch
 from gnnscale.backend import InferenceCapable
 from gnnscale.core import ClassCounts, binary_metrics, count_classes
 from gnnscale.core import types as arrays
+from gnnscale.core.notebook import html_table
 from gnnscale.distributed.heartbeat import activity
 from gnnscale.features import FeatureStore
 from gnnscale.inference.link_ranking import LinkExaminer
@@ -24,6 +24,7 @@ from gnnscale.inference.load_run import TrainedModel, load_run, open_trained, wi
 from gnnscale.inference.predictor import EdgePredictor, Predictor
 from gnnscale.inference.thresholds import choose_thresholds
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
+from gnnscale.ops.products import torch_threads
 from gnnscale.run import EvaluateConfig, EvaluationOptions
 from gnnscale.run.tasks import base, links
 from gnnscale.sampling import labeled_vertices
@@ -169,11 +170,6 @@ def open_examiner(task: base.Task, model: TrainableModel, predictor: Predictor) 
     return VertexExaminer(task, predictor)
 
 
-def _positions(vertices: arrays.IntArray, ids: arrays.IntArray) -> torch.Tensor:
-    """Return the indices of ``ids`` in ascending ``vertices``, which contain them."""
-    return torch.from_numpy(np.searchsorted(vertices, ids))
-
-
 class Validator:
     """Validation and test of a model during training."""
 
@@ -221,7 +217,7 @@ class Validator:
     def validate(self) -> tuple[dict[str, float | None], float]:
         """Return the validation metrics (None: not defined) and the seconds of the validation."""
         start = time.perf_counter()
-        with self._all_threads():
+        with torch_threads(self._num_threads):
             (metrics,) = self._examiner.measure(["valid"])
         return metrics, time.perf_counter() - start
 
@@ -232,23 +228,13 @@ class Validator:
         """
         if "test" not in self._parts:
             return HeldOutScores(metrics={})
-        with self._all_threads():
+        with torch_threads(self._num_threads):
             if isinstance(self._examiner, LinkExaminer):
                 (metrics,) = self._examiner.measure(["test"])
                 return HeldOutScores(
                     metrics=metrics, popularity=_measure_popularity(self._examiner)
                 )
             return self._examiner.test(self._rule)
-
-    @contextmanager
-    def _all_threads(self) -> Iterator[None]:
-        """Let torch use all threads of the host inside a ``with`` block, then as many as before."""
-        num_threads = torch.get_num_threads()
-        torch.set_num_threads(self._num_threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(num_threads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +262,23 @@ class Evaluation:
     popularity: dict[str, float | None]
     base_rates: dict[str, float]
     thresholds: tuple[float, ...] | None  #: probabilities at which classes are predicted; None: 0.5
+
+    def _repr_html_(self) -> str:
+        """Return tables of the run and of its metrics by part of the split: Jupyter."""
+        run = [
+            ("model", f"{self.model}, epoch {self.epoch}"),
+            ("dataset", self.dataset),
+            ("inference", self.inference),
+        ]
+        names = dict.fromkeys(name for values in self.metrics.values() for name in values)
+        rows = [
+            (name, *(_text(values.get(name)) for values in self.metrics.values())) for name in names
+        ]
+        return html_table(run) + html_table(rows, headings=("metric", *self.metrics))
+
+
+def _text(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.4f}"
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:

@@ -35,17 +35,13 @@ class KnownTargets:
         is_needed = np.zeros(num_vertices, np.bool_)
         is_needed[sources] = True
         chosen = [np.empty((0, 2), sources.dtype)]
-        for each in pairs:
-            chosen.append(np.asarray(each[is_needed[each[:, 0]]], sources.dtype))
+        for part in pairs:
+            chosen.append(np.asarray(part[is_needed[part[:, 0]]], sources.dtype))
         edges = np.concatenate(chosen)
+        self.num_pairs = len(edges)  #: known edges of the sources, copies included
         self._targets = edges[np.argsort(edges[:, 0], kind="stable"), 1]
         self._counts = np.bincount(edges[:, 0], minlength=num_vertices)
         self._ends = np.cumsum(self._counts)
-
-    @property
-    def num_pairs(self) -> int:
-        """Number of known edges of the sources, copies included."""
-        return len(self._targets)
 
     def positions(self, sources: IntArray, candidates: Array) -> tuple[Int64Array, Int64Array]:
         """Return rows and columns ``[n]`` of known pairs in a matrix ``[s, m]``.
@@ -58,5 +54,5 @@ class KnownTargets:
         first = self._ends[sources] - counts - skipped
         targets = self._targets[np.arange(len(rows)) + np.repeat(first, counts)]
         columns = np.minimum(np.searchsorted(candidates, targets), len(candidates) - 1)
-        found = candidates[columns] == targets
-        return rows[found], columns[found]
+        is_candidate = candidates[columns] == targets
+        return rows[is_candidate], columns[is_candidate]

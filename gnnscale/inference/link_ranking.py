@@ -117,7 +117,7 @@ class LinkExaminer:
         edges = self._edges(split)
         sources = np.unique(edges[:, 0])
         pairs = self._task.known_pairs(split)
-        known = KnownTargets(sources, pairs, num_vertices=self._task.graph.num_vertices)
+        edges_left_out = KnownTargets(sources, pairs, num_vertices=self._task.graph.num_vertices)
         ranks, lists, num_lists = [], [], 0
         with track("ranking edges", len(edges), "edges") as advance:
             for of_kind, candidates in self._kinds(edges):
@@ -129,12 +129,12 @@ class LinkExaminer:
                 for first in range(0, len(sources), size):
                     part = sources[first : first + size]
                     inside = slice(*np.searchsorted(numbers, [first, first + size]))
-                    rows, places = numbers[inside] - first, columns[inside]
+                    rows, targets = numbers[inside] - first, columns[inside]
                     scores = _score(scorer, part, target_rows)
-                    own = scores[rows, places]
-                    _leave_out(scores, part, candidates, known)
-                    scores[rows, places] = own
-                    ranks.append(ranking.ranks_in_rows(scores, rows, places))
+                    of_edges = scores[rows, targets]
+                    _leave_out(scores, part, candidates, edges_left_out)
+                    scores[rows, targets] = of_edges
+                    ranks.append(ranking.ranks_in_rows(scores, rows, targets))
                     advance(len(rows))
                 lists.append(numbers + num_lists)
                 num_lists += len(sources)
@@ -160,8 +160,8 @@ class LinkExaminer:
             for _, candidates in self._kinds(edges):
                 needed[candidates] = True
         else:
-            for pairs, drawn in self._slices(split, self._model.widths[-1]):
-                needed[pairs] = needed[drawn] = True
+            for pairs, candidates in self._slices(split, self._model.widths[-1]):
+                needed[pairs] = needed[candidates] = True
         return np.flatnonzero(needed).astype(graph.indices.dtype)
 
     def _slices(self, split: str, width: int) -> Iterator[tuple[IntArray, Int64Array]]:
@@ -208,10 +208,10 @@ def _score(scorer: _Scorer, sources: IntArray, target_rows: torch.Tensor) -> Flo
 
 
 def _leave_out(
-    scores: Float32Array, sources: IntArray, candidates: Array, known: KnownTargets
+    scores: Float32Array, sources: IntArray, candidates: Array, targets: KnownTargets
 ) -> None:
     """Write NaN to the entries of ``scores`` ``[s, m]`` of known edges, and of a source itself."""
     columns = np.minimum(np.searchsorted(candidates, sources), len(candidates) - 1)
-    own = np.flatnonzero(candidates[columns] == sources)
-    scores[own, columns[own]] = np.nan
-    scores[known.positions(sources, candidates)] = np.nan
+    themselves = np.flatnonzero(candidates[columns] == sources)
+    scores[themselves, columns[themselves]] = np.nan
+    scores[targets.positions(sources, candidates)] = np.nan

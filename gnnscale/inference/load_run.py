@@ -35,7 +35,7 @@ from gnnscale.run.config import (
     run_option_names,
 )
 from gnnscale.run.tasks.base import Task, check_threshold
-from gnnscale.run.tasks.links import LinkTask
+from gnnscale.run.tasks.links import read_candidates
 from gnnscale.run.tasks.options import LinkPrediction
 from gnnscale.sampling import Sampler, SamplerConfig
 
@@ -208,27 +208,30 @@ def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool 
         raise ConfigError(f"{file}: {error}") from None  # the option was read there
 
 
-def own_candidates(run: RunConfig, directory: Path) -> IntArray | None:
-    """Return the ascending vertices that a run of links was trained with as candidates.
+def run_candidates(run: RunConfig, directory: Path, graph: Graph) -> IntArray | None:
+    """Return the ascending vertices of ``graph`` that a run of links has as candidates.
 
     None: all vertices, or those of several kinds, of which a warning tells. ConfigError: the file
     of the candidates is missing.
     """
-    options = run.task
-    if not isinstance(options, LinkPrediction):
+    task = run.task
+    if not isinstance(task, LinkPrediction):
         return None
-    if options.candidates is None and options.candidate_column is None:
+    if task.candidates is None and task.candidate_column is None:
         return None
-    task = open_run_task(run, directory, ranks=True)
-    assert isinstance(task, LinkTask)
-    if task.candidates is None or len(task.candidates.offsets) > 2:
+    selection = task.candidates, task.candidate_column, task.candidate_kind
+    try:
+        candidates, _ = read_candidates(*selection, graph, run.dataset)
+    except ConfigError as error:
+        raise ConfigError(f"{directory / run_directory.CONFIG_FILE}: {error}") from None
+    if len(candidates.offsets) > 2:
         _LOG.warning(
             "partners are of every kind, and the run was trained with candidates of its own "
-            f"({brief(options)}); candidates=FILE names those to list"
+            f"({brief(task)}); candidates=FILE names those to list"
         )
         return None
-    _LOG.info(f"partners are among the {len(task.candidates.vertices):,} candidates of the run")
-    return np.sort(task.candidates.vertices)
+    _LOG.info(f"partners are among the {len(candidates.vertices):,} candidates of the run")
+    return np.sort(candidates.vertices)
 
 
 def with_inference(run: RunConfig, inference: str | None, num_threads: int) -> RunConfig:
@@ -286,13 +289,8 @@ class TrainedModel:
     def is_weighted(self, run: RunConfig, directory: Path) -> bool:
         """Whether edges of the training graph have weights.
 
-        Args:
-            run: options of the run, whose graph is opened if the schema is of an earlier release.
-            directory: the run directory.
-
-        Raises:
-            ConfigError: the graph is needed and missing.
-            GraphError: the graph is damaged.
+        The graph of ``run`` in ``directory`` is opened if the schema is of an earlier release;
+        ConfigError: it is missing; GraphError: it is damaged.
         """
         if self.signature.edge_weights is None:
             return open_run_task(run, directory).graph.edge_weights is not None
@@ -306,7 +304,7 @@ class TrainedModel:
             graph.features[...] = rows.weight.numpy()
             rows.weight = torch.nn.Parameter(torch.from_numpy(graph.features), requires_grad=False)
 
-    def check_own(self, graph: Graph) -> None:
+    def check_trained_on(self, graph: Graph) -> None:
         """Raise ConfigError, naming the difference, unless ``graph`` is the training graph."""
         check_same_graph(
             self.file,
@@ -363,7 +361,7 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
         model=model, signature=signature, epoch=epoch, file=file, trained_on=trained_on
     )
     if graph is not None:
-        trained.check_own(graph)
+        trained.check_trained_on(graph)
     weights = check_weights(file, best.get("model"), model)
     model.load_state_dict(weights, assign=_is_built_in(run.model))
     if graph is not None:
@@ -376,11 +374,7 @@ def open_trained(
 ) -> tuple[Task, TrainedModel]:
     """Return the task of the run in ``directory``, and the model with its best weights.
 
-    Args:
-        ranks: whether edges are ranked, for which the candidates are read.
-
-    Raises:
-        ConfigError, GraphError: as ``open_run_task`` and ``load_trained``.
+    Arguments and errors are those of ``open_run_task`` and ``load_trained``.
     """
     task = open_run_task(run, directory, ranks=ranks)
     return task, load_trained(directory, run, task.graph)

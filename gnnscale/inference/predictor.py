@@ -187,12 +187,12 @@ class PairScorer:
         vertices: IntArray,
         candidates: IntArray | None,
         k: int,
-        known: KnownTargets | None = None,
+        left_out: KnownTargets | None = None,
     ) -> Generator[tuple[IntArray, Float32Array]]:
         """Yield the ``k`` best partners of each vertex, in chunks of vertices.
 
         A vertex is scored with every candidate but itself; ``candidates`` ascend, None: all
-        vertices. Targets of ``known`` edges are left out. A chunk has partners ``[s, k]``, best
+        vertices. ``left_out`` are not listed. A chunk has partners ``[s, k]``, best
         first, and their scores; -inf: there is no such partner. The order of equal scores is
         undefined.
         """
@@ -214,9 +214,9 @@ class PairScorer:
                     # The last slice may be narrower.
                     scores = buffer.view(-1)[: len(sources) * len(ids)].view(len(sources), -1)
                     self._decoder.score_all_pairs(source_rows, target_rows, scores)
-                    if known is not None:
+                    if left_out is not None:
                         # A view of the same memory: torch would want int64 tensors.
-                        scores.numpy()[known.positions(sources, ids)] = -np.inf
+                        scores.numpy()[left_out.positions(sources, ids)] = -np.inf
                     best.add(ids, scores)
                     advance(len(sources) * len(ids))
                 yield best.partners.numpy(), best.scores.numpy()

@@ -140,7 +140,7 @@ class TransformedRows(TransformedStore):
         return True
 
     def prefetch(self, vertices: Array) -> "TransformedRows":
-        """Start to read the features of ``vertices``; return a copy whose ``own`` returns them."""
+        """Start to read features of ``vertices``; return a copy with them for ``features_of``."""
         store = copy(self)
         store._reading = self._reader.start(vertices)
         return store
@@ -152,7 +152,7 @@ class TransformedRows(TransformedStore):
         rows = vertices if self._positions is None else self._positions(vertices)
         return self.inner.gather(rows, dtype=dtype, num_threads=num_threads)
 
-    def own(self, vertices: Array) -> torch.Tensor:
+    def features_of(self, vertices: Array) -> torch.Tensor:
         """Return features ``[n, num_features]``, prefetched ones or else those of ``vertices``."""
         return self._reading() if self._reading is not None else self._reader.start(vertices)()
 

@@ -36,7 +36,7 @@ _COLUMNS = 16
 class TransformedStore(WrappedStore):
     """Store of transformed rows, which can also return the rows before the transformation."""
 
-    def own(self, vertices: Array) -> Tensor:
+    def features_of(self, vertices: Array) -> Tensor:
         """Return the rows ``[n, num_in]`` float32 of ``vertices`` before the transformation."""
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class TransformFirstLayer(GraphLayer):
         assert isinstance(store, TransformedStore)
         sums = self.sums(store, vertices, block, degrees, num_threads)
         if self.reads_own:
-            sums = torch.cat([sums, store.own(vertices[: block.num_dst])], dim=1)
+            sums = torch.cat([sums, store.features_of(vertices[: block.num_dst])], dim=1)
         return sums, Traffic()
 
 
@@ -212,7 +212,7 @@ class AttentionTransformFirst(TransformFirstLayer):
         dst_rows = z[: block.num_dst]
         if layer.dst_linear is not None:
             assert isinstance(store, TransformedStore)
-            source_rows = store.own(vertices[: block.num_dst])
+            source_rows = store.features_of(vertices[: block.num_dst])
             product = _multiply_columns(layer.dst_linear, source_rows, self.columns)
             dst_rows = product.view_as(dst_rows)
         if block.edge_weights is not None:

@@ -5,6 +5,8 @@ oneDNN takes about half the time: for 10,000 rows, 1,024 inputs and 256 outputs 
 29 ms on two Zen 5 cores, and 15 ms in place of 27 ms for the gradient of the weights.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +20,17 @@ from gnnscale.core.hardware import multiplies_by_onednn
 _MIN_MACS = 50_000_000
 #: Number of inputs from which oneDNN is faster for the gradient of the weights.
 _MIN_INPUTS = 256
+
+
+@contextmanager
+def torch_threads(num_threads: int) -> Iterator[None]:
+    """Let torch use ``num_threads`` threads inside a ``with`` block, then as many as before."""
+    previous = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)
 
 
 def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:

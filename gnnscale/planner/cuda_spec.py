@@ -131,23 +131,22 @@ class Cuda(Accelerator):
         if not self.host_driven:
             find_gpu(self.index, memory_bytes=self.memory_bytes)
 
-    def keeps(self, *, topology: int, features: int, kept: int, budget: int) -> tuple[bool, bool]:
+    def stores(
+        self, *, topology: int, features: int, reserved: int, budget: int | None = None
+    ) -> tuple[bool, bool]:
         """Return whether GPU memory is to store the full topology, and all feature rows.
 
-        Arguments are bytes, ``kept`` of other data, ``budget`` of all memory that a run may use.
-        ``auto`` keeps 40 % of ``budget`` free. Topology has priority: links read short lists badly.
+        Arguments are bytes, ``reserved`` of other data, ``budget`` of all memory that a run may use
+        (None: ``budget_bytes``). ``auto`` keeps 40 % of ``budget`` free. Topology has priority:
+        links read short lists badly.
         """
-        free, stored = budget - kept, []
+        budget = self.budget_bytes if budget is None else budget
+        free, stored = budget - reserved, []
         for memory, num_bytes in ((self.topology, topology), (self.features, features)):
             fits = num_bytes <= free - (1 - _PART) * budget
             stored.append(memory == "device" or (memory == "auto" and fits))
             free -= num_bytes if stored[-1] else 0
         return stored[0], stored[1]
-
-    def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
-        """Return whether GPU memory shall have the full topology, and all rows, by ``keeps``."""
-        budget = self.budget_bytes
-        return self.keeps(topology=topology, features=features, kept=kept, budget=budget)
 
     @property
     def budget_bytes(self) -> int:
@@ -157,14 +156,17 @@ class Cuda(Accelerator):
         return read_memory().available if self.host_driven else _free_bytes(self.index)
 
 
-def find_all_gpus() -> int:
-    """Return how many GPUs this process may use, by NVML, without CUDA; ConfigError: none."""
+def _find_gpus() -> nvml.Gpus:
     try:
-        gpus = nvml.find_gpus().devices
+        return nvml.find_gpus()
     except nvml.NvmlError as error:
         raise ConfigError(f"device_plan: no GPU here: {error}; {CPU_HINT}") from None
-    if not gpus:
-        _gpu(gpus, 0)
+
+
+def find_all_gpus() -> int:
+    """Return how many GPUs this process may use, by NVML, without CUDA; ConfigError: none."""
+    gpus = _find_gpus().devices
+    _gpu(gpus, 0)
     return len(gpus)
 
 
@@ -191,10 +193,7 @@ def find_gpu(index: int, *, memory_bytes: int | None = None) -> tuple[nvml.Gpu, 
     whatever is free. Raises ConfigError if there is no such GPU, it is exclusively used, or its
     free memory is too small.
     """
-    try:
-        gpus = nvml.find_gpus()
-    except nvml.NvmlError as error:
-        raise ConfigError(f"device_plan: no GPU here: {error}; {CPU_HINT}") from None
+    gpus = _find_gpus()
     gpu = _gpu(gpus.devices, index)
     if gpu.is_busy:
         raise ConfigError(

@@ -166,10 +166,12 @@ class DevicePlanConfig:
     devices: list[Any] = field(metadata=names("text", entries=device_options))
     split: list[int] | None = None
 
-    #: Whether the plan finds its devices on this machine instead of in ``devices``.
-    finds_devices: ClassVar[bool] = False
+    #: Hint for errors about ``devices``, of a plan that finds its devices on this machine instead.
+    finds_devices: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        if self.finds_devices and self.devices:
+            raise ConfigError(f"device_plan.devices: expected none with {self.finds_devices}")
         devices = self.parsed()
         names = [device.name for device in devices]
         for name in names:
@@ -177,15 +179,7 @@ class DevicePlanConfig:
                 raise ConfigError(f"device_plan.devices: expected distinct names, got {name} twice")
         if self.split is None:
             return
-        if len(self.split) != len(devices):
-            raise ConfigError(
-                f"device_plan.split={list(self.split)}: expected a number for each of "
-                f"{len(devices)} devices"
-            )
-        if not all(0 <= count <= MAX_COUNT for count in self.split):
-            raise ConfigError(
-                f"device_plan.split={list(self.split)}: expected numbers from 0 to {MAX_COUNT:,}"
-            )
+        check_split("device_plan.split", self.split, len(devices))
 
     def parsed(self) -> tuple[Device, ...]:
         """Return the devices of the plan."""
@@ -204,14 +198,9 @@ class AllGpusConfig(DevicePlanConfig):
     devices: list[Any] = field(default_factory=list)
     options: dict[str, Any] | None = None
 
-    finds_devices: ClassVar[bool] = True
+    finds_devices: ClassVar[str] = "cuda_all; device_plan.options apply to every GPU"
 
     def __post_init__(self) -> None:
-        if self.devices:
-            raise ConfigError(
-                "device_plan.devices: expected none with cuda_all; device_plan.options apply "
-                "to every GPU"
-            )
         for option in ("kind", "index", "name"):
             if option in (self.options or {}):
                 raise ConfigError(
@@ -239,15 +228,10 @@ class CpuEachConfig(DevicePlanConfig):
 
     devices: list[Any] = field(default_factory=list)
 
-    finds_devices: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.devices:
-            raise ConfigError(
-                "device_plan.devices: expected none with cpu_each, which has one per process of "
-                "torchrun; device_plan=cpu with devices=[cpu, ...] lists devices"
-            )
-        super().__post_init__()
+    finds_devices: ClassVar[str] = (
+        "cpu_each, which has one per process of torchrun; device_plan=cpu with devices=[cpu, ...] "
+        "lists devices"
+    )
 
     def parsed(self) -> tuple[Device, ...]:
         """Return a CPU device per process of torchrun."""
@@ -277,14 +261,16 @@ def cap_split(split: Sequence[int], max_seeds: Sequence[int | None]) -> tuple[in
         parts = [full.get(i, count) for i, count in enumerate(apportion(weights, remaining))]
 
 
-def check_split(option: str, split: Sequence[int], num_devices: int, batch_size: int) -> None:
+def check_split(
+    option: str, split: Sequence[int], num_devices: int, batch_size: int | None = None
+) -> None:
     """Raise ConfigError unless ``split`` has ``num_devices`` counts that sum to ``batch_size``."""
     option = f"{option}={list(split)}"
     if len(split) != num_devices:
         raise ConfigError(f"{option}: expected a number for each of {num_devices} devices")
-    if min(split) < 0:
-        raise ConfigError(f"{option}: expected numbers from 0 on")
-    if sum(split) != batch_size:
+    if not all(0 <= count <= MAX_COUNT for count in split):
+        raise ConfigError(f"{option}: expected numbers from 0 to {MAX_COUNT:,}")
+    if batch_size is not None and sum(split) != batch_size:
         raise ConfigError(f"{option}: expected a sum of batch_size={batch_size}, got {sum(split)}")
 
 

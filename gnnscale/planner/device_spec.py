@@ -107,11 +107,11 @@ class Device:
         """Whether the device can cache rows or adjacency lists; by default, if not ``on_host``."""
         return not self.on_host
 
-    def places(self, *, topology: int, features: int, kept: int) -> tuple[bool, bool]:
+    def stores(self, *, topology: int, features: int, reserved: int) -> tuple[bool, bool]:
         """Return whether the device's memory holds the full topology, and all feature rows.
 
-        Arguments are bytes (0: unknown), ``kept`` those of other data, such as a cache. The base
-        class returns False for both.
+        Arguments are bytes (0: unknown), ``reserved`` those of other data, such as a cache. The
+        base class returns False for both.
         """
         return False, False
 

@@ -136,7 +136,7 @@ def share_of_hottest(degrees: Degrees, met: Float64Array, part: float) -> float:
     return float(cached_part @ inputs / inputs.sum())
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PublishedGraph:
     """Sizes and degree distribution of a graph whose data are not needed."""
 
@@ -146,10 +146,9 @@ class PublishedGraph:
     num_classes: int  #: f^L
     num_train: int  #: training vertices
     skew: float  #: standard deviation of the logarithms of the degrees
-    skew_source: str  #: source of ``skew``
-    directed: bool = False  #: whether in-degree and out-degree of a vertex are independent
     #: number of vertices that an epoch's mini-batches contain. None: all vertices
     num_reached: int | None = None
+    directed: bool = False  #: whether in-degree and out-degree of a vertex are independent
     exact_degrees: Degrees | None = None  #: measured degrees. None: lognormal with ``skew``
 
     @cached_property
@@ -166,62 +165,30 @@ class PublishedGraph:
         return expected_size(self.degrees, fanouts, num_seeds)[0]
 
 
-def _published(
-    sizes: tuple[int, int, int, int, int], skew: float, source: str, num_reached: int | None = None
-) -> PublishedGraph:
-    """Return a graph with ``sizes``: vertices, edges, features, classes, and training vertices.
-
-    ``skew``, from ``source``, is the standard deviation of the logarithms of its degrees. With
-    ``num_reached``, the number of vertices that an epoch's mini-batches contain, it is directed.
-    """
-    num_vertices, num_edges, num_features, num_classes, num_train = sizes
-    return PublishedGraph(
-        num_vertices=num_vertices,
-        num_edges=num_edges,
-        num_features=num_features,
-        num_classes=num_classes,
-        num_train=num_train,
-        skew=skew,
-        skew_source=source,
-        directed=num_reached is not None,
-        num_reached=num_reached,
-    )
-
-
-#: HitGNN reports throughput and epoch time, whose product over ⌈|V| / 1,024⌉ is the number of
-#: vertices of a mini-batch. The skew is fitted to the measured GPU rows. The predicted FPGA rows
-#: have the same product, so that only one of epoch time and NVTPS is left to predict.
-_SKEW_FROM_TABLE_VI = (
-    "the vertices of a mini-batch in the GPU rows of HitGNN's Table VI: throughput times epoch "
-    "time over its mini-batches"
-)
-_SKEW_FROM_GNNLAB = (
-    "GNNLab's 568,300 inputs of mini-batches of 8,000 seeds, fan-outs 15, 10 and 5, of which an "
-    "epoch meets a tenth of all vertices (its repository, exp/fig5a and fig11c)"
-)
-
 #: Sizes: HitGNN Table IV and HyScale-GNN Table III. Splits: GraphSAINT for the first three, the
 #: Open Graph Benchmark for the rest. Edges of ogbn-products are undirected and count twice here;
 #: the first three are published with both directions.
+#:
+#: Skew of the first three: HitGNN reports throughput and epoch time, whose product over
+#: ⌈|V| / 1,024⌉ is the number of vertices of a mini-batch. The skew is fitted to the measured GPU
+#: rows of Table VI. The predicted FPGA rows have the same product, so that only one of epoch time
+#: and NVTPS is left to predict. Of ogbn-products: its degrees have mean 50.5 and standard deviation
+#: 95.9. Of ogbn-papers100M, and of MAG240M, also a citation graph: GNNLab's 568,300 inputs of
+#: mini-batches of 8,000 seeds, fan-outs 15, 10 and 5, of which an epoch meets a tenth of all
+#: vertices (its repository, exp/fig5a and fig11c).
 PUBLISHED = {
-    "reddit": _published((232_965, 23_213_838, 602, 41, 153_932), 1.57, _SKEW_FROM_TABLE_VI),
-    "yelp": _published((716_847, 13_954_819, 300, 100, 537_635), 2.0, _SKEW_FROM_TABLE_VI),
-    "amazon": _published((1_569_960, 264_339_468, 200, 107, 1_255_968), 2.58, _SKEW_FROM_TABLE_VI),
-    "products": _published(
-        (2_449_029, 2 * 61_859_140, 100, 47, 196_615),
-        1.24,
-        "its degrees' mean of 50.5 and standard deviation of 95.9",
-    ),
-    "papers100m": _published(
-        (111_059_956, 1_615_685_872, 128, 172, 1_207_179),
-        1.89,
-        _SKEW_FROM_GNNLAB,
+    "reddit": PublishedGraph(232_965, 23_213_838, 602, 41, 153_932, 1.57),
+    "yelp": PublishedGraph(716_847, 13_954_819, 300, 100, 537_635, 2.0),
+    "amazon": PublishedGraph(1_569_960, 264_339_468, 200, 107, 1_255_968, 2.58),
+    "products": PublishedGraph(2_449_029, 2 * 61_859_140, 100, 47, 196_615, 1.24),
+    "papers100m": PublishedGraph(
+        *(111_059_956, 1_615_685_872, 128, 172, 1_207_179, 1.89),
         num_reached=11_105_996,
+        directed=True,
     ),
-    "mag240m": _published(
-        (121_751_666, 1_297_748_926, 756, 153, 1_112_392),
-        1.89,
-        f"ogbn-papers100M, also a citation graph: {_SKEW_FROM_GNNLAB}",
+    "mag240m": PublishedGraph(
+        *(121_751_666, 1_297_748_926, 756, 153, 1_112_392, 1.89),
         num_reached=12_175_167,
+        directed=True,
     ),
 }

@@ -114,29 +114,25 @@ def check_parts(
     ``parts`` are the seeds of each device.
     """
     for device, workload, num_seeds in zip(devices, workloads, parts, strict=True):
-        _check_part(device, workload, num_seeds, batch_size=batch_size)
-
-
-def _check_part(device: Device, workload: Workload, num_seeds: int, *, batch_size: int) -> None:
-    largest = max_seeds(device, workload, 1, spare=0.0)
-    if largest is None or num_seeds <= largest:
-        return
-    assert isinstance(device, Accelerator)
-    needed = work.batch_bytes(workload, workload.size(num_seeds))
-    free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
-    # Sizes of smaller slices are estimates, so that the proposals leave a margin.
-    safe_seeds = max_seeds(device, workload, 1)
-    smaller_cache = free + cached - needed / (1 - _SPARE)
-    fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
-    if smaller_cache >= 0:
-        fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
-    fits.append("lower sampler.fanouts")
-    raise ConfigError(
-        f"device_plan: {device.label}: {num_seeds} of batch_size={batch_size} seeds need about "
-        f"{needed / 1e6:,.1f} MB, and model and {cached / 1e6:,.1f} MB of cache leave "
-        f"{max(free, 0) / 1e6:,.1f} MB of memory_bytes={device.budget_bytes}; "
-        f"{' or '.join(fits)} would fit"
-    )
+        largest = max_seeds(device, workload, 1, spare=0.0)
+        if largest is None or num_seeds <= largest:
+            continue
+        assert isinstance(device, Accelerator)
+        needed = work.batch_bytes(workload, workload.size(num_seeds))
+        free, cached = batch_memory_bytes(device, workload), workload.cache.num_bytes
+        # Sizes of smaller slices are estimates, so that the proposals leave a margin.
+        safe_seeds = max_seeds(device, workload, 1)
+        smaller_cache = free + cached - needed / (1 - _SPARE)
+        fits = [f"batch_size={batch_size * safe_seeds // num_seeds}"] if safe_seeds else []
+        if smaller_cache >= 0:
+            fits.append(f"cache_planner.budget_bytes={int(smaller_cache)}")
+        fits.append("lower sampler.fanouts")
+        raise ConfigError(
+            f"device_plan: {device.label}: {num_seeds} of batch_size={batch_size} seeds need about "
+            f"{needed / 1e6:,.1f} MB, and model and {cached / 1e6:,.1f} MB of cache leave "
+            f"{max(free, 0) / 1e6:,.1f} MB of memory_bytes={device.budget_bytes}; "
+            f"{' or '.join(fits)} would fit"
+        )
 
 
 def with_depths(
@@ -146,13 +142,11 @@ def with_depths(
 
     None: ``in_flight`` fit.
     """
-
-    def deepened(share: device_plan.DeviceShare, workload: Workload) -> device_plan.DeviceShare:
+    shares = []
+    for share, workload in zip(plan.shares, workloads, strict=True):
         depth = in_flight_at(share.device, workload, share.num_seeds, in_flight)
-        return replace(share, depth=depth if depth < in_flight else None)
-
-    pairs = zip(plan.shares, workloads, strict=True)
-    return device_plan.DevicePlan(shares=tuple(deepened(*pair) for pair in pairs))
+        shares.append(replace(share, depth=depth if depth < in_flight else None))
+    return device_plan.DevicePlan(shares=tuple(shares))
 
 
 #: Maximum rounds of balancing a split, and relative gain below which balancing stops.
@@ -298,16 +292,6 @@ def _proportional(threads: int, seconds: Sequence[float]) -> list[int]:
     return [1 + extra for extra in device_plan.apportion(seconds, spare)]
 
 
-def _balanced(split: Sequence[int], times: Sequence[float]) -> list[int]:
-    """Divide the sum of ``split`` among devices in proportion to their speeds.
-
-    A speed is the device's seeds in ``split`` divided by its seconds in ``times``.
-    """
-    pairs = zip(split, times, strict=True)
-    speeds = [count / seconds if count and seconds > 0 else 0.0 for count, seconds in pairs]
-    return device_plan.apportion(speeds, sum(split))
-
-
 def _plan(
     devices: Sequence[Device],
     choices: Sequence[_Choice],
@@ -346,7 +330,13 @@ def _evaluate(
             equations.pipeline_seconds(replace(stages, sync=0.0), share.prefetch)
             for stages, share in zip(best[1].devices, plan.shares, strict=True)
         ]
-        plan = plan.with_split(plan.within_memory(_balanced(plan.split, times)))
+        # Seeds are divided in proportion to the devices' speeds.
+        speeds = [
+            count / seconds if count and seconds > 0 else 0.0
+            for count, seconds in zip(plan.split, times, strict=True)
+        ]
+        split = device_plan.apportion(speeds, sum(plan.split))
+        plan = plan.with_split(plan.within_memory(split))
         moved = plan, expect(plan)
         if moved[1].step_s >= best[1].step_s * (1 - _BALANCED):
             return moved if moved[1].step_s < best[1].step_s else best

@@ -47,7 +47,7 @@ class MachineIdentity:
     torch: str = field(metadata=names("text"))
 
     @classmethod
-    def here(cls) -> MachineIdentity:
+    def current(cls) -> MachineIdentity:
         """Return the identity of this machine, without importing torch."""
         machine = find_machine()
         return cls(
@@ -157,7 +157,7 @@ class Platform(PlatformConfig):
         """Differences of this machine from ``measured_on``. None: equal, or not measured."""
         if self.measured_on is None:
             return None
-        then, now = asdict(self.measured_on), asdict(MachineIdentity.here())
+        then, now = asdict(self.measured_on), asdict(MachineIdentity.current())
         changed = (f"{key} {then[key]}, here {now[key]}" for key in then if then[key] != now[key])
         return "; ".join(changed) or None
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from gnnscale.cache import CachePlan, CacheTraffic, DeviceCache, StoredPlan
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
-from gnnscale.report.formatting import ABSENT, fixed, short
-from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
+from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
+from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, svg_file, text
 
 _FILE_WIDTH = 140
 #: Largest number of table rows; cache_plan.json has all of them.
@@ -30,9 +30,7 @@ _LEFT_OF = 0.5
 
 def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     """Print contents and predicted hit rates of the devices' caches (64 at most), and totals."""
-    if not console.is_terminal:
-        # A file needs no line breaks.
-        console = Console(width=_FILE_WIDTH, file=console.file)
+    console = wide(console, _FILE_WIDTH)
     plan = stored.plan
     table = Table(title=escape_markup(_title(plan, graph)))
     table.add_column("device")
@@ -46,8 +44,7 @@ def print_plan(stored: StoredPlan, *, graph: str, console: Console) -> None:
     if len(plan.devices) > _MAX_ROWS:
         table.add_row("...")
     console.print(table, highlight=False)
-    for line in _summary(stored):
-        console.print(line, highlight=False, markup=False)
+    print_lines(console, _summary(stored))
 
 
 def _title(plan: CachePlan, graph: str) -> str:
@@ -143,19 +140,11 @@ def draw(stored: StoredPlan, *, graph: str) -> str:
         top += _CHART_HEIGHT + 24
     parts += _bars(plan, top)
     height = top + (len(plan.devices) + 1) * _BAR_HEIGHT + 40
-    width = max(_CHART_WIDTH + 16, 32 + 9 * len(title))
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" role="img"><style>{_STYLE}</style>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    return svg_file(parts, _CHART_WIDTH + 16, height, _STYLE, minimum=32 + 9 * len(title))
 
 
 def _curve(plan: CachePlan) -> str:
-    """Return an SVG plot of transactions for adjacency lists, feature rows, and both.
-
-    The horizontal axis is α, the share of lists in the cache's memory.
-    """
+    """Return an SVG plot of transactions over α for adjacency lists, feature rows, and both."""
     lines = {
         "lists": ("N_T, sampling", [point.n_t for point in plan.curve]),
         "rows": ("N_F, features", [point.n_f for point in plan.curve]),
@@ -185,7 +174,7 @@ def _curve(plan: CachePlan) -> str:
         label = f"α = {plan.alpha:.3f}"
         x = plot.across(plan.alpha) + shift
         elements.append(text(x, plot.top + 14, label, anchor=anchor, css="soft"))
-    legend, x_start = [], plot.left
+    legend, x_start = [], plot.x_start
     for css, (label, _) in lines.items():
         legend.append(f'<path class="line {css}" d="M{x_start:g} 16h18"/>')
         legend.append(text(x_start + 24, 20, label))

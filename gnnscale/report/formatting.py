@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from gnnscale.core import STAGES, Traffic
 from gnnscale.core.binary_metrics import Thresholds
 
@@ -16,6 +18,17 @@ ABSENT = "–"
 
 #: Predictions of the performance model: key in ``summary.json``, and label.
 PREDICTIONS = {"by_rates": "by rates", "rehearsed": "rehearsed"}
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print ``lines`` as they are: without markup, and unbroken in a file."""
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def wide(console: Console, width: int) -> Console:
+    """Return ``console``; of a file, which needs no line breaks, one of ``width`` characters."""
+    return console if console.is_terminal else Console(width=width, file=console.file)
 
 
 def count(value: float | None) -> str:
@@ -84,14 +97,12 @@ def fixed(value: float | None, decimals: int) -> str:
     return ABSENT if value is None else f"{value:.{decimals}f}"
 
 
-def metric_words(name: str, value: float | None) -> str:
-    """Return a metric's name and value with four decimals; ``not defined`` for None."""
-    return f"{name} {'not defined' if value is None else f'{value:.4f}'}"
-
-
 def metrics_line(metrics: Mapping[str, float | None], base_rate: float | None) -> str:
     """Return names and values of metrics, and the base rate that some compare with."""
-    words = [metric_words(name, value) for name, value in metrics.items()]
+    words = [
+        f"{name} {'not defined' if value is None else f'{value:.4f}'}"
+        for name, value in metrics.items()
+    ]
     return ", ".join(words + ([] if base_rate is None else [f"base rate {base_rate:.4f}"]))
 
 

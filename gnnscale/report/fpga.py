@@ -1,13 +1,13 @@
 """Counts of C simulation of an FPGA, per step: cycles, engines and device memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from gnnscale.planner import Device, Fpga
-from gnnscale.report.formatting import count, device_label, duration, percent
+from gnnscale.report.formatting import count, device_label, duration, percent, print_lines
 
 #: Prefix of the counters of C simulation (``gnnscale.backend.fpga.step_result``).
 SIMULATED = "csim_"
@@ -74,6 +74,28 @@ def simulating(figures: Mapping[str, Any]) -> str:
     return f"simulating took {took} for {card} of the card"
 
 
+def csim_tables(figures: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return tables of ``csim_figures``: columns of cells, one for each device, by title."""
+
+    def columns(kind: str, form: Callable[[float], str]) -> dict[str, list[str]]:
+        names = {name: name.replace("_", " ") for name in figures[0][kind]}
+        return {
+            text: [form(entry[kind][name]) for entry in figures] for name, text in names.items()
+        }
+
+    return {
+        "Cycles of a step, csim, and in how many of them engines work": {
+            "cycles": [count(round(entry["cycles"])) for entry in figures],
+            **columns("busy", percent),
+            "bottleneck": [entry["bottleneck"] for entry in figures],
+        },
+        "Device memory of a step, csim, MiB": columns(
+            "memory_bytes", lambda num_bytes: count(num_bytes / 2**20)
+        ),
+        "Events of a step, csim": columns("events", lambda events: count(round(events))),
+    }
+
+
 def print_csim(devices: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Print tables of cycles and device memory of the devices in C simulation, if any.
 
@@ -82,31 +104,19 @@ def print_csim(devices: Sequence[Mapping[str, Any]], console: Console) -> None:
     simulated = [device for device in devices if device["csim"] is not None]
     if not simulated:
         return
-    engines, memory = list(simulated[0]["csim"]["busy"]), list(simulated[0]["csim"]["memory_bytes"])
-    cycles = _table(
-        "Cycles of a step, csim, and in how many of them engines work",
-        *("cycles", *engines, "bottleneck"),
-    )
-    moved = _table("Device memory of a step, csim, MiB", *memory)
-    for device in simulated:
-        label = device_label(device["name"], device["kind"], device["figures"])
-        figures = device["csim"]
-        busy = (percent(figures["busy"][engine]) for engine in engines)
-        cycles.add_row(label, count(round(figures["cycles"])), *busy, figures["bottleneck"])
-        moved.add_row(label, *(count(figures["memory_bytes"][kind] / 2**20) for kind in memory))
-    for table in (cycles, moved):
+    labels = [
+        device_label(device["name"], device["kind"], device["figures"]) for device in simulated
+    ]
+    tables = csim_tables([device["csim"] for device in simulated])
+    for title, columns in list(tables.items())[:2]:
+        table = Table("device", title=title)
+        for name in columns:
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in zip(labels, *columns.values(), strict=True):
+            table.add_row(*row)
+        table.columns[0].no_wrap = True
         if not fits(table, console):
             table.padding = (0, 0, 0, 1)
         console.print(table)
-    for device in simulated:
-        label = device_label(device["name"], device["kind"], device["figures"])
-        line = f"{label}: {simulating(device['csim'])}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title)
-    table.add_column("device", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
+    pairs = zip(labels, simulated, strict=True)
+    print_lines(console, [f"{label}: {simulating(entry['csim'])}" for label, entry in pairs])

@@ -19,8 +19,8 @@ from gnnscale.fpga_design.dse import Exploration, Point
 from gnnscale.fpga_design.resources.processes import MAX_SHARE
 from gnnscale.fpga_design.vendor import Comparison, Figure
 from gnnscale.planner.fpga_board import NAMES, total
-from gnnscale.report.formatting import ABSENT, count, milliseconds, percent
-from gnnscale.report.page.document import cell, document, section, table
+from gnnscale.report.formatting import ABSENT, count, milliseconds, percent, print_lines
+from gnnscale.report.page.document import cell, document, heading, section, table
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, text
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def print_design(generated: DesignPackage, console: Console) -> None:
     """Print the 12 fastest designs on the Pareto front, and sentences about the best design."""
     exploration, estimate = generated.exploration, generated.estimate
     console.print(_pareto_table(exploration))
-    for line in [*summary(generated), *([] if estimate.fits else [_does_not_fit(estimate)])]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, summary(generated))
+    if not estimate.fits:
+        print_lines(console, [_does_not_fit(estimate)])
 
 
 def summary(generated: DesignPackage) -> list[str]:
@@ -132,7 +133,7 @@ def page(generated: DesignPackage) -> str:
         "Everything here is estimated: by equations, by a model of the parts, or by C simulation. "
         "No vendor's tool was run."
     )
-    return document(title, note, parts)
+    return document(title, heading(title, note) + "".join(parts))
 
 
 def pareto_plot(exploration: Exploration) -> str:
@@ -159,7 +160,7 @@ def pareto_plot(exploration: Exploration) -> str:
         *(dot(point, "point", 2.5) for point in points),
         *(dot(point, "front", 3.5) for point in exploration.pareto),
         dot(best, "best", 7),
-        text(plot.left + 6, plot.top + 12, f"best: ({best.n}, {best.m}) a die"),
+        text(plot.x_start + 6, plot.top + 12, f"best: ({best.n}, {best.m}) a die"),
     ]
     return plot.svg(elements, background=[f"<style>{_STYLE}</style>"], stacked=False, sized=True)
 
@@ -167,9 +168,9 @@ def pareto_plot(exploration: Exploration) -> str:
 def _passes(estimate: Estimate) -> str:
     rows = [
         [
-            cell(phase.name, left=True),
+            cell(phase.name, is_text=True),
             *(cell(count(round(value))) for value in (phase.load, phase.aggregate, phase.update)),
-            cell(phase.limit, left=True),
+            cell(phase.limit, is_text=True),
         ]
         for phase in estimate.passes
     ]
@@ -187,19 +188,19 @@ def _resources(generated: DesignPackage) -> str:
     estimate, board = generated.estimate, generated.exploration.board
     processes = {**estimate.processes, "compute unit": total(estimate.processes.values())}
     rows = [
-        [cell(name, left=True), *(cell(count(round(getattr(process, kind)))) for kind in NAMES)]
+        [cell(name, is_text=True), *(cell(count(round(getattr(process, kind)))) for kind in NAMES)]
         for name, process in processes.items()
     ]
     for die in board.dies:
         if shares := estimate.shares.get(die.name):
-            name = cell(f"{die.name} with its shell", left=True)
+            name = cell(f"{die.name} with its shell", is_text=True)
             rows.append([name, *(cell(percent(shares[kind])) for kind in NAMES)])
     return table(["process", *RESOURCES.values()], rows)
 
 
 def _bytes(estimate: Estimate) -> str:
     rows = [
-        [cell(name, left=True), cell(f"{value / 2**20:,.2f}")]
+        [cell(name, is_text=True), cell(f"{value / 2**20:,.2f}")]
         for name, value in estimate.memory_bytes.items()
     ]
     return table(["kind", "MiB"], rows)
@@ -207,7 +208,7 @@ def _bytes(estimate: Estimate) -> str:
 
 def _sources(sources: Mapping[str, str]) -> str:
     rows: Sequence[Sequence[str]] = [
-        [cell(name, left=True), cell(source, long=True)] for name, source in sources.items()
+        [cell(name, is_text=True), cell(source, long=True)] for name, source in sources.items()
     ]
     return table(["figure", "source"], rows)
 
@@ -236,20 +237,20 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for figure in comparison.figures:
         figures_table.add_row(*_figure_cells(figure))
     console.print(figures_table)
-    for file in comparison.files:
-        console.print(f"read: {file}", highlight=False, markup=False, soft_wrap=True)
+    print_lines(console, [f"read: {file}" for file in comparison.files])
 
 
 def comparison_page(comparison: Comparison) -> str:
     """Return ``comparison.html``: estimated and the vendor's reported figures, report files."""
     rows = [
-        [cell(value, left=i == 0) for i, value in enumerate(_figure_cells(figure))]
+        [cell(value, is_text=i == 0) for i, value in enumerate(_figure_cells(figure))]
         for figure in comparison.figures
     ]
     files = "".join(table([], [[cell(str(file), long=True)]]) for file in comparison.files)
     note = "Estimates are by a model of the parts; the other columns are of the vendor's reports."
     parts = [section("Figures", table(_HEADS, rows)), section("Reports", files)]
-    return document(_comparison_title(comparison), note, parts)
+    title = _comparison_title(comparison)
+    return document(title, heading(title, note) + "".join(parts))
 
 
 def _comparison_title(comparison: Comparison) -> str:

@@ -13,8 +13,8 @@ from rich.table import Table
 from gnnscale.core import brief
 from gnnscale.core.artifact.files import size
 from gnnscale.partition import Partition, PartitionStats
-from gnnscale.report.formatting import ABSENT, fixed, short
-from gnnscale.report.page.svg import number, text
+from gnnscale.report.formatting import ABSENT, fixed, print_lines, short, wide
+from gnnscale.report.page.svg import number, svg_file, text
 
 #: Largest number of table rows; partition.json has all of them.
 _MAX_TABLE_ROWS = 64
@@ -23,9 +23,7 @@ _FILE_WIDTH = 120
 
 def print_partition(partition: Partition, *, graph: str, console: Console) -> None:
     """Print sizes and balance of the parts, the edge cut, and the cost of partitioning."""
-    if not console.is_terminal:
-        # A file needs no line breaks.
-        console = Console(width=_FILE_WIDTH, file=console.file)
+    console = wide(console, _FILE_WIDTH)
     figures = partition.figures
     table = Table(title=markup.escape(f"{graph}: {figures.num_parts} parts by {figures.algorithm}"))
     for column in ("part", "vertices", "owned", "replicas", "training", "in-edges"):
@@ -42,25 +40,23 @@ def print_partition(partition: Partition, *, graph: str, console: Console) -> No
     vertices, train, edges = (fixed(balance, 2) for balance in balances)
     table.add_row("max/mean", "", vertices, "", train, edges)
     console.print(table, highlight=False)
-    for line in _summary(figures):
-        console.print(line, highlight=False, markup=False)
+    print_lines(console, _summary(figures))
 
 
 def _summary(figures: PartitionStats) -> list[str]:
     """Return lines with edge cut, replication factor, partitioning time and memory, and notes."""
     predicted = figures.predicted
+    peak, expected = (
+        ABSENT if num_bytes is None else size(num_bytes)
+        for num_bytes in (figures.peak_rss_bytes, predicted.peak_rss_bytes)
+    )
     return [
         f"edges cut {_percent(figures.edge_cut_fraction)}, "
         f"replication factor {fixed(figures.replication_factor, 2)}",
         f"time {_seconds(figures.seconds)} (predicted {_seconds(predicted.seconds)}), "
-        f"peak memory {_memory(figures.peak_rss_bytes)} "
-        f"(predicted {_memory(predicted.peak_rss_bytes)})",
+        f"peak memory {peak} (predicted {expected})",
         *figures.notes,
     ]
-
-
-def _memory(num_bytes: int | None) -> str:
-    return ABSENT if num_bytes is None else size(num_bytes)
 
 
 def _percent(fraction: float | None) -> str:
@@ -86,17 +82,15 @@ def draw(partition: Partition, *, graph: str) -> str:
         drawings.append(edge_map(cut, grid, x_start=width + 40, top=top))
         width, height = width + 40 + drawings[-1].width, top + drawings[-1].height
     title = f"{brief(graph)}: {figures.num_parts} parts by {figures.algorithm}"
-    return picture(title, _notes(figures), drawings, width=width + 16, height=height + 16)
+    return picture(title, _note(figures), drawings, width=width + 16, height=height + 16)
 
 
-def _notes(figures: PartitionStats) -> list[str]:
+def _note(figures: PartitionStats) -> str:
     cut = f"{_percent(figures.edge_cut_fraction)} of the edges are cut, "
     if figures.cut is None:
         cut = "every part has the full topology, "
-    notes = f"{cut}replication factor {fixed(figures.replication_factor, 2)}"
-    if figures.num_parts > MAX_ROWS:
-        notes += f"; the first {MAX_ROWS} parts are shown"
-    return [notes]
+    more = f"; the first {MAX_ROWS} parts are shown" if figures.num_parts > MAX_ROWS else ""
+    return f"{cut}replication factor {fixed(figures.replication_factor, 2)}{more}"
 
 
 def _panels(partition: Partition) -> list[Panel]:
@@ -331,18 +325,12 @@ def _key(maximum: int, *, x_start: float, top: float) -> Iterator[str]:
 
 
 def picture(
-    title: str, notes: Sequence[str], drawings: Sequence[Drawing], *, width: float, height: float
+    title: str, note: str, drawings: Sequence[Drawing], *, width: float, height: float
 ) -> str:
-    """Return an SVG file of ``drawings``, with ``title`` and, below it, ``notes`` at the top.
+    """Return an SVG file of ``drawings``, with ``title`` and, below it, ``note`` at the top.
 
     Sizes are pixels; the picture is at least as wide as the title.
     """
-    width = max(width, 32 + 9 * len(title))
-    lines = [text(16, 26, title, css="head")]
-    lines += [text(16, 46 + 16 * i, note, css="soft") for i, note in enumerate(notes)]
-    elements = [element for drawing in drawings for element in drawing.elements]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" role="img"><style>{_STYLE}</style>'
-        f"{''.join(lines)}{''.join(elements)}</svg>\n"
-    )
+    elements = [text(16, 26, title, css="head"), text(16, 46, note, css="soft")]
+    elements += [element for drawing in drawings for element in drawing.elements]
+    return svg_file(elements, width, height, _STYLE, minimum=32 + 9 * len(title))

@@ -55,7 +55,9 @@ def compare(run: TrainResult, steps: Steps) -> dict[str, Any] | None:
     if predicted is None:
         return None
     selected = _steps_under(run.plan, steps)
-    times = _step_seconds(steps, selected)
+    # Seconds between the ends of consecutive selected steps of the same epoch.
+    follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
+    times = np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]]
     average = np.mean if predicted.by_rates.is_mean else np.median
     step_s = float(average(times)) if len(times) else None
     devices = _devices(run.plan, predicted, steps.stages[selected], average)
@@ -95,7 +97,11 @@ def _devices(
     """
     devices = []
     for rank, share in enumerate(plan.shares):
-        times = {name: _average(average, measured[:, rank, i]) for i, name in enumerate(STAGES)}
+        present = [column[~np.isnan(column)] for column in measured[:, rank].T]
+        times = {
+            name: float(average(seconds)) if len(seconds) else None
+            for name, seconds in zip(STAGES, present, strict=True)
+        }
         measured_device = {"step_s": _own_seconds(times, share), "stage_times_s": times}
         predicted = {
             name: prediction and _compared(prediction.devices[rank], share, measured_device)
@@ -129,10 +135,7 @@ def _compared(
 
 
 def _own_seconds(times: dict[str, float | None], share: DeviceShare) -> float | None:
-    """Return a device's seconds per step, stages overlapped, without waiting for others (``sync``).
-
-    None: no stage has a time.
-    """
+    """Return a device's seconds per step without ``sync``; None: no stage has a time."""
     present = {name: seconds for name, seconds in times.items() if seconds and name != "sync"}
     return pipeline_seconds(StageTimes(**present), share.prefetch) if present else None
 
@@ -163,17 +166,6 @@ def _steps_under(plan: DevicePlan, steps: Steps) -> BoolArray:
     same_split = (steps.num_seeds == np.array(plan.split)).all(axis=1)
     same_threads = (steps.threads == np.array(threads)).all(axis=(1, 2))
     return np.asarray(same_split & same_threads)
-
-
-def _step_seconds(steps: Steps, selected: BoolArray) -> Float64Array:
-    """Return the seconds between the ends of consecutive selected steps of the same epoch."""
-    follows = (np.diff(steps.number) == 1) & (np.diff(steps.epoch) == 0)
-    return np.asarray(np.diff(steps.seconds)[follows & selected[1:] & selected[:-1]])
-
-
-def _average(average: Callable[[Float64Array], Any], values: Float64Array) -> float | None:
-    present = values[~np.isnan(values)]
-    return float(average(present)) if len(present) else None
 
 
 def _error(predicted: float | None, measured: float | None) -> float | None:

@@ -78,8 +78,8 @@ def _print_tables(
         terminal.print_prediction(predicted, console, absent=predictions)
     energy = formatting.energy_sentence(summary)
     sentences = [] if energy is None else [energy]
-    for sentence in sentences + formatting.late_sentences(devices, num_steps=num_steps):
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    sentences += formatting.late_sentences(devices, num_steps=num_steps)
+    formatting.print_lines(console, sentences)
     fpga.print_csim(devices, console)
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gnnscale.planner.simulator import ScalingCurve, SimulatedRun
 from gnnscale.planner.simulator.hyscale import SimulatedPlan
-from gnnscale.report.formatting import milliseconds, percent
+from gnnscale.report.formatting import milliseconds, percent, print_lines
 from gnnscale.report.page.svg import PLOT_STYLE, Axis, Plot, number, path, text
 
 _STYLE = (
@@ -29,7 +29,7 @@ def describe(scaling: ScalingCurve) -> dict[str, Any]:
         "hybrid": scaling.hybrid,
         "efficiency": None if scaling.efficiency is None else asdict(scaling.efficiency),
         "results": [_result(scaling, result) for result in scaling.results],
-        "beside": scaling.beside and describe(scaling.beside),
+        "beside": scaling.comparison and describe(scaling.comparison),
     }
 
 
@@ -72,18 +72,17 @@ def print_scaling(scaling: ScalingCurve, console: Console) -> None:
     if all(result.energy_j is not None for result in scaling.results):
         table.add_column("kJ", justify="right")
     table.add_column("bottleneck")
-    if scaling.beside is not None:
-        table.add_column(Text(f"epoch s, {scaling.beside.platform}"), justify="right")
-        for row, other in zip(rows, scaling.beside.results, strict=True):
+    if scaling.comparison is not None:
+        table.add_column(Text(f"epoch s, {scaling.comparison.platform}"), justify="right")
+        for row, other in zip(rows, scaling.comparison.results, strict=True):
             row.append(f"{other.epoch_s:.3f}")
     for row in rows:
         table.add_row(*row)
     console.print(table)
     lines = [trainers(scaling), rates(scaling)]
-    if scaling.beside is not None:
-        lines.append(f"{scaling.beside.platform}, {rates(scaling.beside)}")
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if scaling.comparison is not None:
+        lines.append(f"{scaling.comparison.platform}, {rates(scaling.comparison)}")
+    print_lines(console, lines)
 
 
 def trainers(scaling: ScalingCurve) -> str:
@@ -147,7 +146,7 @@ def draw(scaling: ScalingCurve) -> str:
     lines = (("ideal", ideal), ("line", points))
     elements = [*(f'<path class="{css}" d="{path(pixels(v))}"/>' for css, v in lines), *dots]
     kind = "hybrid, " if scaling.hybrid else ""
-    title = text(plot.left, 20, f"{scaling.model} on {scaling.graph}, {kind}{scaling.platform}")
+    title = text(plot.x_start, 20, f"{scaling.model} on {scaling.graph}, {kind}{scaling.platform}")
     background = [f"<style>{_STYLE}</style>", title]
     body = plot.svg(elements, background=background, stacked=False, sized=True)
     return body.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"

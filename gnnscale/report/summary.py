@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gnnscale.partition import PartitionStats
     from gnnscale.run.records import (
         DeviceEpoch,
-        DroppedProcessors,
         EpochRecord,
         GraphStats,
         TrainResult,
@@ -54,6 +53,7 @@ def summarize(
         command: command line that repeats the run.
         started, ended: start and end of the training process's run, seconds since 1970.
     """
+    dropped, uncached = run.layout.left_out, run.layout.uncached
     return {
         "status": status,
         "error": error,
@@ -78,12 +78,19 @@ def summarize(
             _device(share.device, run.epochs_of(rank), run)
             for rank, share in enumerate(run.plan.shares)
         ],
-        "left_out": _left_out(run.layout.left_out),
+        "left_out": dropped
+        and {
+            "names": list(dropped.names),
+            "step_with_s": dropped.step_with_s,
+            "step_without_s": dropped.step_without_s,
+            "reason": dropped.line,
+        },
         "partition": _partition(run.layout.partition),
         "step_bytes": _step_bytes(run),
         "network": network_figures(run),
         "cache": _cache(run),
-        "uncached": _uncached(run),
+        "uncached": uncached
+        and {"devices": uncached.num_devices, "of": uncached.of_devices, "reason": uncached.line},
         "predicted": predicted,
         "versions": {name: installed(name) for name in _VERSIONS},
     }
@@ -160,14 +167,6 @@ def _graph(graph: GraphStats | None) -> dict[str, Any] | None:
     return {**{name: getattr(graph, name) for name in names}, "split": sizes}
 
 
-def _left_out(dropped: DroppedProcessors | None) -> dict[str, Any] | None:
-    """Return the processors that planning dropped, with the reason; None: none was dropped."""
-    if dropped is None:
-        return None
-    steps = {"step_with_s": dropped.step_with_s, "step_without_s": dropped.step_without_s}
-    return {"names": list(dropped.names), **steps, "reason": dropped.line}
-
-
 def _energy_j(epochs: Sequence[EpochRecord]) -> float | None:
     """Return the joules of all GPUs in training; None: no GPU, or a GPU without a counter."""
     usages = [device.gpu for epoch in epochs for device in epoch.devices]
@@ -231,14 +230,6 @@ def _cache(run: TrainResult) -> dict[str, Any] | None:
         "measured": _measured(run.history[: plan.first_epochs]),
         "whole_run": _measured(run.history),
     }
-
-
-def _uncached(run: TrainResult) -> dict[str, Any] | None:
-    """Return how many devices lack a requested cache, and the reason; None: none lacks it."""
-    uncached = run.layout.uncached
-    if uncached is None:
-        return None
-    return {"devices": uncached.num_devices, "of": uncached.of_devices, "reason": uncached.line}
 
 
 def _utc(seconds: float | None) -> str | None:

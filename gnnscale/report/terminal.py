@@ -155,8 +155,7 @@ def print_prediction(predicted: dict[str, Any], console: Console, *, absent: boo
     if not fpga.fits(table, console):
         table.padding = (0, 0, 0, 1)
     console.print(table)
-    for sentence in prediction.sentences(predicted, absent=absent):
-        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    formatting.print_lines(console, prediction.sentences(predicted, absent=absent))
 
 
 def _rows(device: dict[str, Any], stages: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:

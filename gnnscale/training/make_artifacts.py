@@ -109,7 +109,7 @@ def share_graph(
         return [], []
     graph = open_graph(config.task_inputs, artifacts, open_store(artifacts), seed=config.seed)
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
-    resident = [gpu.keeps(**sizes, kept=0, budget=gpu.budget_bytes) for gpu in gpus]
+    resident = [gpu.stores(**sizes, reserved=0) for gpu in gpus]
     topology, features = (all(flags) for flags in zip(*resident, strict=True))
     names = [] if features else ["features"]
     names += [] if topology else ["indices", "indptr"]

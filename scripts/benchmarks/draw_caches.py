@@ -191,7 +191,7 @@ def draw_panel(panel: Panel, rows: Sequence[Mapping[str, Any]]) -> str:
     if panel.without is not None:
         level = [(0.0, panel.without), (widest, panel.without)]
         named = {WITHOUT: (WITHOUT, WITHOUT, level), **named}
-    head = [text(plot.left, 20, panel.title, css="head")]
+    head = [text(plot.x_start, 20, panel.title, css="head")]
     return labelled(plot, named.values(), head)
 
 

@@ -467,9 +467,7 @@ def card_rows() -> Iterator[tuple[str, ...]]:
 
 def _placed(topology: int, features: int, budget: int) -> str:
     """Return what a card with ``budget`` bytes free holds by default, in words."""
-    lists, rows = Cuda(memory_bytes=budget).keeps(
-        topology=topology, features=features, kept=0, budget=budget
-    )
+    lists, rows = Cuda(memory_bytes=budget).stores(topology=topology, features=features, reserved=0)
     found, left = ("lists" if lists else "neither"), budget - topology - features
     if rows:
         return "lists and rows"

@@ -244,6 +244,9 @@ def test_what_a_result_says(planted: Graph) -> None:
     assert (loaded.test_metric, loaded.best_epoch) == (done.test_metric, done.best_epoch)
     assert (loaded.embeddings() == done.embeddings()).all()
     measured = gnnscale.evaluate(loaded, metrics=["macro_f1", "accuracy"])
+    html, score = measured._repr_html_(), measured.metrics["test"]["accuracy"]
+    assert "<tr><th>metric</th><th>train</th><th>valid</th><th>test</th></tr>" in html
+    assert f"<td>{score:.4f}</td></tr>" in html.partition("<td>accuracy</td>")[2]
     assert measured.metric == "macro_f1"
     assert measured.metrics["test"]["accuracy"] == done.test_metric
     with pytest.raises(ConfigError, match="metrics=macro_f2: allowed are"):
@@ -374,7 +377,7 @@ def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     raw.mkdir()
     rng = np.random.default_rng(0)
     labels, parts = ("dog", "cat"), ("train", "valid", "test")
-    rows = [f"v{v},{labels[v % 2]},{parts[v % 3]},{v % 2},1" for v in range(120)]
+    rows = [f"v{v},{labels[v % 2]},{parts[v % 3]},{v % 2},{'ab'[v % 2]}" for v in range(120)]
     (raw / "vertices.csv").write_text("\n".join(["id,label,split,x,y", *rows]) + "\n")
     ends = [f"v{a},v{b}" for a, b in rng.integers(0, 120, (400, 2))]
     (raw / "edges.csv").write_text("\n".join(["source,target", *ends]) + "\n")
@@ -391,15 +394,17 @@ def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="v120 is no id of a vertex"):
         done.predict(["v120"])
     # New vertices, without labels: classes keep their names.
-    (raw / "vertices.csv").write_text("id,x,y\nn1,0,1\nn2,1,1\nn3,1,1\n")
+    (raw / "vertices.csv").write_text("id,x,y\nn1,0,b\nn2,1,c\nn3,1,b\n")
     (raw / "edges.csv").write_text("source,target\nn1,n2\nn2,n1\n")
     new = api.load_input_graph("tables", raw, label=None)
-    assert done.predict(["n2"], graph=new).shape == (1,)
-    given = {"run": done.directory, "num_threads": 1, "graph": new.config}
+    with pytest.raises(ConfigError, match="unseen=empty"):
+        done.predict(["n2"], graph=new)
+    assert done.predict(["n2"], graph=new, unseen="empty").shape == (1,)
+    given = {"run": done.directory, "num_threads": 1, "graph": new.config, "unseen": "empty"}
     table = parquet.read_table(predict(PredictConfig(out=tmp_path / "n.parquet", **given)))
     assert table["id"].to_pylist() == ["n1", "n2", "n3"]
     assert set(table["class"].to_pylist()) <= {"cat", "dog"}
-    (raw / "vertices.csv").write_text("id,y,x\nn1,0,1\nn2,1,1\n")
+    (raw / "vertices.csv").write_text("id,y,x\nn1,a,1\nn2,b,1\n")
     turned = api.load_input_graph("tables", raw, label=None)
     with pytest.raises(ConfigError, match=r"have another order.*set dataset.features=\[x,y\]"):
         done.predict(graph=turned)

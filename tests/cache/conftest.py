@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_tasks import small_task
 
 from gnnscale.cache import CacheTask
-from gnnscale.cache.hotness.expected import AverageReads, ExpectedReads
+from gnnscale.cache.hotness.expected import average_reads, expect_reads
 from gnnscale.cache.hotness.presampled import DeviceReads, Presampled
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts
@@ -85,11 +85,11 @@ def reading() -> Make:
         }
         first = Presampled(reads=reads, num_epochs=1)
         # All epochs are like the first.
-        alike: dict[str, Any] = {"first": first, "num_epochs": task.num_epochs}
-        expected = ExpectedReads(rows={}, lists={}, **alike)
         changed = replace(task)
         changed.__dict__.update(
-            presampled=first, expected=expected, counted=AverageReads(later=None, **alike)
+            presampled=first,
+            expected=expect_reads(first, (), task.inclusion, num_epochs=task.num_epochs),
+            counted=average_reads(first, None, num_epochs=task.num_epochs),
         )
         return changed
 

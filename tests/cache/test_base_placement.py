@@ -89,7 +89,7 @@ def test_reads_of_empty_lists_and_packed_rows(graph_of, make_task, reading) -> N
     empty = feature_cache(task, task.device_at[0], np.array([], int), np.array([], int))
     (found,) = predict_traffic(task, [empty], [(0,)], task.presampled)
     # Three rows of one request, and the offsets of three lists at each hop.
-    assert found.transactions == 3 + 2 * 3 == 3 + task.presampled.num_list_reads(0)
+    assert found.transactions == 3 + 2 * 3 == 3 + task.presampled.lists.total(0)
     kept = feature_cache(task, task.device_at[0], np.array([], int), np.array([1, 2]))
     (found,) = predict_traffic(task, [kept], [(0,)], task.presampled)
     assert (found.lists, found.transactions) == ((4, 2), 3 + 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale.cache.belady import Belady, HitCounts, belady_bytes, count_hits
+from gnnscale.cache.belady import Belady, HitCounts, belady_bytes
 
 Batches = list[list[int]]
 
@@ -59,8 +59,10 @@ def most_found(batches: Batches, capacity: int, *, match: bool) -> int:
 def test_no_replacement_finds_more(batches, capacity, match, data) -> None:
     priority = data.draw(st.lists(st.integers(0, 2), min_size=6, max_size=6))
     options: dict[str, Any] = {"window": len(batches), "priority": np.array(priority, np.int32)}
-    options |= {"num_vertices": 6, "capacity": capacity, "match": match, "num_threads": 1}
-    counts = count_hits(arrays(batches), **options)
+    belady = Belady(6, capacity, match=match, num_threads=1, **options)
+    for batch in arrays(batches):
+        belady.expect(batch)
+    counts = sum((belady.advance().counts for _ in batches), HitCounts())
     assert counts.num_hits + counts.num_previous == most_found(batches, capacity, match=match)
     assert counts.num_previous == 0 or match
 

@@ -244,7 +244,7 @@ def test_what_look_ahead_caches_hold_and_read(random_graph, make_task, graph_of)
     for samples in (True, False):
         task = make_task(graph_of(LISTS), [None, 0], request_bytes=4, samples=samples)
         plan = belady(predicted_epochs=None).plan(task)
-        reads = task.run_reads.of(1)
+        reads = task.run_reads.reads[1]
         sampling = reads.num_list_reads if samples else 0
         assert plan.predicted[0].transactions == int(reads.rows.sum()) * 2 + sampling
         assert plan.predicted[0].lists == (0, 0, 0)
@@ -349,11 +349,11 @@ def test_reads_are_added_up(parted: CacheTask) -> None:
     first = presample(parted.draws, [0], devices=[0, 1])
     run = presample(parted.draws, [0, 1], devices=[0, 1])
     for devices in ([0], [1], [0, 1]):
-        assert np.array_equal(measure("presampled", parted, devices), first.sum_rows(devices))
-        expected = parted.expected.sum_rows(devices)
+        assert np.array_equal(measure("presampled", parted, devices), first.rows.sum(devices))
+        expected = parted.expected.rows.sum(devices)
         assert np.array_equal(measure("expected", parted, devices), expected)
-        assert np.array_equal(measure("exact", parted, devices), run.sum_rows(devices))
-    assert not np.array_equal(run.sum_rows([0]), first.sum_rows([0]))
+        assert np.array_equal(measure("exact", parted, devices), run.rows.sum(devices))
+    assert not np.array_equal(run.rows.sum([0]), first.rows.sum([0]))
 
 
 def test_parts_of_a_graph(graph_of: Make, make_task: Make) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from fixture_types import Make
 
-from gnnscale.cache import PresampledBatch, Presampler
+from gnnscale.cache import Presampler
 from gnnscale.graph import Graph
 from gnnscale.planner.device_plan import apportion
 from gnnscale.sampling import (
@@ -117,19 +117,3 @@ def test_first_steps_and_exact_draws(random_graph: Make) -> None:
         # Seeds that may move are split in some way.
         assert draws.exact == (kind == "counts")
         assert draws_of(graph, order, fixed=True).exact
-
-
-@pytest.mark.parametrize("num_threads", [1, 3])
-def test_every_batch_is_visited_once(random_graph: Make, num_threads: int) -> None:
-    graph = random_graph()
-    visited: list[PresampledBatch] = []
-    draws = draws_of(graph, orders(graph)["movable"], num_threads)
-    yielded = list(draws.epoch(1, visit=visited.append))
-    assert len({id(each) for each in visited}) == len(visited)
-    assert {id(each) for each in visited} == {id(each) for each in yielded}
-
-    def refuse(draw: PresampledBatch) -> None:
-        raise ValueError(f"step {draw.step}")
-
-    with pytest.raises(ValueError, match=r"step \d"):
-        list(draws.epoch(0, visit=refuse))

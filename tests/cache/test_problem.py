@@ -48,12 +48,12 @@ def test_first_batches_and_epochs(random_graph: Make, make_task: Make) -> None:
         assert found.num_epochs == len(epochs)
         assert list(found.reads) == [1, 2]
         for device in (1, 2):
-            assert np.array_equal(found.rows_of(device), expected.rows_of(device))
-            assert np.array_equal(found.lists_of(device), expected.lists_of(device))
+            assert np.array_equal(found.rows.of(device), expected.rows.of(device))
+            assert np.array_equal(found.lists.of(device), expected.lists.of(device))
     for name in ("presampled", "run_reads", "expected", "counted"):
         assert getattr(task, name) is getattr(task, name)
-    for found in (task.expected, task.counted):
-        assert (found.first, found.num_epochs) == (task.presampled, 3)
+    for counts in (task.expected.rows, task.counted.rows):
+        assert (counts.first, counts.num_epochs) == (task.presampled.rows, 3)
     graph = random_graph().with_split(train_idx=np.arange(0, 300, 3))
     parts = Parts(num_parts=2, owner=(np.arange(300) >= 100).astype(np.int16))
     task = make_task(graph, [0, 0], parts=parts)

@@ -43,9 +43,9 @@ def test_the_model_is_there_without_its_graph(trained: Trained, model: str) -> N
     assert same(expected.model.state_dict(), found.model.state_dict())
     assert all(each.requires_grad for each in found.model.parameters())
     assert not any(each.is_meta for each in (*found.model.parameters(), *found.model.buffers()))
-    found.check_own(graph)
+    found.check_trained_on(graph)
     with one_line("the graph's name is other, but"):
-        found.check_own(replace(graph, name="other"))
+        found.check_trained_on(replace(graph, name="other"))
     if model == "model=gat":
         other = replace(config, model=replace(config.model, edge_features=True))
         begins = f"{run}/config.yaml: model.edge_features=true: edges"

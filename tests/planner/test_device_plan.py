@@ -41,7 +41,7 @@ def test_splits_by_hand() -> None:
     for split, message in (
         ([3], r"split=\[3\]: expected a number for each of 2 devices"),
         ([2, 2], r"split=\[2, 2\]: expected a sum of batch_size=3, got 4"),
-        ([4, -1], r"split=\[4, -1\]: expected numbers from 0 on"),
+        ([4, -1], r"split=\[4, -1\]: expected numbers from 0 to"),
     ):
         with pytest.raises(ConfigError, match=message):
             plan(1, 2).with_split(split)

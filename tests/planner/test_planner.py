@@ -167,7 +167,7 @@ def test_splits_that_are_asked_for() -> None:
     for options, message in (
         ({"split": [1000]}, "device_plan.split=[1000]: expected a number for each of 2 devices"),
         ({"split": [600, 600]}, "device_plan.split=[600, 600]: expected a sum of batch_size=1000"),
-        ({"split": [1100, -100]}, "device_plan.split=[1100, -100]: expected numbers from 0 on"),
+        ({"split": [1100, -100]}, "device_plan.split=[1100, -100]: expected numbers from 0 to"),
         ({"prefetch": "much"}, "runtime.prefetch=much: allowed are auto, none"),
     ):
         with one_line(begins=message):

@@ -52,11 +52,11 @@ def edges(counts: list[list[int]]) -> Drawing:
 
 def test_a_picture_is_a_file_of_its_own() -> None:
     drawing = size_bars([panel(BarRow(solid=1))], grid_for(1), x_start=60, top=80)
-    svg = picture("a < b", ["note & note"], [drawing], width=300, height=200)
+    svg = picture("a < b", "note & note", [drawing], width=300, height=200)
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{pictures.SVG}svg"
     assert root.get("width") == "300"
     assert "prefers-color-scheme:dark" in svg
     assert pictures.texts(svg)[:2] == ["a < b", "note & note"]
-    long = ElementTree.fromstring(picture("x" * 90, [], [], width=300, height=200))
+    long = ElementTree.fromstring(picture("x" * 90, "", [], width=300, height=200))
     assert float(long.get("width", 0)) > 800

@@ -145,7 +145,7 @@ class ResidentCache:
         )
         pairs = zip(self._num_rows, contents.topology, strict=True)
         self._layouts = [_Layout.of(graph, *pair) for pair in pairs]
-        self._own_piece = engine.memory(self._layouts[contents.own].num_bytes)
+        self._own_piece = engine.memory(self._layouts[contents.member].num_bytes)
         self._pieces = [self._own_piece.bytes] * len(contents.names)
         self._fill()
         engine.synchronize()
@@ -163,7 +163,7 @@ class ResidentCache:
     def open_peers(self, addresses: Sequence[str]) -> None:
         """Open the cache memory of all peers; ``addresses``: each clique member's, own included."""
         for member, address in enumerate(addresses):
-            if member != self.contents.own:
+            if member != self.contents.member:
                 size = self._layouts[member].num_bytes
                 self._pieces[member] = self._engine.open_memory(address, size)
 
@@ -183,7 +183,7 @@ class ResidentCache:
     @property
     def own_rows(self) -> torch.Tensor:
         """``[n, width]`` rows that this device caches, in its memory."""
-        return self._rows_of(self.contents.own)
+        return self._rows_of(self.contents.member)
 
     @property
     def lists(self) -> DeviceAdjacencyCache | None:
@@ -216,7 +216,7 @@ class ResidentCache:
         return self._pieces[member][first:end].view(dtype)
 
     def _fill(self) -> None:
-        graph, member = self._graph, self.contents.own
+        graph, member = self._graph, self.contents.member
         features, topology = self.contents.features[member], self.contents.topology[member]
         rows, done = self._rows_of(member), 0
         for chunk in _chunks(features, np.full(len(features), rows[:1].nbytes, np.int64)):

@@ -174,7 +174,7 @@ def place_graph(
     be in device memory do not fit.
     """
     sizes = {"topology": topology_bytes(graph), "features": graph.feature_bytes}
-    on_device = device.keeps(**sizes, kept=kept_bytes, budget=engine.memory_bytes)
+    on_device = device.stores(**sizes, reserved=kept_bytes, budget=engine.memory_bytes)
     if cache is not None:
         on_device = (device.topology == "device", False)
     free_bytes = engine.memory_bytes - kept_bytes
@@ -201,7 +201,11 @@ def _cached(placed: ResidentGraph, cache: ResidentCache) -> ResidentGraph:
         num_vertices = topology.num_vertices
         following = DynamicCache(cache.own_rows, num_vertices, match=look_ahead.match)
     return replace(
-        placed, topology=topology, cached=cache.rows, member=cache.contents.own, following=following
+        placed,
+        topology=topology,
+        cached=cache.rows,
+        member=cache.contents.member,
+        following=following,
     )
 
 

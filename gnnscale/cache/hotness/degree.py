@@ -188,10 +188,7 @@ def _num_picked(degrees: Int64Array, fanout: int, replace: bool) -> Int64Array:
 
 
 def _share_picked(degrees: Int64Array, fanout: int, replace: bool) -> NDArray[np.floating[Any]]:
-    """Return each vertex's probability that one sampling of its neighbors picks a given neighbor.
-
-    ``degrees`` are in-degrees.
-    """
+    """Return each vertex's probability that one sampling of its neighbors picks a given one."""
     inverse: Float64Array = 1 / np.maximum(degrees, 1)
     if fanout == -1:
         return np.ones_like(inverse)

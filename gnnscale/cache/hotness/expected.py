@@ -8,7 +8,13 @@ import numpy as np
 
 from gnnscale.cache.hotness import degree
 from gnnscale.cache.hotness.degree import Inclusion
-from gnnscale.cache.hotness.presampled import Presampled, add_counts, credible
+from gnnscale.cache.hotness.presampled import (
+    CountedReads,
+    Presampled,
+    Reads,
+    add_counts,
+    credible,
+)
 from gnnscale.core import Array, Float32Array, Int32Array
 
 
@@ -61,31 +67,19 @@ class LaterEpochs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpectedReads:
-    """Expected reads of a mean epoch of a run, to rank vertices by hotness.
+class ExpectedCounts:
+    """Expected reads of one kind in a mean epoch of a run: Legion's H_F of rows, H_T of lists."""
 
-    They are those of rows, Legion's H_F, and of adjacency lists, H_T, for any set of devices.
-    """
-
-    first: Presampled  #: presampled first epoch
-    #: rows, lists: estimates of later epochs by device. Empty for a run of one epoch, and for a
-    #: sampler without a model: later epochs are then taken to equal the first
-    rows: Mapping[int, LaterEpochs] = field(repr=False)
-    lists: Mapping[int, LaterEpochs] = field(repr=False)
+    first: CountedReads  #: reads of the presampled first epoch
+    #: estimates of later epochs by device. Empty for a run of one epoch, and for a sampler without
+    #: a model: later epochs are then taken to equal the first
+    later: Mapping[int, LaterEpochs] = field(repr=False)
     num_epochs: int  #: epochs of the run
 
-    def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return A_F, ``[num_vertices]`` reads of rows by ``devices`` in a mean epoch."""
-        return self._sum(self.first.sum_rows(devices), self.rows, devices)
-
-    def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return A_T, ``[num_vertices]`` reads of lists by ``devices`` in a mean epoch."""
-        return self._sum(self.first.sum_lists(devices), self.lists, devices)
-
-    def _sum(
-        self, counted: Int32Array, later: Mapping[int, LaterEpochs], devices: Sequence[int]
-    ) -> Array:
-        groups = {later[device] for device in devices if device in later}
+    def sum(self, devices: Sequence[int]) -> Array:
+        """Return A_F or A_T: ``[num_vertices]`` reads by ``devices`` in a mean epoch."""
+        counted = self.first.sum(devices)
+        groups = {self.later[device] for device in devices if device in self.later}
         if not groups:
             return counted
         shares = {
@@ -104,7 +98,7 @@ def expect_reads(
     include: Callable[[Sequence[int], float], Inclusion],
     *,
     num_epochs: int,
-) -> ExpectedReads:
+) -> Reads[ExpectedCounts]:
     """Return the expected reads of a run's mean epoch, from the counted reads of the ``first``.
 
     The reads of devices in one of ``groups`` are estimated together for later epochs; those of
@@ -117,7 +111,10 @@ def expect_reads(
         group_rows, group_lists = _later_epochs(first, group, include)
         rows |= dict.fromkeys(group, group_rows)
         lists |= dict.fromkeys(group, group_lists)
-    return ExpectedReads(first=first, rows=rows, lists=lists, num_epochs=num_epochs)
+    return Reads(
+        rows=ExpectedCounts(first=first.rows, later=rows, num_epochs=num_epochs),
+        lists=ExpectedCounts(first=first.lists, later=lists, num_epochs=num_epochs),
+    )
 
 
 def _later_epochs(
@@ -128,7 +125,7 @@ def _later_epochs(
     ``first`` has the counts of the first epoch; ``include`` takes devices and a batch size, and
     returns the reads of a batch that a model expects.
     """
-    reads = [first.of(device) for device in devices]
+    reads = [first.reads[device] for device in devices]
     num_batches = sum(device_reads.num_batches for device_reads in reads)
     num_seeds = sum(device_reads.num_seeds for device_reads in reads)
     batch = include(devices, num_seeds / max(num_batches, 1))
@@ -136,14 +133,14 @@ def _later_epochs(
     share = sum(half.num_batches for half in halves) / max(num_batches, 1)
     return (
         LaterEpochs(
-            {device: first.rows_of(device) for device in devices},
+            {device: first.rows.of(device) for device in devices},
             batch.probability * np.float32(num_batches),
             [half.rows for half in halves],
             share,
             max_count=max(num_batches, 1),
         ),
         LaterEpochs(
-            {device: first.lists_of(device) for device in devices},
+            {device: first.lists.of(device) for device in devices},
             batch.lists * np.float32(num_batches),
             [half.lists for half in halves],
             share,
@@ -156,8 +153,8 @@ _MIN_SEEDS, _MAX_SMALL_STEPS = 1 << 14, 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class AverageReads:
-    """Mean reads per epoch of a run, to predict hits: H_F of rows, H_T of lists, by device.
+class AverageCounts:
+    """Mean reads per epoch of a run, of rows or of lists by device, to predict hits.
 
     Later epochs read the hottest vertices of the first epoch less often, since some of them were
     read by chance. The counts alone do not determine the difference: seeds appear once per epoch,
@@ -166,84 +163,61 @@ class AverageReads:
     epoch's number of reads.
     """
 
-    first: Presampled  #: presampled first epoch
-    later: Presampled | None  #: presampled steps of ``later_steps``. None: the run has one epoch
+    first: CountedReads  #: reads of the presampled first epoch
+    later: CountedReads | None  #: reads of presampled later steps. None: the run has one epoch
     num_epochs: int  #: epochs of the run
 
-    def rows_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the device's mean reads, per epoch, of the rows of all ``vertices`` together.
+    def at(self, device: int, vertices: Array, counted: int | None = None) -> float:
+        """Return the device's mean reads, per epoch, of all ``vertices`` together.
 
         ``counted`` is the number of such reads in the first epoch. None: the method counts them.
         """
-        scale = self._scale(Presampled.num_rows, device)
-        return self._at(Presampled.rows_at, scale, device, vertices, counted)
-
-    def lists_at(self, device: int, vertices: Array, counted: int | None = None) -> float:
-        """Return the device's mean reads, per epoch, of the lists of all ``vertices`` together.
-
-        ``counted`` is the number of such reads in the first epoch. None: the method counts them.
-        """
-        scale = self._scale(Presampled.num_list_reads, device)
-        return self._at(Presampled.lists_at, scale, device, vertices, counted)
-
-    def num_rows(self, device: int) -> int:
-        """Return the number of rows that the device reads in an epoch, counted in the first."""
-        return self.first.num_rows(device)
-
-    def num_list_reads(self, device: int) -> int:
-        """Return N_TSUM, the device's number of list reads in an epoch, counted in the first."""
-        return self.first.num_list_reads(device)
-
-    def sum_rows(self, devices: Sequence[int]) -> Array:
-        """Return A_F, ``[num_vertices]`` mean reads of rows per epoch by all of ``devices``."""
-        scales = {device: self._scale(Presampled.num_rows, device) for device in devices}
-        return self._sum(self.first.sum_rows(devices), Presampled.rows_of, scales)
-
-    def sum_lists(self, devices: Sequence[int]) -> Array:
-        """Return A_T, ``[num_vertices]`` mean reads of lists per epoch by all of ``devices``."""
-        scales = {device: self._scale(Presampled.num_list_reads, device) for device in devices}
-        return self._sum(self.first.sum_lists(devices), Presampled.lists_of, scales)
-
-    def _scale(self, total: Callable[[Presampled, int], int], device: int) -> float | None:
-        """Return a device's reads in the first epoch, divided by those in presampled later steps.
-
-        ``total`` counts the device's reads in either. None: no later reads were presampled.
-        """
-        later = 0 if self.later is None else total(self.later, device)
-        return total(self.first, device) / later if later else None
-
-    def _at(
-        self,
-        reads_at: Callable[[Presampled, int, Array], int],
-        scale: float | None,
-        device: int,
-        vertices: Array,
-        counted: int | None,
-    ) -> float:
         if counted is None:
-            counted = reads_at(self.first, device, vertices)
+            counted = self.first.at(device, vertices)
+        scale = self._scale(device)
         if self.later is None or scale is None:
             return counted
-        later = scale * reads_at(self.later, device, vertices)
+        later = scale * self.later.at(device, vertices)
         return (counted + (self.num_epochs - 1) * later) / self.num_epochs
 
-    def _sum(
-        self,
-        counted: Int32Array,
-        reads_of: Callable[[Presampled, int], Int32Array],
-        scales: dict[int, float | None],
-    ) -> Array:
+    def total(self, device: int) -> int:
+        """Return the number of the device's reads in an epoch, counted in the first."""
+        return self.first.total(device)
+
+    def sum(self, devices: Sequence[int]) -> Array:
+        """Return A_F or A_T: ``[num_vertices]`` mean reads per epoch by all of ``devices``."""
+        counted = self.first.sum(devices)
         if self.later is None:
             return counted
         first_weight, mean = 1 / self.num_epochs, np.empty(len(counted), np.float32)
+        scales = {device: self._scale(device) for device in devices}
         for part in degree.slices(len(counted)):
             total = counted[part] * first_weight
             for device, scale in scales.items():
                 # None: the device had no seeds in the later steps.
                 reads, weight = (self.first, 1.0) if scale is None else (self.later, scale)
-                total += (1 - first_weight) * weight * reads_of(reads, device)[part]
+                total += (1 - first_weight) * weight * reads.of(device)[part]
             mean[part] = total
         return mean
+
+    def _scale(self, device: int) -> float | None:
+        """Return a device's reads in the first epoch over those in later steps; None: no such."""
+        later = 0 if self.later is None else self.later.total(device)
+        return self.first.total(device) / later if later else None
+
+
+def average_reads(
+    first: Presampled, later: Presampled | None, *, num_epochs: int
+) -> Reads[AverageCounts]:
+    """Return the mean reads of a run, from its ``first`` epoch and the steps of ``later_steps``.
+
+    ``later`` is None for a run of one epoch.
+    """
+    rows, lists = (None, None) if later is None else (later.rows, later.lists)
+    return Reads(
+        rows=AverageCounts(first=first.rows, later=rows, num_epochs=num_epochs),
+        lists=AverageCounts(first=first.lists, later=lists, num_epochs=num_epochs),
+    )
 
 
 def later_steps(

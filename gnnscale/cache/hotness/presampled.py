@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from gnnscale import ops
 from gnnscale.cache.hotness.degree import slices, sum_at
-from gnnscale.cache.presampling import PresampledInputs, Presampler
+from gnnscale.cache.presampling import PresampledBatch, Presampler
 from gnnscale.core import MAX_COUNT, Array, Float32Array, Float64Array, Int32Array, Int64Array
 
 #: Largest number of vertices for the comparison of an epoch's halves.
@@ -219,6 +221,42 @@ class DeviceReads:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountedReads:
+    """Counted reads of one kind by device: of rows, H_F, or of adjacency lists, H_T."""
+
+    counts: Mapping[int, Int32Array]  #: ``[num_vertices]`` reads by device position in the plan
+    totals: Mapping[int, int]  #: sum of each device's reads; of lists, N_TSUM
+    num_threads: int = 1  #: threads that add up reads
+
+    def of(self, device: int) -> Int32Array:
+        """Return a row of H_F or H_T: ``[num_vertices]`` reads by the device."""
+        return self.counts[device]
+
+    def sum(self, devices: Sequence[int]) -> Int32Array:
+        """Return A_F or A_T: ``[num_vertices]`` reads by all of ``devices``."""
+        return add_counts([self.of(device) for device in devices], num_threads=self.num_threads)
+
+    def at(self, device: int, vertices: Array) -> int:
+        """Return the number of the device's reads of all ``vertices`` together."""
+        return int(sum_at(self.of(device), vertices))
+
+    def total(self, device: int) -> int:
+        """Return the number of all reads of the device."""
+        return self.totals[device]
+
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reads(Generic[C]):
+    """Reads of both kinds: counted, expected or averaged."""
+
+    rows: C  #: reads of feature rows
+    lists: C  #: reads of adjacency lists
+
+
+@dataclass(frozen=True, kw_only=True)
 class Presampled:
     """Counted reads of presampled batches by device: H_F of rows, H_T of lists."""
 
@@ -226,43 +264,23 @@ class Presampled:
     num_epochs: int  #: number of presampled epochs
     num_threads: int = 1  #: threads that add up reads
 
-    def of(self, device: int) -> DeviceReads:
-        """Return the reads of the device at position ``device``."""
-        return self.reads[device]
+    @cached_property
+    def rows(self) -> CountedReads:
+        """Reads of rows: for each vertex, how many batches of a device read its row."""
+        return CountedReads(
+            counts={device: reads.rows for device, reads in self.reads.items()},
+            totals={device: reads.num_rows for device, reads in self.reads.items()},
+            num_threads=self.num_threads,
+        )
 
-    def rows_of(self, device: int) -> Int32Array:
-        """Return a row of H_F: for each vertex, how many of the device's batches read its row."""
-        return self.reads[device].rows
-
-    def lists_of(self, device: int) -> Int32Array:
-        """Return a row of H_T: ``[num_vertices]`` reads of each adjacency list by the device."""
-        return self.reads[device].lists
-
-    def sum_rows(self, devices: Sequence[int]) -> Int32Array:
-        """Return ``[num_vertices]`` reads of rows by all of ``devices``: A_F, the sum over H_F."""
-        rows = [self.rows_of(device) for device in devices]
-        return add_counts(rows, num_threads=self.num_threads)
-
-    def sum_lists(self, devices: Sequence[int]) -> Int32Array:
-        """Return ``[num_vertices]`` reads of lists by all of ``devices``: A_T, the sum over H_T."""
-        lists = [self.lists_of(device) for device in devices]
-        return add_counts(lists, num_threads=self.num_threads)
-
-    def rows_at(self, device: int, vertices: Array) -> int:
-        """Return the number of the device's reads of the rows of ``vertices``."""
-        return int(sum_at(self.rows_of(device), vertices))
-
-    def lists_at(self, device: int, vertices: Array) -> int:
-        """Return the number of the device's reads of the lists of ``vertices``."""
-        return int(sum_at(self.lists_of(device), vertices))
-
-    def num_rows(self, device: int) -> int:
-        """Return the number of rows that the device reads, summed over its batches."""
-        return self.reads[device].num_rows
-
-    def num_list_reads(self, device: int) -> int:
-        """Return N_TSUM of a device: its list reads, one transaction each."""
-        return self.reads[device].num_list_reads
+    @cached_property
+    def lists(self) -> CountedReads:
+        """Reads of lists: for each vertex, the transactions by which a device reads its list."""
+        return CountedReads(
+            counts={device: reads.lists for device, reads in self.reads.items()},
+            totals={device: reads.num_list_reads for device, reads in self.reads.items()},
+            num_threads=self.num_threads,
+        )
 
 
 def add_counts(rows: Sequence[Int32Array], *, num_threads: int = 1) -> Int32Array:
@@ -339,7 +357,7 @@ class _Uncounted:
         self._lists: list[tuple[Int64Array, Array]] = []
         self._num_rows = 0
 
-    def add(self, inputs: PresampledInputs) -> int:
+    def add(self, inputs: PresampledBatch) -> int:
         """Add a batch, still uncounted; return the number of input rows of all that wait."""
         vertices = inputs.frontier.input_vertices
         self._rows.append(vertices)

@@ -148,11 +148,6 @@ def curve(cost: CliqueCost) -> tuple[CurvePoint, ...]:
     return tuple(cost.point(step / _STEPS) for step in range(_STEPS + 1))
 
 
-def grid_alpha(cost: CliqueCost) -> float:
-    """Return the lists' share α of the memory with the fewest transactions, in steps of 0.01."""
-    return min(curve(cost), key=lambda point: (point.n_total, point.alpha)).alpha
-
-
 def best_num_lists(cost: CliqueCost) -> int:
     """Return the number of lists of Q_T to cache for the lowest price, by an exact search.
 

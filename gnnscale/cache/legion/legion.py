@@ -8,7 +8,8 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.cache.base import CachePlannerConfig, feature_cache, group_by_owner, traffic
-from gnnscale.cache.hotness import expected, presampled
+from gnnscale.cache.hotness.expected import AverageCounts, ExpectedCounts
+from gnnscale.cache.hotness.presampled import Presampled, Reads
 from gnnscale.cache.legion.cost_model import CliqueCost, PrefixSums, best_num_lists, curve
 from gnnscale.cache.plan import CachePlan, CacheTraffic, CurvePoint, DeviceCache
 from gnnscale.cache.problem import (
@@ -71,7 +72,7 @@ class HotVertices:
         A row goes to the device that reads it most, of the devices with bytes left.
         """
         num_rows = sum(int(capacity) // task.row_bytes for capacity in capacities)
-        local = [task.presampled.rows_of(device) for device in clique]
+        local = [task.presampled.rows.of(device) for device in clique]
         order = self.rows[:num_rows]
         return _share(task, order, local, capacities, bytes_per_vertex=task.row_bytes)
 
@@ -109,17 +110,17 @@ def _list_bytes(task: CacheTask) -> dict[str, Any]:
 def _list_reads(
     task: CacheTask,
     devices: Sequence[int],
-    reads: presampled.Presampled | expected.ExpectedReads | expected.AverageReads,
+    reads: Presampled | Reads[ExpectedCounts] | Reads[AverageCounts],
 ) -> Array:
     """Return ``[num_vertices]`` reads of lists, A_T, by those of ``devices`` that sample."""
     samplers = [device for device in devices if task.device_at[device].samples]
     if not samplers:
         return np.zeros(task.graph.num_vertices, np.int32)
-    return reads.sum_lists(samplers)
+    return reads.lists.sum(samplers)
 
 
 def candidates(
-    task: CacheTask, clique: Sequence[int], reads: presampled.Presampled | expected.ExpectedReads
+    task: CacheTask, clique: Sequence[int], reads: Presampled | Reads[ExpectedCounts]
 ) -> HotVertices:
     """Return a clique's vertices, sorted by its devices' reads (Algorithm 1, steps 1 and 2).
 
@@ -127,7 +128,7 @@ def candidates(
     ``task.counted``, the run's mean reads.
     """
     budgets = [task.device_at[device].budget_bytes for device in clique]
-    list_reads, appearances = _list_reads(task, clique, reads), reads.sum_rows(clique)
+    list_reads, appearances = _list_reads(task, clique, reads), reads.rows.sum(clique)
     lists = ops.hottest(
         list_reads,
         task.out_degrees,
@@ -147,7 +148,7 @@ def candidates(
     is_sorted = task.num_epochs == 1  # the counts that rank vertices are also their hotness
     if not is_sorted:
         list_reads = _list_reads(task, clique, task.counted)
-        appearances = task.counted.sum_rows(clique)
+        appearances = task.counted.rows.sum(clique)
     return HotVertices(
         lists=lists,
         list_bytes=_sums(
@@ -261,10 +262,10 @@ def clique_cost(task: CacheTask, clique: Sequence[int], hot: HotVertices) -> Cli
     reads = task.presampled
 
     def sampled(member: CacheDevice) -> int:
-        return reads.num_list_reads(member.position) if member.samples else 0
+        return reads.lists.total(member.position) if member.samples else 0
 
     def rows_read(member: CacheDevice) -> int:
-        return reads.num_rows(member.position)
+        return reads.rows.total(member.position)
 
     return CliqueCost(
         budget_bytes=sum(member.budget_bytes for member in members),
@@ -332,19 +333,16 @@ def _caches(
 def _predict(
     task: CacheTask, clique: Sequence[int], lists: CliqueContent, rows: CliqueContent
 ) -> list[CacheTraffic]:
-    """Return the expected reads of each device, by the memory that serves them.
-
-    That memory is a cache of the clique, or the host's.
-    """
+    """Return the expected reads of each device, by the cache of the clique, or the host."""
     reads, predicted = task.counted, []
     for j, reader in enumerate(clique):
         row_reads, list_reads = {}, {}
         for k, peer in enumerate(clique):
             counted = int(rows.reads[j, k])
-            row_reads[peer] = reads.rows_at(reader, rows.vertices[k], counted)
+            row_reads[peer] = reads.rows.at(reader, rows.vertices[k], counted)
             if task.device_at[reader].samples:
                 counted = int(lists.reads[j, k])
-                list_reads[peer] = reads.lists_at(reader, lists.vertices[k], counted)
+                list_reads[peer] = reads.lists.at(reader, lists.vertices[k], counted)
         predicted.append(traffic(task, reader, reads, row_reads, list_reads))
     return predicted
 

@@ -1,7 +1,6 @@
 """Conversion of trained models to modules of DGL."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from torch import Tensor
 
@@ -10,18 +9,18 @@ from gnnscale.inference.export.module_export import (
     POOLING,
     WEIGHTS_OF_GRAPH,
     Peer,
+    Program,
     Weight,
     architecture,
     last_bias,
     last_of,
-    literal,
-    module_texts,
+    module_program,
     per_head,
     perceptron,
     renamed,
     transposed,
 )
-from gnnscale.nn import ModelConfig, options
+from gnnscale.nn import options
 
 
 def with_bias(*names: str, sign: int) -> Weight:
@@ -88,37 +87,12 @@ NOTES = {
     "GATv2": "biases of a layer are those of its two projections; shared weights become two",
 }
 
-_MODEL = """\
+_IMPORTS = """\
 import dgl
 import torch
 from dgl.nn import {layer}
 from safetensors.torch import load_file
-from torch import nn
-
-
-{before}class {name}(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.convs = nn.ModuleList(
-            [
-{convs}
-            ]
-        )
-        self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
-{output}
-    def forward(self, graph, h):
-{prepare}\
-        rows = []
-        for conv, norm in zip(self.convs, self.norms):
-{hidden}
-            rows.append(h)
-        return {last}
-
-
-model = {name}()
-model.load_state_dict(load_file({file}))
-logits = model.eval()(graph, graph.ndata["feat"])
-"""
+from torch import nn"""
 
 _WITH_LOOPS = "        graph = dgl.add_self_loop(graph)\n"
 #: An edge's message is divided by the square root of both in-degrees.
@@ -256,39 +230,35 @@ logits = model.eval()(graph, graph.ndata["feat"])
 """
 
 
-def _snippet(
-    config: ModelConfig,
-    widths: tuple[int, ...],
-    file: Path,
-    edge_width: int = 0,
-    weighted: bool = False,
-) -> str:
-    values = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
+def _snippet(program: Program) -> str:
+    config, widths = program.config, program.widths
     if not isinstance(config, options.LayeredModel):
-        appnp = _APPNP.replace(_WEIGHT, _BOTH_SUMS) if weighted else _APPNP
-        sgc = _WEIGHTED_SGC if weighted else _SGC
+        appnp = _APPNP.replace(_WEIGHT, _BOTH_SUMS) if program.weighted else _APPNP
+        sgc = _WEIGHTED_SGC if program.weighted else _SGC
         text = sgc if isinstance(config, options.SGC) else appnp
+        values = {"file": program.literal_file, "width": widths[0], "num_classes": widths[-1]}
         return text.format(**vars(config), **values)
-    all_parts = _PARTS | _WEIGHTED_PARTS if weighted else _PARTS
-    parts = _GINE if edge_width else all_parts[architecture(config)]
+    all_parts = _PARTS | _WEIGHTED_PARTS if program.weighted else _PARTS
+    parts = _GINE if program.edge_width else all_parts[architecture(config)]
     layer, conv, prepare, call = parts[:4]
-    hidden = [f"            out = {call.format(conv='conv')}"]
-    if config.residual:
-        hidden.append("            out = out + h if rows else out")
-    hidden.append("            h = norm(out).relu()")
-    return _MODEL.format(
-        layer=layer,
-        before=_LAYER if edge_width else "",
+    return module_program(
+        program,
+        conv,
+        row="h",
+        last=parts[-1].format(conv="self.convs[-1]"),
+        imports=_IMPORTS.format(layer=layer),
+        before=_LAYER if program.edge_width else "",
+        inputs="graph, h",
         prepare=prepare,
-        hidden="\n".join(hidden),
-        file=values["file"],
-        **module_texts(config, widths, conv, parts[-1].format(conv="self.convs[-1]"), edge_width),
+        hidden=call.format(conv="conv"),
+        activation="norm(out).relu()",
+        data='graph, graph.ndata["feat"]',
     )
 
 
-def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
+def _note(program: Program) -> str:
     """Return how DGL's modules differ from the model; empty: not at all, or if ``weighted``."""
-    return "" if weighted else NOTES.get(config.name, "")
+    return "" if program.weighted else NOTES.get(program.config.name, "")
 
 
 DGL = Peer(

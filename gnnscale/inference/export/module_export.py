@@ -4,12 +4,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from gnnscale.core import ConfigError, brief
 from gnnscale.nn import GNN, ModelConfig, options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """Program that builds a trained model with another library's modules and loads its weights."""
+
+    config: ModelConfig  #: options of the model
+    widths: tuple[int, ...]  #: features of the inputs and of each layer's rows
+    file: Path  #: the weights
+    edge_width: int = 0  #: number of edge features that layers read
+    weighted: bool = False  #: whether layers read edge weights
+
+    @property
+    def literal_file(self) -> str:
+        """Path of ``file`` as a string literal."""
+        return literal(self.file)
+
 
 #: Conversion: computes a peer's weight from a layer's weights by name and its number of heads.
 Weight = Callable[[Mapping[str, torch.Tensor], int], torch.Tensor]
@@ -27,12 +43,8 @@ class Peer:
     #: prefix of a norm's weights in ``norms.i``; the second argument says whether edge weights are
     #: read
     norm: Callable[[options.LayeredModel, bool], str]
-    #: program that builds the model and loads the file, from options, widths, file, number of edge
-    #: features, and whether edge weights are read
-    snippet: Callable[..., str]
-    #: parts without a counterpart, in one line, from options, number of edge features, and whether
-    #: edge weights are read
-    note: Callable[[ModelConfig, int, bool], str]
+    snippet: Callable[[Program], str]  #: text of the program
+    note: Callable[[Program], str]  #: parts without a counterpart, in one line
     #: additional weights of layers that read edge features, by architecture
     of_edges: Mapping[str, Mapping[str, Weight]]
     #: replacement of ``layers`` for architectures that use another layer with edge weights
@@ -186,14 +198,48 @@ NORM_MODULES = {
 }
 
 
-def module_texts(
-    config: options.LayeredModel, widths: tuple[int, ...], conv: str, last: str, edge_width: int
-) -> dict[str, Any]:
-    """Return texts, by placeholder, for a program that defines a module with layers and norms.
+_MODULE = """\
+{imports}
 
-    ``conv`` is the template that constructs a layer, ``last`` the call of the last layer,
-    ``edge_width`` the number of edge features.
+
+{before}class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [
+{convs}
+            ]
+        )
+        self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
+{output}
+    def forward(self, {inputs}):
+{prepare}\
+        rows = []
+        for conv, norm in zip(self.convs, self.norms):
+            out = {hidden}
+{residual}\
+            {row} = {activation}
+            rows.append({row})
+        return {last}
+
+
+model = {name}()
+model.load_state_dict(load_file({file}))
+logits = model.eval()({data})
+"""
+
+
+def module_program(program: Program, conv: str, *, row: str, last: str, **texts: str) -> str:
+    """Return a program that defines a module of layers and norms, and loads its weights.
+
+    Args:
+        conv: template that constructs a layer.
+        row: variable of the rows of a layer.
+        last: call of the last layer.
+        texts: further texts by placeholder of ``_MODULE``.
     """
+    config, widths = program.config, program.widths
+    assert isinstance(config, options.LayeredModel)
     joins, heads = config.jumping != "none", getattr(config, "num_heads", 1)
     ends = (*widths[:-1], config.hidden) if joins else widths
     values = {"hidden": config.hidden, "shares": getattr(config, "share_weights", False)}
@@ -201,6 +247,7 @@ def module_texts(
     for a, b in pairwise(ends):
         averages = len(convs) + 1 == config.num_layers and not joins
         sizes = {"a": a, "b": b, "head": b if averages else b // heads, "heads": heads}
+        edge_width = program.edge_width
         convs.append(conv.format(**values, **sizes, concat=not averages, edge_width=edge_width))
     output = ""
     if joins:
@@ -208,14 +255,19 @@ def module_texts(
         output = f"        self.lin = nn.Linear({width}, {widths[-1]})\n"
         joined = "torch.cat(rows, 1)" if config.jumping == "cat" else "torch.stack(rows).amax(0)"
         last = f"self.lin({joined})"
-    return {
-        "name": config.name,
-        "convs": "\n".join(f"                {text}," for text in convs),
-        "norm": NORM_MODULES[config.norm].replace("width", str(config.hidden)),
-        "num_norms": config.num_layers - 1 + joins,
-        "output": output,
-        "last": last,
-    }
+    added = f"            out = out + {row} if rows else out\n"
+    return _MODULE.format(
+        **texts,
+        name=config.name,
+        convs="\n".join(f"                {text}," for text in convs),
+        norm=NORM_MODULES[config.norm].replace("width", str(config.hidden)),
+        num_norms=config.num_layers - 1 + joins,
+        output=output,
+        residual=added if config.residual else "",
+        row=row,
+        last=last,
+        file=program.literal_file,
+    )
 
 
 #: Hint for notes: where to find the edge weights of a run's graph.

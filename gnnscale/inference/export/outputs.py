@@ -107,12 +107,12 @@ class RowIds:
 
     vertices: IntArray | None  #: ``[n]`` vertices; None: all vertices of the graph
     #: ``[num_vertices]`` user ids, numbers or texts; None: ids are vertices
-    own: "pyarrow.Array | None" = None
+    user_ids: "pyarrow.Array | None" = None
 
     @property
     def are_rows(self) -> bool:
         """Whether the id of a row is its index."""
-        return self.vertices is None and self.own is None
+        return self.vertices is None and self.user_ids is None
 
     @property
     def num_columns(self) -> int:
@@ -130,9 +130,9 @@ class RowIds:
         """
         if self.vertices is None:
             rows = np.arange(first, first + count)
-            return rows if self.own is None else self.own.slice(first, count)
+            return rows if self.user_ids is None else self.user_ids.slice(first, count)
         rows = self.vertices[first : first + count].astype(np.int64)
-        return rows if self.own is None else self.own.take(rows)
+        return rows if self.user_ids is None else self.user_ids.take(rows)
 
     def array(self, first: int, count: int) -> Array:
         """Return ids from row ``first`` on as NumPy; texts are as wide as the longest id."""
@@ -143,12 +143,13 @@ class RowIds:
     @property
     def are_texts(self) -> bool:
         """Whether ids are user ids of type text."""
-        return self.own is not None and "string" in str(self.own.type)
+        return self.user_ids is not None and "string" in str(self.user_ids.type)
 
     @property
     def mean_bytes(self) -> int:
         """Mean bytes of an id over the graph, at least 8."""
-        return 8 if self.own is None else max(8, self.own.nbytes // max(len(self.own), 1))
+        ids = self.user_ids
+        return 8 if ids is None else max(8, ids.nbytes // max(len(ids), 1))
 
     @property
     def array_bytes(self) -> int:
@@ -158,7 +159,7 @@ class RowIds:
     @cached_property
     def longest(self) -> int:
         """Number of characters of the graph's longest text id, at least 1."""
-        return int(pyarrow.compute.max(pyarrow.compute.utf8_length(self.own)).as_py() or 1)
+        return int(pyarrow.compute.max(pyarrow.compute.utf8_length(self.user_ids)).as_py() or 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +180,6 @@ class EdgeIds(RowIds):
         """Return the ids of both ends as a NumPy array, ``[count, 2]``."""
         return np.stack([ids.array(first, count) for ids in self._ends()], axis=1)
 
-    def _ends(self) -> tuple[RowIds, RowIds]:
+    def _ends(self) -> list[RowIds]:
         assert self.vertices is not None
-        source, target = self.vertices.T
-        return RowIds(vertices=source, own=self.own), RowIds(vertices=target, own=self.own)
+        return [RowIds(vertices=ends, user_ids=self.user_ids) for ends in self.vertices.T]

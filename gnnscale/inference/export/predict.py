@@ -1,7 +1,7 @@
 """Prediction of a finished run for vertices, edges or pairs, written to a file."""
 
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnscale.core import ConfigError, Float32Array, IntArray, brief, check_choice, check_range
-from gnnscale.core.artifact.files import check_space
+from gnnscale.core import ConfigError, Float32Array, IntArray, check_choice, check_range
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
@@ -121,7 +120,7 @@ class PredictConfig(SavedRunOptions):
     def answers(self, signature: InputSchema, *, links: bool = False) -> tuple[str, ...]:
         """Return the names of the outputs per row, for a model with the labels in ``signature``.
 
-        ``links``: the run predicts links, so that output rows are embeddings.
+        ``links``: a decoder compares the output rows, so that they are embeddings.
         """
         if self.layer != -1 or links:
             return (outputs.EMBEDDINGS,)
@@ -133,11 +132,46 @@ class PredictConfig(SavedRunOptions):
         return ("classes", "probabilities") if both else ("probabilities",)
 
 
-def predict(config: PredictConfig) -> Path:
-    """Write predictions with a run's best weights and return the file.
+@dataclass(frozen=True, kw_only=True)
+class _OpenedRun:
+    """Run that predicts, with the graph to predict."""
 
-    Rows are written as they are computed: memory depends neither on the number of vertices nor of
-    classes. The file is written atomically.
+    config: PredictConfig
+    options: EvaluationOptions  #: options of inference
+    trained: load_run.TrainedModel
+    graph: Graph
+    task: Task | None  #: the run's task; None: ``graph`` is another graph
+    compares: bool  #: whether a decoder compares the model's rows, so that they are embeddings
+    candidates: IntArray | None  #: the run's own candidates for ``top``; None: all vertices
+
+    def predictor(self, num_layers: int | None = None) -> Predictor:
+        """Return the predictor of rows of the first ``num_layers``; None: of all layers."""
+        return Predictor(self.trained.model, self.graph, self.options, num_layers=num_layers)
+
+    def write(
+        self, ids: outputs.RowIds, num_rows: int, width: int, chunks: Iterable[Float32Array]
+    ) -> None:
+        """Check the disk, and write the outputs of ``chunks`` of rows ``[n, width]``."""
+        config, schema = self.config, self.trained.signature
+        links = self.compares and not isinstance(ids, outputs.EdgeIds)
+        answers = config.answers(schema, links=links)
+        layout = writers.Layout(
+            num_rows=num_rows,
+            width=width,
+            answers=answers,
+            thresholds=self.trained.thresholds(self.options.threshold, config.threshold, answers),
+            multilabel=schema.multilabel,
+            ids=ids,
+            classes=schema.classes,
+        )
+        writers.check_room(config.out, layout)
+        writers.write_outputs(config.out, layout, chunks)
+
+
+def predict(config: PredictConfig) -> Path:
+    """Write predictions with a run's best weights, atomically, and return the file.
+
+    Rows are written as they are computed: memory grows neither with vertices nor with classes.
 
     Raises:
         ConfigError: the directory has no run, or an option does not fit the model or the graph.
@@ -145,22 +179,10 @@ def predict(config: PredictConfig) -> Path:
         OSError: the file cannot be written.
     """
     writers.check_file(config.out, force=config.force)
-    run = load_run.load_run(config.run, config.overrides, own_graph=config.graph is None)
-    run = load_run.with_inference(run, config.inference, config.num_threads)
-    torch.set_num_threads(config.num_threads)
-    if config.graph is None:
-        task, trained = load_run.open_trained(config.run, run)
-        graph = task.graph
-    else:
-        task = None
-        trained = load_run.load_trained(config.run, run)
-        load_run.check_predicts_others(run, trained.signature)
-        other = _other_graph(config, run.dataset, trained.signature)
-        graph = load_run.open_other(run, trained, other, unseen=config.unseen)
-    options = run.evaluation_options
-    if isinstance(trained.model, EdgeGNN) and config.layer == -1:
+    opened = _open(config)
+    if isinstance(opened.trained.model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
-            _predict_edges(config, options, graph, trained)
+            _predict_edges(opened, opened.trained.model)
             return config.out
         if isinstance(config.vertices, str) and config.vertices in EDGES:
             raise ConfigError(
@@ -171,94 +193,72 @@ def predict(config: PredictConfig) -> Path:
         raise ConfigError(
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
-    if config.compares:
-        given = config.top is None or config.candidates is not None or task is None
-        own = None if given else load_run.own_candidates(run, config.run)
-        _compare(config, options, graph, trained, task, own)
-    else:
-        _predict_vertices(config, options, graph, trained, links=run.task.compares_rows)
+    (_compare if config.compares else _predict_vertices)(opened)
     return config.out
 
 
-def _other_graph(config: PredictConfig, own: GraphSource, signature: InputSchema) -> Graph:
-    """Open the graph that ``config`` names, with only the feature columns that the model reads.
+def _open(config: PredictConfig) -> _OpenedRun:
+    """Open the run, and the graph that ``config`` names: the run's own, or another one."""
+    run = load_run.load_run(config.run, config.overrides, own_graph=config.graph is None)
+    run = load_run.with_inference(run, config.inference, config.num_threads)
+    torch.set_num_threads(config.num_threads)
+    task = None
+    if config.graph is None:
+        task, trained = load_run.open_trained(config.run, run)
+        graph = task.graph
+    else:
+        trained = load_run.load_trained(config.run, run)
+        schema = trained.signature
+        load_run.check_predicts_others(run, schema)
+        parts = (config.vertices, config.candidates, config.edges)
+        splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
+        source = config.graph.with_options(run.dataset, config.graph_options)
+        # Only the feature columns that the model reads are converted.
+        source = source.to_predict(schema.columns, schema.edge_columns, splits=splits)
+        graph = load_run.open_other(run, trained, source.open(), unseen=config.unseen)
+    takes_own = config.top is not None and config.candidates is None and task is not None
+    candidates = load_run.run_candidates(run, config.run, graph) if takes_own else None
+    return _OpenedRun(
+        config=config,
+        options=run.evaluation_options,
+        trained=trained,
+        graph=graph,
+        task=task,
+        compares=run.task.compares_rows,
+        candidates=candidates,
+    )
 
-    ``own`` is the source of the run's graph, whose options it takes.
-    """
-    assert config.graph is not None
-    parts = (config.vertices, config.candidates, config.edges)
-    splits = any(isinstance(part, str) and part in EDGES[1:] for part in parts)
-    source = config.graph.with_options(own, config.graph_options)
-    source = source.to_predict(signature.columns, signature.edge_columns, splits=splits)
-    return source.open()
 
-
-def _predict_vertices(
-    config: PredictConfig,
-    options: EvaluationOptions,
-    graph: Graph,
-    trained: load_run.TrainedModel,
-    *,
-    links: bool,
-) -> None:
-    """Check options and disk, and write the outputs of the selected vertices to ``config.out``.
-
-    ``links``: the run predicts links, so that output rows are embeddings.
-    """
-    model, signature = trained.model, trained.signature
+def _predict_vertices(opened: _OpenedRun) -> None:
+    """Check options and disk, and write the outputs of the selected vertices."""
+    config, graph, model = opened.config, opened.graph, opened.trained.model
     num_layers = outputs.check_layer(
         config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
-    outputs.check_labels(config.what, signature)
+    outputs.check_labels(config.what, opened.trained.signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
-    answers = config.answers(signature, links=links)
-    layout = writers.Layout(
-        num_rows=graph.num_vertices if vertices is None else len(vertices),
-        width=outputs.width_of(model, signature, num_layers),
-        answers=answers,
-        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
-        multilabel=signature.multilabel,
-        ids=outputs.RowIds(vertices=vertices, own=user_ids),
-        classes=signature.classes,
-    )
-    writers.check_ids(config.out, layout)
-    disk = layout.num_rows * writers.row_bytes(config.out, layout)
-    check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
-    predictor = Predictor(model, graph, options, num_layers=num_layers)
+    predictor = opened.predictor(num_layers)
     predictor.prepare(vertices)
-    with writers.open_table(config.out, layout) as table:
-        for rows in predictor.rows(vertices):
-            table.write(rows)
+    opened.write(
+        outputs.RowIds(vertices=vertices, user_ids=user_ids),
+        graph.num_vertices if vertices is None else len(vertices),
+        outputs.width_of(model, opened.trained.signature, num_layers),
+        predictor.rows(vertices),
+    )
 
 
-def _predict_edges(
-    config: PredictConfig, options: EvaluationOptions, graph: Graph, trained: load_run.TrainedModel
-) -> None:
-    """Check options and disk, and write predicted labels of edges or pairs to ``config.out``."""
-    model, signature, user_ids = trained.model, trained.signature, read_ids(graph)
-    assert isinstance(model, EdgeGNN)
+def _predict_edges(opened: _OpenedRun, model: EdgeGNN) -> None:
+    """Check options and disk, and write predicted labels of edges or pairs."""
+    config, graph, schema = opened.config, opened.graph, opened.trained.signature
     if config.top is not None:
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
-    outputs.check_labels(config.what, signature)
-    ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, signature)
-    answers = config.answers(signature)
-    layout = writers.Layout(
-        num_rows=len(ends),
-        width=signature.num_classes,
-        answers=answers,
-        thresholds=trained.thresholds(options.threshold, config.threshold, answers),
-        multilabel=False,
-        ids=outputs.EdgeIds(vertices=ends, own=user_ids),
-        classes=signature.classes,
-    )
-    writers.check_ids(config.out, layout)
-    disk = layout.num_rows * writers.row_bytes(config.out, layout)
-    check_space(f"out={brief(config.out)}", config.out.parent, disk=disk)
-    predictor = EdgePredictor(model, Predictor(model, graph, options))
-    with writers.open_table(config.out, layout) as table:
-        for part in predictor.outputs(ends, rows, graph.edge_features):
-            table.write(part)
+    outputs.check_labels(config.what, schema)
+    user_ids = read_ids(graph)
+    ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, schema)
+    chunks = EdgePredictor(model, opened.predictor()).outputs(ends, rows, graph.edge_features)
+    ids = outputs.EdgeIds(vertices=ends, user_ids=user_ids)
+    opened.write(ids, len(ends), schema.num_classes, chunks)
 
 
 def find_edges(
@@ -294,20 +294,10 @@ def find_edges(
     return np.asarray(ends[rows]), rows
 
 
-def _compare(
-    config: PredictConfig,
-    options: EvaluationOptions,
-    graph: Graph,
-    trained: load_run.TrainedModel,
-    task: Task | None,
-    own: IntArray | None,
-) -> None:
-    """Write scores of pairs, or with ``top`` the best partners of vertices, to ``config.out``.
-
-    ``task`` is the run's task over ``graph``; None: another graph. ``own`` replaces candidates that
-    are not given, as in ``find_candidates``.
-    """
-    user_ids, model = read_ids(graph), trained.model
+def _compare(opened: _OpenedRun) -> None:
+    """Write scores of pairs, or with ``top`` the best partners of vertices."""
+    config, graph, model = opened.config, opened.graph, opened.trained.model
+    user_ids = read_ids(graph)
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
     if config.threshold is not None:
@@ -317,7 +307,7 @@ def _compare(
         raise ConfigError(
             f"{option}: expected a run of task=links, got a run that predicts vertices"
         )
-    scorer = PairScorer(model, Predictor(model, graph, options), graph)
+    scorer = PairScorer(model, opened.predictor(), graph)
     if config.top is None:
         pairs = find_pairs(config.pairs, graph, user_ids)
         writers.write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
@@ -325,10 +315,12 @@ def _compare(
     vertices = find_vertices(config.vertices, graph, user_ids)
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
-    candidates = find_candidates(config.candidates, graph, user_ids, vertices, config.top, own=own)
-    known = find_known(config.known, graph, vertices, task)
-    found = scorer.partners(vertices, candidates, config.top, known)
-    chunks = check_partners(found, "top", refuse=config.out.suffix == ".npy")
+    candidates = find_candidates(
+        config.candidates, graph, user_ids, vertices, config.top, default=opened.candidates
+    )
+    left_out = find_known(config.known, graph, vertices, opened.task)
+    partners = scorer.partners(vertices, candidates, config.top, left_out)
+    chunks = check_partners(partners, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)
 
 
@@ -339,16 +331,16 @@ def find_candidates(
     vertices: IntArray,
     top: int,
     *,
-    own: IntArray | None = None,
+    default: IntArray | None = None,
     option: str = "top",
 ) -> IntArray | None:
     """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
 
     ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise; None
-    means ``own``. A vertex is not its own partner. ConfigError, which names ``option``: one of
+    means ``default``. A vertex is not its own partner. ConfigError, which names ``option``: one of
     ``vertices`` may have fewer than ``top`` candidates.
     """
-    candidates = own
+    candidates = default
     if selection is not None:
         candidates = find_vertices(selection, graph, user_ids, option="candidates")
     count = graph.num_vertices if candidates is None else len(candidates)
@@ -372,12 +364,11 @@ def find_known(
     check_choice("known", choice, KNOWN)
     if choice == "include":
         return None
-    pairs = known_pairs(graph, task)
-    known = KnownTargets(vertices, pairs, num_vertices=graph.num_vertices)
+    targets = KnownTargets(vertices, known_pairs(graph, task), num_vertices=graph.num_vertices)
     _LOG.info(
-        f"known=exclude: {known.num_pairs:,} edges from {len(vertices):,} vertices are left out"
+        f"known=exclude: {targets.num_pairs:,} edges from {len(vertices):,} vertices are left out"
     )
-    return known
+    return targets
 
 
 def check_partners(

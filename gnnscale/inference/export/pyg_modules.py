@@ -1,24 +1,23 @@
 """Conversion of trained models to modules of PyTorch Geometric."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from gnnscale.inference.export.module_export import (
     APPNP,
     POOLING,
     WEIGHTS_OF_GRAPH,
     Peer,
+    Program,
     Weight,
     architecture,
     last_bias,
     last_of,
-    literal,
-    module_texts,
+    module_program,
     per_head,
     perceptron,
     renamed,
 )
-from gnnscale.nn import ModelConfig, options
+from gnnscale.nn import options
 
 LAYERS: Mapping[str, Mapping[str, Weight]] = {
     "GCN": {"lin.weight": renamed("linear.weight"), "bias": renamed("linear.bias")},
@@ -93,37 +92,12 @@ model.load_state_dict(load_file({file}))
 logits = model.eval()(x, edge_index{edges})
 """
 
-_LAYERED = """\
+_IMPORTS = """\
 from safetensors.torch import load_file
 import torch
 from torch import nn
 from torch.nn import functional
-from torch_geometric.nn import {layer}
-
-
-{before}class {name}(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.convs = nn.ModuleList(
-            [
-{convs}
-            ]
-        )
-        self.norms = nn.ModuleList({norm} for _ in range({num_norms}))
-{output}
-    def forward(self, x, edge_index):
-{prepare}\
-        rows = []
-        for conv, norm in zip(self.convs, self.norms):
-{hidden}
-            rows.append(x)
-        return {last}
-
-
-model = {name}()
-model.load_state_dict(load_file({file}))
-logits = model.eval()(x, edge_index)
-"""
+from torch_geometric.nn import {layer}"""
 
 #: For each architecture that needs a module: its layer and its construction. The last layer
 #: averages heads.
@@ -202,10 +176,7 @@ logits = model.eval()(x, edge_index)
 
 
 def _is_basic(config: options.LayeredModel, weighted: bool) -> bool:
-    """Whether PyG has a ready-made model, such as its ``GCN``, of this architecture.
-
-    ``weighted``: the model has to read edge weights.
-    """
+    """Whether PyG has a ready-made model, that reads edge weights if ``weighted``."""
     if weighted and architecture(config) in WEIGHTED:
         return False
     return config.name != "GIN" and not config.residual
@@ -220,19 +191,14 @@ def _norm_prefix(config: options.LayeredModel, weighted: bool) -> str:
     return "module." if config.norm == "batch" and _is_basic(config, weighted) else ""
 
 
-def _snippet(
-    config: ModelConfig,
-    widths: tuple[int, ...],
-    file: Path,
-    edge_width: int = 0,
-    weighted: bool = False,
-) -> str:
-    values = {"file": literal(file), "width": widths[0], "num_classes": widths[-1]}
+def _snippet(program: Program) -> str:
+    config, widths = program.config, program.widths
+    values = {"file": program.literal_file, "width": widths[0], "num_classes": widths[-1]}
     if not isinstance(config, options.LayeredModel):
         text = _SGC if isinstance(config, options.SGC) else _APPNP
-        return _add_edge_data(text.format(**vars(config), **values), 0, weighted)
-    if not _is_basic(config, weighted):
-        return _layered(config, widths, file, edge_width, weighted)
+        return _add_edge_data(text.format(**vars(config), **values), program)
+    if not _is_basic(config, program.weighted):
+        return _layered(program, config)
     more = _NORMS[config.norm]
     if isinstance(config, options.GAT):
         more += f", heads={config.num_heads}"
@@ -242,63 +208,57 @@ def _snippet(
         more += ', aggr="max", project=True'
     if config.jumping != "none":
         more += f', jk="{config.jumping}"'
-    if edge_width:
-        more += f", edge_dim={edge_width}"
-    edges = ", edge_attr=edge_attr" if edge_width else ""
+    if program.edge_width:
+        more += f", edge_dim={program.edge_width}"
+    edges = ", edge_attr=edge_attr" if program.edge_width else ""
     return _BASIC.format(
         name="GAT" if config.name == "GATv2" else config.name,
         hidden=config.hidden,
         num_layers=config.num_layers,
         dropout=config.dropout,
         more=more,
-        edges=", edge_weight=edge_weight" if weighted else edges,
+        edges=", edge_weight=edge_weight" if program.weighted else edges,
         **values,
     )
 
 
-def _add_edge_data(text: str, edge_width: int, weighted: bool) -> str:
-    """Return program ``text`` whose calls also pass edge features or, if ``weighted``, weights."""
-    name = "edge_attr" if edge_width else "edge_weight" if weighted else ""
+def _add_edge_data(text: str, program: Program) -> str:
+    """Return program ``text`` whose calls also pass the edge features or weights of ``program``."""
+    name = "edge_attr" if program.edge_width else "edge_weight" if program.weighted else ""
     return text.replace("edge_index)", f"edge_index, {name})") if name else text
 
 
-def _layered(
-    config: options.LayeredModel,
-    widths: tuple[int, ...],
-    file: Path,
-    edge_width: int,
-    weighted: bool,
-) -> str:
-    """Return a program that defines a module of PyG's layers and loads the weights in ``file``."""
-    name = architecture(config)
+def _layered(program: Program, config: options.LayeredModel) -> str:
+    """Return a program that defines a module of PyG's layers and loads the weights."""
+    name, weighted = architecture(config), program.weighted
     layer, conv = (_CONVS | _WEIGHTED_CONVS if weighted else _CONVS)[name]
-    if edge_width:
+    if program.edge_width:
         layer, conv = (text.replace("GINConv", "GINEConv") for text in (layer, conv))
-        conv = f"{conv[:-1]}, edge_dim={edge_width})"
-    hidden = ["            out = conv(x, edge_index)"]
-    if config.residual:
-        hidden.append("            out = out + x if rows else out")
-    dropout = f"{config.dropout}, self.training"
-    hidden.append(f"            x = functional.dropout(norm(out).relu(), {dropout})")
-    text = _LAYERED.format(
-        layer=layer,
+        conv = f"{conv[:-1]}, edge_dim={program.edge_width})"
+    text = module_program(
+        program,
+        conv,
+        row="x",
+        last="self.convs[-1](x, edge_index)",
+        imports=_IMPORTS.format(layer=layer),
         before=_WEIGHTED_GIN if weighted and name == "GIN" else "",
+        inputs="x, edge_index",
         prepare=_MEAN if weighted and name == "GraphSAGE" else "",
-        hidden="\n".join(hidden),
-        file=literal(file),
-        **module_texts(config, widths, conv, "self.convs[-1](x, edge_index)", edge_width),
+        hidden="conv(x, edge_index)",
+        activation=f"functional.dropout(norm(out).relu(), {config.dropout}, self.training)",
+        data="x, edge_index",
     )
-    return _add_edge_data(text, edge_width, weighted)
+    return _add_edge_data(text, program)
 
 
-def _note(config: ModelConfig, edge_width: int, weighted: bool) -> str:
+def _note(program: Program) -> str:
     """Return how PyG differs from the model, as for graphs with self-loops; empty: not at all."""
-    if isinstance(config, options.GIN | options.GraphSAGE):
-        return "" if weighted else NOTES.get(config.name, "")
+    if isinstance(program.config, options.GIN | options.GraphSAGE):
+        return "" if program.weighted else NOTES.get(program.config.name, "")
     data, loops = "edge_index", "edge_index, num_nodes=len(x))[0]"
-    if weighted:
+    if program.weighted:
         data, loops = "edge_index, edge_weight", "edge_index, edge_weight, num_nodes=len(x))"
-    if edge_width:
+    if program.edge_width:
         data = "edge_index, edge_attr"
         loops = 'edge_index, edge_attr, fill_value="mean", num_nodes=len(x))'
     return (

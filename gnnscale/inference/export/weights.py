@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnscale.core import ConfigError, brief, check_choice, write_atomically
 from gnnscale.inference.export.dgl_modules import DGL
-from gnnscale.inference.export.module_export import literal, reads_weights
+from gnnscale.inference.export.module_export import Program, literal, reads_weights
 from gnnscale.inference.export.pyg_modules import PYG
 from gnnscale.inference.load_run import load_run, load_trained
 from gnnscale.nn import GNN, ModelConfig, TrainableModel, user_module
@@ -27,7 +27,7 @@ _ROWS_NOTE = (
     "learned rows of vertices are not among the weights: gnnscale.load(DIR).graph.features has them"
 )
 
-_OWN = """\
+_MODEL = """\
 from gnnscale.nn import {name}
 from safetensors.torch import load_file
 
@@ -88,10 +88,8 @@ def export(config: ExportConfig) -> ExportedWeights:
         GraphError: the run's graph store is missing or damaged.
         OSError: the file cannot be written.
     """
-    if config.file.suffix != ".safetensors":
-        raise ConfigError(f"out={brief(config.file)}: expected a name that ends in .safetensors")
-    run = load_run(config.run, config.overrides)
     _check_file(config)
+    run = load_run(config.run, config.overrides)
     trained = load_trained(config.run, run)
     weighted = trained.is_weighted(run, config.run)
     return export_model(config, run.model, trained.model, weighted=weighted)
@@ -144,10 +142,15 @@ def _convert(
                 f"format={config.format}: {options.name} is a module of your own, whose weights "
                 "have its own names; format=safetensors writes these"
             )
-        weighted = weighted and reads_weights(options)
-        edge_width = _edge_width(model)
-        weights = peer.weights(options, model, weighted=weighted)
-        notes = [peer.weights_note if weighted else "", peer.note(options, edge_width, weighted)]
+        program = Program(
+            config=options,
+            widths=model.widths,
+            file=file,
+            edge_width=_edge_width(model),
+            weighted=weighted and reads_weights(options),
+        )
+        weights = peer.weights(options, model, weighted=program.weighted)
+        notes = [peer.weights_note if program.weighted else "", peer.note(program)]
         if isinstance(model, links.EdgeGNN):
             notes += ["the network over both ends' rows is left out; format=safetensors has it"]
         if options.drops_inputs:
@@ -155,26 +158,23 @@ def _convert(
                 f"input dropout, which only training needs: functional.dropout(x, "
                 f"{model.input_dropout}, model.training) before the model"
             )
-        snippet = peer.snippet(options, model.widths, file, edge_width, weighted)
-        return weights, snippet, "; ".join(filter(None, notes))
+        return weights, peer.snippet(program), "; ".join(filter(None, notes))
     if isinstance(model, user_module.UserModel):
         return model.module.state_dict(), _USER_MODULE.format(file=literal(file)), ""
     if not isinstance(model, GNN) or isinstance(model, links.PairGNN):
         return model.state_dict(), "", "they load into the model of your program"
-    return model.state_dict(), _own_snippet(options, model.widths, file, _edge_width(model)), ""
+    edge_width = _edge_width(model)
+    snippet = _MODEL.format(
+        name=options.name,
+        config=options,
+        width=model.widths[0],
+        num_classes=model.widths[-1],
+        edges=f", num_edge_features={edge_width}" if edge_width else "",
+        file=literal(file),
+    )
+    return model.state_dict(), snippet, ""
 
 
 def _edge_width(model: TrainableModel) -> int:
     """Return the number of edge features that layers read; 0 for none."""
     return max(getattr(layer, "edge_dim", 0) for layer in model.layers)
-
-
-def _own_snippet(config: ModelConfig, widths: tuple[int, ...], file: Path, edge_width: int) -> str:
-    return _OWN.format(
-        name=config.name,
-        config=config,
-        width=widths[0],
-        num_classes=widths[-1],
-        edges=f", num_edge_features={edge_width}" if edge_width else "",
-        file=literal(file),
-    )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, Float32Array, IntArray, UInt8Array, brief, whole_file
-from gnnscale.inference.export.outputs import EMBEDDINGS, RowIds, answer
+from gnnscale.core import Array, ConfigError, Float32Array, IntArray, brief, whole_file
+from gnnscale.core import pyarrow as pa
+from gnnscale.core.artifact.files import check_space
+from gnnscale.core.artifact.npy import write_header
+from gnnscale.inference.export.outputs import EMBEDDINGS, EdgeIds, RowIds, answer
 
-if TYPE_CHECKING:
-    import pyarrow
-
+#: Element type and shape of a ``.npy`` file.
+_Form: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
 
 SUFFIXES = (".parquet", ".npy")
 #: Approximate bytes of a row group, the unit that readers of Parquet load.
@@ -44,12 +47,36 @@ class Layout:
         """Return ``output`` of a model's ``rows`` ``[n, width]``."""
         return answer(output, rows, multilabel=self.multilabel, thresholds=self.thresholds)
 
+    def column(self, output: str, rows: Float32Array) -> pa.Array:
+        """Return ``output`` of a model's ``rows`` ``[n, width]`` as a column of a table.
 
-class OutputTable(Protocol):
-    """Output file that is open for writing."""
+        Several values of a row are a list: of floats, or of the classes of multilabel.
+        """
+        values = self.values(output, rows)
+        if output != "classes":
+            flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
+            return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+        numbers = values.nonzero()[1] if self.multilabel else values
+        classes = pa.array(numbers)
+        if self.classes is not None:
+            classes = pa.array(self.classes).take(classes)
+        if not self.multilabel:
+            return classes
+        ends = np.append(0, values.sum(axis=1).cumsum()).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(ends), classes)
 
-    def write(self, rows: Float32Array) -> None:
-        """Append the file's outputs, such as classes, of a model's rows ``[n, width]``."""
+    @property
+    def columns(self) -> dict[str, str]:
+        """Names of the columns of a table by their outputs."""
+        names = {EMBEDDINGS: "embedding", "classes": "classes" if self.multilabel else "class"}
+        return {output: names.get(output, output) for output in self.answers}
+
+    @property
+    def rows_at_once(self) -> int:
+        """Number of rows whose class names take about the bytes of a row group."""
+        lengths = [len(name.encode()) for name in self.classes or ()]
+        bytes_of_names = (sum if self.multilabel else max)(lengths) if lengths else 0
+        return max(_GROUP_BYTES // bytes_of_names, 1) if bytes_of_names else self.num_rows
 
 
 def check_file(file: Path, *, force: bool) -> None:
@@ -61,8 +88,11 @@ def check_file(file: Path, *, force: bool) -> None:
         raise ConfigError(
             f"out={brief(file)}: expected a name that ends in {' or '.join(SUFFIXES)}"
         )
-    if file.suffix == ".parquet":
-        load_pyarrow()
+    if file.suffix == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(
+            "out: expected pyarrow for a .parquet file, which is not installed; pip install "
+            "pyarrow, or use out=FILE.npy"
+        )
     for path in (file, ids_file(file)) if file.suffix == ".npy" else (file,):
         replaceable = path.is_file() or path.is_symlink()
         if os.path.lexists(path) and not (force and replaceable):
@@ -77,12 +107,21 @@ def ids_file(file: Path) -> Path:
     return file.with_suffix(".ids.npy")
 
 
-def check_ids(file: Path, layout: Layout) -> None:
-    """Raise ConfigError if the ids file of a ``.npy`` file is out of proportion to its text ids.
+def check_room(file: Path, layout: Layout) -> None:
+    """Raise an error if an output file of ``layout`` would be too large.
 
-    NumPy makes all ids as wide as the longest. The file may take 64 MiB, plus 16 times the bytes of
-    the texts.
+    Raises:
+        ConfigError: the ids file of a ``.npy`` file is out of proportion to its text ids: NumPy
+            makes all ids as wide as the longest. The file may take 64 MiB, plus 16 times the bytes
+            of the texts.
+        GraphError: the disk lacks the space.
     """
+    _check_ids(file, layout)
+    disk = layout.num_rows * row_bytes(file, layout)
+    check_space(f"out={brief(file)}", file.parent, disk=disk)
+
+
+def _check_ids(file: Path, layout: Layout) -> None:
     ids = layout.ids
     if file.suffix != ".npy" or not ids.are_texts:
         return
@@ -104,175 +143,57 @@ def row_bytes(file: Path, layout: Layout) -> int:
     return 8 + layout.ids.num_columns * ids + 4 * layout.width * num_float + class_bytes
 
 
-@contextmanager
-def open_table(file: Path, layout: Layout) -> Iterator[OutputTable]:
-    """Open ``file``, which ``check_file`` allows, for atomic writing.
+def write_outputs(file: Path, layout: Layout, chunks: Iterable[Float32Array]) -> None:
+    """Write the outputs of a model's rows ``[n, width]``, given in ``chunks``, atomically.
 
-    A ``.npy`` file gets a second file with ids unless the ids are row indices; an old second file
-    is then removed.
+    ``check_file`` allows ``file``. A ``.npy`` file gets a second file with ids unless the ids are
+    row indices. OSError: the file cannot be written.
     """
-    if file.suffix == ".parquet":
-        with whole_file(file, wait=False) as stream:
-            table = _Parquet(stream, layout)
-            yield table
-            table.close()
-    elif not layout.ids.are_rows:
-        with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
-            yield _Npy(stream, layout, ids)
-    else:
-        with whole_file(file, wait=False) as stream:
-            yield _Npy(stream, layout, None)
-        _remove_ids(file)
-
-
-def _remove_ids(file: Path) -> None:
-    """Remove the ids next to an earlier ``.npy`` file, since they would belong to other rows."""
-    ids_file(file).unlink(missing_ok=True)
-
-
-class _Parquet:
-    """Writer of a ``.parquet`` table: ids, and outputs such as class and list of probabilities."""
-
-    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
-        self._pa = load_pyarrow()
-        self._stream, self._layout = stream, layout
-        self._writer: Any = None
-        self._buffer: list[Any] = []
-        self._first = self._buffer_bytes = 0
-        # Maximum bytes of the class names in a row.
-        lengths = [len(name.encode()) for name in layout.classes or ()]
-        self._name_bytes = (sum if layout.multilabel else max)(lengths) if lengths else 0
-
-    def write(self, rows: Float32Array) -> None:
-        step = _GROUP_BYTES // self._name_bytes if self._name_bytes else len(rows)
-        for first in range(0, len(rows), max(step, 1)):
-            self._write(rows[first : first + max(step, 1)])
-
-    def _write(self, rows: Float32Array) -> None:
-        layout = self._layout
-        ids = layout.ids.columns(self._first, len(rows))
-        columns = {name: self._pa.array(values) for name, values in ids.items()}
-        for output in layout.answers:
-            values = layout.values(output, rows)
-            name = "class" if output == "classes" and not layout.multilabel else output
-            name = "embedding" if output == EMBEDDINGS else name
-            columns[name] = self._column(output, values)
-        table = self._pa.table(columns)
-        self._first += len(rows)
-        self._buffer.append(table)
-        self._buffer_bytes += table.nbytes
-        if self._buffer_bytes >= _GROUP_BYTES:
-            self._flush()
-
-    def close(self) -> None:
-        """Write the remaining rows and the end of the file."""
-        if self._buffer:
-            self._flush()
-        self._writer.close()
-
-    def _column(self, output: str, values: Array) -> Any:
-        pa = self._pa
-        if output == "classes":
-            names = self._layout.classes
-            numbers = values if values.ndim == 1 else values.nonzero()[1]
-            classes = pa.array(numbers) if names is None else pa.array(names).take(numbers)
-            return classes if values.ndim == 1 else _class_lists(pa, values, classes)
-        flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-    def _flush(self) -> None:
-        from pyarrow import parquet
-
-        table = self._pa.concat_tables(self._buffer)
-        if self._writer is None:
-            # Float values hardly repeat: a dictionary would only take space.
-            repeated: Any = ["class"] if self._layout.classes is not None else False
-            self._writer = parquet.ParquetWriter(
-                self._stream, table.schema, use_dictionary=repeated
-            )
-        self._writer.write_table(table, row_group_size=max(len(table), 1))
-        self._buffer, self._buffer_bytes = [], 0
-
-
-class _Npy:
-    """Writer of one output to a ``.npy`` file, and of ids, if given a stream, to a second file."""
-
-    def __init__(self, stream: IO[bytes], layout: Layout, ids: IO[bytes] | None) -> None:
-        (self._output,) = layout.answers
-        self._stream, self._layout, self._ids = stream, layout, ids
-        self._first = 0
+    first, ids = 0, layout.ids
+    if file.suffix == ".npy":
+        (output,) = layout.answers
+        shape: tuple[int, ...] = (layout.num_rows, layout.width)
         dtype: np.dtype[Any] = np.dtype(np.float32)
-        shape: Sequence[int] = (layout.num_rows, layout.width)
-        if self._output == "classes":
+        if output == "classes":
             dtype = np.dtype(np.uint8 if layout.multilabel else np.int64)
             shape = shape if layout.multilabel else shape[:1]
-        write_header(stream, dtype, shape)
-        if ids is not None:
-            columns = (layout.ids.num_columns,) if layout.ids.num_columns > 1 else ()
-            write_header(ids, layout.ids.array(0, 0).dtype, (layout.num_rows, *columns))
-
-    def write(self, rows: Float32Array) -> None:
-        values = self._layout.values(self._output, rows)
-        _append(self._stream, values)
-        if self._ids is not None:
-            _append(self._ids, self._layout.ids.array(self._first, len(rows)))
-        self._first += len(rows)
-
-
-def _append(stream: IO[bytes], array: Any) -> None:
-    stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def write_header(stream: IO[bytes], dtype: np.dtype[Any], shape: Sequence[int]) -> None:
-    """Write the header of a ``.npy`` file for an array in C order."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": tuple(shape)}
-    np.lib.format.write_array_header_1_0(stream, header)
-
-
-def _class_lists(pa: Any, is_class: UInt8Array, classes: Any) -> Any:
-    """Return an Arrow list of classes for each row of the 0/1 matrix ``is_class``.
-
-    ``classes`` has the class of each 1, row by row.
-    """
-    ends = np.append(0, is_class.sum(axis=1).cumsum()).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), classes)
-
-
-def load_pyarrow() -> Any:
-    """Return the module ``pyarrow``; ConfigError: it is not installed."""
-    try:
-        import pyarrow
-    except ImportError:
-        raise ConfigError(
-            "out: expected pyarrow for a .parquet file, which is not installed; pip install "
-            "pyarrow, or use out=FILE.npy"
-        ) from None
-    return pyarrow
+        of_ids = ids.array(0, 0)
+        ids_form = of_ids.dtype, (layout.num_rows, *of_ids.shape[1:])
+        with _open_npy(file, (dtype, shape), None if ids.are_rows else ids_form) as write:
+            for rows in chunks:
+                write(layout.values(output, rows), ids.array(first, len(rows)))
+                first += len(rows)
+        return
+    with _open_parquet(file, ["class"] if layout.classes is not None else []) as append:
+        for chunk in chunks:
+            for start in range(0, len(chunk), layout.rows_at_once):
+                rows = chunk[start : start + layout.rows_at_once]
+                outputs = {
+                    name: layout.column(output, rows) for output, name in layout.columns.items()
+                }
+                append({**ids.columns(first, len(rows)), **outputs})
+                first += len(rows)
 
 
 def write_scores(
-    file: Path, pairs: IntArray, scores: Iterable[Float32Array], user_ids: pyarrow.Array | None
+    file: Path, pairs: IntArray, chunks: Iterable[Float32Array], user_ids: pa.Array | None
 ) -> None:
-    """Write chunks of the scores of ``pairs`` ``[n, 2]`` atomically.
+    """Write the scores of ``pairs`` ``[n, 2]``, given in ``chunks``, atomically.
 
     A ``.parquet`` file has columns ``source``, ``target`` and ``score``; a ``.npy`` file has the
     scores ``[n]``. ``user_ids`` are ``[num_vertices]``; None: ids are vertices. OSError: the file
     cannot be written.
     """
-    first = 0
     if file.suffix == ".npy":
-        with whole_file(file, wait=False) as stream:
-            write_header(stream, np.dtype(np.float32), (len(pairs),))
-            for chunk in scores:
-                _append(stream, chunk)
-        _remove_ids(file)
+        with _open_npy(file, (np.dtype(np.float32), (len(pairs),)), None) as write:
+            for scores in chunks:
+                write(scores)
         return
-    with _open_parquet(file) as write:
-        for chunk in scores:
-            ends = pairs[first : first + len(chunk)]
-            write(_ids(ends[:, 0], user_ids), _ids(ends[:, 1], user_ids), chunk)
-            first += len(chunk)
+    first, ids = 0, EdgeIds(vertices=pairs, user_ids=user_ids)
+    with _open_parquet(file) as append:
+        for scores in chunks:
+            append({**ids.columns(first, len(scores)), "score": scores})
+            first += len(scores)
 
 
 def write_partners(
@@ -280,7 +201,7 @@ def write_partners(
     vertices: IntArray,
     chunks: Iterable[tuple[IntArray, Float32Array]],
     k: int,
-    user_ids: pyarrow.Array | None,
+    user_ids: pa.Array | None,
 ) -> None:
     """Write the ``k`` best partners of each vertex atomically.
 
@@ -290,46 +211,75 @@ def write_partners(
     scores ``[s, k]`` of consecutive vertices; ``user_ids`` are ``[num_vertices]``, None: ids are
     vertices.
     """
-    first = 0
     if file.suffix == ".npy":
-        dtype = RowIds(vertices=vertices[:0], own=user_ids).array(0, 0).dtype
-        with whole_file(file, wait=False) as stream, whole_file(ids_file(file)) as ids:
-            write_header(stream, np.dtype(np.float32), (len(vertices), k))
-            write_header(ids, dtype, (len(vertices), k))
+        shape = (len(vertices), k)
+        ids_form = RowIds(vertices=vertices[:0], user_ids=user_ids).array(0, 0).dtype, shape
+        with _open_npy(file, (np.dtype(np.float32), shape), ids_form) as write:
             for partners, scores in chunks:
-                _append(stream, scores)
-                flat = RowIds(vertices=partners.reshape(-1), own=user_ids)
-                _append(ids, flat.array(0, partners.size))
+                ids = RowIds(vertices=partners.reshape(-1), user_ids=user_ids)
+                write(scores, ids.array(0, partners.size))
         return
-    with _open_parquet(file) as write:
+    first = 0
+    with _open_parquet(file) as append:
         for partners, scores in chunks:
             sources = np.repeat(vertices[first : first + len(partners)], k)
             exist = scores.reshape(-1) > -np.inf
-            pairs = sources[exist], partners.reshape(-1)[exist]
-            write(*(_ids(ends, user_ids) for ends in pairs), scores.reshape(-1)[exist])
+            pairs = np.stack([sources, partners.reshape(-1)], axis=1)[exist]
+            columns = EdgeIds(vertices=pairs, user_ids=user_ids).columns(0, len(pairs))
+            append({**columns, "score": scores.reshape(-1)[exist]})
             first += len(partners)
 
 
-def _ids(vertices: IntArray, user_ids: pyarrow.Array | None) -> Any:
-    return RowIds(vertices=vertices, own=user_ids).slice(0, len(vertices))
+@contextmanager
+def _open_npy(file: Path, form: _Form, ids_form: _Form | None) -> Iterator[Callable[..., None]]:
+    """Open ``file`` and, with ``ids_form``, its ids file; yield a function that appends to both.
+
+    Without ids an old ids file, which would belong to other rows, is removed.
+    """
+    forms = {file: form} if ids_form is None else {file: form, ids_file(file): ids_form}
+    with ExitStack() as stack:
+        streams = [stack.enter_context(whole_file(path, wait=path != file)) for path in forms]
+        for stream, (dtype, shape) in zip(streams, forms.values(), strict=True):
+            write_header(stream, shape, dtype)
+
+        def write(*arrays: Array) -> None:
+            for stream, array in zip(streams, arrays, strict=False):
+                stream.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+        yield write
+    if ids_form is None:
+        ids_file(file).unlink(missing_ok=True)
 
 
 @contextmanager
-def _open_parquet(file: Path) -> Iterator[Any]:
-    """Open ``file``; yield a function that appends rows of sources, targets and scores."""
-    pa = load_pyarrow()
+def _open_parquet(
+    file: Path, repeated: Sequence[str] = ("source",)
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Open ``file``; yield a function that appends columns by name.
+
+    Columns in ``repeated`` are encoded by dictionaries: float values hardly repeat.
+    """
     from pyarrow import parquet
 
+    tables: list[Any] = []
     writer: Any = None
     with whole_file(file, wait=False) as stream:
 
-        def write(sources: Any, targets: Any, scores: Float32Array) -> None:
+        def flush() -> None:
             nonlocal writer
-            columns = {"source": sources, "target": targets, "score": scores}
-            table = pa.table(columns)
+            table = pa.concat_tables(tables)
             if writer is None:
-                writer = parquet.ParquetWriter(stream, table.schema)
-            writer.write_table(table)
+                encoded = list(repeated)
+                writer = parquet.ParquetWriter(stream, table.schema, use_dictionary=encoded)
+            writer.write_table(table, row_group_size=max(len(table), 1))
+            tables.clear()
 
-        yield write
+        def append(columns: dict[str, Any]) -> None:
+            tables.append(pa.table(columns))
+            if sum(table.nbytes for table in tables) >= _GROUP_BYTES:
+                flush()
+
+        yield append
+        if tables:
+            flush()
         writer.close()

@@ -160,7 +160,7 @@ def _measure(effort: _Effort, *, name: str, doing: str) -> Platform:
         sharing=sharing,
         **per_run,
     )
-    return Platform(name=name, processor=processor, measured_on=MachineIdentity.here())
+    return Platform(name=name, processor=processor, measured_on=MachineIdentity.current())
 
 
 def thread_counts(cores: int) -> list[int]:

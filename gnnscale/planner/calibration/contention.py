@@ -117,18 +117,14 @@ def _work_in_pair(task: PairTask, rank: int, port: int, answer: Connection) -> N
         if rank == 0:
             solo_steps.append(timed(probe, graphs[probe.dense]))
         dist.barrier()
-        steps.append(_mean_sync(timed(probe, graphs[probe.dense], summing=in_memory)))
+        step = timed(probe, graphs[probe.dense], summing=in_memory)
+        sync_s = torch.tensor([step.sync_s])
+        dist.all_reduce(sync_s)  # the mean of both processes
+        steps.append(replace(step, sync_s=float(sync_s) / 2))
     if rank == 0:
         trained = {"solo_steps": tuple(solo_steps), "steps": tuple(steps)}
         answer.send(PairTimes(reduce_s=reduce_s, sum_s=sum_s, **trained))
     dist.destroy_process_group()
-
-
-def _mean_sync(step: probes.StepTimes) -> probes.StepTimes:
-    """Return ``step`` with the mean synchronization time of both processes, by an all-reduce."""
-    seconds = torch.tensor([step.sync_s])
-    dist.all_reduce(seconds)
-    return replace(step, sync_s=float(seconds) / 2)
 
 
 def _open_sums(rank: int, store: TCPStore) -> SharedSums | None:

@@ -3,8 +3,7 @@
 import mmap
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from gnnscale.features import HostFeatures
 from gnnscale.graph import FEATURE_DTYPES, Graph
 from gnnscale.nn import GAT, GCN, GIN, GNN, GraphSAGE, options
 from gnnscale.nn.optim.update_rules import PlainAdam
-from gnnscale.ops.products import multiply, weight_gradient
+from gnnscale.ops.products import multiply, torch_threads, weight_gradient
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.workload import (
     KnownSlices,
@@ -29,17 +28,6 @@ from gnnscale.planner.cost_model.workload import (
 from gnnscale.sampling import MiniBatch, NeighborSampler
 
 _SEED = 0
-
-
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch use ``threads`` threads inside the ``with`` block."""
-    previous = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(previous)
 
 
 def median_seconds(work: Callable[[int], object], repeats: int) -> float:
@@ -119,83 +107,66 @@ _SYNC = 2
 _DENSITY = 8
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StepProbe:
     """Model and mini-batch size of a timed training step."""
 
-    model: options.LayeredModel  #: options of the model
-    num_features: int  #: f^0
-    num_classes: int  #: f^L
+    architecture: type[options.LayeredModel]  #: options class of the model
+    widths: tuple[int, int, int]  #: f^0, hidden width, f^L
     fanouts: tuple[int, ...]  #: from the seeds outwards
     num_seeds: int  #: |V^L|
     host_aggregates: bool = True  #: whether the first layer is aggregated while it is loaded
     dense: bool = False  #: whether the dense graph of ``probe_graphs`` is used
     stored: str = "float32"  #: stored type of features, one of ``FEATURE_DTYPES``
 
+    def build(self) -> GNN:
+        """Build the model, with a layer for each of ``fanouts``."""
+        width, hidden, num_classes = self.widths
+        config = self.architecture(hidden=hidden, num_layers=len(self.fanouts))
+        return config.build(num_features=width, num_classes=num_classes)
+
     @property
     def row_bytes(self) -> int:
         """Bytes of a feature row."""
-        return self.num_features * FEATURE_DTYPES[self.stored].itemsize
-
-
-def _probe(
-    cls: type[options.LayeredModel],
-    widths: tuple[int, int, int],
-    fanouts: tuple[int, ...],
-    num_seeds: int,
-    *,
-    host_aggregates: bool = True,
-    dense: bool = False,
-    stored: str = "float32",
-) -> StepProbe:
-    return StepProbe(
-        model=cls(hidden=widths[1], num_layers=len(fanouts)),
-        num_features=widths[0],
-        num_classes=widths[2],
-        fanouts=fanouts,
-        num_seeds=num_seeds,
-        host_aggregates=host_aggregates,
-        dense=dense,
-        stored=stored,
-    )
+        return self.widths[0] * FEATURE_DTYPES[self.stored].itemsize
 
 
 #: Every rate dominates the time of some probes. The last probes have a trainer's mini-batches of
 #: 1,024 seeds, whose rows exceed any core's cache. Probes on the dense graph read most rows
 #: repeatedly, and so from the cache.
 STEP_PROBES = (
-    _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
-    _probe(GraphSAGE, (64, 128, 32), (10, 10), 256),
-    _probe(GCN, (128, 64, 40), (15, 5), 512),
-    _probe(GAT, (64, 64, 8), (8, 4), 128),
-    _probe(GraphSAGE, (64, 32, 32), (10, 10), 1024),
-    _probe(GraphSAGE, (128, 256, 64), (15, 5), 512),
-    _probe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256, dense=True),
-    _probe(GCN, (128, 128, 40), (15, 5), 1024, host_aggregates=False),
-    _probe(GCN, (512, 32, 8), (10, 5), 256),
-    _probe(GIN, (64, 128, 16), (10, 5), 512),
-    _probe(GAT, (64, 128, 16), (5, 5), 512),
-    _probe(GraphSAGE, (32, 8, 8), (10, 10), 2048),
-    _probe(GCN, (64, 256, 32), (20, 5), 512, dense=True),
-    _probe(GraphSAGE, (96, 192, 48), (20, 10), 1024),
-    _probe(GCN, (200, 96, 24), (12, 8), 1024, dense=True),
-    _probe(GIN, (48, 96, 24), (8, 8), 1024),
-    _probe(GraphSAGE, (256, 160, 24), (12, 12), 1024, dense=True),
-    _probe(GAT, (96, 96, 24), (6, 6), 1024),
-    _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
-    _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+    StepProbe(GraphSAGE, (32, 16, 8), (5, 5), 64),
+    StepProbe(GraphSAGE, (64, 128, 32), (10, 10), 256),
+    StepProbe(GCN, (128, 64, 40), (15, 5), 512),
+    StepProbe(GAT, (64, 64, 8), (8, 4), 128),
+    StepProbe(GraphSAGE, (64, 32, 32), (10, 10), 1024),
+    StepProbe(GraphSAGE, (128, 256, 64), (15, 5), 512),
+    StepProbe(GraphSAGE, (64, 64, 16), (8, 4, 4), 256, dense=True),
+    StepProbe(GCN, (128, 128, 40), (15, 5), 1024, host_aggregates=False),
+    StepProbe(GCN, (512, 32, 8), (10, 5), 256),
+    StepProbe(GIN, (64, 128, 16), (10, 5), 512),
+    StepProbe(GAT, (64, 128, 16), (5, 5), 512),
+    StepProbe(GraphSAGE, (32, 8, 8), (10, 10), 2048),
+    StepProbe(GCN, (64, 256, 32), (20, 5), 512, dense=True),
+    StepProbe(GraphSAGE, (96, 192, 48), (20, 10), 1024),
+    StepProbe(GCN, (200, 96, 24), (12, 8), 1024, dense=True),
+    StepProbe(GIN, (48, 96, 24), (8, 8), 1024),
+    StepProbe(GraphSAGE, (256, 160, 24), (12, 12), 1024, dense=True),
+    StepProbe(GAT, (96, 96, 24), (6, 6), 1024),
+    StepProbe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
+    StepProbe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
 )
 #: Probes of an estimate: few, with narrow and wide features, real row reuse, and mini-batches whose
 #: activations exceed any core's cache.
 ESTIMATE_PROBES = (
-    _probe(GraphSAGE, (32, 16, 8), (5, 5), 64),
-    _probe(GAT, (64, 64, 8), (8, 4), 128),
-    _probe(GCN, (128, 64, 40), (15, 5), 512),
-    _probe(GraphSAGE, (64, 160, 32), (12, 10), 1024),
-    _probe(GraphSAGE, (16, 256, 8), (8, 8), 1024),
-    _probe(GCN, (96, 128, 24), (12, 8), 1024, dense=True),
-    _probe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
-    _probe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
+    StepProbe(GraphSAGE, (32, 16, 8), (5, 5), 64),
+    StepProbe(GAT, (64, 64, 8), (8, 4), 128),
+    StepProbe(GCN, (128, 64, 40), (15, 5), 512),
+    StepProbe(GraphSAGE, (64, 160, 32), (12, 10), 1024),
+    StepProbe(GraphSAGE, (16, 256, 8), (8, 8), 1024),
+    StepProbe(GCN, (96, 128, 24), (12, 8), 1024, dense=True),
+    StepProbe(GCN, (1500, 48, 8), (12, 6), 384, stored="uint8"),
+    StepProbe(GraphSAGE, (4000, 32, 8), (8, 6), 256, stored="uint8", dense=True),
 )
 
 
@@ -318,16 +289,14 @@ class _Trainer:
     def __init__(
         self, probe: StepProbe, graph: Graph, table: Float32Array | None, threads: int
     ) -> None:
-        self.model = probe.model.build(
-            num_features=probe.num_features, num_classes=probe.num_classes
-        )
+        self.model = probe.build()
         self._probe = probe
         self._threads = threads
         self._optimizer = PlainAdam(self.model.parameters(), fused=True)
         num_bytes = graph.num_vertices * probe.row_bytes
         memory = (mapped(-(-num_bytes // 4)) if table is None else table).view(np.uint8)
         rows = memory[:num_bytes].view(FEATURE_DTYPES[probe.stored])
-        self._features = HostFeatures(rows.reshape(-1, probe.num_features), probe.stored)
+        self._features = HostFeatures(rows.reshape(-1, probe.widths[0]), probe.stored)
         self._degrees = np.diff(graph.indptr).astype(np.float32)
         self._labels = torch.zeros(probe.num_seeds, dtype=torch.int64)
         self._bucket = torch.zeros(sum(weights.numel() for weights in self.model.parameters()))

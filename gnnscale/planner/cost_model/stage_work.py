@@ -43,7 +43,7 @@ def load_work(workload: Workload, size: BatchSize, *, cache: int) -> LoadWork:
     distinct = size.vertices[0]
     rows = size.edges[0] + size.vertices[1] if workload.aggregates_on_load else distinct
     cached = _FEATURES_IN_CACHE * cache
-    missing = max(0.0, 1 - cached / max(workload.feature_matrix_bytes, 1))
+    missing = max(0.0, 1 - cached / max(workload.num_vertices * workload.row_bytes, 1))
     from_memory = min(distinct, rows) * missing
     narrow = workload.feature_bytes < BYTES_PER_FEATURE and not workload.preaggregated
     return LoadWork(

@@ -153,11 +153,6 @@ class Workload:
         """Bytes of an element of loaded and hidden rows."""
         return FEATURE_DTYPES[self.compute_dtype].itemsize
 
-    @property
-    def feature_matrix_bytes(self) -> int:
-        """Bytes of the matrix that loading reads rows from."""
-        return self.num_vertices * self.row_bytes
-
     def size(self, num_seeds: int) -> BatchSize:
         """Return the expected sizes of the mini-batch of ``num_seeds`` seeds."""
         return self.slices.size(num_seeds)

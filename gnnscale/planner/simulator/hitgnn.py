@@ -162,21 +162,15 @@ def step(
         num_bytes = hitgnn.FEATURE_BYTES * sum(layer.num_weights for layer in layers)
         seconds_by_limit["sync"] = sync_seconds(num_bytes, link, 0.0)
     if algorithm == "p3" and machine.num_cards > 1:
-        seconds_by_limit["exchange"] = _broadcast_seconds(machine.num_cards, layers[0], link)
+        # P3's all-to-all broadcast after the first aggregation (Listing 3).
+        first, peers = layers[0], machine.num_cards - 1
+        sent = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
+        seconds_by_limit["exchange"] = 2 * peers / machine.num_cards * sent / link
     return SimulatedStep(
         seconds=seconds + seconds_by_limit.get("sync", 0.0) + seconds_by_limit.get("exchange", 0.0),
         local_share=local,
         limits=seconds_by_limit,
     )
-
-
-def _broadcast_seconds(num_cards: int, first: hitgnn.LayerWorkload, link: float) -> float:
-    """Return the seconds of P3's all-to-all broadcast after the first aggregation (Listing 3).
-
-    ``first`` is the first layer's work, ``link`` the bytes per second of a card's link.
-    """
-    num_bytes = first.rows * first.slots * first.width_in * hitgnn.FEATURE_BYTES
-    return 2 * (num_cards - 1) / num_cards * num_bytes / link
 
 
 def part_batches(num_batches: int, num_cards: int, imbalance: float = IMBALANCE) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ class ScalingCurve:
     hybrid: bool  #: whether the processor trains next to the accelerators
     results: tuple[SimulatedRun, ...]  #: runs in the order of the option ``accelerators``
     #: results of a published platform for comparison. None: no comparison
-    beside: "ScalingCurve | None" = None
+    comparison: "ScalingCurve | None" = None
     measured: bool = False  #: whether the platform's rates were measured on a machine
 
     def speedup(self, result: SimulatedRun) -> float:

@@ -224,8 +224,8 @@ class SimulateConfig:
 def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> ScalingCurve:
     """Return predicted runs on ``config.platform``, one per number of accelerators.
 
-    Runs on another platform, for comparison, are in ``beside`` of the result. ``graph`` replaces
-    the published graph. Raises ConfigError if the platform lacks requested accelerators or rates,
+    Runs on another platform are in ``comparison`` of the result. ``graph`` replaces the published
+    graph. Raises ConfigError if the platform lacks requested accelerators or rates,
     the sampler's mini-batches do not follow from graph sizes, or the kernels do not support the
     model; GraphError if the graph store is not usable.
     """
@@ -235,7 +235,7 @@ def simulate(config: SimulateConfig, *, graph: PublishedGraph | None = None) -> 
         name = _A5000
     if name is None:
         return curve
-    return replace(curve, beside=_scaling(config, published_platform(name), graph))
+    return replace(curve, comparison=_scaling(config, published_platform(name), graph))
 
 
 def _scaling(config: SimulateConfig, peak: Platform, graph: PublishedGraph | None) -> ScalingCurve:
@@ -263,12 +263,12 @@ def _task(
     config: SimulateConfig, platform: Platform, graph: PublishedGraph | None
 ) -> SimulatedTask:
     if config.dataset is None:
+        published = graph or PUBLISHED[config.graph]
+        if graph is None and config.degrees is not None:
+            degrees = Degrees.from_npy(config.degrees, published.num_vertices)
+            published = replace(published, exact_degrees=degrees)
         return published_task(
-            config.graph,
-            graph or _published(config),
-            config.model,
-            config.sampler,
-            batch_size=config.batch_size,
+            config.graph, published, config.model, config.sampler, batch_size=config.batch_size
         )
     return measured_task(
         config.dataset,
@@ -279,13 +279,6 @@ def _task(
         cores=platform.processor.cores,
         same_machine=platform.accelerator is None,
     )
-
-
-def _published(config: SimulateConfig) -> PublishedGraph:
-    graph = PUBLISHED[config.graph]
-    if config.degrees is None:
-        return graph
-    return replace(graph, exact_degrees=Degrees.from_npy(config.degrees, graph.num_vertices))
 
 
 def _by_hyscale(

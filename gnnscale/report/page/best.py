@@ -44,7 +44,7 @@ class Best:
         """
         parts = []
         if self.similar:
-            named = [label(each.options) for each in self.similar[:_MAX_NAMED]]
+            named = [label(choice.options) for choice in self.similar[:_MAX_NAMED]]
             more = len(self.similar) - len(named)
             further = f"; and {more} more" if more else ""
             parts.append(f"not distinguishable at {CONFIDENCE:.0%}: {'; '.join(named)}{further}")
@@ -66,24 +66,21 @@ def find_best(jobs: Jobs, *, lower_is_better: bool) -> Best | None:
     choices = _choices(jobs)
     if not choices:
         return None
-    most = [choice for choice in choices if len(choice.valid) > 1] or choices
-    best = (min if lower_is_better else max)(most, key=lambda choice: choice.mean)
-    others = [choice for choice in choices if choice is not best]
-    verdicts = [_may_be_chance(best, other) for other in others]
-    chosen = {
-        verdict: tuple(
-            other for other, each in zip(others, verdicts, strict=True) if each is verdict
-        )
-        for verdict in (True, None)
-    }
-    return Best(choice=best, similar=chosen[True], unknown=chosen[None])
+    repeated = [choice for choice in choices if len(choice.valid) > 1] or choices
+    best = (min if lower_is_better else max)(repeated, key=lambda choice: choice.mean)
+    verdicts = [(choice, _may_be_chance(best, choice)) for choice in choices if choice is not best]
+    return Best(
+        choice=best,
+        similar=tuple(choice for choice, by_chance in verdicts if by_chance),
+        unknown=tuple(choice for choice, by_chance in verdicts if by_chance is None),
+    )
 
 
 def _choices(jobs: Jobs) -> list[Choice]:
     grouped: dict[tuple[tuple[str, Any], ...], list[Mapping[str, Any]]] = {}
     for job in jobs:
         if job["valid_metric"] is not None:
-            key = tuple((name, each) for name, each in job["options"].items() if name != "seed")
+            key = tuple((name, value) for name, value in job["options"].items() if name != "seed")
             grouped.setdefault(key, []).append(job)
     return [
         Choice(

@@ -10,7 +10,17 @@ import numpy as np
 from gnnscale.core import STAGES, Float64Array, Int64Array, StructArray
 from gnnscale.planner import DevicePlan
 from gnnscale.report.formatting import PREDICTIONS, device_label, milliseconds, signed_percent
-from gnnscale.report.page.svg import Axis, Plot, bins, number, path, text, ticks
+from gnnscale.report.page.svg import (
+    PLOT_STYLE,
+    Axis,
+    Plot,
+    bins,
+    number,
+    path,
+    svg_file,
+    text,
+    ticks,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,16 +194,8 @@ def bar_chart(title: str, bars: Sequence[Bar], *, unit: str) -> str:
         box = f'x="{number(x_start)}" y="{top}" width="{number(length)}"'
         parts.append(f'<rect {box} height="20" rx="2"/>')
         parts.append(text(x_start + length + 6, top + 14, bar.note))
-    style = (
-        "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}"
-        ".title{font-weight:600}rect{fill:#2a78d6}"
-        "@media(prefers-color-scheme:dark){svg{background:#16181c}text{fill:#e3e6ea}"
-        "rect{fill:#3987e5}}"
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}"><style>{style}</style>{"".join(parts)}</svg>\n'
-    )
+    style = f"{PLOT_STYLE}.title{{font-weight:600}}rect{{fill:#2a78d6}}"
+    return svg_file(parts, width, height, style)
 
 
 def prediction_chart(device: Mapping[str, Any], *, longest: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gnnscale.core import one_line
 from gnnscale.report.formatting import count, fixed, short, threshold_words
-from gnnscale.report.page.document import card, cell, grid, table
+from gnnscale.report.page.document import card, cell, grid, heat_table, table
 
 #: Largest number of classes in the table; of more classes, it has the worst and the best half.
 MAX_SCORES = 50
@@ -32,21 +32,12 @@ def classes(summary: dict[str, Any]) -> str:
             f"Classes are decided at {threshold_words(chosen['values'])}, chosen on the validation "
             f"set by {escape(chosen['rule'])}."
         )
-    return note + _cards(names, scores, summary["confusion"])
-
-
-def _cards(
-    names: Sequence[str],
-    scores: Sequence[dict[str, Any]],
-    counts: Sequence[Sequence[int]] | None,
-) -> str:
-    """Return boxes of the scores, and of the confusion matrix ``counts``; None: no matrix."""
-    if counts is None:
-        return _scores(names, scores)
-    confusion = card("Predicted for each class", _confusion(names, counts))
-    if len(names) <= _MAX_COLUMNS:
-        return grid([_scores(names, scores), confusion])
-    return confusion + _scores(names, scores)
+    by_class = _scores(names, scores)
+    if summary["confusion"] is None:
+        return note + by_class
+    confusion = card("Predicted for each class", _confusion(names, summary["confusion"]))
+    wide = len(names) > _MAX_COLUMNS
+    return note + (confusion + by_class if wide else grid([by_class, confusion]))
 
 
 def _scores(names: Sequence[str], scores: Sequence[dict[str, Any]]) -> str:
@@ -97,28 +88,22 @@ def _score_table(
         score = scores[number]
         figures = [fixed(score[name], 4) for name in ("precision", "recall", "f1")]
         figures += [count(score[name]) for name in ("num_vertices", "num_predicted")]
-        rows.append([cell(one_line(names[number], 80), left=True), *map(cell, figures)])
+        rows.append([cell(one_line(names[number], 80), is_text=True), *map(cell, figures)])
     return f'<div class="scores">{table(heads, rows)}</div>'
 
 
 def _confusion(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     """Return an HTML table of counts (row: true class, column: predicted), shaded by row share."""
     short_names = [escape(_cut(name)) for name in names]
-    head = "".join(f'<th scope="col"><span>{name}</span></th>' for name in short_names)
-    body = ""
-    for name, row in zip(short_names, counts, strict=True):
-        total = max(sum(row), 1)
-        cells = "".join(
-            f'<td style="--share:{55 * value / total:.0f}%">{_number(value)}</td>' for value in row
-        )
-        body += f'<tr><th scope="row" class="left">{name}</th>{cells}</tr>'
+    rows = [
+        (name, [(55 * value / max(sum(row), 1), _number(value)) for value in row])
+        for name, row in zip(short_names, counts, strict=True)
+    ]
     caption = "Rows: the class of test vertices; columns: what is predicted for them."
     css = "heat" + " upright" * (len(names) > _MAX_LEVEL) + " many" * (len(names) > _MAX_COLUMNS)
     note = '<p class="soft narrow">Shades are shares of the row; summary.json has the counts.</p>'
-    return (
-        f'<table class="{css}"><caption class="soft">{caption}</caption>'
-        f"<tr><td></td>{head}</tr>{body}</table>{note if len(names) > _MAX_COLUMNS else ''}"
-    )
+    shaded = heat_table(caption, short_names, rows, css=css)
+    return f"{shaded}{note if len(names) > _MAX_COLUMNS else ''}"
 
 
 def _cut(name: str) -> str:

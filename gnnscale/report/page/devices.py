@@ -10,7 +10,7 @@ from gnnscale.cache.plan import HOST, ROWS_FROM
 from gnnscale.core import STAGES
 from gnnscale.planner import BY_DEVICE, DevicePlan
 from gnnscale.report.formatting import ABSENT, count, fixed, gib, percent
-from gnnscale.report.fpga import SIMULATED, simulating
+from gnnscale.report.fpga import SIMULATED, csim_tables, simulating
 from gnnscale.report.page import document
 from gnnscale.report.page.charts import Curve, VerticalMark, legend, line_chart, stacked_chart
 from gnnscale.report.page.svg import Axis
@@ -182,36 +182,15 @@ def _nvlink(summary: Mapping[str, Any]) -> str:
 def _csim(devices: list[dict[str, Any]]) -> str:
     """Return tables of C simulation's counts per step; empty: no device is simulated."""
     ranks = [rank for rank, entry in enumerate(devices) if entry["csim"] is not None]
-    counts = [devices[rank]["csim"] for rank in ranks]
-    if not counts:
+    if not ranks:
         return ""
     labels = {
         "device": [_name(rank, devices[rank]) for rank in ranks],
         "kind": [_kind(devices[rank]) for rank in ranks],
     }
-    cycles = {
-        "cycles": [count(round(entry["cycles"])) for entry in counts],
-        **{
-            f"{engine} busy": [percent(entry["busy"][engine]) for entry in counts]
-            for engine in counts[0]["busy"]
-        },
-        "bottleneck": [entry["bottleneck"] for entry in counts],
-    }
-    memory = {
-        f"{kind} MiB": [count(entry["memory_bytes"][kind] / 2**20) for entry in counts]
-        for kind in counts[0]["memory_bytes"]
-    }
-    events = {
-        name.replace("_", " "): [count(round(entry["events"][name])) for entry in counts]
-        for name in counts[0]["events"]
-    }
     tables = "".join(
-        f"<h3>{title}, of a step</h3>{document.column_table(labels, figures)}"
-        for title, figures in (
-            ("Cycles of simulated FPGAs", cycles),
-            ("Device memory", memory),
-            ("Events", events),
-        )
+        f"<h3>{title}</h3>{document.column_table(labels, columns)}"
+        for title, columns in csim_tables([devices[rank]["csim"] for rank in ranks]).items()
     )
     took = "; ".join(
         f"{escape(devices[rank]['name'])}: {simulating(devices[rank]['csim'])}" for rank in ranks
@@ -340,10 +319,7 @@ _COUNTERS = {
 
 
 def _counters(entries: list[dict[str, Any]]) -> str:
-    """Return an HTML table of further counters that a device's backend summed over the run.
-
-    Counters of C simulation and of sources of rows are left out; empty: no counters.
-    """
+    """Return an HTML table of counters over the run that no other table has; empty: none."""
     rows = [
         (_name(rank, entry), escape(_COUNTERS.get(name, name)), count(value))
         for rank, entry in enumerate(entries)
@@ -362,10 +338,7 @@ def _name(rank: int, device: dict[str, Any]) -> str:
 
 
 def _kind(device: dict[str, Any]) -> str:
-    """Return a device's kind as HTML, with a badge of its kind of times unless they are measured.
-
-    If both kinds have the same name, the result is the badge alone.
-    """
+    """Return a device's kind as HTML, with a badge of its kind of times unless measured."""
     kind, figures = device["kind"], device["figures"]
     return (
         document.badge(figures) if kind == figures else f"{escape(kind)}{document.badge(figures)}"

@@ -7,24 +7,68 @@ from importlib import resources
 from gnnscale.planner import DevicePlan
 from gnnscale.report.formatting import ABSENT, MEASURED
 
-#: Content security policy: no external resources, no scripts.
+#: Content security policy: no external resources; styles, and maybe a script, are inline.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def document(title: str, note: str | None, sections: Sequence[str]) -> str:
-    """Return an HTML page without scripts; ``note`` stands out below the title.
+def document(title: str, body: str, *, script: str | None = None) -> str:
+    """Return an HTML page; ``title`` is plain text, ``body`` HTML.
 
-    ``sections`` are HTML; ``title`` and ``note`` are plain text.
+    ``script`` is a file beside this module, for pages that show values under the pointer.
     """
-    stands_out = "" if note is None else f'<p class="note">{escape(note)}</p>\n'
-    css = (resources.files("gnnscale.report.page") / "page.css").read_text()
+    policy, ending = _POLICY, ""
+    if script is not None:
+        policy = f"{_POLICY}; script-src 'unsafe-inline'"
+        ending = f'<div id="tip" hidden></div><script>{_asset(script)}</script>'
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f"<title>{escape(title)}</title><style>{css}</style></head>\n"
-        f"<body><main><h1>{escape(title)}</h1>\n"
-        f"{stands_out}{''.join(sections)}</main></body></html>\n"
+        f"<title>{escape(title)}</title><style>{_asset('page.css')}</style></head>\n"
+        f"<body><main>{body}</main>{ending}</body></html>\n"
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("gnnscale.report.page") / name).read_text()
+
+
+def heading(title: str, note: str = "") -> str:
+    """Return the title of a page, and a ``note`` that stands out below; both are plain text."""
+    stands_out = f'<p class="note">{escape(note)}</p>\n' if note else ""
+    return f"<h1>{escape(title)}</h1>\n{stands_out}"
+
+
+def sections(parts: Mapping[str, str]) -> str:
+    """Return a section for each title and its HTML; empty ones are left out."""
+    return "".join(
+        f"<section><h2>{title}</h2>{part}</section>" for title, part in parts.items() if part
+    )
+
+
+def heat_table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[tuple[float | None, str]]]],
+    *,
+    css: str = "heat",
+) -> str:
+    """Return an HTML table of shaded cells; texts are HTML, ``caption`` is plain.
+
+    A row has a label and, for each of ``heads``, a cell: its shade in percent (None: none) and its
+    text.
+    """
+    head = "".join(f'<th scope="col"><span>{name}</span></th>' for name in heads)
+    body = ""
+    for label, cells in rows:
+        body += f'<tr><th scope="row" class="left">{label}</th>'
+        for share, content in cells:
+            shade = "" if share is None else f' style="--share:{share:.0f}%"'
+            body += f"<td{shade}>{content}</td>"
+        body += "</tr>"
+    return (
+        f'<table class="{css}"><caption class="soft">{escape(caption)}</caption>'
+        f"<tr><td></td>{head}</tr>{body}</table>"
     )
 
 
@@ -44,9 +88,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head_cells}</tr></thead>\n<tbody>{body}</tbody></table>\n"
 
 
-def cell(content: str, *, left: bool = False, long: bool = False) -> str:
-    """Return an HTML table cell: a number or, if ``left``, text; ``long``: text that may wrap."""
-    css = ' class="text"' if long else ' class="left"' if left else ""
+def cell(content: str, *, is_text: bool = False, long: bool = False) -> str:
+    """Return an HTML table cell: a number, text if ``is_text``, or ``long`` text that may wrap."""
+    css = ' class="text"' if long else ' class="left"' if is_text else ""
     return f"<td{css}>{escape(content)}</td>"
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
 
-from gnnscale.core import STAGES, Float64Array, StructArray, one_line
+from gnnscale.core import STAGES, StructArray, one_line
 from gnnscale.core.config import load_call
 from gnnscale.planner import DevicePlan
 from gnnscale.report import formatting, fpga
@@ -68,10 +67,7 @@ def _metric(measured: Sequence[EpochRecord], summary: dict[str, Any]) -> str:
 
 
 def _all_metrics(summary: dict[str, Any]) -> str:
-    """Return an HTML table of validation and test values of each metric at the best epoch.
-
-    A run of link prediction has those of popularity, too.
-    """
+    """Return an HTML table of each metric at the best epoch, by validation, test, popularity."""
     valid, test = summary["valid_metrics"], summary["test_metrics"]
     popularity = summary["test_popularity"]
     figures = {
@@ -104,7 +100,11 @@ def stage_times(plan: DevicePlan, steps: Steps) -> str:
             marks=devices.decision_marks(steps),
         )
         key = charts.legend([(curve.css, curve.label) for curve in curves])
-        note = _cut_note(top, steps.stages[:, rank])
+        greatest = float(np.nanmax(steps.stages[:, rank], initial=0.0))
+        note = ""
+        if greatest * 1e3 > top:
+            highest = formatting.milliseconds(greatest)
+            note = f'<p class="soft">Peaks are cut off; the highest is {highest} ms.</p>'
         cards.append(document.card(document.device_title(plan, rank), key + chart + note))
     return document.grid(cards)
 
@@ -164,11 +164,8 @@ def memory(run: TrainResult) -> str:
         )
         if np.isfinite(pss).any():
             curves.append(charts.Curve(label=f"{name} PSS", css=css, x=x, y=pss, dots=True))
-        rows.append(
-            f'<tr><td class="left"><i class="{css}"></i>{escape(name)}'
-            f"{document.badge(device.figures)}</td>"
-            f"<td>{gib(device.peak_rss_bytes)}</td><td>{gib(device.pss_bytes)}</td></tr>"
-        )
+        label = f'<i class="{css}"></i>{escape(name)}{document.badge(device.figures)}'
+        rows.append((label, gib(device.peak_rss_bytes), gib(device.pss_bytes)))
     high = 1.1 * max(float(np.nanmax(curve.y)) for curve in curves)
     first, last = min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)
     chart = charts.line_chart(
@@ -177,12 +174,16 @@ def memory(run: TrainResult) -> str:
         y=Axis(title="GiB", low=0, high=high or 1.0),
     )
     last_pss = [list(records.values())[-1].pss_bytes for records in workers]
-    known_pss = [num_bytes for num_bytes in last_pss if num_bytes is not None]
-    total = f"<tr><td class='left'>all workers</td><td></td><td>{gib(sum(known_pss))}</td></tr>"
+    counted = [num_bytes for num_bytes in last_pss if num_bytes is not None]
+    if len(counted) > 1:
+        rows.append(("all workers", "", gib(sum(counted))))
+    labels, peaks, proportional = zip(*rows, strict=True)
+    figures = {
+        "peak resident set (RSS)": peaks,
+        "proportional set (PSS) at the end": proportional,
+    }
     body = (
-        '<table class="memory"><tr><th class="left">worker</th><th>peak resident set (RSS)</th>'
-        "<th>proportional set (PSS) at the end</th></tr>"
-        f"{''.join(rows)}{total if len(known_pss) > 1 else ''}</table>"
+        f"{document.column_table({'worker': labels}, figures)}"
         '<p class="soft">Pages that workers share, such as the graph, count in the RSS of each, '
         "and once in the sum of their PSS.</p>"
     )
@@ -215,18 +216,7 @@ def pipeline(plan: DevicePlan, steps: Steps, spans: StructArray) -> str:
     return f'<div class="card wide">{key}{charts.timeline(plan, visible)}{note}</div>'
 
 
-def _cut_note(top_ms: float, seconds: Float64Array) -> str:
-    greatest = float(np.nanmax(seconds, initial=0.0))
-    if greatest * 1e3 <= top_ms:
-        return ""
-    highest = formatting.milliseconds(greatest)
-    return f'<p class="soft">Peaks are cut off; the highest is {highest} ms.</p>'
-
-
 REPORT_FILE = "report.html"
-
-#: Content security policy: no external resources; the page's script and styles are inline.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 def render(
@@ -254,34 +244,16 @@ def render(
         "Memory": memory(run),
     }
     empty = {title: part for title, part in parts.items() if part.startswith(document.NOTHING)}
-    body = "".join(
-        f"<section><h2>{title}</h2>{part}</section>"
-        for title, part in parts.items()
-        if part and title not in empty
-    )
-    absent = "".join(
+    visible = {title: part for title, part in parts.items() if title not in empty}
+    visible["Not shown"] = "".join(
         part.replace(document.NOTHING, f"{document.NOTHING}{title}: ", 1)
         for title, part in empty.items()
     )
-    if absent:
-        body += f"<section><h2>Not shown</h2>{absent}</section>"
-    options_of_run = _options(options, summary, directory)
-    body = f"{_header(summary)}{body}"
-    explained = words(body)
-    body += f"<section><h2>Options and command</h2>{options_of_run}{explained}</section>"
-    title = escape(f"{run.dataset} · {run.model} · gnnscale")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{title}</title><style>{_asset('page.css')}</style></head>\n"
-        f'<body><main>{body}</main><div id="tip" hidden></div>'
-        f"<script>{_asset('page.js')}</script></body></html>\n"
-    )
-
-
-def _asset(name: str) -> str:
-    return (resources.files("gnnscale.report.page") / name).read_text()
+    body = f"{_header(summary)}{document.sections(visible)}"
+    repeat = _options(options, summary, directory) + words(body)
+    body += document.sections({"Options and command": repeat})
+    title = f"{run.dataset} · {run.model} · gnnscale"
+    return document.document(title, body, script="page.js")
 
 
 def _header(summary: dict[str, Any]) -> str:
@@ -303,10 +275,7 @@ def _header(summary: dict[str, Any]) -> str:
 
 
 def _simulating(summary: dict[str, Any]) -> str:
-    """Return a note on which times are of simulated FPGAs, and which of this machine.
-
-    The note is empty without a simulated FPGA.
-    """
+    """Return a note on times of simulated FPGAs and of this machine; empty without such FPGAs."""
     if all(device["csim"] is None for device in summary["devices"]):
         return ""
     return (

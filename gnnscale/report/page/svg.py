@@ -4,7 +4,7 @@ import math
 import statistics
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -56,14 +56,14 @@ class Plot:
     y: Axis  #: the vertical axis
     width: float = 560  #: width of the picture
     height: float = 230  #: height of the picture
-    left: float = 58  #: left margin, with the labels of ``y``
+    x_start: float = 58  #: left margin, with the labels of ``y``
     right: float = 14  #: right margin
     top: float = 12  #: top margin
     bottom: float = 40  #: bottom margin, with the labels of ``x``
 
     def across(self, value: float) -> float:
         """Return the pixel of ``value`` on the horizontal axis."""
-        return self.left + self.x.fraction(value) * (self.width - self.right - self.left)
+        return self.x_start + self.x.fraction(value) * (self.width - self.right - self.x_start)
 
     def down(self, value: float) -> float:
         """Return the pixel of ``value`` on the vertical axis."""
@@ -88,15 +88,15 @@ class Plot:
         is not ``sized`` fills its container.
         """
         box = (
-            f"{self.left - _MARGIN:g} {self.top - _MARGIN:g} "
-            f"{self.width - self.right - self.left + 2 * _MARGIN:g} "
+            f"{self.x_start - _MARGIN:g} {self.top - _MARGIN:g} "
+            f"{self.width - self.right - self.x_start + 2 * _MARGIN:g} "
             f"{self._inner_height + 2 * _MARGIN:g}"
         )
         x, y, width, height = box.split()
         area = f'x="{x}" y="{y}" width="{width}" height="{height}"'
         right, floor = self.width - self.right, self.height - self.bottom
         scales = (
-            f'data-x="{self.x.low:.9g} {self.x.high:.9g} {self.left:g} {right:g}" '
+            f'data-x="{self.x.low:.9g} {self.x.high:.9g} {self.x_start:g} {right:g}" '
             f'data-y="{self.y.low:.9g} {self.y.high:.9g} {floor:g} {self.top:g}"'
         )
         size = f' width="{self.width:g}" height="{self.height:g}"' if sized else ""
@@ -115,14 +115,14 @@ class Plot:
         parts = []
         for value, label in ticks(self.y.low, self.y.high, 6, integer=self.y.integer):
             at = self.down(value)
-            parts.append(f'<path class="grid" d="M{self.left:g} {number(at)}H{right:g}"/>')
-            parts.append(text(self.left - 6, at + 4, label, anchor="end"))
+            parts.append(f'<path class="grid" d="M{self.x_start:g} {number(at)}H{right:g}"/>')
+            parts.append(text(self.x_start - 6, at + 4, label, anchor="end"))
         for value, label in ticks(self.x.low, self.x.high, 7, integer=self.x.integer):
             at = self.across(value)
             parts.append(f'<path class="axis" d="M{number(at)} {floor:g}v4"/>')
             parts.append(text(at, floor + 16, label, anchor="middle"))
-        parts.append(f'<path class="axis" d="M{self.left:g} {floor:g}H{right:g}"/>')
-        middle = (self.left + right) / 2
+        parts.append(f'<path class="axis" d="M{self.x_start:g} {floor:g}H{right:g}"/>')
+        middle = (self.x_start + right) / 2
         parts.append(text(middle, self.height - 6, self.x.title, anchor="middle", css="title"))
         turn = f'transform="translate(13 {number((self.top + floor) / 2)}) rotate(-90)"'
         title = f'<text class="title" text-anchor="middle" {turn}>{escape(self.y.title)}</text>'
@@ -154,6 +154,21 @@ def path(points: Sequence[tuple[float, float]]) -> str:
             commands.append(f"{'L' if pen_down else 'M'}{number(x)} {number(y)}")
         pen_down = finite
     return "".join(commands)
+
+
+def svg_file(
+    elements: Iterable[str], width: float, height: float, style: str, *, minimum: float = 0
+) -> str:
+    """Return the text of an SVG file of ``elements`` with CSS ``style``.
+
+    Sizes are pixels; the picture is at least ``minimum`` wide.
+    """
+    width = max(width, minimum)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" role="img"><style>{style}</style>'
+        f"{''.join(elements)}</svg>\n"
+    )
 
 
 def number(value: float) -> str:
@@ -308,10 +323,7 @@ def _ends(row: DotRow) -> tuple[float, float]:
 
 
 def _marks(row: DotRow, axis: Axis, middle: float, across: Callable[[float], float]) -> list[str]:
-    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation.
-
-    ``across`` returns the pixel of a value.
-    """
+    """Return SVG at height ``middle``: a dot per job; for several jobs also mean ± deviation."""
     y = number(middle)
     elements = []
     if row.deviation is not None:

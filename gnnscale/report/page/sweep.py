@@ -10,8 +10,20 @@ from urllib.parse import quote
 
 from gnnscale.core import find_metric, one_line
 from gnnscale.report.formatting import ABSENT, MEASURED, count, duration, percent
-from gnnscale.report.page.best import find_best
-from gnnscale.report.page.document import badge, card, cell, document, grid, nothing, table
+from gnnscale.report.page.best import Best, Jobs, find_best
+from gnnscale.report.page.document import (
+    badge,
+    card,
+    cell,
+    document,
+    grid,
+    heading,
+    heat_table,
+    nothing,
+    sections,
+    table,
+)
+from gnnscale.report.page.remarks import remarks
 from gnnscale.report.page.svg import DotRow, Quantity, dot_plot
 from gnnscale.report.page.words import words
 
@@ -49,11 +61,7 @@ _NOTES = {
     "option": "Mean and standard deviation over all jobs with this value, whatever their other "
     "options; each dot is a job.",
 }
-#: Largest share of the cores that other programs may keep busy if times are compared.
-_MAX_LOAD = 0.1
 _TIME = Quantity(form=duration, low=0.0, seconds=True)
-
-Jobs = Sequence[Mapping[str, Any]]
 
 
 def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequential: bool) -> str:
@@ -68,20 +76,20 @@ def render(jobs: Jobs, *, columns: Sequence[str], equal: Sequence[str], sequenti
         '<div class="note">Some jobs trained on devices that are not real hardware: their times '
         "are not those of real hardware. They have a mark below.</div>"
     )
-    sections = {
-        "Metric": _metric(jobs),
-        "Time": _time(jobs, sequential),
-        "Jobs": _tables(jobs, columns, equal),
-        "Jobs that did not complete": _failed(jobs),
-    }
-    body = "".join(
-        f"<section><h2>{name}</h2>{part}</section>" for name, part in sections.items() if part
+    body = sections(
+        {
+            "Metric": _metric(jobs),
+            "Time": _time(jobs, sequential),
+            "Jobs": _tables(jobs, columns, equal, sequential),
+            "Jobs that did not complete": _failed(jobs),
+        }
     )
     names = list(jobs[0]["options"])
     swept = f"over {', '.join(names)}" if names else "of one job"
     soft = f'<p class="soft">{completed} of {len(jobs)} jobs completed.</p>'
-    head = f"{soft}{'' if real else note}{_tiles(jobs)}"
-    return document(_plain(f"Sweep {swept}"), None, [head, body, words(head + body)])
+    title = _plain(f"Sweep {swept}")
+    body = f"{heading(title)}{soft}{'' if real else note}{_tiles(jobs)}{body}"
+    return document(title, body + words(body))
 
 
 def _plain(value: object) -> str:
@@ -133,9 +141,8 @@ def _tiles(jobs: Jobs) -> str:
 
     Empty: the jobs have no metric in common.
     """
-    metric = _metric_name(jobs)
-    best = None if metric is None else find_best(jobs, lower_is_better=_lower_is_better(metric))
-    if metric is None or best is None:
+    metric, best = _best(jobs)
+    if best is None:
         return ""
     tests = [job["test_metric"] for job in best.choice.jobs if job["test_metric"] is not None]
     form = _SCORES["valid_metric"][1]
@@ -153,15 +160,22 @@ def _tiles(jobs: Jobs) -> str:
 
 def best_line(jobs: Jobs, *, as_html: bool = True) -> str:
     """Return a line with the best options and the confidence in them; empty without a choice."""
-    metric = _metric_name(jobs)
-    best = None if metric is None else find_best(jobs, lower_is_better=_lower_is_better(metric))
-    if metric is None or best is None or not best.choice.options:
+    metric, best = _best(jobs)
+    if best is None or not best.choice.options:
         return ""
     chosen, sentence = _label(best.choice.options), best.sentence(_plain(metric), _label)
     sentence = f" ({sentence})" if sentence else ""
     if as_html:
         return f"Best by validation: <b>{escape(chosen)}</b>{escape(sentence)}"
     return f"best by validation: {chosen}{sentence}"
+
+
+def _best(jobs: Jobs) -> tuple[str, Best | None]:
+    """Return the jobs' metric and their best options; None: they have no metric in common."""
+    metric = _metric_name(jobs)
+    if metric is None:
+        return "", None
+    return metric, find_best(jobs, lower_is_better=_lower_is_better(metric))
 
 
 def _lower_is_better(metric: str) -> bool:
@@ -190,8 +204,8 @@ def _metric(jobs: Jobs) -> str:
     better = "lower" if lower else "higher"
     columns = []
     for figure, (word, form) in _SCORES.items():
-        heading = f"{word.capitalize()} {_plain(metric)}, {better} is better"
-        cards = _option_cards(jobs, figure, heading, _quality(metric, form), lower=lower)
+        title = f"{word.capitalize()} {_plain(metric)}, {better} is better"
+        cards = _option_cards(jobs, figure, title, _quality(metric, form), lower=lower)
         columns += [cards] if cards else []
     # Validation and test plots of the same options are side by side.
     pairs = zip_longest(*columns, fillvalue="")
@@ -204,22 +218,12 @@ def _time(jobs: Jobs, sequential: bool) -> str:
     if not sequential:
         why = "The jobs ran at the same time and shared the machine, so that their times are not"
         return nothing(f"{why} compared.")
-    heading = "Median time per epoch, lower is better"
-    return grid(_option_cards(jobs, "epoch_time_s", heading, _TIME, lower=True)) + _kinds(jobs)
-
-
-def _kinds(jobs: Jobs) -> str:
-    """Return HTML lines with the jobs whose times are not measured, such as emulated ones."""
-    lines = []
-    for kind in dict.fromkeys(job["figures"] for job in jobs):
-        if kind not in (None, MEASURED):
-            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
-            lines.append(f'<p class="soft">{badge(_plain(kind))} times of jobs {numbers}.</p>')
-    return "".join(lines)
+    title = "Median time per epoch, lower is better"
+    return grid(_option_cards(jobs, "epoch_time_s", title, _TIME, lower=True))
 
 
 def _option_cards(
-    jobs: Jobs, figure: str, heading: str, quantity: Quantity, *, lower: bool
+    jobs: Jobs, figure: str, title: str, quantity: Quantity, *, lower: bool
 ) -> list[str]:
     """Return plots of a result over combinations of all swept options, seeds apart.
 
@@ -231,20 +235,20 @@ def _option_cards(
     if not rows:
         return []
     draw = partial(_plot_card, quantity=quantity, lower=lower)
-    cards = [draw(heading, rows, note=_NOTES["jobs"])]
+    cards = [draw(title, rows, note=_NOTES["jobs"])]
     if len(names) < 2:
         return cards
     cards += [
-        draw(f"{heading}, by {name}", _rows(jobs, figure, [name]), note=_NOTES["option"])
+        draw(f"{title}, by {name}", _rows(jobs, figure, [name]), note=_NOTES["option"])
         for name in names
     ]
     if len(names) == 2:
-        cards.append(_heat_card(heading, jobs, figure, (names[0], names[1]), quantity.form, lower))
+        cards.append(_heat_card(title, jobs, figure, (names[0], names[1]), quantity.form, lower))
     return cards
 
 
 def _plot_card(
-    heading: str, rows: Sequence[DotRow], *, note: str, quantity: Quantity, lower: bool
+    title: str, rows: Sequence[DotRow], *, note: str, quantity: Quantity, lower: bool
 ) -> str:
     if all(len(row.values) == 1 for row in rows):
         note = ""
@@ -252,13 +256,13 @@ def _plot_card(
     if hidden > 0:
         rows = sorted(rows, key=lambda row: row.mean, reverse=not lower)[:_MAX_ROWS]
         note += f" The best {_MAX_ROWS} of {_MAX_ROWS + hidden} rows."
-    plot = dot_plot(heading, rows, quantity)
+    plot = dot_plot(title, rows, quantity)
     note_html = f'<p class="soft">{escape(note.strip())}</p>' if note else ""
-    return card(escape(_plain(heading)), plot + note_html)
+    return card(escape(_plain(title)), plot + note_html)
 
 
 def _heat_card(
-    heading: str,
+    title: str,
     jobs: Jobs,
     figure: str,
     names: tuple[str, str],
@@ -281,34 +285,26 @@ def _heat_card(
             values.setdefault((first, second), []).append(job[figure])
     means = {pair: statistics.fmean(of_jobs) for pair, of_jobs in values.items()}
     low, high = min(means.values()), max(means.values())
-    head = "".join(f'<th scope="col">{escape(_format_choice(value))}</th>' for value in across)
-    body = ""
-    for first in down:
-        cells = "".join(
-            _heat_cell(means.get((first, second)), low, high, form, lower) for second in across
-        )
-        body += f'<tr><th scope="row" class="left">{escape(_format_choice(first))}</th>{cells}</tr>'
+
+    def cell_of(pair: tuple[Any, Any]) -> tuple[float | None, str]:
+        if pair not in means:
+            return None, ABSENT
+        share = (means[pair] - low) / (high - low) if high > low else 0.5
+        return 8 + 42 * (1 - share if lower else share), escape(form(means[pair]))
+
+    heads = [escape(_format_choice(value)) for value in across]
+    rows = [
+        (escape(_format_choice(first)), [cell_of((first, second)) for second in across])
+        for first in down
+    ]
     caption = (
         f"{_plain(names[0])} down, {_plain(names[1])} across: means over jobs, darker is better"
     )
-    return card(
-        escape(_plain(heading)),
-        f'<div class="wide"><table class="heat"><caption class="soft">{escape(caption)}</caption>'
-        f"<tr><td></td>{head}</tr>{body}</table></div>",
-    )
+    shaded = heat_table(caption, heads, rows)
+    return card(escape(_plain(title)), f'<div class="wide">{shaded}</div>')
 
 
-def _heat_cell(
-    value: float | None, low: float, high: float, form: Callable[[Any], str], lower: bool
-) -> str:
-    if value is None:
-        return f"<td>{ABSENT}</td>"
-    share = (value - low) / (high - low) if high > low else 0.5
-    share = 1 - share if lower else share
-    return f'<td style="--share:{8 + 42 * share:.0f}%">{escape(form(value))}</td>'
-
-
-def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
+def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str], sequential: bool) -> str:
     """Return the table of all jobs with links to their pages, and equal results in a line."""
     metric = _metric_name(jobs)
     values = {name: {job[name] for job in jobs} - {None} for name in (*columns, *equal)}
@@ -325,40 +321,12 @@ def _tables(jobs: Jobs, columns: Sequence[str], equal: Sequence[str]) -> str:
             '<p class="soft">A speed-up is the time per epoch of the first job that does the same '
             "work over that of this job.</p>"
         )
-    busy = busy_line(jobs)
-    note += f'<p class="soft">{busy}.</p>' if busy else ""
-    for reason, numbers in uncached_jobs(jobs).items():
-        note += f'<p class="soft">Jobs {numbers}: {escape(_plain(reason))}.</p>'
+    for line in remarks(jobs, sequential=sequential):
+        note += f'<p class="soft">{escape(_plain(line))}.</p>'
     tables = "".join(
         f'<div class="card wide jobs">{_table(jobs, part, metric)}</div>' for part in parts if part
     )
     return (tables or f'<div class="card wide jobs">{_table(jobs, [], metric)}</div>') + note
-
-
-def is_busy(job: Mapping[str, Any]) -> bool:
-    """Whether other programs kept over a tenth of the cores busy while ``job`` trained."""
-    return (job.get("other_load") or 0.0) > _MAX_LOAD
-
-
-def busy_line(jobs: Jobs) -> str:
-    """Return a line about jobs beside which other programs ran; empty: there are none."""
-    loads = {job["job"]: job["other_load"] for job in jobs if is_busy(job)}
-    if not loads:
-        return ""
-    return (
-        f"jobs {', '.join(map(str, loads))} have no speed-up: other programs kept up to "
-        f"{max(loads.values()):.0%} of the cores busy while they trained"
-    )
-
-
-def uncached_jobs(jobs: Jobs) -> dict[str, str]:
-    """Return numbers of jobs, as text (``1, 4``), by the reason why their devices cache nothing."""
-    numbers: dict[str, list[str]] = {}
-    for job in jobs:
-        reason = job.get("uncached")
-        if reason is not None:
-            numbers.setdefault(reason, []).append(str(job["job"]))
-    return {reason: ", ".join(job_numbers) for reason, job_numbers in numbers.items()}
 
 
 def _table(jobs: Jobs, columns: Sequence[str], metric: str | None) -> str:

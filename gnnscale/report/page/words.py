@@ -35,6 +35,9 @@ def words(page: str) -> str:
     """Return HTML that lists the known words of ``page`` with their meanings, closed at first."""
     text = unescape(re.sub(r"<(script|style)>.*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL))
     present = set(re.findall(r"[\w-]+", text.lower()))
-    known = [word for word in _MEANINGS if {word.lower(), f"{word.lower()}s"} & present]
-    items = "".join(f"<dt>{word}</dt><dd>{escape(_MEANINGS[word])}</dd>" for word in known)
+    items = "".join(
+        f"<dt>{word}</dt><dd>{escape(meaning)}</dd>"
+        for word, meaning in _MEANINGS.items()
+        if {word.lower(), f"{word.lower()}s"} & present
+    )
     return f'<details class="card"><summary>Words</summary><dl>{items}</dl></details>'

@@ -17,10 +17,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from gnnscale.core import write_atomically
-from gnnscale.report.formatting import MEASURED
+from gnnscale.report.formatting import MEASURED, print_lines, wide
 from gnnscale.report.page.charts import Bar, bar_chart
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import best_line, busy_line, render, uncached_jobs
+from gnnscale.report.page.remarks import remarks
+from gnnscale.report.page.sweep import best_line, render
 from gnnscale.report.summary import write_json
 from gnnscale.report.sweep.jobs import COLUMNS, OFTEN_EQUAL, collect, over_seeds
 
@@ -39,7 +40,7 @@ class SweepReport(Callback):
         sweep = write_sweep(directory, sequential=launcher == _SEQUENTIAL)
         if sweep is None:
             return
-        print_jobs(sweep.jobs, sweep.seeds, sweep.columns, sweep.equal, sequential=sweep.sequential)
+        print_jobs(sweep)
         print((directory / REPORT_FILE).resolve())
         print((directory / "results.json").resolve())
         failed = sum(job["status"] != "completed" for job in sweep.jobs)
@@ -164,24 +165,15 @@ def choose_columns(
     return [name for name in names if name not in equal], equal
 
 
-def print_jobs(
-    jobs: Sequence[dict[str, Any]],
-    seeds: Sequence[dict[str, Any]],
-    columns: Sequence[str],
-    equal: Sequence[str],
-    *,
-    sequential: bool,
-) -> None:
-    """Print the table of jobs, ``equal`` results in a line, and ``seeds``, from ``over_seeds``."""
-    console = Console()
-    if not console.is_terminal:
-        # A file needs no line breaks.
-        console = Console(width=_FILE_WIDTH)
+def print_jobs(sweep: Sweep) -> None:
+    """Print the table of jobs, equal results in a line, and statistics over seeds."""
+    jobs, equal = sweep.jobs, sweep.equal
+    console = wide(Console(), _FILE_WIDTH)
     metric = next((job["metric"] for job in jobs if job["metric"]), "metric")
     headings = COLUMNS | {
         name: f"{COLUMNS[name]} {metric}" for name in ("valid_metric", "test_metric")
     }
-    visible, dropped = _fit_columns(jobs, columns, headings, console)
+    visible, dropped = _fit_columns(jobs, sweep.columns, headings, console)
     console.print(_table(jobs, visible, headings))
     if dropped:
         words = ", ".join(headings[name] for name in dropped)
@@ -192,24 +184,17 @@ def print_jobs(
             f"{escape(headings[name])} {value}" for name, value in zip(equal, cells, strict=True)
         )
         console.print(f"the same in all jobs: {line}", highlight=False)
-    if not sequential:
+    if not sweep.sequential:
         console.print("jobs ran at the same time, so that their times are not compared")
-    elif busy := busy_line(jobs):
-        console.print(busy, highlight=False, markup=False, soft_wrap=True)
-    for reason, numbers in uncached_jobs(jobs).items():
-        console.print(f"jobs {numbers}: {reason}", highlight=False, markup=False, soft_wrap=True)
-    for kind in dict.fromkeys(job["figures"] for job in jobs):
-        if kind not in (None, MEASURED):
-            numbers = ", ".join(str(job["job"]) for job in jobs if job["figures"] == kind)
-            console.print(f"jobs with {kind} figures: {numbers}", highlight=False, markup=False)
-    for group in seeds:
+    print_lines(console, remarks(jobs, sequential=sweep.sequential))
+    for group in sweep.seeds:
         label, line = _label(group), f"test {metric} {_format_spread(group['test_metric'], '')}"
         line = f"{label + ': ' if label else ''}{line} over {group['num_seeds']} seeds"
         if group["difference"] is not None:
-            line += f"; {_format_spread(group['difference'], '+')} beside {_label(seeds[0])}"
-        console.print(line, highlight=False, markup=False)
+            line += f"; {_format_spread(group['difference'], '+')} beside {_label(sweep.seeds[0])}"
+        print_lines(console, [line])
     if best := best_line(jobs, as_html=False):
-        console.print(best, highlight=False, markup=False, soft_wrap=True)
+        print_lines(console, [best])
 
 
 def _label(group: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gnnscale.core.config import CONFIG_FILE, SUMMARY_FILE, load_yaml, read_regular
 from gnnscale.report.page.page import REPORT_FILE
-from gnnscale.report.page.sweep import is_busy
+from gnnscale.report.page.remarks import is_busy
 
 #: Results of a job, with their headings in the table.
 COLUMNS = {

@@ -150,7 +150,7 @@ class CacheReplanner:
             seed=self._seed,
             num_threads=self._num_threads,
         )
-        return presampled.presample(draws, epochs, devices=[rank]).rows_of(rank)
+        return presampled.presample(draws, epochs, devices=[rank]).rows.of(rank)
 
     def _choose_rows(
         self, clique: Sequence[int], hotness: dict[int, Int32Array]

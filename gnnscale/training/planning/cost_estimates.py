@@ -160,7 +160,7 @@ def _memory_effect(
         return effect
     sizes = {"topology": graph.topology_bytes, "features": graph.feature_bytes}
     weights = BYTES_PER_PARAMETER * workload.num_weights
-    is_resident = dict(zip(sizes, device.places(**sizes, kept=weights), strict=True))
+    is_resident = dict(zip(sizes, device.stores(**sizes, reserved=weights), strict=True))
     return CacheEffect(
         num_bytes=sum(size for name, size in sizes.items() if is_resident[name]),
         row_misses=0.0 if is_resident["features"] else 1.0,

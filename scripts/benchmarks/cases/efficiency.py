@@ -48,9 +48,7 @@ def run(options: argparse.Namespace) -> Any:
         macs_per_s = _ROWS**3 / fastest(lambda: square @ square)
         bandwidth = 8 * _VALUES / fastest(values.sum)
         for model in (GCN, GraphSAGE):
-            sizes = {"num_features": _WIDTHS[0], "num_classes": _WIDTHS[2], "num_seeds": _SEEDS}
-            config = model(hidden=_WIDTHS[1], num_layers=2)
-            probe = StepProbe(model=config, fanouts=(25, 10), host_aggregates=False, **sizes)
+            probe = StepProbe(model, _WIDTHS, (25, 10), _SEEDS, host_aggregates=False)
             step = time_steps(probe, graph, threads=1, repeats=3, clock=time.thread_time)
             work = propagation_work(step.workload, step.size)
             rates = {"memory_bandwidth": bandwidth, "macs_per_s": macs_per_s, "pipelined": False}

@@ -8,7 +8,7 @@ from benchmarks.paper_tables import independence
 from benchmarks.paper_tables.plots import scatter
 from benchmarks.paper_tables.rows import Table
 from benchmarks.paper_tables.sensitivity import Effect
-from gnnscale.report.page.document import cell, document, section
+from gnnscale.report.page.document import cell, document, heading, section
 from gnnscale.report.page.document import table as html_table
 
 _NOTE = (
@@ -77,11 +77,12 @@ def page(tables: Sequence[Table], effects: Sequence[Effect]) -> str:
     said = f"<p>Errors of {_HYSCALE_CELLS}; and the mean of HitGNN's 24.</p>"
     moved = said + _html(heads, effect_cells(effects))
     parts.append(section("Which assumption moves which cell", moved))
-    return document("The papers' tables and figures, predicted", _NOTE, parts)
+    title = "The papers' tables and figures, predicted"
+    return document(title, heading(title, _NOTE) + "".join(parts))
 
 
 def _html(heads: Sequence[str], rows: Cells, left: Sequence[int] = (0,)) -> str:
-    cells = [[cell(text, left=index in left) for index, text in enumerate(row)] for row in rows]
+    cells = [[cell(text, is_text=index in left) for index, text in enumerate(row)] for row in rows]
     return html_table([*heads], cells)
 
 

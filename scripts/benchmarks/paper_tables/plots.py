@@ -27,7 +27,7 @@ def lines(
         right=210,
         top=34,
     )
-    drawn = [text(plot.left, 20, title)]
+    drawn = [text(plot.x_start, 20, title)]
     ideal = [(1.0, 1.0), (float(min(right, high)), float(min(right, high)))]
     inside = [f'<path class="ideal" d="{path(_placed(plot, ideal))}"/>']
     for position, (name, curve) in enumerate(curves.items()):

@@ -96,7 +96,7 @@ class Platforms(YamlFile):
     def valid(self, folder: Path) -> list[Valid]:
         found = self.shipped(["epyc7763_a5000_x4", "epyc7763_u250_x4"])
         here = {"accelerator": None, "num_accelerators": 0}
-        found.append(found[0] | here | {"measured_on": asdict(MachineIdentity.here())})
+        found.append(found[0] | here | {"measured_on": asdict(MachineIdentity.current())})
         return [Valid(self.written(each)) for each in found]
 
     def use(self, path: Path, valid: Valid, made: Input) -> None:

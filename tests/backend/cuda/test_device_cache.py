@@ -47,7 +47,7 @@ def kept_by(num_members, own, *, rows=25, lists=20):
         positions=tuple(range(num_members)),
         features=some(rows),
         topology=some(lists),
-        own=own,
+        member=own,
     )
 
 

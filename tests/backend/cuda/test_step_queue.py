@@ -121,7 +121,7 @@ def train(host, graph):
             positions=(0,),
             features=nothing,
             topology=nothing,
-            own=0,
+            member=0,
             look_ahead=policy,
         )
         return CacheInputs(kept=kept, replay=replay)

@@ -8,7 +8,7 @@ from fixture_types import Make
 from gnnscale.cache import CacheTask, Legion, StaticCache
 from gnnscale.cache.base import predict_traffic
 from gnnscale.cache.hotness import Presampled, presample
-from gnnscale.cache.hotness.expected import AverageReads, later_steps
+from gnnscale.cache.hotness.expected import average_reads, later_steps
 from gnnscale.cache.hotness.presampled import DeviceReads
 from gnnscale.cache.policies import EXACT, METRICS
 from gnnscale.data.readers.heterophilous import Heterophilous
@@ -36,23 +36,23 @@ def task(make: Make) -> CacheTask:
 def test_runs_of_one_epoch_and_samplers_without_a_formula_are_counted(task, change) -> None:
     task = replace(task, **change)
     drawn = presample(task.draws, [0], devices=range(4))
-    assert np.array_equal(task.expected.sum_rows([0, 1]), drawn.sum_rows([0, 1]))
-    assert np.array_equal(task.expected.sum_lists([3]), drawn.lists_of(3))
+    assert np.array_equal(task.expected.rows.sum([0, 1]), drawn.rows.sum([0, 1]))
+    assert np.array_equal(task.expected.lists.sum([3]), drawn.lists.of(3))
 
 
 def test_runs_of_one_epoch_and_of_several(task: CacheTask) -> None:
     # The first epoch weighs as one of the run.
-    first = task.presampled.sum_rows([0, 1])
-    three = task.expected.sum_rows([0, 1])
-    five = replace(task, num_epochs=5).expected.sum_rows([0, 1])
+    first = task.presampled.rows.sum([0, 1])
+    three = task.expected.rows.sum([0, 1])
+    five = replace(task, num_epochs=5).expected.rows.sum([0, 1])
     later = (3 * three - first) / 2
     assert np.allclose(5 * five, first + 4 * later, rtol=1e-4, atol=1e-3)
     # Of one epoch nothing is foretold.
     task = replace(task, num_epochs=1)
-    assert task.counted.later is None
-    assert task.counted.sum_rows([0, 1]).tolist() == task.presampled.sum_rows([0, 1]).tolist()
+    assert task.counted.rows.later is None
+    assert task.counted.rows.sum([0, 1]).tolist() == task.presampled.rows.sum([0, 1]).tolist()
     vertices = np.arange(9)
-    assert task.counted.lists_at(1, vertices) == task.presampled.lists_at(1, vertices)
+    assert task.counted.lists.at(1, vertices) == task.presampled.lists.at(1, vertices)
 
 
 @pytest.mark.parametrize("parts", [PARTS, None])
@@ -62,9 +62,9 @@ def test_the_hottest_by_expectation_are_read_as_often_as_expected(make, parts) -
     clique = (2, 3)
     run = presample(task.draws, range(3), devices=clique)
     for name in ("rows", "lists"):
-        total = getattr(run, f"sum_{name}")(clique) / 3
-        expected = getattr(task.expected, f"sum_{name}")(clique)
-        counts = getattr(task.presampled, f"sum_{name}")(clique)
+        total = getattr(run, name).sum(clique) / 3
+        expected = getattr(task.expected, name).sum(clique)
+        counts = getattr(task.presampled, name).sum(clique)
         by_expectation, by_count = np.argsort(-expected)[:200], np.argsort(-counts)[:200]
         truth = total[by_expectation].sum()
         assert truth > total[by_count].sum()
@@ -79,9 +79,9 @@ def test_what_every_batch_reads_is_read_by_all_that_come(graph_of: Make, make_ta
     task = make_task(
         graph_of(lists, train=range(200)), [0], batch_size=8, fanouts=(-1, -1), num_epochs=10
     )
-    assert task.expected.sum_rows([0])[200] == pytest.approx(25, rel=1e-4)
+    assert task.expected.rows.sum([0])[200] == pytest.approx(25, rel=1e-4)
     assert task.draws.steps_per_epoch == 25
-    assert task.expected.sum_rows([0]).max() <= 25
+    assert task.expected.rows.sum([0]).max() <= 25
 
 
 def reads_of(rows: list[int], lists: list[int]) -> DeviceReads:
@@ -97,15 +97,15 @@ def test_other_epochs_are_like_those_drawn_later() -> None:
     first = drawn(([6, 2, 0], [4, 4, 0]), ([5, 5, 0], [0, 0, 0]))
     # Half as many reads: each stands for two. Device 1 has no seeds in these steps.
     later = drawn(([1, 1, 2], [0, 0, 2]), ([0, 0, 0], [0, 0, 0]))
-    found = AverageReads(first=first, later=later, num_epochs=4)
-    assert found.rows_at(0, np.array([0, 1])) == (8 + 3 * 2 * 2) / 4
-    assert found.rows_at(0, np.array([0, 1]), counted=8) == (8 + 3 * 2 * 2) / 4
-    assert found.lists_at(0, np.array([2])) == (0 + 3 * 4 * 2) / 4
-    assert found.rows_at(1, np.array([0])) == 5
-    assert (found.num_rows(0), found.num_list_reads(0)) == (8, 8)
-    assert found.sum_rows([0]).tolist() == [(6 + 6) / 4, (2 + 6) / 4, 12 / 4]
-    assert found.sum_rows([0, 1]).tolist() == [3 + 5, 2 + 5, 3]
-    assert found.sum_lists([0]).tolist() == [1, 1, 6]
+    found = average_reads(first, later, num_epochs=4)
+    assert found.rows.at(0, np.array([0, 1])) == (8 + 3 * 2 * 2) / 4
+    assert found.rows.at(0, np.array([0, 1]), counted=8) == (8 + 3 * 2 * 2) / 4
+    assert found.lists.at(0, np.array([2])) == (0 + 3 * 4 * 2) / 4
+    assert found.rows.at(1, np.array([0])) == 5
+    assert (found.rows.total(0), found.lists.total(0)) == (8, 8)
+    assert found.rows.sum([0]).tolist() == [(6 + 6) / 4, (2 + 6) / 4, 12 / 4]
+    assert found.rows.sum([0, 1]).tolist() == [3 + 5, 2 + 5, 3]
+    assert found.lists.sum([0]).tolist() == [1, 1, 6]
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ def test_batches_are_counted_read_by_read(random_graph, make_task, num_threads) 
     assert list(found.reads) == [0, 2]
     for device in (0, 2):
         rows, lists = counted_plainly(task.draws, [1, 5], device)
-        assert found.rows_of(device).tolist() == rows
-        assert found.lists_of(device).tolist() == lists
-        assert found.rows_of(device).dtype == found.lists_of(device).dtype == np.int32
-        assert found.of(device).num_rows == sum(rows)
-        assert (found.num_list_reads(device), found.of(device).num_batches) == (sum(lists), 16)
+        assert found.rows.of(device).tolist() == rows
+        assert found.lists.of(device).tolist() == lists
+        assert found.rows.of(device).dtype == found.lists.of(device).dtype == np.int32
+        assert found.reads[device].num_rows == sum(rows)
+        assert (found.lists.total(device), found.reads[device].num_batches) == (sum(lists), 16)
 
 
 def test_counts_by_hand_and_of_first_steps(graph_of, make_task, random_graph) -> None:
@@ -54,14 +54,14 @@ def test_counts_by_hand_and_of_first_steps(graph_of, make_task, random_graph) ->
     task = make_task(graph_of([[1, 2], [3], [], []], train=[0]), [0], fanouts=(-1, -1))
     told: list[int] = []
     found = presample(task.draws, [0], devices=[0], advance=told.append)
-    assert found.rows_of(0).tolist() == [1, 1, 1, 1]
+    assert found.rows.of(0).tolist() == [1, 1, 1, 1]
     # 4 edges and 2 visits of 0, 1 edge and 1 visit of 1, and a visit of 2, whose list is empty.
-    assert found.lists_of(0).tolist() == [6, 2, 1, 0]
-    reads = found.of(0)
+    assert found.lists.of(0).tolist() == [6, 2, 1, 0]
+    reads = found.reads[0]
     assert (reads.num_rows, reads.num_seeds, reads.num_batches) == (4, 1, 1)
-    assert found.num_list_reads(0) == 9  # 5 edges, and the offsets of 1 and of 3 lists
+    assert found.lists.total(0) == 9  # 5 edges, and the offsets of 1 and of 3 lists
     assert told == [1]
-    assert presample(task.draws, [], devices=[0]).rows_of(0).tolist() == [0] * 4
+    assert presample(task.draws, [], devices=[0]).rows.of(0).tolist() == [0] * 4
     task = make_task(random_graph(), [0, 0], batch_size=40, fanouts=(4, 3))
     found = presample(task.draws, [1, 2], devices=[0, 1], num_steps=3)
     steps = task.draws.steps_per_epoch
@@ -69,9 +69,9 @@ def test_counts_by_hand_and_of_first_steps(graph_of, make_task, random_graph) ->
     wanted = [
         draw.batch.input_vertices for draw in draws if draw.device == 1 and draw.step % steps < 3
     ]
-    assert found.of(1).num_batches == len(wanted) == 6 < 2 * steps
+    assert found.reads[1].num_batches == len(wanted) == 6 < 2 * steps
     expected = np.bincount(np.concatenate(wanted), minlength=300)
-    assert np.array_equal(found.rows_of(1), expected)
+    assert np.array_equal(found.rows.of(1), expected)
 
 
 def reads_of(rows: list[int], lists: list[int]) -> DeviceReads:
@@ -81,12 +81,12 @@ def reads_of(rows: list[int], lists: list[int]) -> DeviceReads:
 def test_hotness_of_several_devices_is_the_sum() -> None:
     reads = {1: reads_of([1, 2], [5, 6]), 4: reads_of([10, 20], [0, 7]), 5: reads_of([1, 1], [])}
     found = Presampled(reads=reads, num_epochs=1)
-    assert found.sum_rows([1, 4]).tolist() == [11, 22]
-    assert found.sum_lists([1, 4]).tolist() == [5, 13]
-    assert found.rows_of(1).tolist() == [1, 2]  # adding up left it as it was
+    assert found.rows.sum([1, 4]).tolist() == [11, 22]
+    assert found.lists.sum([1, 4]).tolist() == [5, 13]
+    assert found.rows.of(1).tolist() == [1, 2]  # adding up left it as it was
     most = 2**31 - 1
     reads = {each: reads_of([most - 1, 3, most], [1, 1, 0]) for each in range(3)}
-    assert Presampled(reads=reads, num_epochs=1).sum_rows([0, 1, 2]).tolist() == [most, 9, most]
+    assert Presampled(reads=reads, num_epochs=1).rows.sum([0, 1, 2]).tolist() == [most, 9, most]
 
 
 @pytest.fixture(autouse=True, scope="module")

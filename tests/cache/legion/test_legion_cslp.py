@@ -67,7 +67,7 @@ def test_rows_count_as_they_are_foretold_to_be_read(tasks, data, counted) -> Non
     task = data.draw(tasks())
     clique = task.cliques[0]
     reads = task.presampled if counted else task.expected
-    found, appearances = candidates(task, clique, reads), task.counted.sum_rows(clique)
+    found, appearances = candidates(task, clique, reads), task.counted.rows.sum(clique)
     wide = np.int64 if appearances.dtype == np.int32 else np.float64
     sums = np.concatenate([[0], np.cumsum(appearances[found.rows], dtype=wide)])
     assert np.allclose(found.row_hotness.between(0, len(found.rows)), sums, rtol=1e-12)
@@ -122,8 +122,8 @@ def test_with_room_for_everything_it_is_algorithm_1(tasks: Make, data: st.DataOb
     clique = data.draw(st.sampled_from(task.cliques))
     found, rooms = candidates(task, clique, task.presampled), np.full(len(clique), 10_000)
     for kept, local in (
-        (found.share_rows(task, clique, rooms), task.presampled.rows_of),
-        (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.lists_of),
+        (found.share_rows(task, clique, rooms), task.presampled.rows.of),
+        (found.share_lists(task, clique, len(found.lists), rooms), task.presampled.lists.of),
     ):
         for device, vertices in zip(clique, kept.vertices, strict=True):
             for vertex in vertices:

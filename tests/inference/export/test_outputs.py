@@ -47,21 +47,23 @@ def test_numbers_of_vertices() -> None:
 def test_ids_of_the_users_own() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     texts = pyarrow.array(["a", "bcd", "ef"], pyarrow.large_string())
-    every = RowIds(vertices=None, own=texts)
+    every = RowIds(vertices=None, user_ids=texts)
     assert not every.are_rows
     assert every.slice(1, 2).to_pylist() == ["bcd", "ef"]
-    some = RowIds(vertices=np.array([2, 0]), own=texts)
+    some = RowIds(vertices=np.array([2, 0]), user_ids=texts)
     assert some.slice(0, 2).to_pylist() == ["ef", "a"]
     # One width for all slices.
     assert [some.array(first, 1).dtype for first in (0, 1)] == [np.dtype("<U3")] * 2
     assert some.array(0, 2).tolist() == ["ef", "a"]
-    numbers = RowIds(vertices=np.array([1]), own=pyarrow.array([10, 20], pyarrow.uint64()))
+    numbers = RowIds(vertices=np.array([1]), user_ids=pyarrow.array([10, 20], pyarrow.uint64()))
     assert numbers.array(0, 1).tolist() == [20]
     assert numbers.array(0, 0).dtype == np.uint64
-    texts = RowIds(vertices=None, own=pyarrow.array(["a" * 9, "b" * 31], pyarrow.large_string()))
+    texts = RowIds(
+        vertices=None, user_ids=pyarrow.array(["a" * 9, "b" * 31], pyarrow.large_string())
+    )
     assert (texts.are_texts, texts.longest, texts.array_bytes) == (True, 31, 4 * 31)
     assert 20 <= texts.mean_bytes <= 20 + 2 * 8
-    numbers = RowIds(vertices=np.array([1]), own=pyarrow.array([10, 20], pyarrow.uint64()))
+    numbers = RowIds(vertices=np.array([1]), user_ids=pyarrow.array([10, 20], pyarrow.uint64()))
     assert (numbers.are_texts, numbers.array_bytes, numbers.mean_bytes) == (False, 8, 8)
     rows = RowIds(vertices=None)
     assert (rows.are_texts, rows.array_bytes, rows.mean_bytes) == (False, 8, 8)

@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from gnnscale.inference.export.predict import PredictConfig, predict
 from gnnscale.inference.export.writers import (
     Layout,
     check_file,
-    check_ids,
-    open_table,
+    check_room,
     row_bytes,
+    write_outputs,
     write_partners,
     write_scores,
 )
@@ -34,9 +34,7 @@ def layout(*answers: str, **changes: Any) -> Layout:
 
 
 def written(file: Path, what: Layout) -> None:
-    with open_table(file, what) as table:
-        table.write(ROWS[:2])
-        table.write(ROWS[2:])
+    write_outputs(file, what, [ROWS[:2], ROWS[2:]])
 
 
 @pytest.mark.parametrize("group_bytes", [1, 1 << 20])
@@ -80,10 +78,13 @@ def test_npy(tmp_path: Path) -> None:
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / name).write_text("before")
-    table = open_table(tmp_path / name, layout("logits"))
-    with pytest.raises(KeyboardInterrupt), table as writes:  # noqa: PT012
-        writes.write(ROWS)
+
+    def interrupted() -> Iterator[Any]:
+        yield ROWS
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_outputs(tmp_path / name, layout("logits"), interrupted())
     assert [each.name for each in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "before"
 
@@ -112,18 +113,18 @@ def test_one_long_id_does_not_widen_all(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     npy, parquet = Path("p.npy"), Path("p.parquet")
     many = pa.array(["x" * 60_000] + [f"u{i}" for i in range(5000)], pa.large_string())
-    few = layout("logits", num_rows=5001, ids=RowIds(vertices=None, own=many))
+    few = layout("logits", num_rows=5001, ids=RowIds(vertices=None, user_ids=many))
     with pytest.raises(ConfigError) as error:
-        check_ids(npy, few)
+        check_room(npy, few)
     assert str(error.value) == (
         "out=p.npy: p.ids.npy would take 1,200,240,000 bytes, since ids have up to "
         "60,000 characters, and NumPy gives as many to each; out=FILE.parquet has no such width"
     )
-    check_ids(parquet, few)
+    check_room(parquet, few)
     # Long ids of which each is as long are what they are, and so are a few rows of any width.
-    check_ids(npy, replace(few, ids=RowIds(vertices=None, own=many.take([0, 0]))))
-    check_ids(npy, replace(few, num_rows=2))
-    check_ids(npy, replace(few, num_rows=10**9, ids=TENS))
+    check_room(npy, replace(few, ids=RowIds(vertices=None, user_ids=many.take([0, 0]))))
+    check_room(npy, replace(few, num_rows=2))
+    check_room(npy, replace(few, num_rows=10**9, ids=TENS))
     assert row_bytes(npy, few) == 8 + 4 * 60_000 + 8
     assert row_bytes(parquet, few) < 64
 
@@ -143,8 +144,7 @@ def test_long_names_of_classes_are_decoded_some_rows_at_a_time(
 
     monkeypatch.setattr(parquet.ParquetWriter, "write_table", spied)
     what = layout("classes", multilabel=multilabel, classes=names, ids=ids, num_rows=200)
-    with open_table(tmp_path / "p.parquet", what) as table:
-        table.write(np.ones((200, 2), np.float32))
+    write_outputs(tmp_path / "p.parquet", what, [np.ones((200, 2), np.float32)])
     assert max(sizes) < 3 << 20
     column = parquet.read_table(tmp_path / "p.parquet").column(1)
     assert len(column) == 200
@@ -157,7 +157,7 @@ from pathlib import Path
 import numpy as np, torch
 from gnnscale.data import from_arrays
 from gnnscale.inference.export.outputs import RowIds
-from gnnscale.inference.export.writers import Layout, open_table
+from gnnscale.inference.export.writers import Layout, write_outputs
 from gnnscale.nn import GCN
 from gnnscale.inference.layerwise import LayerwiseInference, MemoryLimits
 
@@ -169,9 +169,7 @@ inference = LayerwiseInference(model, graph, num_threads=2, limits=MemoryLimits(
 file = Path(sys.argv[1])
 answers = ("probabilities",) if file.suffix == ".npy" else ("classes", "probabilities")
 layout = Layout(num_rows=V, width=C, answers=answers, multilabel=False, ids=RowIds(vertices=None))
-with open_table(file, layout) as table:
-    for rows in inference.rows():
-        table.write(rows.numpy())
+write_outputs(file, layout, (rows.numpy() for rows in inference.rows()))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 """
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from one_line import one_line
 from round_figures import processor
-from scipy.optimize import nnls
 
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
@@ -15,7 +14,7 @@ from gnnscale.core.memory import read_memory
 from gnnscale.planner.calibration import calibrate, probes
 from gnnscale.planner.calibration.calibrate import estimate, thread_counts
 from gnnscale.planner.calibration.contention import PairTask, time_pair
-from gnnscale.planner.calibration.fit import fit_rates, least_squares, sync_rates
+from gnnscale.planner.calibration.fit import fit_rates, sync_rates
 from gnnscale.planner.calibration.probes import (
     STEP_PROBES,
     StepProbe,
@@ -59,20 +58,6 @@ def test_rates_are_found_again() -> None:
     # Workers that are never late.
     steady = [replace(each, sync_s=2e-4 + bytes_s) for each in steps]
     assert sync_rates(steady, 1e-9)["straggler_wait"] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_least_squares_are_those_of_scipy() -> None:
-    for seed in range(20):
-        draw = np.random.default_rng(seed)
-        m, n = int(draw.integers(3, 30)), int(draw.integers(1, 9))
-        a = draw.random((m, n)) * (draw.random((m, n)) < 0.7)
-        b = np.maximum(a @ draw.normal(0.5, 1, n) + 0.1 * draw.normal(size=m), 0)
-        expected, residual = nnls(a, b)
-        found = least_squares(a, b)
-        assert (found >= 0).all()
-        assert np.linalg.norm(a @ found - b) == pytest.approx(residual, rel=1e-9, abs=1e-12)
-        if np.linalg.matrix_rank(a) == n:
-            assert found == pytest.approx(expected, rel=1e-7, abs=1e-9)
 
 
 def test_an_estimate_is_whole(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_what_loading_reads() -> None:
     work = load_work(known, ready, cache=0)
     # float32 whatever the features are stored as: 160 bytes, and the ends' other cache line.
     assert (work.rows, work.missed_rows, work.memory_bytes) == (10, 10, 10 * (160 + 64))
-    assert known.feature_matrix_bytes == 1_000_000 * 160
+    assert known.num_vertices * known.row_bytes == 1_000_000 * 160
     # What crosses the link is what the host would have aggregated.
     whole = workload(host_aggregates=True, layers=layers)
     assert transfer_bytes(known, ready) == transfer_bytes(whole, SIZE)

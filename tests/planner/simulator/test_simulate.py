@@ -239,13 +239,13 @@ def test_options_and_simulations_that_cannot_be() -> None:
 @pytest.mark.long
 def test_a_published_platform_stands_beside() -> None:
     found = simulate(config("accelerators=[1,4]", "beside=epyc7763_a5000_x4"))
-    assert found.beside == simulate(config("accelerators=[1,4]", "platform=epyc7763_a5000_x4"))
-    assert describe(found)["beside"]["results"] == describe(found.beside)["results"]
+    assert found.comparison == simulate(config("accelerators=[1,4]", "platform=epyc7763_a5000_x4"))
+    assert describe(found)["beside"]["results"] == describe(found.comparison)["results"]
     console = Console(file=io.StringIO(), width=200)
     print_scaling(found, console)
     printed = console.file.getvalue()
-    assert f"epoch s, {found.beside.platform}" in printed
-    for ours, theirs in zip(found.results, found.beside.results, strict=True):
+    assert f"epoch s, {found.comparison.platform}" in printed
+    for ours, theirs in zip(found.results, found.comparison.results, strict=True):
         (row,) = (line for line in printed.splitlines() if f"{ours.epoch_s:.3f}" in line)
         assert f"{theirs.epoch_s:.3f}" in row
 
@@ -265,8 +265,8 @@ def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
 def test_this_machines_gpu_stands_beside_the_papers(measured_gpu: CardRates, tmp_path) -> None:
     found = simulate(config("accelerators=[0,1]", "platform=this_gpu", "hybrid=false"))
     assert found.platform.endswith(" + A card")
-    assert found.beside is not None
-    assert found.beside.platform == "2 x EPYC 7763 + 4 x RTX A5000"
+    assert found.comparison is not None
+    assert found.comparison.platform == "2 x EPYC 7763 + 4 x RTX A5000"
     (share,) = found.results[1].planned.plan.shares
     assert isinstance(share.device, Cuda)
     assert share.device.macs_per_s == measured_gpu.macs_per_s

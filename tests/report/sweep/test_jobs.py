@@ -282,7 +282,7 @@ def test_jobs_that_cache_nothing_have_a_reason_and_no_speed_up(tmp_path, capsys)
     assert [each["caching"] for each in found] == [None, 0, 2]
     assert "devices caching" in shown
     assert f"jobs 1: {reason}\n" in shown
-    assert f"Jobs 1: {reason}." in page_of(tmp_path)
+    assert f"jobs 1: {reason}." in page_of(tmp_path)
     # Without the job that caches, all jobs are executed the same.
     (tmp_path / "2" / "summary.json").unlink()
     assert [each["speed_up"] for each in collect(tmp_path)] == [None, None]

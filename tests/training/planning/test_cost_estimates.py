@@ -106,7 +106,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Platform]:
 
     def estimate() -> Platform:
         faster = replace(FIGURES.processor, update_s=1 / (2 + len(found)))
-        here = MachineIdentity.here()
+        here = MachineIdentity.current()
         found.append(replace(FIGURES, name="estimated", processor=faster, measured_on=here))
         return found[-1]
 
@@ -117,7 +117,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Platform]:
 
 
 def elsewhere() -> Platform:
-    here = MachineIdentity.here()
+    here = MachineIdentity.current()
     return replace(FIGURES, measured_on=replace(here, torch="0.1", cores=here.cores + 1))
 
 
@@ -143,20 +143,20 @@ def test_a_disturbed_estimate_is_not_kept(measured, monkeypatch) -> None:
 def test_a_machine_that_has_changed_is_measured_again(measured) -> None:
     changes = ({"processor": "another"}, {"cores": 99}, {"memory_gib": 7}, {"torch": "0.1"})
     for number, change in enumerate(changes, 1):
-        other = replace(MachineIdentity.here(), **change)
+        other = replace(MachineIdentity.current(), **change)
         replace(this_machine(), measured_on=other).write(estimate_file())
         assert this_machine() == this_machine() == measured[number]
         assert len(measured) == number + 1
 
 
 def test_calibration_comes_first_but_not_that_of_another_machine(measured, caplog) -> None:
-    mine = replace(FIGURES, measured_on=MachineIdentity.here())
+    mine = replace(FIGURES, measured_on=MachineIdentity.current())
     mine.write(platform_file())
     assert this_machine() == mine == ThisMachine().open()
     assert not measured
     elsewhere().write(platform_file())
     assert this_machine() == measured[0]
-    cores = MachineIdentity.here().cores
+    cores = MachineIdentity.current().cores
     told = f"rates of another machine (cores {cores + 1}, here {cores}; torch 0.1, here "
     assert told in caplog.text
     with one_line(f"{platform_file()}: {told}"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnnscale.api.notebook import html_table, in_notebook, report_link
+from gnnscale.core.notebook import html_table, in_notebook, report_link
 
 CELLS = """
 import gnnscale, torch
