@@ -249,3 +249,20 @@ def test_a_column_of_the_only_class_is_multilabel() -> None:
     assert (found.num_classes, found.metric) == (1, "micro_f1")
     assert found.values.tolist() == BINARY[:, None].tolist()
     assert from_arrays((SRC, DST), X, BINARY[:, None], num_classes=1).labels.shape == (5, 1)
+
+
+def test_unknown_classes_are_any_nan() -> None:
+    quiet, signalling = 0x7FC00000, 0x7F800001
+    bits = np.array([np.float32(3).view(np.uint32), quiet, signalling], np.uint32)
+    assert read_labels(
+        bits.view(np.float32), count=3, source="x", metric="accuracy"
+    ).values.tolist() == [
+        *(3, -1, -1),
+    ]
+
+
+@pytest.mark.parametrize("label", [-1.5, 1.5, 2.0**40, np.inf, -np.inf])
+def test_labels_that_are_no_classes(label: float) -> None:
+    message = r"^labels.npy: label of vertex 1: expected a class from 0 to 1048575,"
+    with pytest.raises(GraphError, match=message):
+        read_labels(np.array([0, label]), count=2, source="labels.npy", metric="accuracy")

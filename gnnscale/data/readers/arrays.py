@@ -13,9 +13,9 @@ from gnnscale.core import Array, GraphError, IntArray, check_choice
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data import base, validation
 from gnnscale.data.formats import ArrayFolder, NpzReader, check_csr, csr_edges, open_arrays
-from gnnscale.data.labels import read_labels
 from gnnscale.data.masks import PART_NAMES, part_ids
 from gnnscale.data.storage import PrepareEstimate, StoreWriter
+from gnnscale.data.storage.feature_writer import stored_type
 from gnnscale.graph.store_format import METRICS
 
 _LOG = logging.getLogger(__name__)
@@ -113,12 +113,9 @@ class Arrays(base.Dataset):
         """
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
-        dtype = "uint8" if header.dtype.kind == "b" else str(header.dtype)
-        dtype = dtype if dtype in ("float32", "float16", "uint8") else "float32"
+        dtype = stored_type(header.dtype, source)
         self._check_needs(arrays, writer, num_vertices, num_features, dtype)
         writer.set_num_vertices(num_vertices, source=source)
-        if header.dtype.kind != "b" and dtype != str(header.dtype):
-            _LOG.info("%s: %s is stored as %s", source, header.dtype, dtype)
         self._read_edges(arrays, writer)
         # Closed here, since a generator of rows keeps the archive open.
         with closing(arrays.rows(features, kinds="biuf")) as rows:
@@ -213,16 +210,7 @@ class Arrays(base.Dataset):
             return
         source = arrays.source(name)
         labels = arrays.labels(name, writer.num_vertices, kinds="biuf")
-        result = read_labels(
-            labels,
-            count=writer.num_vertices,
-            source=source,
-            metric=self.metric,
-            advice="dataset.metric=accuracy makes them classes",
-        )
-        writer.set_labels(
-            result.values, num_classes=result.num_classes, metric=result.metric, source=source
-        )
+        writer.set_labels(labels, metric=self.metric, source=source)
         if self.split == "published":
             parts = _parts(arrays, PART_NAMES, writer.num_vertices, "vertex", self.mask)
             writer.set_split(*parts, source=arrays.path)

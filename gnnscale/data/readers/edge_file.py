@@ -1,22 +1,16 @@
 """Base of the layouts of one file of edges, with features and labels in .npy files."""
 
-import logging
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from gnnscale.core import Array, GraphError, check_choice
-from gnnscale.core.artifact import check_array, map_npy, row_slices
+from gnnscale.core.artifact import check_array, map_npy
 from gnnscale.core.config.untrusted import names
-from gnnscale.data import base, raw_paths, validation
-from gnnscale.data.labels import read_labels
+from gnnscale.data import base, raw_paths
 from gnnscale.data.storage import StoreWriter
 from gnnscale.graph.store_format import METRICS
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +65,15 @@ class EdgeFormat(base.Dataset):
             raise GraphError(f"{label_file}: {rows[1]} labels for {rows[0]} rows of {feature_file}")
         writer.edges.counts_repeated = True
         self.read_edges(edges, rows[0] if rows else None, writer)
-        _set_features(writer, features, feature_file or edges)
+        if features is None:
+            writer.set_featureless(source=edges)
+        else:
+            rows_of = features[:, None] if features.ndim == 1 else features
+            writer.write_matrix(rows_of, source=feature_file)
         if labels is None or not self._has_labels:
             writer.set_unlabeled()
-            return
-        advice = "dataset.metric=accuracy makes them classes"
-        found = read_labels(
-            labels, count=len(labels), source=label_file, metric=self.metric, advice=advice
-        )
-        writer.set_labels(
-            found.values, num_classes=found.num_classes, metric=found.metric, source=label_file
-        )
+        else:
+            writer.set_labels(labels, metric=self.metric, source=label_file)
 
     def _file(self, option: str) -> Path | None:
         """Return the file that an option names, or None; GraphError: no existing .npy file."""
@@ -106,21 +98,3 @@ def _mapped(file: Path | None) -> Array | None:
     if not len(array):
         raise GraphError(f"{file}: expected a row per vertex, got none")
     return array
-
-
-def _set_features(writer: StoreWriter, features: Array | None, source: Path) -> None:
-    if features is None:
-        writer.set_featureless(source=source)
-        return
-    rows = features[:, None] if features.ndim == 1 else features
-    validation.check_num_features(rows.shape[1], source)
-    dtype = "uint8" if rows.dtype.kind == "b" else str(rows.dtype)
-    if dtype not in ("float32", "float16", "uint8"):
-        _LOG.info("%s: %s is stored as float32", source, dtype)
-        dtype = "float32"
-    writer.write_features(
-        (np.asarray(rows[part]) for part in row_slices(len(rows), rows[:1].nbytes)),
-        num_features=rows.shape[1],
-        dtype=dtype,
-        source=source,
-    )

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from gnnscale.core import GraphError
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.data import base, validation
@@ -53,12 +51,7 @@ class GnnBenchmark(base.Dataset):
         writer.set_labels(labels, source=path)
         for src, dst in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=path)
-        writer.write_features(
-            sparse.dense_rows(features),
-            num_features=features.shape[1],
-            dtype="uint8" if features.dtype == np.uint8 else "float32",
-            source=path,
-        )
+        writer.write_matrix(features, source=path)
 
 
 def _read_features(npz: NpzReader) -> sparse.CsrMatrix:

@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array
-from gnnscale.core.artifact import file_bytes, row_slices
+from gnnscale.core.artifact import file_bytes
 from gnnscale.data import base, validation
 from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.labels import count_classes
 from gnnscale.data.storage import StoreWriter, remote
 
 _ADDRESS = "https://raw.githubusercontent.com/yandex-research/heterophilous-graphs/main/data"
@@ -53,13 +54,8 @@ class Heterophilous(base.Dataset):
         validation.check_num_vertices(len(labels), file_bytes(path), path)
         writer.set_num_vertices(len(labels), source=path)
         writer.add_edges(edges[:, 0], edges[:, 1], source=path)
-        writer.write_features(
-            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
-            num_features=features.shape[1],
-            dtype="float32",
-            source=path,
-        )
-        metric = "roc_auc" if validation.count_classes(labels, path) == 2 else "accuracy"
+        writer.write_matrix(features, source=path)
+        metric = "roc_auc" if count_classes(labels, path) == 2 else "accuracy"
         writer.set_labels(labels, metric=metric, source=path)
         writer.set_split(*split, source=path)
 
@@ -86,5 +82,4 @@ def _read_graph(npz: NpzReader) -> tuple[Array, Array, Array]:
         raise GraphError(
             f"{npz.path}: {len(features)} feature rows for {len(labels)} vertices with a label"
         )
-    validation.check_num_features(features.shape[1], npz.source("node_features"))
     return labels, features, edges

@@ -16,7 +16,7 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import parse_json, read_file, total_bytes
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
-from gnnscale.data.formats import Archive, CsrMatrix, dense_rows, sparse_matrix
+from gnnscale.data.formats import Archive, CsrMatrix, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
 from gnnscale.data.storage import StoreWriter, remote
 
@@ -181,9 +181,7 @@ class Musae(base.Dataset):
                 for src, dst in ends:
                     writer.add_edges(src, dst, source=edges.source)
             matrix = _read_features(features, len(labels), num_bytes)
-        writer.write_features(
-            dense_rows(matrix), num_features=matrix.shape[1], dtype="uint8", source=features.source
-        )
+        writer.write_matrix(matrix, source=features.source)
 
     def _single_file(self, names: list[str], ending: str, path: Path) -> str:
         matches = [name for name in names if name.endswith(ending) and self.part in name]

@@ -118,7 +118,6 @@ def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: i
         header = npz.header("node_feat", axes=2, kinds="f")
         if header.shape[0] != num_vertices:
             raise GraphError(f"{path}: {header.shape[0]} feature rows for {num_vertices} vertices")
-        validation.check_num_features(header.shape[1], npz.source("node_feat"))
         with NpzReader(label_file) as label_npz:
             labels = label_npz.labels("node_label", num_vertices)
         _set_graph(writer, labels, num_vertices, label_file)
@@ -134,13 +133,9 @@ def _read_binary(writer: StoreWriter, path: Path, label_file: Path, num_bytes: i
 
 def _set_graph(writer: StoreWriter, labels: Array, num_vertices: int, source: Path) -> None:
     """Set number and labels of the vertices in ``writer``; GraphError: one has no row of labels."""
-    if len(labels) != num_vertices:
-        raise GraphError(f"{source}: {len(labels)} labels for {num_vertices} vertices")
     writer.set_num_vertices(num_vertices, source=source)
-    if labels.ndim == 2 and labels.shape[1] > 1:
-        writer.set_labels(labels, metric="roc_auc", source=source)
-    else:
-        writer.set_labels(validation.class_labels(labels.reshape(-1), source), source=source)
+    several = labels.ndim == 2 and labels.shape[1] > 1
+    writer.set_labels(labels, metric="roc_auc" if several else "accuracy", source=source)
 
 
 def _split_files(folder: Path) -> list[Path]:
@@ -186,25 +181,16 @@ class Mag240m(base.Dataset):
         files = self.raw_files()
         feature_file, label_file, edge_file, split_file = files
         features = map_npy(feature_file, axes=2, kinds="f")
-        validation.check_num_features(features.shape[1], feature_file)
         validation.check_num_vertices(len(features), total_bytes(files), feature_file)
-        published = map_npy(label_file, axes=1, kinds="iuf")
-        if len(published) != len(features):
-            raise GraphError(f"{label_file}: {len(published)} labels for {len(features)} vertices")
+        labels = map_npy(label_file, axes=1, kinds="iuf")
         writer.set_num_vertices(len(features), source=feature_file)
-        labels = validation.class_labels(published, label_file)
         writer.set_labels(labels, num_classes=_NUM_CLASSES, source=label_file)
         edges = map_npy(edge_file, axes=2, kinds="iu")
         if len(edges) != 2:
             raise GraphError(f"{edge_file}: {list(edges.shape)}, allowed is [2, num_edges]")
         for part in row_slices(edges.shape[1], 16):
             writer.add_edges(edges[0, part], edges[1, part], source=edge_file)
-        writer.write_features(
-            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
-            num_features=features.shape[1],
-            dtype="float16" if features.dtype.itemsize == 2 else "float32",
-            source=feature_file,
-        )
+        writer.write_matrix(features, source=feature_file)
         writer.set_split(*_read_split(split_file, len(features)), source=split_file)
 
     def _root(self) -> Path:

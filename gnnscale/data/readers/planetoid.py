@@ -74,12 +74,7 @@ class Planetoid(base.Dataset):
         features = scipy.sparse.csr_matrix(
             (rows.data, (order[rows.row], rows.col)), shape=(num_vertices, rows.shape[1])
         )
-        writer.write_features(
-            sparse.dense_rows(features),
-            num_features=features.shape[1],
-            dtype="uint8" if features.dtype == np.uint8 else "float32",
-            source=self._file("allx"),
-        )
+        writer.write_matrix(features, source=self._file("allx"))
         one_hot = np.concatenate([ally, ty])
         labels = np.full(num_vertices, -1, np.int64)
         labels[order] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)

@@ -12,7 +12,6 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact import files
-from gnnscale.data.labels import read_labels
 from gnnscale.data.readers.edge_reading import edge_table, left_out, write_edges
 from gnnscale.data.readers.feature_reading import columns_of, filled, log_unread, surveys_of
 from gnnscale.data.readers.table_options import SPLIT, TableOptions
@@ -237,10 +236,8 @@ def _set_labels(writer: StoreWriter, found: _Vertices, num_added: int, source: P
     labels, names = found.labels
     unknown = np.full(num_added, -1 if labels.dtype.kind == "i" else np.nan, labels.dtype)
     labels = np.concatenate([labels, unknown]) if num_added else labels
-    num_classes, count = None if names is None else len(names), writer.num_vertices
-    result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")
-    num_classes, metric = result.num_classes, result.metric
-    writer.set_labels(result.values, num_classes=num_classes, metric=metric, source=source)
+    num_classes = None if names is None else len(names)
+    writer.set_labels(labels, num_classes=num_classes, metric=None, advice="", source=source)
     if names is not None:
         writer.notes["classes"] = names
 

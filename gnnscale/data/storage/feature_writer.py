@@ -178,6 +178,16 @@ def warn_of_columns(
     warn_of_spread(spread, source, column_name, _CURE)
 
 
+def stored_type(dtype: np.dtype[Any], source: object) -> str:
+    """Return the stored type of features of ``dtype``: itself, uint8 for booleans, or float32."""
+    if dtype.kind == "b":
+        return "uint8"
+    if (name := str(dtype)) in ("float32", "float16", "uint8"):
+        return name
+    _LOG.info("%s: %s is stored as float32", source, name)
+    return "float32"
+
+
 @dataclass(frozen=True, kw_only=True)
 class FeatureEncoding:
     """Options of the conversion of feature rows from the raw files to the stored form."""
