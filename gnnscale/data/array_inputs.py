@@ -236,7 +236,7 @@ def feature_rows(
         standardize.warn_of_large(largest, what)
         spread = standardize.Spread()
         spread.add(as_float32(rows[: standardize.SAMPLED_ROWS], dtype, rows.shape[1]))
-        standardize.warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_spread(spread, what, _CURE)
     return rows, dtype
 
 
@@ -301,5 +301,5 @@ def edge_features(
         spread = standardize.Spread((standardize.MAGNITUDE_OF_LAYERS,))
         spread.add(converted)
         standardize.warn_of_large(spread.largest, what)
-        standardize.warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_spread(spread, what, _CURE)
     return converted

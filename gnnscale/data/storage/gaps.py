@@ -1,13 +1,12 @@
 """Means of the number columns of a table, which fill its empty cells."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, IntArray
-from gnnscale.data.storage.standardize import row_slices
+from gnnscale.data.storage.standardize import ColumnScaling, row_slices
 
 
 def has_gaps(columns: Sequence[Mapping[str, Any]]) -> bool:
@@ -54,14 +53,31 @@ def filled(columns: Sequence[Mapping[str, Any]], rows: Array) -> Iterator[Float3
         yield part.astype(np.float32)
 
 
-def fill_file(columns: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the means into the empty cells of a temporary file of float32 rows."""
-    rows = np.load(path, mmap_mode="r+", allow_pickle=False)
-    first = 0
-    for part in filled(columns, rows):
-        rows[first : first + len(part)] = part
-        first += len(part)
-    rows.flush()
+def completed(
+    rows: Array,
+    columns: Sequence[dict[str, Any]],
+    train: IntArray | None,
+    *,
+    standardizes: bool,
+    what: str = "training vertices",
+) -> tuple[Iterator[Array], ColumnScaling | None]:
+    """Return slices of mapped float32 ``rows``, completed by the rows ``train`` (None: all).
+
+    Their file gets the means in its empty cells. If ``standardizes``, slices are scaled, and the
+    scaling is returned too; errors name ``what`` trains.
+    """
+    set_means(columns, rows, train)
+    if has_gaps(columns) and len(rows):
+        assert isinstance(rows, np.memmap)
+        cells, first = np.memmap(str(rows.filename), rows.dtype, "r+", rows.offset, rows.shape), 0
+        for part in filled(columns, rows):
+            cells[first : first + len(part)] = part
+            first += len(part)
+        cells.flush()
+    if not standardizes:
+        return row_slices(rows, None), None
+    scaling = ColumnScaling.of(rows, train, what)
+    return scaling.scaled(rows), scaling
 
 
 def _parts(columns: Sequence[Any]) -> Iterator[tuple[Any, range]]:

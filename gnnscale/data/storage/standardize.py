@@ -2,13 +2,13 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, IntArray
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief
 from gnnscale.core.artifact.files import check_space
 from gnnscale.graph import GRAPH_STORE, MAX_FEATURES, Graph, as_float32, read_meta
 
@@ -128,16 +128,20 @@ class Spread:
         return (column, largest, usual) if largest >= _WIDE * usual else None
 
 
-def warn_of_spread(spread: Spread, source: object, names: Callable[[int], str], hint: str) -> None:
+def warn_of_spread(
+    spread: Spread, source: object, hint: str, names: Sequence[str] = (), *, of: str = ""
+) -> None:
     """Warn if a feature column's magnitude is at least 100 times the columns' median.
 
-    ``names`` returns a column's name; ``hint`` ends the message.
+    ``names`` are those of all features (empty: their numbers), ``of`` follows the name, and
+    ``hint`` ends the message.
     """
     if spread.widest is not None:
         column, largest, usual = spread.widest
+        name = f"{brief(repr(names[column])) if names else column}{of}"
         _LOG.warning(
             "%s: feature %s reaches %.3g, and most only %.3g; a model learns little of these. %s",
-            *(source, names(column), largest, usual, hint),
+            *(source, name, largest, usual, hint),
         )
 
 
