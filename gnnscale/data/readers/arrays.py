@@ -14,8 +14,9 @@ from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data import base, validation
 from gnnscale.data.formats import ArrayFolder, NpzReader, check_csr, csr_edges, open_arrays
 from gnnscale.data.masks import PART_NAMES, part_ids
-from gnnscale.data.storage import PrepareEstimate, StoreWriter
+from gnnscale.data.storage import StoreWriter
 from gnnscale.data.storage.feature_writer import stored_type
+from gnnscale.graph import row_bytes
 from gnnscale.graph.store_format import METRICS
 
 _LOG = logging.getLogger(__name__)
@@ -133,22 +134,20 @@ class Arrays(base.Dataset):
         num_edges = _num_edges(arrays, _edge_form(arrays))
         labels = _array_name(arrays, _LABELS)
         width = _num_edge_features(arrays, num_edges)
-        has_edge_labels = _array_name(arrays, _EDGE_LABELS) is not None
+        has_labels = _array_name(arrays, _EDGE_LABELS) is not None
+        weighted = _array_name(arrays, _WEIGHTS) is not None
         row = arrays.header(labels, axes=(1, 2), kinds="biuf").shape[1:] if labels else ()
-        needs = PrepareEstimate(
+        # Labels, and both ends, label and split of an edge.
+        label_bytes = int(np.prod(row)) if row else 8
+        self.check_space(
+            arrays.path,
+            writer.path,
             num_vertices=num_vertices,
-            num_edges=num_edges * (2 if self.undirected else 1)
-            + (num_vertices if self.self_loops == "add" else 0),
-            num_features=num_features,
-            feature_dtype=self.feature_dtype or dtype,
-            label_bytes=int(np.prod(row)) if row else 8,
-            weighted=_array_name(arrays, _WEIGHTS) is not None,
-            num_edge_rows=num_edges if width or has_edge_labels else 0,
-            num_edge_features=width,
-            has_edge_labels=has_edge_labels,
-            memory_bytes=self.memory_bytes,
+            num_edges=num_edges,
+            vertex_bytes=row_bytes(self.feature_dtype or dtype, num_features) + label_bytes,
+            edge_bytes=4 * weighted + 4 * (width > 0),
+            row_bytes=4 * width + 28 * (width > 0 or has_labels),
         )
-        needs.check(arrays.path, writer.path)
 
     def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
         form = _edge_form(arrays)
