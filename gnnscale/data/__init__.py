@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.data.base import Dataset, ExistingStore, GraphSource
 from gnnscale.data.readers.arrays import Arrays
-from gnnscale.data.readers.edge_list import EdgeList
+from gnnscale.data.readers.edge_list import EdgeList, Snap
 from gnnscale.data.readers.gnn_benchmark import GnnBenchmark
 from gnnscale.data.readers.graphml import GraphMl
 from gnnscale.data.readers.graphsaint import GraphSaint
@@ -17,7 +17,6 @@ from gnnscale.data.readers.matrix_market import MatrixMarket
 from gnnscale.data.readers.musae import Musae
 from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid
-from gnnscale.data.readers.snap import Snap
 from gnnscale.data.readers.tables import Tables
 from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.storage import StoreOptions, StoreWriter

@@ -11,7 +11,7 @@ _MOVED = (
     ("dataset.readers.musae", "data.readers.musae", "Musae"),
     ("dataset.readers.ogb", "data.readers.ogb", "Mag240m Ogb"),
     ("dataset.readers.planetoid", "data.readers.planetoid", "Planetoid"),
-    ("dataset.readers.snap", "data.readers.snap", "Snap"),
+    ("dataset.readers.snap", "data.readers.edge_list", "Snap"),
     ("dataset.readers.tables", "data.readers.tables", "Tables"),
     ("dataset.synthetic", "data.synthetic", "PlantedPartition RMat"),
     (
