@@ -9,8 +9,8 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.interop import GraphInputs, make_graph
-from gnnscale.data.masks import PART_NAMES
 from gnnscale.data.split_input import SplitInput
+from gnnscale.data.validation import PART_NAMES
 from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)

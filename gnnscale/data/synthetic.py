@@ -11,8 +11,9 @@ from gnnscale import ops
 from gnnscale.core import ConfigError, check_range, errors, hardware, progress, track
 from gnnscale.core.types import Float32Array, Int32Array
 from gnnscale.data import base, structure_only
-from gnnscale.data.storage import StoreWriter, edge_spool
+from gnnscale.data.storage import edge_spool
 from gnnscale.data.storage.csc_builder import sorted_lists
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import MAX_FEATURES, row_bytes, vertex_dtype
 
 _SLICE_EDGES = 1 << 20

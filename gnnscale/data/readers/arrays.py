@@ -12,10 +12,11 @@ import numpy as np
 from gnnscale.core import Array, GraphError, IntArray, check_choice
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data import base, validation
-from gnnscale.data.formats import ArrayFolder, NpzReader, check_csr, csr_edges, open_arrays
-from gnnscale.data.masks import PART_NAMES, part_ids
-from gnnscale.data.storage import StoreWriter
+from gnnscale.data.formats.npz import ArrayFolder, NpzReader, open_arrays
+from gnnscale.data.formats.sparse import check_csr, csr_edges
 from gnnscale.data.storage.feature_writer import stored_type
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.validation import PART_NAMES, part_ids
 from gnnscale.graph import row_bytes
 from gnnscale.graph.store_format import METRICS
 

@@ -10,7 +10,8 @@ from gnnscale.core import GraphError
 from gnnscale.data import base
 from gnnscale.data.formats import graphml
 from gnnscale.data.readers.tables import Tables
-from gnnscale.data.storage import StoreOptions, StoreWriter
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.tables.table import Table
 
 #: What messages call each table.

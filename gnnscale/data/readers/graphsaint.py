@@ -9,7 +9,8 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array, UInt8Array
 from gnnscale.core.artifact import files, map_npy, read_file, total_bytes
 from gnnscale.data import base, validation
-from gnnscale.data.formats import NpzReader, sparse
+from gnnscale.data.formats import sparse
+from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import store_format
 

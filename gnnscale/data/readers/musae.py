@@ -16,9 +16,11 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import parse_json, read_file, total_bytes
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
-from gnnscale.data.formats import Archive, CsrMatrix, sparse_matrix
+from gnnscale.data.formats.archive import Archive
+from gnnscale.data.formats.sparse import CsrMatrix, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
-from gnnscale.data.storage import StoreWriter, remote
+from gnnscale.data.storage import remote
+from gnnscale.data.storage.writer import StoreWriter
 
 _LABELS = ("ml_target", "page_type", "mature", "target")
 _IDS = ("new_id", "id")

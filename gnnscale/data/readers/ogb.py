@@ -9,9 +9,12 @@ import numpy as np
 from gnnscale.core import Array, GraphError
 from gnnscale.core.artifact import file_bytes, map_npy, row_slices, total_bytes
 from gnnscale.data import base, validation
-from gnnscale.data.formats import Archive, NpzReader, array_of, parse_pickle
+from gnnscale.data.formats.archive import Archive
+from gnnscale.data.formats.npz import NpzReader
+from gnnscale.data.formats.safe_pickle import array_of, parse_pickle
 from gnnscale.data.formats.text import csv_columns, csv_table, num_columns
-from gnnscale.data.storage import StoreWriter, remote
+from gnnscale.data.storage import remote
+from gnnscale.data.storage.writer import StoreWriter
 
 _ADDRESS = "https://snap.stanford.edu/ogb/data/nodeproppred"
 

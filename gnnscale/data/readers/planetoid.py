@@ -10,8 +10,10 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.data import base, validation
-from gnnscale.data.formats import array_of, load_pickle, sparse, sparse_fields, text
-from gnnscale.data.storage import StoreWriter, remote
+from gnnscale.data.formats import sparse, text
+from gnnscale.data.formats.safe_pickle import array_of, load_pickle, sparse_fields
+from gnnscale.data.storage import remote
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.store_format import MAX_FEATURES
 
 _SHA256 = {

@@ -14,7 +14,6 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy, write_array
 from gnnscale.data import validation
 from gnnscale.data.labels import read_edge_labels
-from gnnscale.data.storage import gaps
 from gnnscale.data.storage.csc_builder import write_topology
 from gnnscale.data.storage.edge_spool import EdgeSpool
 from gnnscale.data.storage.feature_writer import CURE, feature_names
@@ -22,6 +21,8 @@ from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.standardize import (
     MAGNITUDE_OF_LAYERS,
     Spread,
+    completed_rows,
+    has_gaps,
     warn_of_large,
     warn_of_spread,
 )
@@ -178,10 +179,10 @@ class EdgeWriter:
         train = None if self._split is None else np.sort(self._split[0]["train"])
         what = "edges" if train is None else "training edges"
         rows = self._published.features()
-        chunks, scaling = gaps.completed(rows, columns, train, standardizes=standardizes, what=what)
+        chunks, scaling = completed_rows(rows, columns, train, standardizes=standardizes, what=what)
         if scaling is not None:
             self._notes["edge_scaling"] = asdict(scaling)
-        if scaling is not None or gaps.has_gaps(columns):
+        if scaling is not None or has_gaps(columns):
             self.arrays[store_format.EDGE_FEATURES] = self._published.rewrite(chunks)
 
     def close(self) -> None:

@@ -11,9 +11,15 @@ import numpy as np
 from gnnscale.core import Array, BoolArray, ConfigError, Float32Array, GraphError, IntArray, track
 from gnnscale.core.artifact import ArrayEntry, NpyWriter, check_space, map_npy, write_array
 from gnnscale.data import validation
-from gnnscale.data.storage import gaps
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.standardize import Spread, warn_of_large, warn_of_spread
+from gnnscale.data.storage.standardize import (
+    Spread,
+    completed_rows,
+    has_gaps,
+    set_means,
+    warn_of_large,
+    warn_of_spread,
+)
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_bytes, row_length
 
 _LOG = logging.getLogger(__name__)
@@ -52,12 +58,12 @@ class FeatureWriter:
         normalize, chosen = self._options.normalize_features, self._options.feature_dtype
         self.num_vertices, self.num_features = shape
         columns = self._notes.get("columns", ())
-        if normalize and gaps.has_gaps(columns):
+        if normalize and has_gaps(columns):
             raise ConfigError(
                 f"dataset.normalize_features=true: {source} has empty cells, which the sum of a "
                 "row needs; set dataset.missing=drop"
             )
-        if self._options.standardize or gaps.has_gaps(columns):
+        if self._options.standardize or has_gaps(columns):
             self._write_file(_UNFINISHED, chunks, shape, "float32", source, normalize=normalize)
             self.unfinished_source = source
             return
@@ -97,11 +103,11 @@ class FeatureWriter:
         columns = self._notes.get("columns", [])
         if self.unfinished_source is None:
             if columns:
-                gaps.set_means(columns, map_npy(self._path / _FEATURES), train, self.dtype)
+                set_means(columns, map_npy(self._path / _FEATURES), train, self.dtype)
             return
         path, source = self._path / _UNFINISHED, self.unfinished_source
         spread, standardizes = Spread(), self._options.standardize
-        chunks, scaling = gaps.completed(map_npy(path), columns, train, standardizes=standardizes)
+        chunks, scaling = completed_rows(map_npy(path), columns, train, standardizes=standardizes)
         if scaling is None:
             chunks = spread.watch(chunks)  # scaled columns are alike
         else:

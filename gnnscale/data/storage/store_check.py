@@ -24,6 +24,13 @@ from gnnscale.graph import MAX_QUANTIZED, Graph, ShardedFeatures, finite, scales
 _LOG = logging.getLogger(__name__)
 #: Option of stores whose random split is stratified by class; stores of earlier releases lack it.
 STRATIFIED = "stratified"
+#: Options of later releases at their defaults.
+_LATER = {
+    **dict.fromkeys(("categories", "edge_features", "edge_categories", "edge_label"), None),
+    **{"edge_label_kind": "auto", "edge_split_column": "split", "edge_split_by": "pair"},
+    **{"split_group": None, "unknown_ids": "vertices", "missing": "mean", "decimal": "."},
+    **{"standardize": False, "unlabelled": "refuse"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +118,18 @@ def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
             write_atomically(meta, header_text(entries))
         finally:
             os.close(folder)
+
+
+def distinctive_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by which stores differ.
+
+    Those of later releases are left out at their defaults, so that older stores keep their names.
+    """
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in _LATER or value != _LATER[name]
+    }
 
 
 def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[str, Any]) -> None:

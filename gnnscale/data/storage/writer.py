@@ -10,7 +10,7 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array, IntArray
 from gnnscale.core.artifact.npy import map_npy, row_slices, write_array
 from gnnscale.data import validation
-from gnnscale.data.formats import CsrMatrix, dense_rows
+from gnnscale.data.formats.sparse import CsrMatrix, dense_rows
 from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.storage.edge_writer import EdgeWriter
 from gnnscale.data.storage.feature_writer import FeatureWriter, stored_type
