@@ -345,7 +345,7 @@ class Dataset(StoreOptions, GraphSource):
             layout[store_check.STRATIFIED] = True
         chosen = [option.name for option in fields(self) if option.name not in skip]
         return layout | store_check.distinctive_options(
-            {name: getattr(self, name) for name in names}
+            {name: getattr(self, name) for name in chosen}
         )
 
 

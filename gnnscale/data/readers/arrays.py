@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,7 @@ _NAMES = {name for names in (*_FORMS, *PART_NAMES, *_EDGE_SPLIT, *_EDGES) for na
 #: Contents of ``indptr`` and ``indices``: in-neighbors, or out-neighbors.
 _LISTS = ("csc", "csr")
 _Edges = Generator[tuple[Array, Array]]
+_Reader: TypeAlias = ArrayFolder | NpzReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +107,7 @@ class Arrays(base.Dataset):
     def _splits_by_pair(self) -> bool:
         return self.edge_split_by == "pair"
 
-    def _read_with_features(
-        self, arrays: ArrayFolder | NpzReader, writer: StoreWriter, features: str
-    ) -> None:
+    def _read_with_features(self, arrays: _Reader, writer: StoreWriter, features: str) -> None:
         """Set the number of vertices to the rows of the array called ``features``.
 
         Then push the edges, then that array as features.
@@ -125,7 +124,7 @@ class Arrays(base.Dataset):
 
     def _check_needs(
         self,
-        arrays: ArrayFolder | NpzReader,
+        arrays: _Reader,
         writer: StoreWriter,
         num_vertices: int,
         num_features: int,
@@ -150,7 +149,7 @@ class Arrays(base.Dataset):
             row_bytes=4 * width + 28 * (width > 0 or has_labels),
         )
 
-    def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_edges(self, arrays: _Reader, writer: StoreWriter) -> None:
         form = _edge_form(arrays)
         name = _array_name(arrays, _WEIGHTS)
         weights = None if name is None else arrays.vector(name, kinds="iuf")
@@ -177,9 +176,7 @@ class Arrays(base.Dataset):
                     )
                     first += count
 
-    def _edges(
-        self, arrays: ArrayFolder | NpzReader, form: tuple[str, ...], num_vertices: int
-    ) -> _Edges:
+    def _edges(self, arrays: _Reader, form: tuple[str, ...], num_vertices: int) -> _Edges:
         if form == ("edge_index",):
             yield from arrays.pairs("edge_index")
             return
@@ -202,7 +199,7 @@ class Arrays(base.Dataset):
         for owners, listed in csr_edges(first_array, second_array):
             yield (listed, owners) if self.lists == "csc" else (owners, listed)
 
-    def _read_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_labels(self, arrays: _Reader, writer: StoreWriter) -> None:
         name = _array_name(arrays, _LABELS)
         if name is None:
             _LOG.info("%s: has no labels (%s)", arrays.path, ", ".join(_LABELS))
@@ -219,7 +216,7 @@ class Arrays(base.Dataset):
         elif _GROUPS[0] in arrays:
             writer.groups = _groups(arrays, writer.num_vertices)
 
-    def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_edge_labels(self, arrays: _Reader, writer: StoreWriter) -> None:
         name = _array_name(arrays, _EDGE_LABELS)
         if name is None:
             return
@@ -231,7 +228,7 @@ class Arrays(base.Dataset):
 
 
 def _parts(
-    arrays: ArrayFolder | NpzReader,
+    arrays: _Reader,
     names_of_parts: Sequence[tuple[str, ...]],
     count: int,
     of: str,
@@ -262,7 +259,7 @@ def _parts(
     return parts
 
 
-def _groups(arrays: ArrayFolder | NpzReader, num_vertices: int) -> Array:
+def _groups(arrays: _Reader, num_vertices: int) -> Array:
     """Return the group of each vertex, of a random split; GraphError: not ``[num_vertices]``."""
     groups = arrays.vector(_GROUPS[0], kinds="iu")
     if len(groups) != num_vertices:
@@ -271,7 +268,7 @@ def _groups(arrays: ArrayFolder | NpzReader, num_vertices: int) -> Array:
     return groups
 
 
-def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
+def _array_name(arrays: _Reader, names: tuple[str, ...]) -> str | None:
     """Return which of ``names``, synonyms of one array, exists, or None; GraphError: two exist."""
     existing = [name for name in names if name in arrays]
     if len(existing) > 1:
@@ -281,7 +278,7 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
     return existing[0] if existing else None
 
 
-def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
+def _num_vertices(arrays: _Reader) -> int:
     """Return the number of labels or, without labels, of lists in ``indptr``.
 
     It is the number of vertices of a graph without features. GraphError: neither exists.
@@ -295,7 +292,7 @@ def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
     raise GraphError(_missing(arrays, "array with a row per vertex", names))
 
 
-def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
+def _edge_form(arrays: _Reader) -> tuple[str, ...]:
     forms = [form for form in _EDGES if all(name in arrays for name in form)]
     if len(forms) > 1:
         raise GraphError(
@@ -308,7 +305,7 @@ def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
     return forms[0]
 
 
-def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
+def _num_edges(arrays: _Reader, form: tuple[str, ...]) -> int:
     return arrays.header(form[-1], axes=len(form) % 2 + 1, kinds="iu").shape[-1]
 
 
@@ -329,7 +326,7 @@ class _RowChunks:
         return whole[:num_rows]
 
 
-def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
+def _num_edge_features(arrays: _Reader, num_edges: int) -> int:
     """Return the length of an edge feature row, 0 if edges have no features.
 
     GraphError unless there is a row for each of ``num_edges`` edges.
@@ -347,7 +344,7 @@ def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
     return width
 
 
-def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
+def _edge_rows(arrays: _Reader) -> Generator[Array]:
     """Yield the edge features in slices ``[n, num_edge_features]``; nothing without features."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
@@ -358,6 +355,6 @@ def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
         yield from arrays.rows(name, kinds="biuf")
 
 
-def _missing(arrays: ArrayFolder | NpzReader, what: str, accepted: str) -> str:
+def _missing(arrays: _Reader, what: str, accepted: str) -> str:
     existing = ", ".join(sorted(arrays.names)) or "no array"
     return f"{arrays.path}: expected an {what} ({accepted}), got {existing}"
