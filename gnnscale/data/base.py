@@ -236,7 +236,7 @@ class Dataset(StoreOptions, GraphSource):
         identity = self._identity()
         if self.store is not None or identity.pop(store_check.STRATIFIED, None) is None:
             return None
-        path = self._place(identity)
+        path = self._directory(identity)
         with suppress(GraphError):
             if path.exists() and not self._outdated(path, force=False):
                 return path
@@ -270,9 +270,9 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the directory of the store: ``store``, or a default by name, options and raw."""
-        return self._place(self._identity())
+        return self._directory(self._identity())
 
-    def _place(self, identity: dict[str, Any]) -> Path:
+    def _directory(self, identity: dict[str, Any]) -> Path:
         """Return the directory of a store with ``identity``, which gets the path of ``raw``."""
         if self.raw is not None and self.store is None:
             identity["raw"] = self.raw

@@ -318,7 +318,7 @@ class RMat(SyntheticGraph, structure_only.Structure):
 def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
     """Raise NoSpaceError unless ``memory`` bytes, and disk for the graph's store, are free."""
     sizes = {"num_vertices": graph.num_vertices, "num_edges": graph.num_edges}
-    shown = ", ".join(f"{name}={size}" for name, size in sizes.items())
-    what = f"dataset.{shown}, num_features={graph.num_features}"
+    options = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    what = f"dataset.{options}, num_features={graph.num_features}"
     vertex_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features) + 8
     graph.check_space(what, writer.path, **sizes, vertex_bytes=vertex_bytes, memory=memory)
