@@ -184,6 +184,8 @@ def _read_edges(inputs: GraphInputs, num_vertices: int, name: str) -> dict[str, 
         what = f"{name}: {inputs.weights_name}"
         values = array_inputs.as_array(inputs.edge_weights, what)
         values = values[:, 0] if values.shape[1:] == (1,) else values
+        if values.ndim != 1:
+            raise GraphError(f"{what}: expected a weight per edge, got {list(values.shape)}")
         weights = validation.check_weights(values, len(src), what)
     return {"src": src, "dst": dst, "weights": weights}
 

@@ -10,7 +10,7 @@ import pytest
 from gnnscale.core.artifact.files import NoSpaceError
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data import Arrays, from_arrays, verify_store
+from gnnscale.data import Arrays, verify_store
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.graph import Graph
 
@@ -193,23 +193,6 @@ def test_edges_and_their_features_in_slices_of_other_lengths(tmp_path, monkeypat
     order = np.lexsort([src, dst])
     np.testing.assert_array_equal(graph.edge_rows, order)
     assert lists(graph) == [src[order][dst[order] == vertex].tolist() for vertex in range(4)]
-
-
-def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    src, dst = generator.integers(1000, size=(2, 300_000))
-    weights = generator.random(300_000).astype(np.float32)
-    rows = generator.random((1000, 3)).astype(np.float32)
-    arrays = {"edge_index": np.stack([src, dst]), "features": rows, "edge_weights": weights}
-    options = {"memory_bytes": 200_000, "drop_duplicates": False}
-    found = opened(tmp_path, arrays, **options)
-    # Repeated edges lie in ascending order of weight in a store, in their own order in memory.
-    order = np.argsort(weights)
-    edges = (src[order], dst[order])
-    expected = from_arrays(edges, rows, edge_weights=weights[order])
-    np.testing.assert_array_equal(found.indptr, expected.indptr)
-    np.testing.assert_array_equal(found.indices, expected.indices)
-    np.testing.assert_array_equal(found.edge_weights, expected.edge_weights)
 
 
 @pytest.mark.parametrize("form", ["folder", "npz"])
