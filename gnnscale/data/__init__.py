@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.data.base import Dataset, ExistingStore, GraphSource
 from gnnscale.data.readers.arrays import Arrays
-from gnnscale.data.readers.edge_list import EdgeList
-from gnnscale.data.readers.gnn_benchmark import GnnBenchmark
+from gnnscale.data.readers.edge_list import EdgeList, Snap
 from gnnscale.data.readers.graphml import GraphMl
 from gnnscale.data.readers.graphsaint import GraphSaint
-from gnnscale.data.readers.heterophilous import Heterophilous
 from gnnscale.data.readers.matrix_market import MatrixMarket
 from gnnscale.data.readers.musae import Musae
+from gnnscale.data.readers.npz_benchmarks import GnnBenchmark, Heterophilous
 from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid
-from gnnscale.data.readers.snap import Snap
 from gnnscale.data.readers.tables import Tables
 from gnnscale.data.splits import random_edge_split, random_split
-from gnnscale.data.storage import StoreOptions, StoreWriter
+from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import verify_store
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Csr, Structure
 from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids

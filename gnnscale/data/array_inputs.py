@@ -52,25 +52,20 @@ def is_frame(value: Any) -> bool:
 
 def describe_graph(value: Any) -> str:
     """Return a phrase with the type of ``value``, given as a graph, and a hint on converting it."""
-    library = type(value).__module__.partition(".")[0]
-    hint, of_pyg = "", partial(is_instance_of, value, "torch_geometric")
-    if of_pyg("data.Data"):
-        hint = "; from_pyg takes it"
-    elif is_instance_of(value, "dgl", "DGLGraph") and value.is_homogeneous:
-        hint = "; from_dgl takes it"
-    elif (
-        of_pyg("data.HeteroData")
-        or is_instance_of(value, "dgl", "DGLGraph")
+    hint, of = "", partial(is_instance_of, value)
+    if (
+        of("torch_geometric", "data.HeteroData")
+        or (of("dgl", "DGLGraph") and not value.is_homogeneous)
         or (isinstance(value, dict) and "edge_index_dict" in value)  # of OGB
     ):
         hint = "; graphs of several types of vertices or edges are not supported"
-    elif of_pyg("data.Dataset"):
+    elif of("torch_geometric", "data.Data") or of("torch_geometric", "data.Dataset"):
         hint = "; from_pyg takes it"
-    elif is_instance_of(value, "dgl.data", "DGLDataset"):
+    elif of("dgl", "DGLGraph") or of("dgl.data", "DGLDataset"):
         hint = "; from_dgl takes it"
-    elif library == "networkx":
+    elif of("networkx", "Graph"):
         hint = "; from_networkx takes it"
-    elif library == "scipy" and hasattr(value, "tocoo"):
+    elif hasattr(value, "tocoo"):
         hint = "; from_scipy takes it"
     elif isinstance(value, Graph):
         hint = "; it needs no conversion"
@@ -247,7 +242,7 @@ def _feature_rows(features: Any, what: str, advises: bool) -> tuple[Array, str]:
         standardize.warn_of_large(largest, what)
         spread = standardize.Spread()
         spread.add(as_float32(rows[: standardize.SAMPLED_ROWS], dtype, rows.shape[1]))
-        standardize.warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_spread(spread, what, _CURE)
     return rows, dtype
 
 
@@ -312,5 +307,5 @@ def edge_features(
         spread = standardize.Spread((standardize.MAGNITUDE_OF_LAYERS,))
         spread.add(converted)
         standardize.warn_of_large(spread.largest, what)
-        standardize.warn_of_spread(spread, what, str, _CURE)
+        standardize.warn_of_spread(spread, what, _CURE)
     return converted

@@ -3,21 +3,20 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, check_range, progress
-from gnnscale.core.artifact.files import (
-    NoSpaceError,
-    new_folder,
-    store_directory,
-)
+from gnnscale.core.artifact.files import NoSpaceError, new_folder, store_directory
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import catalog, raw_paths
 from gnnscale.data.splits import RandomSplit, warn_of_small_classes
-from gnnscale.data.storage import StoreOptions, StoreWriter, remote, store_check
+from gnnscale.data.storage import remote, store_check
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import GRAPH_STORE, Graph, read_meta
@@ -52,10 +51,9 @@ class GraphSource(ABC):
         return Graph.open(self.prepare())
 
     def with_options(self, trained: "GraphSource", named: Collection[str]) -> "GraphSource":
-        """Return this source with options of a run's source ``trained``: here this object.
+        """Return this source; a subclass may take options of ``trained``, a run's source.
 
-        A subclass may take options on how to read the data, except those that the user has
-        ``named``.
+        Options that the user has ``named`` stay.
         """
         return self
 
@@ -73,11 +71,8 @@ class GraphSource(ABC):
         """Return the source to open for predictions by a trained run: this object.
 
         A subclass may return one that reads no labels, or takes its feature columns from the run.
-
-        Args:
-            columns: columns of the run's vertex features. None: they have no names.
-            edge_columns: columns of the run's edge features. None: they have no names.
-            splits: whether the user predicts a part of the split, so that the split is read.
+        ``columns`` and ``edge_columns`` are those of the run's features (None: they have no names).
+        ``splits`` says whether a part of the split is predicted, so that the split is read.
         """
         return self
 
@@ -176,8 +171,8 @@ class Dataset(StoreOptions, GraphSource):
     def prepare(self, force: bool = False) -> Path:
         """Convert the raw files to a graph store and return its directory.
 
-        An existing store is reused if its options and the content of its raw files are unchanged.
-        A store in the default directory is written again if the raw files have changed.
+        A store is reused if its options and the content of its raw files are unchanged. One in the
+        default directory is written again if the raw files have changed.
 
         Args:
             force: write the store again in any case.
@@ -226,13 +221,12 @@ class Dataset(StoreOptions, GraphSource):
 
     def _is_prepared(self) -> bool:
         """Whether the user names a ``store`` that exists and was prepared with these options."""
-        if self.store is None or not (path := self.store_path()).exists():
-            return False
-        try:
-            store_check.check_options(path, read_meta(path), self._identity())
-        except GraphError:
-            return False
-        return True
+        path = self.store_path()
+        with suppress(GraphError):
+            if self.store is not None and path.exists():
+                store_check.check_options(path, read_meta(path), self._identity())
+                return True
+        return False
 
     def _earlier_store(self) -> Path | None:
         """Return the default directory of an earlier release's store; None: it is not up to date.
@@ -242,11 +236,11 @@ class Dataset(StoreOptions, GraphSource):
         identity = self._identity()
         if self.store is not None or identity.pop(store_check.STRATIFIED, None) is None:
             return None
-        path = self._place(identity)
-        try:
-            return path if path.exists() and not self._outdated(path, force=False) else None
-        except GraphError:
-            return None
+        path = self._directory(identity)
+        with suppress(GraphError):
+            if path.exists() and not self._outdated(path, force=False):
+                return path
+        return None
 
     def _outdated(self, path: Path, force: bool) -> str:
         """Return the reason to replace the store at ``path``, or "" if it is up to date.
@@ -260,7 +254,10 @@ class Dataset(StoreOptions, GraphSource):
             return ", as asked for"
         meta = read_meta(path)
         store_check.check_options(path, meta, self._identity())
-        files = _existing_files(self)
+        try:
+            files = [] if self.raw is None else [file for file in self.raw_files() if file.exists()]
+        except (GraphError, OSError):  # a store is usable without its raw files
+            files = []
         changed = store_check.changed_file(path, meta, files, self.raw_path()) if files else None
         if changed is None:
             return ""
@@ -273,17 +270,14 @@ class Dataset(StoreOptions, GraphSource):
 
     def store_path(self) -> Path:
         """Return the directory of the store: ``store``, or a default by name, options and raw."""
-        return self._place(self._identity())
+        return self._directory(self._identity())
 
-    def _place(self, identity: dict[str, Any]) -> Path:
+    def _directory(self, identity: dict[str, Any]) -> Path:
         """Return the directory of a store with ``identity``, which gets the path of ``raw``."""
         if self.raw is not None and self.store is None:
-            local = (
-                None
-                if remote.is_remote(self.raw)
-                else raw_paths.expand(self.raw, "dataset.raw").absolute()
-            )
-            identity["raw"] = str(local or self.raw)
+            identity["raw"] = self.raw
+            if not remote.is_remote(self.raw):
+                identity["raw"] = str(raw_paths.expand(self.raw, "dataset.raw").absolute())
         return GRAPH_STORE.directory(self.store, self.name, None, identity)
 
     def written_options(self) -> StoreOptions:
@@ -342,62 +336,29 @@ class Dataset(StoreOptions, GraphSource):
                 warn_of_small_classes(writer.labels, writer.split or (), classes=classes)
 
     def _identity(self) -> dict[str, Any]:
-        """Return layout and options that determine the store.
-
-        Options of later releases are left out at defaults, so that older stores match.
-        """
+        """Return layout and options that determine the store."""
         skip = ("raw", "store", "memory_bytes")
-        values = {option.name: getattr(self, option.name) for option in fields(self)}
-        labels = {} if self._has_labels else {"labels": "unread"}
-        chosen = {name: value for name, value in values.items() if name not in skip}
-        later = {name for name, value in chosen.items() if _LATER.get(name, _NONE) == value}
-        layout: dict[str, Any] = {"layout": type(self).__name__, **labels}
+        layout: dict[str, Any] = {"layout": type(self).__name__}
+        if not self._has_labels:
+            layout["labels"] = "unread"
         if self.split == "random" and self._stratifies:
             layout[store_check.STRATIFIED] = True
-        return layout | {name: value for name, value in chosen.items() if name not in later}
-
-
-#: Options of later releases at their defaults: left out, so that older stores keep their names.
-_LATER = {"standardize": False, "unlabelled": "refuse", "categories": None, "edge_features": None}
-_LATER |= {
-    "edge_categories": None,
-    "edge_label": None,
-    "edge_label_kind": "auto",
-    "edge_split_column": "split",
-    "edge_split_by": "pair",
-    "split_group": None,
-    "unknown_ids": "vertices",
-    "missing": "mean",
-    "decimal": ".",
-}
-_NONE = object()
-
-
-def _existing_files(dataset: Dataset) -> Sequence[Path]:
-    """Return the dataset's raw files that exist; none if ``raw`` is None or cannot be read."""
-    if dataset.raw is None:
-        return ()
-    try:
-        return [file for file in dataset.raw_files() if file.exists()]
-    except (GraphError, OSError):  # a store is usable without its raw files
-        return ()
+        chosen = [option.name for option in fields(self) if option.name not in skip]
+        return layout | store_check.distinctive_options(
+            {name: getattr(self, name) for name in chosen}
+        )
 
 
 def _download_and_write(dataset: Dataset, folder: Path) -> None:
-    """Write the dataset's store into ``folder``; if ``raw`` is None, download raw files first.
-
-    Downloaded files that prove damaged are removed.
-    """
-    downloads = dataset.raw is None and not dataset.generated
-    published = dataset._to_download() if downloads else None
-    if published is not None:
+    """Write the dataset's store into ``folder``; remove downloaded files that prove damaged."""
+    published = None
+    if dataset.raw is None and not dataset.generated:
+        published = dataset._to_download()
         remote.download(published)  # outside of try: a network error discards no download
     try:
         dataset._write(folder)
-    except NoSpaceError:
-        raise
     except GraphError as error:
-        if published is None:
+        if published is None or isinstance(error, NoSpaceError):
             raise
         remote.discard(published)
         raise GraphError(
@@ -414,10 +375,7 @@ class ExistingStore(GraphSource):
     """
 
     def prepare(self, force: bool = False) -> Path:
-        """Return the directory ``store``.
-
-        Args:
-            force: expected False, since the raw files of the store are unknown.
+        """Return the directory ``store``; ``force`` must be False, as its raw files are unknown.
 
         Raises:
             ConfigError: ``store`` is None or not a path, or ``force`` is True.

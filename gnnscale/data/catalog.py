@@ -63,8 +63,8 @@ def suggest_options(name: str) -> str | None:
     """
     key, ending = _plain(name), _plain(PurePath(name.removesuffix(".gz")).suffix)
     for layout, names in _PUBLISHED.items():
-        for published, others in names.items():
-            if key in (*_spellings(published, others), _plain(layout + published)):
+        for published, synonyms in names.items():
+            if key in (*_spellings(published, synonyms), _plain(layout + published)):
                 raw = (
                     " dataset.raw=FOLDER, with the published files" if layout in _NEEDS_RAW else ""
                 )
@@ -87,17 +87,17 @@ def check_published(layout: str, name: str) -> None:
     published = _PUBLISHED.get(layout, {})
     if not published or name in published:
         return
-    near = [known for known in published if _plain(name) in _spellings(known, published[known])]
-    near = near or difflib.get_close_matches(name, published, n=1, cutoff=0.8)
-    guess = f", did you mean {near[0]!r}?" if near else ""
+    similar = [graph for graph in published if _plain(name) in _spellings(graph, published[graph])]
+    similar = similar or difflib.get_close_matches(name, published, n=1, cutoff=0.8)
+    guess = f", did you mean {similar[0]!r}?" if similar else ""
     raise ConfigError(
         f"dataset.name={name}: expected one of {', '.join(published)}, or dataset.raw=FOLDER with "
         f"the files of another graph{guess}"
     )
 
 
-def _spellings(published: str, others: str) -> list[str]:
-    return [_plain(name) for name in (published, *others.split())]
+def _spellings(published: str, synonyms: str) -> list[str]:
+    return [_plain(name) for name in (published, *synonyms.split())]
 
 
 def _plain(name: str) -> str:

@@ -95,6 +95,7 @@ class GraphInputs:
     edge_split: Any = None
     features_name: str = "features"
     labels_name: str = "labels"
+    weights_name: str = "edge weights"
     ids: Any = None  #: Arrow array of the user's ids ``[num_vertices]``. None: they count up
 
 
@@ -129,7 +130,7 @@ def make_graph(
     )
     # A random split is of the labels that there are.
     splits = labels.num_classes or inputs.edge_labels is None or not inputs.split.is_random
-    edge_data = _read_edges(inputs.edges, inputs.edge_weights, len(rows), name)
+    edge_data = _read_edges(inputs, len(rows), name)
     edge_data |= _read_edge_data(inputs, edge_data["src"], edge_data["dst"], name, advises)
     return Graph(
         name=name,
@@ -157,8 +158,9 @@ def _count_vertices(inputs: GraphInputs, name: str) -> int:
     return len(array_inputs.as_array(inputs.labels, f"{name}: {inputs.labels_name}"))
 
 
-def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> dict[str, Any]:
+def _read_edges(inputs: GraphInputs, num_vertices: int, name: str) -> dict[str, Any]:
     """Return ``src``, ``dst`` and ``weights`` (or None) of all edges; GraphError if not valid."""
+    edges = inputs.edges
     if array_inputs.is_frame(edges):
         edges = _ends_of_frame(edges, name)
     if not isinstance(edges, (tuple, list, np.ndarray, torch.Tensor)):
@@ -178,9 +180,12 @@ def _read_edges(edges: Any, edge_weights: Any, num_vertices: int, name: str) -> 
     if len(src) != len(dst):
         raise GraphError(f"{name}: {len(src)} edge sources, {len(dst)} destinations")
     weights = None
-    if edge_weights is not None:
-        what = f"{name}: edge weights"
-        values = array_inputs.as_array(edge_weights, what)
+    if inputs.edge_weights is not None:
+        what = f"{name}: {inputs.weights_name}"
+        values = array_inputs.as_array(inputs.edge_weights, what)
+        values = values[:, 0] if values.shape[1:] == (1,) else values
+        if values.ndim != 1:
+            raise GraphError(f"{what}: expected a weight per edge, got {list(values.shape)}")
         weights = validation.check_weights(values, len(src), what)
     return {"src": src, "dst": dst, "weights": weights}
 

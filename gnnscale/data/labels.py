@@ -8,12 +8,14 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array
 from gnnscale.core.artifact.npy import row_slices
-from gnnscale.data import validation
-from gnnscale.graph.store_format import MAX_CLASSES
+from gnnscale.data.validation import PLURAL
+from gnnscale.graph import MAX_CLASSES, has_label
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of a label matrix that are checked at a time.
 _SLICE_BYTES = 1 << 20
+#: Classes without a vertex, at most, if the number of classes is inferred from the labels.
+_SPARE_CLASSES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +52,10 @@ def read_labels(
     """
     labels = _column(labels, num_classes, count=count, source=source, of=of)
     classes = _one_hot_classes(labels) if metric in (None, "accuracy") else None
-    if classes is None and validation.is_regression(labels, metric):
+    if classes is None and _is_regression(labels, metric):
         if metric is None and of == "vertex":
             _refuse_unknown_cells(labels, source)
-        result = _read_targets(labels, num_classes, count, source, of, advice if not metric else "")
+        result = _read_targets(labels, num_classes, source, of, advice if not metric else "")
     else:
         index = wrapped_label(labels, labels.dtype) if labels.ndim == 1 else None
         if index is not None:
@@ -62,7 +64,7 @@ def read_labels(
         if classes is None and metric in (None, "accuracy") and of == "vertex":
             _warn_of_empty_rows(labels, source)
         if labels.ndim == 2:
-            width = validation.count_classes(labels, source)
+            width = labels.shape[1]
             if num_classes not in (None, width):
                 raise GraphError(
                     f"{source}: expected {num_classes} columns of classes, got {width}"
@@ -72,7 +74,7 @@ def read_labels(
         if classes is not None:
             _LOG.info("%s: every row has a single one, so that each %s has one class", source, of)
             labels = classes
-        result = _read_classes(labels, num_classes, metric, count, source, of)
+        result = _read_classes(labels, num_classes, metric, source, of)
     if of == "edge" and result.values.ndim == 2:
         raise GraphError(
             f"{source}: expected one class or one target for each edge, got "
@@ -125,7 +127,7 @@ def _column(
             f"or regression targets, got {labels.dtype}{list(labels.shape)}"
         )
     if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {validation.PLURAL[of]}")
+        raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
     only_class = num_classes == 1 and labels.dtype.kind in "biu"
     if labels.ndim == 2 and labels.shape[1] == 1 and not only_class:
         labels = labels[:, 0]
@@ -192,28 +194,83 @@ def _warn_of_empty_rows(labels: Array, source: object) -> None:
         )
 
 
+def _is_regression(labels: Array, metric: str | None) -> bool:
+    """Whether labels are targets: by ``metric`` or, if None, floats other than zeros and ones."""
+    if metric is not None:
+        return metric == "rmse"
+    if labels.dtype.kind != "f":
+        return False
+    return labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all()
+
+
 def _read_classes(
-    labels: Array, num_classes: int | None, metric: str | None, count: int, source: object, of: str
+    labels: Array, num_classes: int | None, metric: str | None, source: object, of: str
 ) -> Labels:
     if labels.ndim == 1 and labels.dtype.kind == "f":
-        labels = validation.class_labels(np.where(labels == -1, np.nan, labels), source, of)
+        labels = _whole_classes(labels, source, of)
     if num_classes is None:
-        num_classes = validation.count_classes(labels, source, of)
+        num_classes = count_classes(labels, source, of)
     if num_classes > MAX_CLASSES:
         raise GraphError(f"{source}: expected up to {MAX_CLASSES} classes, got {num_classes}")
-    values = validation.checked_labels(
-        labels, count=count, num_classes=num_classes, source=source, of=of
-    )
+    low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
+    # NaN compares false with everything, hence the test for valid values.
+    good = (labels == 0) | (labels == 1) if labels.ndim == 2 else (labels >= low) & (labels <= high)
+    if not good.all():
+        index = tuple(np.argwhere(~good)[0])
+        raise GraphError(
+            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got {labels[index]}"
+        )
+    values = labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
     return Labels(values=values, num_classes=num_classes, metric=metric or "accuracy")
 
 
+def _whole_classes(column: Array, source: object, of: str) -> Int64Array:
+    """Return floating point classes as int64, -1 for NaN and -1; GraphError: no whole number."""
+    labeled = ~(np.isnan(column) | (column == -1))
+    # Checked before the cast, which is undefined beyond int64. A signaling NaN is NaN too.
+    with np.errstate(invalid="ignore"):
+        good = ~labeled | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
+    if not good.all():
+        index = int(good.argmin())
+        raise GraphError(
+            f"{source}: label of {of} {index}: expected a class from 0 to {MAX_CLASSES - 1}, got "
+            f"{column[index]}"
+        )
+    return np.where(labeled, column, -1).astype(np.int64)
+
+
+def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
+    """Return the largest integer label plus 1; GraphError: too large for the number of labels."""
+    num_classes = max(int(labels.max()) + 1, 0) if labels.size else 0
+    num_labeled = int((labels >= 0).sum())
+    allowed = min(MAX_CLASSES, num_labeled + _SPARE_CLASSES)
+    if num_classes > allowed:
+        index = int(labels.argmax())
+        raise GraphError(
+            f"{source}: label of {of} {index}: expected at most {allowed - 1} where {num_labeled} "
+            f"{PLURAL[of]} have a label, got {num_classes - 1}"
+        )
+    return num_classes
+
+
 def _read_targets(
-    labels: Array, num_targets: int | None, count: int, source: object, of: str, advice: str
+    labels: Array, num_targets: int | None, source: object, of: str, advice: str
 ) -> Labels:
     width = 1 if labels.ndim == 1 else labels.shape[1]
     if num_targets not in (None, width):
         raise GraphError(f"{source}: expected num_classes={num_targets} targets, got {width}")
-    values = validation.checked_targets(labels, count=count, source=source, of=of)
+    if width > MAX_CLASSES:
+        raise GraphError(f"{source}: expected 1 to {MAX_CLASSES} targets, got {width}")
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        values = labels.astype(np.float32)
+    if np.isinf(values).any():
+        index = tuple(np.argwhere(np.isinf(values))[0])
+        raise GraphError(
+            f"{source}: label of {of} {index[0]}: expected a number in the range of float32, or "
+            f"NaN if unknown, got {labels[index]}"
+        )
+    if not has_label(values).any():
+        raise GraphError(f"{source}: no {of} has a label")
     advice = f"; {advice}" if advice and _are_whole(values) else ""
     _LOG.log(
         logging.WARNING if advice else logging.INFO,
@@ -241,6 +298,6 @@ def _report_partly_known(targets: Float32Array, source: object, of: str) -> None
     if num_partial:
         _LOG.info(
             "%s: %s of %s %s with a target have some of %s targets, NaN does not count",
-            *(source, f"{num_partial:,}", f"{num_labeled:,}", validation.PLURAL[of]),
+            *(source, f"{num_partial:,}", f"{num_labeled:,}", PLURAL[of]),
             targets.shape[1],
         )

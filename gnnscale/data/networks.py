@@ -9,8 +9,8 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.interop import GraphInputs, make_graph
-from gnnscale.data.masks import PART_NAMES
 from gnnscale.data.split_input import SplitInput
+from gnnscale.data.validation import PART_NAMES
 from gnnscale.graph import Graph
 
 _LOG = logging.getLogger(__name__)
@@ -112,9 +112,7 @@ def from_networkx(
     inputs = GraphInputs(
         edges=(ends[:, 0], ends[:, 1]),
         features=_columns(rows, features, nodes, f"{name}: node"),
-        labels=None
-        if labels is None
-        else _values(rows, labels, nodes, f"{name}: node", texts=True),
+        labels=None if labels is None else _values(rows, labels, nodes, f"{name}: node"),
         num_vertices=len(nodes),
         split=SplitInput.of_fields(parts, "attribute {}", name).chosen(split, None, name),
         edge_weights=None if weights is None else weights[forward],
@@ -159,17 +157,10 @@ def _columns(
     return np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
 
 
-def _values(
-    rows: Sequence[Mapping[str, Any]],
-    key: str,
-    of: Sequence[Any],
-    what: str,
-    *,
-    texts: bool = False,
-) -> Array:
+def _values(rows: Sequence[Mapping[str, Any]], key: str, of: Sequence[Any], what: str) -> Array:
     """Return attribute ``key`` of ``rows``, nodes or edges called ``of``, as an array.
 
-    GraphError: some lack it, or values have no common shape, or are texts unless ``texts``.
+    GraphError: some lack it, or values have no common shape.
     """
     missing = [of[number] for number, row in enumerate(rows) if row.get(key) is None]
     if missing:

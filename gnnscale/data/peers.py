@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from gnnscale.core import Array, GraphError, standard_arithmetic
@@ -117,9 +116,7 @@ def from_dgl(
         edge_feature: key of the features in ``graph.edata``, a row or a number an edge. None:
             edges have no features.
         number_edges: whether ``Graph.edge_ids`` has DGL's edge ids.
-        name: name of the graph in reports.
-        metric: as for ``from_arrays``.
-        advises: as for ``from_arrays``.
+        name, metric, advises: as for ``from_arrays``.
 
     Raises:
         GraphError: ``from_arrays`` refuses an array; the graph is heterogeneous; or a field is
@@ -140,10 +137,11 @@ def from_dgl(
         labels=graph.ndata.get(labels) if single.labels is None else single.labels,
         num_vertices=graph.num_nodes(),
         split=SplitInput.of_fields(graph.ndata, "ndata['{}']", name).chosen(split, mask, name),
-        edge_weights=_edge_weights(graph.edata, edge_weight, "edata[{!r}]", name),
+        edge_weights=_edge_field(graph.edata, edge_weight, "edata[{!r}]", name),
         edge_features=_edge_field(graph.edata, edge_feature, "edata[{!r}]", name),
         features_name=f"ndata[{features!r}]",
         labels_name=f"ndata[{labels!r}]",
+        weights_name=f"edata[{edge_weight!r}]",
     )
     metric = metric or single.metric
     return make_graph(inputs, name=name, metric=metric, number_edges=number_edges, advises=advises)
@@ -177,9 +175,7 @@ def from_pyg(
         edge_attr: field of the edge features, ``[num_edges, num_edge_features]`` or
             ``[num_edges]``; the default field may be missing. None: edges have no features.
         number_edges: whether ``Graph.edge_ids`` has the column numbers of ``edge_index``.
-        name: name of the graph in reports.
-        metric: as for ``from_arrays``.
-        advises: as for ``from_arrays``.
+        name, metric, advises: as for ``from_arrays``.
 
     Raises:
         GraphError: ``from_arrays`` refuses an array; the data are heterogeneous; or a field is
@@ -203,10 +199,11 @@ def from_pyg(
         labels=fields.get("y"),
         num_vertices=fields.get("num_nodes"),
         split=SplitInput.of_fields(fields, "data.{}", name).chosen(split, mask, name),
-        edge_weights=_edge_weights(fields, edge_weight, "data.{}", name),
+        edge_weights=_edge_field(fields, edge_weight, "data.{}", name),
         edge_features=_edge_field(fields, edge_attr, "data.{}", name),
         features_name="data.x",
         labels_name="data.y",
+        weights_name=f"data.{edge_weight}",
     )
     metric = metric or single.metric
     return make_graph(inputs, name=name, metric=metric, number_edges=number_edges, advises=advises)
@@ -278,20 +275,6 @@ def _edge_index(fields: Any, name: str) -> Array:
             f"{name}: data.edge_index: expected [2, num_edges], got {list(edges.shape)}"
         )
     return edges
-
-
-def _edge_weights(fields: Any, key: str | None, form: str, name: str) -> Array | None:
-    """Return edge weights ``fields[key]`` ``[num_edges]``; None if ``key`` is None."""
-    values = _edge_field(fields, key, form, name)
-    if values is None:
-        return None
-    what = f"{name}: {form.format(key)}"
-    weights = array_inputs.as_array(values, what)
-    if weights.ndim == 2 and weights.shape[1] == 1:
-        weights = weights[:, 0]
-    if weights.ndim != 1:
-        raise GraphError(f"{what}: expected a weight per edge, got {list(weights.shape)}")
-    return np.asarray(weights)
 
 
 def _edge_field(fields: Any, key: str | None, form: str, name: str) -> Any:

@@ -9,8 +9,8 @@ import numpy as np
 from gnnscale.core import Array, GraphError, IntArray, brief
 from gnnscale.data.array_inputs import as_array, vertex_ids
 from gnnscale.data.labels import Labels
-from gnnscale.data.masks import PART_NAMES, part_ids
 from gnnscale.data.splits import random_edge_split, random_split
+from gnnscale.data.validation import PART_NAMES, part_ids
 from gnnscale.graph import Graph, Split, SplitSource
 
 #: Accepted keys of each part in a dictionary, such as that of OGB's ``get_idx_split``.

@@ -171,7 +171,8 @@ def warn_of_small_classes(
     length = int(labels.max(initial=-1)) + 1
     of_parts = [labels[part] for part in parts]
     total, *of_part = (
-        np.bincount(some[some >= 0], minlength=length) for some in (labels, *of_parts)
+        np.bincount(classes_of[classes_of >= 0], minlength=length)
+        for classes_of in (labels, *of_parts)
     )
     counts, present = np.stack(of_part), total > 0
     few = np.flatnonzero(present & ((counts[1:] < _FEW).any(axis=0) | (counts[0] == 0)))
@@ -205,8 +206,8 @@ def _group_numbers(groups: Any, count: int) -> Int64Array:
         )
     numbers: Int64Array = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     if values.dtype.kind in "if":
-        alone = ~(values >= 0)  # NaN too
-        numbers[alone] = count + np.arange(np.count_nonzero(alone))
+        ungrouped = ~(values >= 0)  # NaN too
+        numbers[ungrouped] = count + np.arange(np.count_nonzero(ungrouped))
     return numbers
 
 
@@ -245,9 +246,9 @@ def _split_units(
         bounds = [round(len(order) * share) for share in np.cumsum(fractions)]
         part_of_unit = np.empty(len(order), np.int64)
         part_of_unit[order] = np.searchsorted(bounds, np.arange(len(order)), side="right")
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    entries = np.argsort(place[units], kind="stable") if whole else order
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    entries = np.argsort(rank[units], kind="stable") if whole else order
     part = part_of_unit[units[entries]]
     train, valid, test = (labeled[entries[part == number]] for number in range(3))
     return train, valid, test
@@ -291,11 +292,11 @@ def _quotas(counts: Int64Array, sizes: Int64Array, shares: Float64Array) -> Int6
     carry = np.zeros(3)  # entries that each part lacks
     for number, (count, size) in enumerate(zip(counts.tolist(), sizes.tolist(), strict=True)):
         exact = np.round(count * shares, 9)  # 5 * 0.2 is whole
-        wanted = np.maximum(exact + np.trunc(carry / size), 0)
-        wanted = np.round(wanted * (count / wanted.sum()), 9)
-        quota = np.floor(wanted).astype(np.int64)
+        target = np.maximum(exact + np.trunc(carry / size), 0)
+        target = np.round(target * (count / target.sum()), 9)
+        quota = np.floor(target).astype(np.int64)
         carry += (exact - quota) * size
-        open_parts = np.where(wanted > quota, carry, -np.inf)
+        open_parts = np.where(target > quota, carry, -np.inf)
         for part in np.argsort(-open_parts, kind="stable")[: count - int(quota.sum())]:
             quota[part] += 1
             carry[part] -= size

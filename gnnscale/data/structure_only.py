@@ -14,7 +14,8 @@ from gnnscale.core.artifact import file_bytes, row_slices
 from gnnscale.core.types import Float32Array, Float64Array, Int64Array, IntArray
 from gnnscale.data import validation
 from gnnscale.data.base import Dataset
-from gnnscale.data.formats import NpzReader, sparse
+from gnnscale.data.formats import sparse
+from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import store_format
 

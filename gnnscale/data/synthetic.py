@@ -9,11 +9,11 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import ConfigError, check_range, errors, hardware, progress, track
-from gnnscale.core.artifact import files
 from gnnscale.core.types import Float32Array, Int32Array
 from gnnscale.data import base, structure_only
-from gnnscale.data.storage import StoreWriter, edge_spool
+from gnnscale.data.storage import edge_spool
 from gnnscale.data.storage.csc_builder import sorted_lists
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import MAX_FEATURES, row_bytes, vertex_dtype
 
 _SLICE_EDGES = 1 << 20
@@ -317,12 +317,8 @@ class RMat(SyntheticGraph, structure_only.Structure):
 
 def _check_space(graph: PlantedPartition | RMat, writer: StoreWriter, memory: int) -> None:
     """Raise NoSpaceError unless ``memory`` bytes, and disk for the graph's store, are free."""
-    feature_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features)
-    files.check_space(
-        f"dataset.num_vertices={graph.num_vertices}, num_edges={graph.num_edges}, "
-        f"num_features={graph.num_features}",
-        writer.path,
-        memory=memory,
-        # Offsets, labels and split; both directions of the edges, sorted and unsorted.
-        disk=graph.num_vertices * (feature_bytes + 24) + 16 * graph.num_edges,
-    )
+    sizes = {"num_vertices": graph.num_vertices, "num_edges": graph.num_edges}
+    options = ", ".join(f"{name}={size}" for name, size in sizes.items())
+    what = f"dataset.{options}, num_features={graph.num_features}"
+    vertex_bytes = row_bytes(graph.feature_dtype or "float32", graph.num_features) + 8
+    graph.check_space(what, writer.path, **sizes, vertex_bytes=vertex_bytes, memory=memory)

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, BoolArray, Float32Array, GraphError, Int64Array, brief
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, brief
 from gnnscale.core.artifact.npy import check_array, row_slices
-from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, check_labeled, has_label
+from gnnscale.graph import MAX_FEATURES, check_labeled, vertex_dtype
 
-#: Classes without a vertex, at most, if the number of classes is inferred from the labels.
-_SPARE_CLASSES = 1024
 #: Vertices of a split that are checked at a time.
 _SLICE_IDS = 1 << 18
 #: Vertices allowed beyond one per byte of the files.
@@ -143,120 +141,6 @@ def edge_features(
     return converted
 
 
-def class_labels(column: Array, source: object, of: str = "vertex") -> Int64Array:
-    """Return ``[n]`` classes as int64, -1 for NaN (no label).
-
-    GraphError: a value is no whole number from 0 to ``MAX_CLASSES`` - 1.
-    """
-    check_array(column, axes=1, kinds="iuf", source=source)
-    if column.dtype.kind != "f":
-        if int(column.min(initial=0)) < 0 or int(column.max(initial=0)) >= MAX_CLASSES:
-            _refuse_label(column, (column >= 0) & (column < MAX_CLASSES), source, of)
-        return column.astype(np.int64)
-    labeled = ~np.isnan(column)
-    # Checked before the cast, which is undefined beyond int64. A signaling NaN is NaN too.
-    with np.errstate(invalid="ignore"):
-        good = ~labeled | ((column >= 0) & (column < MAX_CLASSES) & (column == np.floor(column)))
-    if not good.all():
-        _refuse_label(column, good, source, of)
-    return np.where(labeled, column, -1).astype(np.int64)
-
-
-def _refuse_label(column: Array, good: BoolArray, source: object, of: str) -> None:
-    index = int(np.flatnonzero(~good)[0])
-    raise GraphError(
-        f"{source}: label of {of} {index}: expected a class from 0 to {MAX_CLASSES - 1}, got "
-        f"{column[index]}"
-    )
-
-
-def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
-    """Return the number of classes: columns of 2-D labels, or the largest of 1-D labels plus 1.
-
-    GraphError: too many classes for the number of labels.
-    """
-    if labels.ndim == 2:
-        if labels.shape[1] > MAX_CLASSES:
-            raise GraphError(
-                f"{source}: expected up to {MAX_CLASSES} classes, got {labels.shape[1]}"
-            )
-        return int(labels.shape[1])
-    check_array(labels, axes=1, kinds=None, source=f"{source}: labels")
-    if labels.dtype.kind not in "iu":
-        raise GraphError(f"{source}: expected integers as labels, got {labels.dtype}")
-    num_classes = max(int(labels.max()) + 1, 0) if labels.size else 0
-    num_labeled = int((labels >= 0).sum())
-    allowed = min(MAX_CLASSES, num_labeled + _SPARE_CLASSES)
-    if num_classes > allowed:
-        index = int(labels.argmax())
-        raise GraphError(
-            f"{source}: label of {of} {index}: expected at most {allowed - 1} where {num_labeled} "
-            f"{PLURAL[of]} have a label, got {num_classes - 1}"
-        )
-    return num_classes
-
-
-def checked_labels(
-    labels: Array, *, count: int, num_classes: int, source: object, of: str = "vertex"
-) -> Array:
-    """Return ``[count]`` classes as int64, or ``[count, k]`` multi-label as uint8.
-
-    GraphError unless classes are -1 (no label) to ``num_classes`` - 1, or multi-label is 0 and 1.
-    """
-    if labels.ndim not in (1, 2):
-        raise GraphError(f"{source}: expected labels with 1 or 2 axes, got {list(labels.shape)}")
-    if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
-    if labels.dtype.kind not in ("iu" if labels.ndim == 1 else "biuf"):
-        raise GraphError(f"{source}: expected integers as labels, got {labels.dtype}")
-    low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
-    # NaN compares false with everything, hence the test for valid values.
-    good = (labels == 0) | (labels == 1) if labels.ndim == 2 else (labels >= low) & (labels <= high)
-    if not good.all():
-        index = tuple(np.argwhere(~good)[0])
-        raise GraphError(
-            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got {labels[index]}"
-        )
-    return labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
-
-
-def is_regression(labels: Array, metric: str | None) -> bool:
-    """Whether labels are regression targets: ``metric`` is ``rmse`` or, if None, labels are floats.
-
-    Without ``metric``, a matrix of zeros and ones is multi-label.
-    """
-    if metric is not None:
-        return metric == "rmse"
-    if labels.dtype.kind != "f":
-        return False
-    return labels.ndim == 1 or not ((labels == 0) | (labels == 1)).all()
-
-
-def checked_targets(
-    labels: Array, *, count: int, source: object, of: str = "vertex"
-) -> Float32Array:
-    """Return targets ``[count]`` or ``[count, k]`` as float32.
-
-    GraphError: another shape, an infinite value, or only NaN.
-    """
-    check_array(labels, axes=(1, 2), kinds="iuf", source=f"{source}: labels")
-    if len(labels) != count:
-        raise GraphError(f"{source}: {len(labels)} labels for {count} {PLURAL[of]}")
-    if labels.ndim == 2 and not 1 <= labels.shape[1] <= MAX_CLASSES:
-        raise GraphError(f"{source}: expected 1 to {MAX_CLASSES} targets, got {labels.shape[1]}")
-    with np.errstate(over="ignore", invalid="ignore"):  # refused below
-        targets = labels.astype(np.float32)
-    if np.isinf(targets).any():
-        index = tuple(np.argwhere(np.isinf(targets))[0])
-        raise GraphError(
-            f"{source}: label of {of} {index[0]}: expected a number in the range of float32, or "
-            f"NaN if unknown, got {labels[index]}"
-        )
-    if not has_label(targets).any():
-        raise GraphError(f"{source}: no {of} has a label")
-    return targets
-
-
 def check_split(
     split: Mapping[str, Array], labels: Array, num_vertices: int, source: object, of: str = "vertex"
 ) -> None:
@@ -338,3 +222,63 @@ def quoted(value: object) -> str:
     if value is None or isinstance(value, int | float):
         return brief(value)
     return f"a {type(value).__name__}"
+
+
+#: Accepted names of each part of a split of vertices, as a mask or as ids.
+PART_NAMES = (
+    ("train_mask", "train_idx"),
+    ("valid_mask", "val_mask", "valid_idx", "val_idx"),
+    ("test_mask", "test_idx"),
+)
+
+
+def part_ids(
+    values: Array,
+    count: int,
+    what: str,
+    *,
+    column: int | None,
+    option: str,
+    of: str = "vertex",
+    is_mask: bool | None = None,
+) -> IntArray:
+    """Return the sorted ids of a part of a split, given as ids or a mask.
+
+    A mask is ``[count]`` or ``[count, 1]``; of masks ``[count, k]``, ``column`` counts. GraphError,
+    in which ``what`` names the part and ``option`` the option of ``column``: an id is out of range,
+    masks have another form, or no column is chosen.
+
+    Args:
+        values: ids, whole numbers ``[n]`` or ``[n, 1]``; or a mask, of booleans, or of 1 and 0.
+        is_mask: whether the name says that ``values`` are a mask, or (False) ids. None: booleans
+            are a mask, whole numbers are ids.
+    """
+    if is_mask is None:
+        is_mask = values.dtype.kind == "b"
+    if not is_mask:
+        ids = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+        if ids.ndim != 1:
+            raise GraphError(f"{what}: expected one axis, got {list(ids.shape)}")
+        if len(ids):  # an empty list is float64 to NumPy
+            check_ids(ids, count, what, of)
+        return np.sort(ids).astype(vertex_dtype(count))
+    if values.dtype.kind not in "biu" or values.ndim not in (1, 2) or len(values) != count:
+        raise GraphError(
+            f"{what}: expected bool[{count}] or bool[{count}, k], got "
+            f"{values.dtype}{list(values.shape)}"
+        )
+    if values.ndim == 2:
+        values = values[:, _checked_column(values.shape[1], what, column=column, option=option)]
+    if values.dtype.kind != "b" and not ((values == 0) | (values == 1)).all():
+        raise GraphError(f"{what}: expected true and false, or 1 and 0, got other numbers")
+    return np.flatnonzero(values).astype(vertex_dtype(count))
+
+
+def _checked_column(width: int, what: str, *, column: int | None, option: str) -> int:
+    """Return the column of masks ``[n, width]`` to read; GraphError: none is chosen, or exists."""
+    if width == 1 and column is None:
+        return 0
+    if column is None or not 0 <= column < width:
+        got = "" if column is None else f", got {column}"
+        raise GraphError(f"{what}: has {width} masks; {option}=0 to {width - 1} chooses one{got}")
+    return column

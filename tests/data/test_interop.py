@@ -217,7 +217,7 @@ BAD = {
         ([1, 2], "edge weights: 2 weights for 4 edges"),
         ([1, 2, -0.5, 1], "edge weights: edge 2: expected a weight of at least 0 in the range"),
         ([1, 1, 1, 1e39], r"weight of at least 0 in the range of float32, got 1e\+39"),
-        (np.ones((4, 1)), r"edge weights: expected 1 axes, got float64\[4, 1\] with 2"),
+        (np.ones((4, 2)), r"edge weights: expected a weight per edge, got \[4, 2\]"),
         ([True] * 4, r"edge weights: expected numbers, got bool\[4\]"),
     ],
     "edge_features": [

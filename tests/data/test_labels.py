@@ -5,11 +5,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from pyarrow import parquet
 
 from gnnscale.core.errors import GraphError
-from gnnscale.data import Arrays, Tables, from_arrays, from_dgl, from_pyg
+from gnnscale.data import Arrays, Tables, from_arrays
 from gnnscale.data.labels import read_labels, wrapped_label
 from gnnscale.graph import Graph
 
@@ -27,22 +26,6 @@ def of_arrays(folder: Path, labels: Any) -> Graph:
     return from_arrays((SRC, DST), X, labels)
 
 
-def of_pyg(folder: Path, labels: Any) -> Graph:
-    data = pytest.importorskip("torch_geometric.data")
-    y = labels if isinstance(labels, torch.Tensor) else torch.from_numpy(np.array(labels))
-    return from_pyg(
-        data.Data(x=torch.from_numpy(X), edge_index=torch.tensor(np.stack([SRC, DST])), y=y)
-    )
-
-
-def of_dgl(folder: Path, labels: Any) -> Graph:
-    graph = pytest.importorskip("dgl").graph((torch.from_numpy(SRC), torch.from_numpy(DST)))
-    graph.ndata["feat"] = torch.from_numpy(X)
-    tensor = labels if isinstance(labels, torch.Tensor) else torch.from_numpy(np.array(labels))
-    graph.ndata["label"] = tensor
-    return from_dgl(graph)
-
-
 def of_files(folder: Path, labels: Any) -> Graph:
     file = folder / "mine.npz"
     np.savez(file, edge_index=np.stack([SRC, DST]), features=X, labels=np.asarray(labels))
@@ -50,12 +33,8 @@ def of_files(folder: Path, labels: Any) -> Graph:
     return Arrays(name="mine", raw=str(file), store=str(folder / "store"), **options).open()
 
 
-ENTRANCES: dict[str, Callable[[Path, Any], Graph]] = {
-    "from_arrays": of_arrays,
-    "from_pyg": of_pyg,
-    "from_dgl": of_dgl,
-    "arrays": of_files,
-}
+#: In memory and in files; tests/data/test_entrances.py has objects of all libraries.
+ENTRANCES: dict[str, Callable[[Path, Any], Graph]] = {"from_arrays": of_arrays, "arrays": of_files}
 
 FORMS: dict[str, tuple[Any, Any, int, str]] = {
     "ids": (CLASSES, CLASSES, 3, "accuracy"),
@@ -129,7 +108,7 @@ def write_tables(folder: Path, labels: Any) -> None:
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_labels_that_no_entrance_takes(tmp_path: Path, entrance: str) -> None:
     wrapped = np.array([2, -1, 1, -1, 0]).astype(np.uint8)
-    message = r"(labels|label'\]|data\.y).*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
+    message = r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
     with pytest.raises(GraphError, match=message):
         ENTRANCES[entrance](tmp_path, wrapped)
     with pytest.raises(GraphError, match=r"labels: expected classes \[5\].*\[5, 0\]"):
@@ -249,3 +228,20 @@ def test_a_column_of_the_only_class_is_multilabel() -> None:
     assert (found.num_classes, found.metric) == (1, "micro_f1")
     assert found.values.tolist() == BINARY[:, None].tolist()
     assert from_arrays((SRC, DST), X, BINARY[:, None], num_classes=1).labels.shape == (5, 1)
+
+
+def test_unknown_classes_are_any_nan() -> None:
+    quiet, signalling = 0x7FC00000, 0x7F800001
+    bits = np.array([np.float32(3).view(np.uint32), quiet, signalling], np.uint32)
+    assert read_labels(
+        bits.view(np.float32), count=3, source="x", metric="accuracy"
+    ).values.tolist() == [
+        *(3, -1, -1),
+    ]
+
+
+@pytest.mark.parametrize("label", [-1.5, 1.5, 2.0**40, np.inf, -np.inf])
+def test_labels_that_are_no_classes(label: float) -> None:
+    message = r"^labels.npy: label of vertex 1: expected a class from 0 to 1048575,"
+    with pytest.raises(GraphError, match=message):
+        read_labels(np.array([0, label]), count=2, source="labels.npy", metric="accuracy")

@@ -90,17 +90,6 @@ def test_features_of_edges_of_pyg():
     assert from_pyg(data, edge_weight="edge_attr").edge_features is None
 
 
-def test_features_of_edges_of_dgl():
-    peer = dgl_graph()
-    peer.edata["w"] = torch.from_numpy(EDGE_FEATURES)
-    graph = from_dgl(peer, edge_feature="w", number_edges=True)
-    np.testing.assert_array_equal(graph.edge_rows, graph.edge_ids)
-    np.testing.assert_array_equal(graph.edge_features, EDGE_FEATURES)
-    assert from_dgl(peer).edge_features is None
-    with pytest.raises(GraphError, match=r"^graph: edata\['feat'\] is missing$"):
-        from_dgl(peer, edge_feature="feat")
-
-
 def test_weights_of_dgl():
     peer = dgl_graph()
     peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])

@@ -2,22 +2,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from gnnscale.core.errors import GraphError
-from gnnscale.data.validation import check_split, class_labels, vertex_keys
-
-
-def test_unknown_classes_are_any_nan() -> None:
-    quiet, signalling = 0x7FC00000, 0x7F800001
-    bits = np.array([np.float32(3).view(np.uint32), quiet, signalling], np.uint32)
-    assert class_labels(bits.view(np.float32), "labels.npy").tolist() == [3, -1, -1]
-
-
-@pytest.mark.parametrize("label", [-1, 1.5, 2.0**40, np.inf, -np.inf])
-def test_labels_that_are_no_classes(label: float) -> None:
-    message = r"^labels.npy: label of vertex 1: expected a class from 0 to 1048575,"
-    with pytest.raises(GraphError, match=message):
-        class_labels(np.array([0, label]), "labels.npy")
+from gnnscale.data.validation import check_split, part_ids, vertex_keys
 
 
 def test_a_split_takes_few_bytes_a_vertex() -> None:
@@ -62,3 +52,45 @@ def test_keys_that_are_no_ids(key):
 def test_two_spellings_are_not_two_vertices():
     with pytest.raises(GraphError, match=r"x: vertex 7 is named twice"):
         vertex_keys(["7", "07"], source="x")
+
+
+def ids(values, column=None, is_mask=None, count=4):
+    options = {"column": column, "option": "mask", "is_mask": is_mask}
+    return part_ids(np.asarray(values), count, "it", **options).tolist()
+
+
+def test_ids_and_masks() -> None:
+    assert ids([2, 0]) == ids([[2], [0]]) == ids([True, False, True, False]) == [0, 2]
+    assert ids([[1], [0], [1], [0]], is_mask=True) == ids([1, 0, 1, 0], is_mask=True) == [0, 2]
+    assert ids([[1, 0], [0, 1], [1, 0], [0, 0]], 1, is_mask=True) == [1]
+    assert ids([]) == ids([False] * 4) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "is_mask", "message"),
+    [
+        ([4], None, None, "vertex id 4 is out of range"),
+        ([-1], None, None, "vertex id -1 is negative"),
+        ([[0, 1]], None, None, "one axis, got .1, 2"),
+        ([0.5], None, None, "expected integers as vertex ids, got float64"),
+        ([1.0, 0, 0, 0], None, True, r"expected bool.4. or bool.4, k., got float64.4.$"),
+        ([1, 0, 2, 0], None, True, "expected true and false, or 1 and 0, got other numbers"),
+        ([True], None, None, r"expected bool.4. or bool.4, k., got bool.1.$"),
+        (np.ones((4, 1, 1)) > 0, None, None, r"expected .*, got bool.4, 1, 1.$"),
+        (np.ones((3, 4)) > 0, 1, None, r"expected bool.4. or bool.4, k., got bool.3, 4.$"),
+        (np.ones((4, 3)) > 0, None, None, "has 3 masks; mask=0 to 2 chooses one$"),
+        (np.ones((4, 3)) > 0, -1, None, "mask=0 to 2 chooses one, got -1$"),
+    ],
+)
+def test_what_is_refused(values, column, is_mask, message) -> None:
+    with pytest.raises(GraphError, match=f"^it: .*{message}"):
+        ids(values, column, is_mask)
+
+
+@given(arrays.arrays(bool, st.tuples(st.integers(0, 9), st.integers(1, 3))), st.data())
+def test_a_column_of_masks_is_the_mask(masks, data) -> None:
+    column = data.draw(st.integers(0, masks.shape[1] - 1))
+    expected = np.flatnonzero(masks[:, column]).tolist()
+    assert ids(masks, column, count=len(masks)) == expected
+    assert ids(masks[:, column], count=len(masks)) == expected
+    assert ids(expected, count=len(masks)) == expected

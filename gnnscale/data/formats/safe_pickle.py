@@ -139,6 +139,13 @@ class _StackMachine:
             raise PickleError(f"it recalls {quoted(index)}, which was not remembered")
         self.push(self._memo[index])
 
+    def extend(self, values: list[Any]) -> None:
+        self.top(list).extend(values)
+
+    def push_items(self, values: list[Any]) -> None:
+        self.push({})
+        self.set_items(values)
+
     def set_items(self, values: list[Any]) -> None:
         target = self.top(dict)
         if len(values) % 2:
@@ -184,22 +191,6 @@ class _StackMachine:
         self.push(target)
 
 
-def _append(machine: _StackMachine, argument: object) -> None:
-    value = machine.pop()
-    machine.top(list).append(value)
-
-
-def _appends(machine: _StackMachine, argument: object) -> None:
-    values = machine.pop_mark()
-    machine.top(list).extend(values)
-
-
-def _dict(machine: _StackMachine, argument: object) -> None:
-    values = machine.pop_mark()
-    machine.push({})
-    machine.set_items(values)
-
-
 def _make(kind: Callable[[Any], Any]) -> Callable[[_StackMachine, Any], None]:
     """Return an action that replaces the objects above the last mark by ``kind(objects)``."""
     return lambda machine, argument: machine.push(kind(machine.pop_mark()))
@@ -227,12 +218,12 @@ _ACTIONS: dict[str, Callable[[_StackMachine, Any], object]] = {
     "EMPTY_DICT": _constant(dict),
     "LIST": _make(list),
     "TUPLE": _make(tuple),
-    "DICT": _dict,
+    "DICT": lambda machine, argument: machine.push_items(machine.pop_mark()),
     "TUPLE1": lambda machine, argument: machine.push(machine.pop_many(1)),
     "TUPLE2": lambda machine, argument: machine.push(machine.pop_many(2)),
     "TUPLE3": lambda machine, argument: machine.push(machine.pop_many(3)),
-    "APPEND": _append,
-    "APPENDS": _appends,
+    "APPEND": lambda machine, argument: machine.extend([machine.pop()]),
+    "APPENDS": lambda machine, argument: machine.extend(machine.pop_mark()),
     "SETITEM": lambda machine, argument: machine.set_items(list(machine.pop_many(2))),
     "SETITEMS": lambda machine, argument: machine.set_items(machine.pop_mark()),
     "MARK": lambda machine, argument: machine.mark(),

@@ -56,11 +56,10 @@ class DtypeRecord:
         version, order, *details = state
         if type(version) is not int or version not in (3, 4) or _text(order) not in ("<", ">", "|"):
             raise PickleError(f"a dtype of byte order {quoted(order)}, version {quoted(version)}")
-        if (
-            not _all_none(details[:3])
-            or not _equal_ints(details[3:6], (-1, -1, 0))
-            or not _all_none(details[6:])
-        ):
+        unused, numbers = details[:3] + details[6:], details[3:6]
+        # A float, or True, would be equal to an integer.
+        are_plain = all(type(number) is int for number in numbers) and numbers == [-1, -1, 0]
+        if not are_plain or any(value is not None for value in unused):
             raise PickleError("a dtype with fields or flags, read are plain numbers")
         self.dtype = np.dtype(f"{_text(order)}{self.code}")
 
@@ -193,14 +192,6 @@ def _text(value: object) -> str:
     if isinstance(value, bytes) and len(value) <= 8:
         value = value.decode("latin1")
     return value if isinstance(value, str) and len(value) <= 8 else ""
-
-
-def _all_none(values: list[Any]) -> bool:
-    return all(value is None for value in values)
-
-
-def _equal_ints(values: list[Any], expected: tuple[int, ...]) -> bool:
-    return all(type(value) is int for value in values) and tuple(values) == expected
 
 
 _SPARSE = ("scipy.sparse.csr.csr_matrix", "scipy.sparse._csr.csr_matrix")

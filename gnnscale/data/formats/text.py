@@ -5,7 +5,7 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ from gnnscale.graph.store_format import MAX_FEATURES
 
 _BLOCK_BYTES = 16 << 20
 _BLANKS = " \t"
+_TEXT = "string"
 #: First characters of comments in edge lists, of SNAP and of KONECT.
 COMMENTS = ("#", "%")
 _NO_EDGE = re.compile(rb"(?m)^[ \t]*(?:[#%].*|\r?)$")
@@ -41,9 +42,10 @@ def csv_columns(
     """Yield the columns of a text file without a header in blocks of about ``block_bytes``.
 
     A path that ends in .gz is decompressed (GraphError beyond 64 MiB plus ``ratio`` times its
-    size). ``types`` are NumPy types of the first columns; further columns are skipped. A blank or a
-    tab as ``delimiter`` stands for any run of blanks and tabs, and lines that begin with # or % are
-    then comments. GraphError, naming the line, for a value of another type.
+    size). ``types`` are NumPy types of the first columns, or ``string``, for Arrow arrays; further
+    columns are skipped. A blank or a tab as ``delimiter`` stands for any run of blanks and tabs (a
+    tab before texts for itself), and lines that begin with # or % are then comments. GraphError,
+    naming the line, for a value of another type.
     """
     names: list[str] = []
     with opened_text(file, source, ratio) as stream:
@@ -189,7 +191,7 @@ def _names(
     first = text[: text.find(b"\n") + 1 or len(text)]
     refuse_lone_cr(first.removesuffix(b"\n").decode("utf-8", "replace"), line, source)
     count = first.count(delimiter.encode()) + 1
-    if delimiter in _BLANKS:
+    if delimiter == " " or (delimiter in _BLANKS and _TEXT not in types):
         count = max(count, len(first.split()))
     if not len(types) <= count <= MAX_FEATURES:
         raise GraphError(
@@ -213,7 +215,10 @@ def _parsed(
     line: int, block: bytes, names: list[str], types: Sequence[str], delimiter: str, source: object
 ) -> list[Array]:
     used = names[: len(types)]
-    kinds = {name: pyarrow.from_numpy_dtype(kind) for name, kind in zip(used, types, strict=True)}
+    kinds = {
+        name: pyarrow.large_string() if kind == _TEXT else pyarrow.from_numpy_dtype(kind)
+        for name, kind in zip(used, types, strict=True)
+    }
     # An empty cell is an error, not a zero; NaN is for the checks to judge.
     convert = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=used, null_values=[])
 
@@ -224,18 +229,21 @@ def _parsed(
             parse_options=pyarrow.csv.ParseOptions(delimiter=mark),
             convert_options=convert,
         )
-        return [column.to_numpy() for column in table.columns]
+        return [_values(column) for column in table.columns]
 
     def parse(text: bytes) -> list[Array]:
-        if delimiter not in _BLANKS:
+        has_texts = _TEXT in types
+        if not has_texts and delimiter not in _BLANKS:
             return strict(text, delimiter, names)
-        try:
+        if not has_texts:
+            with suppress(Exception):  # of Arrow, whose delimiter is a single character
+                return strict(text, delimiter, names)
+        text = _NO_EDGE.sub(b"", text)
+        if not text.strip():
+            return [_values(pyarrow.chunked_array([], kinds[name])) for name in used]
+        if has_texts and delimiter != " ":  # texts may have blanks
             return strict(text, delimiter, names)
-        except Exception:  # of Arrow, whose delimiter is a single character
-            text = _NO_EDGE.sub(b"", text)
-            if not text.strip():
-                return [np.empty(0, kind) for kind in types]
-            return strict(_first_fields(text, len(types)), "\t", used)
+        return strict(_first_fields(text, len(types)), "\t", used)
 
     try:
         return parse(block)
@@ -250,6 +258,16 @@ def _parsed(
             f"{source}: line {number} is '{text}' and cannot be read as "
             f"{'/'.join(sorted(set(types)))} ({reason})"
         ) from None
+
+
+def _values(column: Any) -> Any:
+    """Return numbers as an array, texts as an Arrow array; ValueError: a text is empty."""
+    if not pyarrow.types.is_large_string(column.type):
+        return column.to_numpy()
+    texts = pyarrow.compute.utf8_trim_whitespace(column).combine_chunks()
+    if pyarrow.compute.any(pyarrow.compute.equal(texts, "")).as_py():
+        raise ValueError("a text is empty")
+    return texts
 
 
 def bad_line(block: bytes, parse: Callable[[bytes], Any]) -> tuple[int, int]:

@@ -5,17 +5,19 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from gnnscale.core import Array, GraphError, IntArray, check_choice
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.data import base, validation
-from gnnscale.data.formats import ArrayFolder, NpzReader, check_csr, csr_edges, open_arrays
-from gnnscale.data.labels import read_labels
-from gnnscale.data.masks import PART_NAMES, part_ids
-from gnnscale.data.storage import PrepareEstimate, StoreWriter
+from gnnscale.data.formats.npz import ArrayFolder, NpzReader, open_arrays
+from gnnscale.data.formats.sparse import check_csr, csr_edges
+from gnnscale.data.storage.feature_writer import stored_type
+from gnnscale.data.storage.writer import StoreWriter
+from gnnscale.data.validation import PART_NAMES, part_ids
+from gnnscale.graph import row_bytes
 from gnnscale.graph.store_format import METRICS
 
 _LOG = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ _NAMES = {name for names in (*_FORMS, *PART_NAMES, *_EDGE_SPLIT, *_EDGES) for na
 #: Contents of ``indptr`` and ``indices``: in-neighbors, or out-neighbors.
 _LISTS = ("csc", "csr")
 _Edges = Generator[tuple[Array, Array]]
+_Reader: TypeAlias = ArrayFolder | NpzReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,21 +107,16 @@ class Arrays(base.Dataset):
     def _splits_by_pair(self) -> bool:
         return self.edge_split_by == "pair"
 
-    def _read_with_features(
-        self, arrays: ArrayFolder | NpzReader, writer: StoreWriter, features: str
-    ) -> None:
+    def _read_with_features(self, arrays: _Reader, writer: StoreWriter, features: str) -> None:
         """Set the number of vertices to the rows of the array called ``features``.
 
         Then push the edges, then that array as features.
         """
         header, source = arrays.header(features, axes=2, kinds="biuf"), arrays.source(features)
         num_vertices, num_features = header.shape
-        dtype = "uint8" if header.dtype.kind == "b" else str(header.dtype)
-        dtype = dtype if dtype in ("float32", "float16", "uint8") else "float32"
+        dtype = stored_type(header.dtype, source)
         self._check_needs(arrays, writer, num_vertices, num_features, dtype)
         writer.set_num_vertices(num_vertices, source=source)
-        if header.dtype.kind != "b" and dtype != str(header.dtype):
-            _LOG.info("%s: %s is stored as %s", source, header.dtype, dtype)
         self._read_edges(arrays, writer)
         # Closed here, since a generator of rows keeps the archive open.
         with closing(arrays.rows(features, kinds="biuf")) as rows:
@@ -126,7 +124,7 @@ class Arrays(base.Dataset):
 
     def _check_needs(
         self,
-        arrays: ArrayFolder | NpzReader,
+        arrays: _Reader,
         writer: StoreWriter,
         num_vertices: int,
         num_features: int,
@@ -136,24 +134,22 @@ class Arrays(base.Dataset):
         num_edges = _num_edges(arrays, _edge_form(arrays))
         labels = _array_name(arrays, _LABELS)
         width = _num_edge_features(arrays, num_edges)
-        has_edge_labels = _array_name(arrays, _EDGE_LABELS) is not None
+        has_labels = _array_name(arrays, _EDGE_LABELS) is not None
+        weighted = _array_name(arrays, _WEIGHTS) is not None
         row = arrays.header(labels, axes=(1, 2), kinds="biuf").shape[1:] if labels else ()
-        needs = PrepareEstimate(
+        # Labels, and both ends, label and split of an edge.
+        label_bytes = int(np.prod(row)) if row else 8
+        self.check_space(
+            arrays.path,
+            writer.path,
             num_vertices=num_vertices,
-            num_edges=num_edges * (2 if self.undirected else 1)
-            + (num_vertices if self.self_loops == "add" else 0),
-            num_features=num_features,
-            feature_dtype=self.feature_dtype or dtype,
-            label_bytes=int(np.prod(row)) if row else 8,
-            weighted=_array_name(arrays, _WEIGHTS) is not None,
-            num_edge_rows=num_edges if width or has_edge_labels else 0,
-            num_edge_features=width,
-            has_edge_labels=has_edge_labels,
-            memory_bytes=self.memory_bytes,
+            num_edges=num_edges,
+            vertex_bytes=row_bytes(self.feature_dtype or dtype, num_features) + label_bytes,
+            edge_bytes=4 * weighted + 4 * (width > 0),
+            row_bytes=4 * width + 28 * (width > 0 or has_labels),
         )
-        needs.check(arrays.path, writer.path)
 
-    def _read_edges(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_edges(self, arrays: _Reader, writer: StoreWriter) -> None:
         form = _edge_form(arrays)
         name = _array_name(arrays, _WEIGHTS)
         weights = None if name is None else arrays.vector(name, kinds="iuf")
@@ -180,9 +176,7 @@ class Arrays(base.Dataset):
                     )
                     first += count
 
-    def _edges(
-        self, arrays: ArrayFolder | NpzReader, form: tuple[str, ...], num_vertices: int
-    ) -> _Edges:
+    def _edges(self, arrays: _Reader, form: tuple[str, ...], num_vertices: int) -> _Edges:
         if form == ("edge_index",):
             yield from arrays.pairs("edge_index")
             return
@@ -205,7 +199,7 @@ class Arrays(base.Dataset):
         for owners, listed in csr_edges(first_array, second_array):
             yield (listed, owners) if self.lists == "csc" else (owners, listed)
 
-    def _read_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_labels(self, arrays: _Reader, writer: StoreWriter) -> None:
         name = _array_name(arrays, _LABELS)
         if name is None:
             _LOG.info("%s: has no labels (%s)", arrays.path, ", ".join(_LABELS))
@@ -213,16 +207,7 @@ class Arrays(base.Dataset):
             return
         source = arrays.source(name)
         labels = arrays.labels(name, writer.num_vertices, kinds="biuf")
-        result = read_labels(
-            labels,
-            count=writer.num_vertices,
-            source=source,
-            metric=self.metric,
-            advice="dataset.metric=accuracy makes them classes",
-        )
-        writer.set_labels(
-            result.values, num_classes=result.num_classes, metric=result.metric, source=source
-        )
+        writer.set_labels(labels, metric=self.metric, source=source)
         if self.split == "published":
             parts = _parts(arrays, PART_NAMES, writer.num_vertices, "vertex", self.mask)
             writer.set_split(*parts, source=arrays.path)
@@ -231,7 +216,7 @@ class Arrays(base.Dataset):
         elif _GROUPS[0] in arrays:
             writer.groups = _groups(arrays, writer.num_vertices)
 
-    def _read_edge_labels(self, arrays: ArrayFolder | NpzReader, writer: StoreWriter) -> None:
+    def _read_edge_labels(self, arrays: _Reader, writer: StoreWriter) -> None:
         name = _array_name(arrays, _EDGE_LABELS)
         if name is None:
             return
@@ -243,7 +228,7 @@ class Arrays(base.Dataset):
 
 
 def _parts(
-    arrays: ArrayFolder | NpzReader,
+    arrays: _Reader,
     names_of_parts: Sequence[tuple[str, ...]],
     count: int,
     of: str,
@@ -274,7 +259,7 @@ def _parts(
     return parts
 
 
-def _groups(arrays: ArrayFolder | NpzReader, num_vertices: int) -> Array:
+def _groups(arrays: _Reader, num_vertices: int) -> Array:
     """Return the group of each vertex, of a random split; GraphError: not ``[num_vertices]``."""
     groups = arrays.vector(_GROUPS[0], kinds="iu")
     if len(groups) != num_vertices:
@@ -283,7 +268,7 @@ def _groups(arrays: ArrayFolder | NpzReader, num_vertices: int) -> Array:
     return groups
 
 
-def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str | None:
+def _array_name(arrays: _Reader, names: tuple[str, ...]) -> str | None:
     """Return which of ``names``, synonyms of one array, exists, or None; GraphError: two exist."""
     existing = [name for name in names if name in arrays]
     if len(existing) > 1:
@@ -293,7 +278,7 @@ def _array_name(arrays: ArrayFolder | NpzReader, names: tuple[str, ...]) -> str 
     return existing[0] if existing else None
 
 
-def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
+def _num_vertices(arrays: _Reader) -> int:
     """Return the number of labels or, without labels, of lists in ``indptr``.
 
     It is the number of vertices of a graph without features. GraphError: neither exists.
@@ -307,7 +292,7 @@ def _num_vertices(arrays: ArrayFolder | NpzReader) -> int:
     raise GraphError(_missing(arrays, "array with a row per vertex", names))
 
 
-def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
+def _edge_form(arrays: _Reader) -> tuple[str, ...]:
     forms = [form for form in _EDGES if all(name in arrays for name in form)]
     if len(forms) > 1:
         raise GraphError(
@@ -320,7 +305,7 @@ def _edge_form(arrays: ArrayFolder | NpzReader) -> tuple[str, ...]:
     return forms[0]
 
 
-def _num_edges(arrays: ArrayFolder | NpzReader, form: tuple[str, ...]) -> int:
+def _num_edges(arrays: _Reader, form: tuple[str, ...]) -> int:
     return arrays.header(form[-1], axes=len(form) % 2 + 1, kinds="iu").shape[-1]
 
 
@@ -341,7 +326,7 @@ class _RowChunks:
         return whole[:num_rows]
 
 
-def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
+def _num_edge_features(arrays: _Reader, num_edges: int) -> int:
     """Return the length of an edge feature row, 0 if edges have no features.
 
     GraphError unless there is a row for each of ``num_edges`` edges.
@@ -359,7 +344,7 @@ def _num_edge_features(arrays: ArrayFolder | NpzReader, num_edges: int) -> int:
     return width
 
 
-def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
+def _edge_rows(arrays: _Reader) -> Generator[Array]:
     """Yield the edge features in slices ``[n, num_edge_features]``; nothing without features."""
     name = _array_name(arrays, _EDGE_FEATURES)
     if name is None:
@@ -370,6 +355,6 @@ def _edge_rows(arrays: ArrayFolder | NpzReader) -> Generator[Array]:
         yield from arrays.rows(name, kinds="biuf")
 
 
-def _missing(arrays: ArrayFolder | NpzReader, what: str, accepted: str) -> str:
+def _missing(arrays: _Reader, what: str, accepted: str) -> str:
     existing = ", ".join(sorted(arrays.names)) or "no array"
     return f"{arrays.path}: expected an {what} ({accepted}), got {existing}"

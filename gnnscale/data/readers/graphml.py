@@ -9,7 +9,8 @@ from gnnscale.core import GraphError
 from gnnscale.data.formats import graphml
 from gnnscale.data.readers.table_options import TableOptions
 from gnnscale.data.readers.table_reading import read_tables
-from gnnscale.data.storage import StoreOptions, StoreWriter
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.tables.table import Table
 
 #: Files of the tables that a file is converted to, and their names in messages.

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, UInt8Array
-from gnnscale.core.artifact import files, map_npy, read_file, row_slices, total_bytes
+from gnnscale.core.artifact import files, map_npy, read_file, total_bytes
 from gnnscale.data import base, validation
-from gnnscale.data.formats import NpzReader, sparse
+from gnnscale.data.formats import sparse
+from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import store_format
 
@@ -48,13 +49,7 @@ class GraphSaint(base.Dataset):
         for dst, src in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=adjacency)
         features = map_npy(feature_file, axes=2, kinds="biuf")
-        validation.check_num_features(features.shape[1], feature_file)
-        writer.write_features(
-            (features[part] for part in row_slices(len(features), features[:1].nbytes)),
-            num_features=features.shape[1],
-            dtype="float16" if features.dtype == np.float16 else "float32",
-            source=feature_file,
-        )
+        writer.write_matrix(features, source=feature_file)
         labels = _read_classes(class_file, num_vertices)
         metric = "micro_f1" if labels.ndim == 2 else "accuracy"
         writer.set_labels(labels, metric=metric, source=class_file)

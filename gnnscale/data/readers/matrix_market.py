@@ -9,8 +9,9 @@ from gnnscale.core import GraphError, brief
 from gnnscale.core.artifact import file_bytes
 from gnnscale.data import validation
 from gnnscale.data.formats.text import csv_columns, head_lines
-from gnnscale.data.readers.edge_file import EdgeFormat
-from gnnscale.data.storage import StoreOptions, StoreWriter
+from gnnscale.data.readers.edge_list import EdgeFormat
+from gnnscale.data.storage.options import StoreOptions
+from gnnscale.data.storage.writer import StoreWriter
 
 _BANNER = re.compile(
     r"%%MatrixMarket\s+matrix\s+coordinate\s+(pattern|real|integer)"

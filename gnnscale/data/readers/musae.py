@@ -16,13 +16,18 @@ from gnnscale.core import GraphError, Int64Array, brief
 from gnnscale.core.artifact.files import parse_json, read_file, total_bytes
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base, validation
-from gnnscale.data.formats import Archive, CsrMatrix, dense_rows, sparse_matrix
+from gnnscale.data.formats.archive import Archive
+from gnnscale.data.formats.sparse import CsrMatrix, sparse_matrix
 from gnnscale.data.formats.text import csv_columns
-from gnnscale.data.storage import StoreWriter, remote
+from gnnscale.data.storage import remote
+from gnnscale.data.storage.writer import StoreWriter
 
 _LABELS = ("ml_target", "page_type", "mature", "target")
 _IDS = ("new_id", "id")
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(
+    r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE
+)
 _Row = tuple[int, str, str]  # line, id, label
 
 
@@ -33,14 +38,13 @@ def read_labels(data: bytes, *, source: str, num_bytes: int) -> Int64Array:
     numbered in alphabetical order. A mixture is refused, so that one damaged number does not
     renumber all classes. ``num_bytes``, the size of all files, limits the number of vertices.
     """
-    rows = []
-    for row in _rows(data, source):
-        if not _WHOLE.fullmatch(row[1]):
+    rows = list(_rows(data, source))
+    for line, text, _ in rows:
+        if not _WHOLE.fullmatch(text):
             raise GraphError(
-                f"{source}: line {row[0]} has the id {validation.quoted(row[1])}, "
-                "ids must be whole numbers"
+                f"{source}: line {line} has the id {validation.quoted(text)}, ids must be whole "
+                "numbers"
             )
-        rows.append(row)
     validation.check_num_vertices(len(rows), num_bytes, source)
     ids = np.array([int(text) for _, text, _ in rows], np.int64)
     if not np.array_equal(np.sort(ids), np.arange(len(ids))):
@@ -81,31 +85,23 @@ def _column_index(header: list[str], names: tuple[str, ...], source: str) -> int
 def _class_numbers(rows: list[_Row], source: str) -> Int64Array:
     words = [row for row in rows if not _WHOLE.fullmatch(row[2])]
     for line, _, label in words:
-        if not label or _is_number(label):
+        if not label or _NUMBER.fullmatch(label):
             raise GraphError(
                 f"{source}: line {line} has the class {validation.quoted(label)}, allowed are "
                 "whole numbers and words"
             )
-    if words and len(words) < len(rows):
+    if not words:
+        return np.array([int(label) for _, _, label in rows], np.int64)
+    if len(words) < len(rows):
         numbers = [row for row in rows if _WHOLE.fullmatch(row[2])]
-        line, _, label = (words if len(words) <= len(numbers) else numbers)[0]
+        line, _, label = min(words, numbers, key=len)[0]
         raise GraphError(
             f"{source}: line {line} has the class {validation.quoted(label)}; classes must "
             f"be all numbers or all words, {len(words)} of {len(rows)} are words"
         )
-    if words:
-        # No text array: each entry would take the bytes of the longest.
-        order = {label: number for number, label in enumerate(sorted({row[2] for row in rows}))}
-        return np.array([order[label] for _, _, label in rows], np.int64)
-    return np.array([int(label) for _, _, label in rows], np.int64)
-
-
-def _is_number(label: str) -> bool:
-    try:
-        float(label)
-    except ValueError:
-        return False
-    return True
+    # No text array: each entry would take the bytes of the longest.
+    order = {label: number for number, label in enumerate(sorted({row[2] for row in rows}))}
+    return np.array([order[label] for _, _, label in rows], np.int64)
 
 
 _ADDRESS = "https://snap.stanford.edu/data"
@@ -181,9 +177,7 @@ class Musae(base.Dataset):
                 for src, dst in ends:
                     writer.add_edges(src, dst, source=edges.source)
             matrix = _read_features(features, len(labels), num_bytes)
-        writer.write_features(
-            dense_rows(matrix), num_features=matrix.shape[1], dtype="uint8", source=features.source
-        )
+        writer.write_matrix(matrix, source=features.source)
 
     def _single_file(self, names: list[str], ending: str, path: Path) -> str:
         matches = [name for name in names if name.endswith(ending) and self.part in name]

@@ -10,8 +10,10 @@ import numpy as np
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.core.artifact.files import file_bytes
 from gnnscale.data import base, validation
-from gnnscale.data.formats import array_of, load_pickle, sparse, sparse_fields, text
-from gnnscale.data.storage import StoreWriter, remote
+from gnnscale.data.formats import sparse, text
+from gnnscale.data.formats.safe_pickle import array_of, load_pickle, sparse_fields
+from gnnscale.data.storage import remote
+from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph.store_format import MAX_FEATURES
 
 _SHA256 = {
@@ -74,12 +76,7 @@ class Planetoid(base.Dataset):
         features = scipy.sparse.csr_matrix(
             (rows.data, (order[rows.row], rows.col)), shape=(num_vertices, rows.shape[1])
         )
-        writer.write_features(
-            sparse.dense_rows(features),
-            num_features=features.shape[1],
-            dtype="uint8" if features.dtype == np.uint8 else "float32",
-            source=self._file("allx"),
-        )
+        writer.write_matrix(features, source=self._file("allx"))
         one_hot = np.concatenate([ally, ty])
         labels = np.full(num_vertices, -1, np.int64)
         labels[order] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)

@@ -8,7 +8,6 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, brief, pyarrow
 from gnnscale.core.artifact import files
-from gnnscale.data.labels import read_labels
 from gnnscale.data.readers.column_reading import (
     FeatureSurvey,
     filled,
@@ -179,10 +178,8 @@ class _VertexReader:
         writer, source = self._writer, self._table.path
         unknown = np.full(num_added, -1 if labels.dtype.kind == "i" else np.nan, labels.dtype)
         labels = np.concatenate([labels, unknown]) if num_added else labels
-        num_classes, count = None if names is None else len(names), writer.num_vertices
-        result = read_labels(labels, count=count, source=source, num_classes=num_classes, advice="")
-        num_classes, metric = result.num_classes, result.metric
-        writer.set_labels(result.values, num_classes=num_classes, metric=metric, source=source)
+        num_classes = None if names is None else len(names)
+        writer.set_labels(labels, num_classes=num_classes, metric=None, advice="", source=source)
         if names is not None:
             writer.notes["classes"] = names
 

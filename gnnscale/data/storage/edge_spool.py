@@ -145,35 +145,6 @@ class EdgeBlock:
             self._file.close()
 
 
-class RowWeights:
-    """Temporary file of edge weights by feature row, since a word carries only the row's number."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = NpyWriter(path, np.dtype(np.float32))
-        self._weights: Float32Array | None = None
-
-    def append(self, weights: Float32Array) -> None:
-        """Append the weights of the next feature rows."""
-        self._file.append(weights)
-
-    def finish(self) -> None:
-        """Map the file; no weight may follow."""
-        self._file.close()
-        self._weights = map_npy(self._path)
-
-    def of(self, rows: UInt32Array) -> Float32Array:
-        """Return the weights of edges, given their feature row numbers; after ``finish``."""
-        assert self._weights is not None
-        return np.asarray(self._weights)[rows]
-
-    def close(self) -> None:
-        """Close and remove the file."""
-        self._file.__exit__()
-        self._weights = None
-        self._path.unlink(missing_ok=True)
-
-
 #: Treatment of self-loops: as in the raw files, none, or exactly one per vertex.
 SELF_LOOPS = ("keep", "remove", "add")
 #: Edges of an allocation.
@@ -215,6 +186,7 @@ class EdgeSpool:
         self.num_edges = 0  #: edges in the blocks
         self.held_bytes = 0  #: bytes of the edges in memory
         self.folder = folder
+        self._weights_file = folder / "row_weights"
         self._undirected = undirected
         self._keeps_loops = self_loops == "keep"
         self._dtype = vertex_dtype(num_vertices)
@@ -230,7 +202,8 @@ class EdgeSpool:
         self.weighted: bool | None = None  #: whether edges have weights; None before ``add``
         self.has_rows = False  #: whether edges have rows of features
         self.num_rows = 0  #: number of rows of edge features
-        self._row_weights: RowWeights | None = None
+        #: Weights of edges with rows, by row number, which is all that a word carries.
+        self._row_weights: NpyWriter | None = None
 
     def add(
         self, src: Array, dst: Array, weights: Float32Array | None = None, has_rows: bool = False
@@ -275,7 +248,7 @@ class EdgeSpool:
             )
         self.weighted, self.has_rows = weighted, has_rows
         if weighted and has_rows:
-            self._row_weights = RowWeights(self.folder / "row_weights")
+            self._row_weights = NpyWriter(self._weights_file, np.dtype(np.float32))
         self._slab = np.empty((2, 0), self.word)
         self._buffer = [np.empty(_SLICE_EDGES, self.word) for _ in range(2)]
         if self.packs:
@@ -312,8 +285,9 @@ class EdgeSpool:
         sources, carried = unpacked(words)
         if not self.has_rows:
             return sources, EdgePayload(weights=carried.view(np.float32))
-        weights = None if self._row_weights is None else self._row_weights.of(carried)
-        return sources, EdgePayload(weights, carried)
+        if self._row_weights is None:
+            return sources, EdgePayload(rows=carried)
+        return sources, EdgePayload(np.asarray(map_npy(self._weights_file))[carried], carried)
 
     def _add(self, src: Array, dst: Array, carried: UInt32Array | None = None) -> None:
         if self._keeps_loops and not self._undirected:
@@ -377,7 +351,7 @@ class EdgeSpool:
         if self._row_weights is not None:
             if self.adds_loops:
                 self._row_weights.append(np.ones(1, np.float32))
-            self._row_weights.finish()
+            self._row_weights.close()
         self._buffer = []
         if self._spills:
             self._spill()
@@ -389,4 +363,5 @@ class EdgeSpool:
         for block in self._blocks:
             block.close()
         if self._row_weights is not None:
-            self._row_weights.close()
+            self._row_weights.__exit__()
+            self._weights_file.unlink(missing_ok=True)

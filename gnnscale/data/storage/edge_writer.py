@@ -14,12 +14,18 @@ from gnnscale.core.artifact.files import check_space
 from gnnscale.core.artifact.npy import ArrayEntry, NpyWriter, check_array, map_npy, write_array
 from gnnscale.data import validation
 from gnnscale.data.labels import read_edge_labels
-from gnnscale.data.storage import gaps
 from gnnscale.data.storage.csc_builder import write_topology
 from gnnscale.data.storage.edge_spool import EdgeSpool
-from gnnscale.data.storage.feature_writer import warn_of_columns
+from gnnscale.data.storage.feature_writer import CURE, feature_names
 from gnnscale.data.storage.options import StoreOptions
-from gnnscale.data.storage.standardize import MAGNITUDE_OF_LAYERS, ColumnScaling, Spread
+from gnnscale.data.storage.standardize import (
+    MAGNITUDE_OF_LAYERS,
+    Spread,
+    completed_rows,
+    has_gaps,
+    warn_of_large,
+    warn_of_spread,
+)
 from gnnscale.graph import EDGE_ENDS, EDGE_FEATURES, MAX_EDGE_ROWS, store_format, vertex_dtype
 
 _LOG = logging.getLogger(__name__)
@@ -109,7 +115,9 @@ class EdgeWriter:
             self.arrays |= self._published.finish(num_zeros=int(spool.adds_loops))
             if self._advises and not self._options.standardize:
                 spread, source = self._published.spread, self._published.source
-                warn_of_columns(spread, source, self._notes.get("edge_columns", ()), of_edges=True)
+                warn_of_large(spread.largest, source)  # of vertices, all rows are checked
+                names = feature_names(self._notes.get("edge_columns", ()))
+                warn_of_spread(spread, source, CURE, names, of=" of edges")
         if self.counts_repeated:
             self._log_repeated(spool)
         spool.close()
@@ -167,19 +175,15 @@ class EdgeWriter:
         By the option ``standardize``, scale features to mean 0 and deviation 1 over the same edges.
         """
         assert self._published is not None
-        columns = self._notes.get("edge_columns", [])
+        columns, standardizes = self._notes.get("edge_columns", []), self._options.standardize
         train = None if self._split is None else np.sort(self._split[0]["train"])
-        gaps.set_means(columns, self._published.features(), train)
-        entry = None
-        if gaps.has_gaps(columns):
-            entry = self._published.rewrite(gaps.filled(columns, self._published.features()))
-        if self._options.standardize:
-            what = "edges" if train is None else "training edges"
-            scaling = ColumnScaling.of(self._published.features(), train, what)
+        what = "edges" if train is None else "training edges"
+        rows = self._published.features()
+        chunks, scaling = completed_rows(rows, columns, train, standardizes=standardizes, what=what)
+        if scaling is not None:
             self._notes["edge_scaling"] = asdict(scaling)
-            entry = self._published.rewrite(scaling.scaled(self._published.features()))
-        if entry is not None:
-            self.arrays[store_format.EDGE_FEATURES] = entry
+        if scaling is not None or has_gaps(columns):
+            self.arrays[store_format.EDGE_FEATURES] = self._published.rewrite(chunks)
 
     def close(self) -> None:
         """Close the files of ends and features, and remove the temporary files."""

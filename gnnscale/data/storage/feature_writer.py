@@ -2,28 +2,28 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, BoolArray, ConfigError, GraphError, IntArray, brief, track
+from gnnscale.core import Array, BoolArray, ConfigError, Float32Array, GraphError, IntArray, track
 from gnnscale.core.artifact import ArrayEntry, NpyWriter, check_space, map_npy, write_array
 from gnnscale.data import validation
-from gnnscale.data.storage import gaps
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.standardize import (
-    ColumnScaling,
     Spread,
-    row_slices,
+    completed_rows,
+    has_gaps,
+    set_means,
     warn_of_large,
     warn_of_spread,
 )
 from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, quantized, row_bytes, row_length
 
 _LOG = logging.getLogger(__name__)
-_CURE = "For training, dataset.standardize=true scales all alike"
+CURE = "For training, dataset.standardize=true scales all alike"
 _FEATURES, _UNFINISHED = "features.npy", "unfinished.npy"
 
 
@@ -38,7 +38,7 @@ class FeatureWriter:
     ) -> None:
         self.entry: ArrayEntry | None = None  #: entry of ``meta.json``; None before it is written
         self.dtype = ""  #: stored type, one of ``FEATURE_DTYPES``
-        self.num_features = 0  #: length of a row
+        self.num_vertices = self.num_features = 0  #: number of rows, and their length
         #: source of features in a temporary file, which ``finish`` completes by the split
         self.unfinished_source: object = None
         self._path = path
@@ -56,28 +56,23 @@ class FeatureWriter:
         """
         validation.check_num_features(shape[1], source)
         normalize, chosen = self._options.normalize_features, self._options.feature_dtype
-        self.num_features = shape[1]
+        self.num_vertices, self.num_features = shape
         columns = self._notes.get("columns", ())
-        if normalize and gaps.has_gaps(columns):
+        if normalize and has_gaps(columns):
             raise ConfigError(
                 f"dataset.normalize_features=true: {source} has empty cells, which the sum of a "
                 "row needs; set dataset.missing=drop"
             )
-        if self._options.standardize or gaps.has_gaps(columns):
-            encoding = FeatureEncoding(dtype="float32", normalize=normalize)
-            self._write_file(_UNFINISHED, chunks, shape, encoding, source)
+        if self._options.standardize or has_gaps(columns):
+            self._write_file(_UNFINISHED, chunks, shape, "float32", source, normalize=normalize)
             self.unfinished_source = source
             return
-        dtype = chosen or ("float32" if normalize and dtype == "uint8" else dtype)
-        encoding = FeatureEncoding(
-            dtype=dtype, is_user_choice=chosen is not None, normalize=normalize
-        )
+        self.dtype = chosen or ("float32" if normalize and dtype == "uint8" else dtype)
         spread = Spread()
         watched = chunks if normalize else spread.watch(chunks)
-        self.entry = self._write_file(_FEATURES, watched, shape, encoding, source)
-        self.dtype = dtype
-        if self._advises:
-            warn_of_columns(spread, source, self._notes.get("columns", ()))
+        form = shape, self.dtype, source
+        self.entry = self._write_file(_FEATURES, watched, *form, normalize=normalize)
+        self._warn_of_spread(spread, source)
 
     def write_empty(self, num_vertices: int, source: object, *, edges_have_features: bool) -> None:
         """Write rows of length 0; ConfigError if an option that changes features is set.
@@ -108,146 +103,108 @@ class FeatureWriter:
         columns = self._notes.get("columns", [])
         if self.unfinished_source is None:
             if columns:
-                gaps.set_means(columns, map_npy(self._path / _FEATURES), train, self.dtype)
+                set_means(columns, map_npy(self._path / _FEATURES), train, self.dtype)
             return
-        path, chosen = self._path / _UNFINISHED, self._options.feature_dtype
-        gaps.set_means(columns, map_npy(path), train)
-        if gaps.has_gaps(columns):
-            gaps.fill_file(columns, path)
-        rows, chunks = map_npy(path), row_slices(map_npy(path), None)
-        spread = Spread()
-        if self._options.standardize:
-            scaling = ColumnScaling.of(rows, train)
-            self._notes["scaling"] = asdict(scaling)
-            chunks = scaling.scaled(rows)
+        path, source = self._path / _UNFINISHED, self.unfinished_source
+        spread, standardizes = Spread(), self._options.standardize
+        chunks, scaling = completed_rows(map_npy(path), columns, train, standardizes=standardizes)
+        if scaling is None:
+            chunks = spread.watch(chunks)  # scaled columns are alike
         else:
-            chunks = spread.watch(chunks)
-        encoding = FeatureEncoding(dtype=chosen or "float32", is_user_choice=chosen is not None)
-        self.entry = self._write_file(
-            _FEATURES, chunks, rows.shape, encoding, self.unfinished_source
-        )
-        self.dtype = encoding.dtype
+            self._notes["scaling"] = asdict(scaling)
+        self.dtype = self._options.feature_dtype or "float32"
+        shape = self.num_vertices, self.num_features
+        self.entry = self._write_file(_FEATURES, chunks, shape, self.dtype, source)
         path.unlink()
-        if self._advises:  # scaled columns are alike
-            warn_of_columns(spread, self.unfinished_source, columns)
+        self._warn_of_spread(spread, source)
+
+    def _warn_of_spread(self, spread: Spread, source: object) -> None:
+        if self._advises:
+            warn_of_spread(spread, source, CURE, feature_names(self._notes.get("columns", ())))
 
     def _write_file(
         self,
         name: str,
         chunks: Iterable[Array],
-        shape: tuple[int, ...],
-        encoding: "FeatureEncoding",
+        shape: tuple[int, int],
+        dtype: str,
         source: object,
+        *,
+        normalize: bool = False,
     ) -> ArrayEntry:
+        """Write feature rows of all vertices as ``dtype``; return their entry for ``meta.json``."""
         num_vertices, num_features = shape
-        num_bytes = num_vertices * row_bytes(encoding.dtype, num_features)
+        num_bytes = num_vertices * row_bytes(dtype, num_features)
         what = f"{source}: {num_features} features of {num_vertices} vertices"
         check_space(what, self._path, disk=num_bytes)
-        entry, largest = write_features(
-            self._path / name,
-            chunks,
-            shape=(num_vertices, num_features),
-            encoding=encoding,
-            source=source,
-        )
-        if self._advises and name == _FEATURES and not encoding.normalize:
-            warn_of_large(largest, source)
-        return entry
+        first, largest = 0, 0.0
+        form = FEATURE_DTYPES[dtype], (row_length(dtype, num_features),)
+        is_user_choice = dtype == self._options.feature_dtype
+        with (
+            NpyWriter(self._path / name, *form) as writer,
+            track("writing features", num_vertices, "vertices") as advance,
+        ):
+            for rows in chunks:
+                if rows.shape[1:] != (num_features,):
+                    raise GraphError(
+                        f"{source}: features from vertex {first} on: expected {num_features} a "
+                        f"row, got {list(rows.shape)}"
+                    )
+                last = first + len(rows)
+                if last > num_vertices:  # refused before the disk is full
+                    raise GraphError(f"{source}: {last} feature rows for {num_vertices} vertices")
+                largest = max(largest, validation.check_features(rows, first, source))
+                rows = _normalized(rows) if normalize else rows
+                writer.append(_encoded(rows, dtype, first, source, is_user_choice=is_user_choice))
+                advance(len(rows))
+                first = last
+            if first != num_vertices:
+                raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
+            if self._advises and name == _FEATURES and not normalize:
+                warn_of_large(largest, source)
+            return writer.close()
 
 
-def warn_of_columns(
-    spread: Spread, source: object, columns: Sequence[Mapping[str, Any]], *, of_edges: bool = False
-) -> None:
-    """Warn if a feature column has far larger numbers than most; ``spread`` has measured them.
+def feature_names(columns: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the name of each feature's column, of entries of ``meta.json``."""
+    return [column["name"] for column in columns for _ in range(column["width"])]
 
-    ``columns`` have ``name`` and ``width``, for the message. With ``of_edges``, also warn about
-    numbers whose squares overflow float32.
+
+def stored_type(dtype: np.dtype[Any], source: object) -> str:
+    """Return the stored type of features of ``dtype``: itself, uint8 for booleans, or float32."""
+    if dtype.kind == "b":
+        return "uint8"
+    if (name := str(dtype)) in ("float32", "float16", "uint8"):
+        return name
+    _LOG.info("%s: %s is stored as float32", source, name)
+    return "float32"
+
+
+def _normalized(rows: Array) -> Float32Array:
+    """Return rows divided by their sums, as float32; a row with the sum 0 stays as it is."""
+    with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
+        divided = rows.astype(np.float32)
+        sums = divided.sum(axis=1, keepdims=True)
+        np.divide(divided, sums, out=divided, where=sums != 0)
+    return divided
+
+
+def _encoded(rows: Array, dtype: str, first: int, source: object, *, is_user_choice: bool) -> Array:
+    """Return ``rows``, from vertex ``first`` on, as ``dtype`` stores them.
+
+    A value that does not fit is a ConfigError if the user chose ``dtype``, else a GraphError.
     """
-    if of_edges:  # of vertices, all rows are checked when they are written
-        warn_of_large(spread.largest, source)
-
-    def column_name(feature: int) -> str:
-        end = 0
-        for column in columns:
-            end += column["width"]
-            if feature < end:
-                return brief(repr(column["name"])) + suffix
-        return str(feature) + suffix
-
-    suffix = " of edges" if of_edges else ""
-    warn_of_spread(spread, source, column_name, _CURE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureEncoding:
-    """Options of the conversion of feature rows from the raw files to the stored form."""
-
-    dtype: str  #: stored type, one of ``FEATURE_DTYPES``
-    #: whether the user chose ``dtype``: then a value out of range is a ConfigError
-    is_user_choice: bool = False
-    normalize: bool = False  #: whether each row is divided by its sum
-
-
-def write_features(
-    path: Path,
-    chunks: Iterable[Array],
-    *,
-    shape: tuple[int, int],
-    encoding: FeatureEncoding,
-    source: object,
-) -> tuple[ArrayEntry, float]:
-    """Write feature rows of all vertices; return their entry for ``meta.json``, and a magnitude.
-
-    It is the largest of the raw values, or 0 for float16 rows.
-    """
-    num_vertices, num_features = shape
-    first, largest = 0, 0.0
-    with (
-        NpyWriter(
-            path, FEATURE_DTYPES[encoding.dtype], (row_length(encoding.dtype, num_features),)
-        ) as writer,
-        track("writing features", num_vertices, "vertices") as advance,
-    ):
-        for rows in chunks:
-            if rows.shape[1:] != (num_features,):
-                raise GraphError(
-                    f"{source}: features from vertex {first} on: expected {num_features} a row, "
-                    f"got {list(rows.shape)}"
-                )
-            if first + len(rows) > num_vertices:  # refused before the disk is full
-                raise GraphError(
-                    f"{source}: {first + len(rows)} feature rows for {num_vertices} vertices"
-                )
-            largest = max(largest, validation.check_features(rows, first, source))
-            writer.append(_encoded(rows, encoding, first, source))
-            first += len(rows)
-            advance(len(rows))
-        if first != num_vertices:
-            raise GraphError(f"{source}: {first} feature rows for {num_vertices} vertices")
-        return writer.close(), largest
-
-
-def _encoded(rows: Array, encoding: FeatureEncoding, first: int, source: object) -> Array:
-    """Return ``rows`` in the stored form; ConfigError or GraphError: a value does not fit.
-
-    It is ConfigError if the user chose the type. ``first`` is the first row's vertex, for errors.
-    """
-    if encoding.normalize:
-        with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are refused later
-            rows = rows.astype(np.float32)
-            sums = rows.sum(axis=1, keepdims=True)
-            np.divide(rows, sums, out=rows, where=sums != 0)
-    scaled = encoding.dtype in MAX_QUANTIZED
-    encoded, exact = _converted(rows, "float32" if scaled else encoding.dtype)
+    scaled = dtype in MAX_QUANTIZED
+    encoded, exact = _converted(rows, "float32" if scaled else dtype)
     if exact.all():
-        return quantized(encoded, encoding.dtype) if scaled else encoded
+        return quantized(encoded, dtype) if scaled else encoded
     row, column = np.argwhere(~exact)[0]
     reason = (
-        f"{source}: feature {column} of vertex {first + row}: expected a value of "
-        f"{encoding.dtype}, got {rows[row, column]}"
+        f"{source}: feature {column} of vertex {first + row}: expected a value of {dtype}, got "
+        f"{rows[row, column]}"
     )
-    if encoding.is_user_choice:
-        raise ConfigError(f"dataset.feature_dtype={encoding.dtype}: {reason}")
+    if is_user_choice:
+        raise ConfigError(f"dataset.feature_dtype={dtype}: {reason}")
     raise GraphError(reason)
 
 

@@ -1,4 +1,4 @@
-"""Options of graph stores, and the estimate of the memory and disk that preparing takes."""
+"""Options of graph stores."""
 
 import logging
 from dataclasses import dataclass
@@ -7,7 +7,11 @@ from pathlib import Path
 from gnnscale.core import ConfigError, check_choice, check_range
 from gnnscale.core.artifact import files
 from gnnscale.data.storage import edge_spool
-from gnnscale.graph import FEATURE_DTYPES, row_bytes, vertex_dtype
+from gnnscale.graph import FEATURE_DTYPES, vertex_dtype
+
+_LOG = logging.getLogger(__name__)
+#: Bytes of slices of edges and features that are read, converted and written, at most.
+_SLICES_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,77 +55,41 @@ class StoreOptions:
                 "features are fractions"
             )
 
+    def check_space(
+        self,
+        what: object,
+        folder: Path,
+        *,
+        num_vertices: int,
+        num_edges: int,
+        vertex_bytes: int,
+        edge_bytes: int = 0,
+        row_bytes: int = 0,
+        memory: int | None = None,
+    ) -> None:
+        """Log the memory and disk that writing a store takes, at most; NoSpaceError: less is free.
 
-_LOG = logging.getLogger(__name__)
-
-#: Bytes of slices of edges and features that are read, converted and written, at most.
-_SLICES_BYTES = 256 << 20
-#: Bytes per vertex for in-degrees and offsets, and per vertex of a range that is sorted.
-_VERTEX_BYTES, _SORTED_VERTEX_BYTES = 32, 24
-#: Bytes per edge for its raw and stored label, and the split.
-_EDGE_LABEL_BYTES = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrepareEstimate:
-    """Estimate of the memory and disk that writing a graph's store takes, from its sizes."""
-
-    num_vertices: int  #: number of vertices
-    num_edges: int  #: number of edges, including reverse edges and added loops
-    num_features: int  #: length of a vertex feature row
-    feature_dtype: str  #: stored type, one of ``FEATURE_DTYPES``
-    label_bytes: int  #: bytes of the labels of a vertex
-    weighted: bool  #: whether edges have weights
-    num_edge_rows: int = 0  #: edges in the raw files that have features or labels
-    num_edge_features: int = 0  #: length of an edge feature row
-    has_edge_labels: bool = False  #: whether edges have labels
-    memory_bytes: int  #: bytes for spooling and sorting edges, at most
-
-    @property
-    def memory(self) -> int:
-        """Bytes of memory that writing the store takes, at most; more for a huge neighbor list."""
-        list_bytes = edge_spool.EDGE_BYTES if self._packs else self._word_bytes
-        edge_bytes = 2 * self._word_bytes + list_bytes  # spooled, and sorted
-        sorting = edge_bytes * self.num_edges + _SORTED_VERTEX_BYTES * self.num_vertices
-        vertices = (_VERTEX_BYTES + 2 * self.label_bytes) * self.num_vertices
-        slices = min(_SLICES_BYTES, 4 * (16 * self.num_edges + self._feature_bytes))
-        labels = _EDGE_LABEL_BYTES * self.num_edge_rows * self.has_edge_labels
-        return vertices + min(sorting, self.memory_bytes) + slices + labels
-
-    @property
-    def disk(self) -> int:
-        """Bytes of disk that writing the store takes, at most: the store, and spooled edges."""
-        itemsize = vertex_dtype(self.num_vertices).itemsize
-        spooled = edge_spool.spooled_bytes(self.num_edges, self._word_bytes, self.memory_bytes)
-        has_features = self.num_edge_features > 0
-        # Both ends, label and split; and temporarily the weights by row.
-        row = 2 * itemsize + (8 + itemsize) * self.has_edge_labels
-        row += 4 * (self.weighted and has_features)
-        stored = itemsize + 4 * self.weighted + 4 * has_features
-        vertices = (8 + self.label_bytes + itemsize) * self.num_vertices
-        edges = stored * self.num_edges + row * self.num_edge_rows
-        return spooled + edges + vertices + self._feature_bytes
-
-    @property
-    def _word_bytes(self) -> int:
-        """Bytes of a source or destination of a spooled edge."""
-        return 8 if self._packs else vertex_dtype(self.num_vertices).itemsize
-
-    @property
-    def _packs(self) -> bool:
-        return self.weighted or self.num_edge_features > 0
-
-    @property
-    def _feature_bytes(self) -> int:
-        """Bytes of the stored features of vertices and edges."""
-        edges = 4 * self.num_edge_features * self.num_edge_rows
-        return edges + self.num_vertices * row_bytes(self.feature_dtype, self.num_features)
-
-    def check(self, what: object, folder: Path) -> None:
-        """Log the estimate of ``what``; NoSpaceError: memory, or disk in ``folder``, is short."""
-        sizes = files.size(self.memory), files.size(self.disk)
+        Args:
+            what: source of the graph, for messages.
+            folder: folder of the store.
+            num_vertices: number of vertices.
+            num_edges: number of edges in the raw files.
+            vertex_bytes: bytes of a vertex's features and labels.
+            edge_bytes: bytes of a stored edge besides its source, for its weight and row number.
+            row_bytes: bytes of an edge in the raw files that are stored once: features and labels.
+            memory: bytes of memory. None: for edges and labels.
+        """
+        stored = num_edges * (1 + self.undirected) + num_vertices * (self.self_loops == "add")
+        itemsize = vertex_dtype(num_vertices).itemsize
+        word = 8 if edge_bytes else itemsize
+        if memory is None:
+            sorting = (2 * word + (edge_spool.EDGE_BYTES if edge_bytes else word)) * stored
+            memory = 32 * num_vertices + min(sorting + 24 * num_vertices, self.memory_bytes)
+            memory += min(_SLICES_BYTES, 64 * stored + 4 * vertex_bytes * num_vertices)
+        disk = num_vertices * (vertex_bytes + 8 + itemsize) + stored * (itemsize + edge_bytes)
+        disk += edge_spool.spooled_bytes(stored, word, self.memory_bytes) + num_edges * row_bytes
         _LOG.info(
             "%s: %d vertices, up to %d edges; preparing takes up to %s of memory and %s of disk",
-            *(what, self.num_vertices, self.num_edges, *sizes),
+            *(what, num_vertices, stored, files.size(memory), files.size(disk)),
         )
-        files.check_space(f"{what}: preparing", folder, memory=self.memory, disk=self.disk)
+        files.check_space(f"{what}: preparing", folder, memory=memory, disk=disk)

@@ -245,13 +245,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        """Return the request of a redirect; GraphError: the new scheme is not allowed."""
+        """Return the request of a redirect; ValueError: the new scheme is not allowed."""
         allowed = ("https",) if req.type == "https" else ("http", "https")
         if urlsplit(newurl).scheme not in allowed:
-            raise GraphError(
-                f"{req.full_url}: expected a redirect to {' or '.join(allowed)}, got "
-                f"{brief(newurl)}"
-            )
+            raise ValueError(f"expected {' or '.join(allowed)}, got {brief(newurl)}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
     def http_error_302(
@@ -260,14 +257,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         """Follow the redirect; GraphError, with the connection closed, if it is refused."""
         try:
             return super().http_error_302(req, fp, code, msg, headers)
-        except GraphError:
-            fp.close()
-            raise
         except ValueError as error:
             fp.close()
-            raise GraphError(
-                f"{req.full_url}: expected an address as the target of a redirect ({error})"
-            ) from None
+            raise GraphError(f"{req.full_url}: cannot be redirected ({error})") from None
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 

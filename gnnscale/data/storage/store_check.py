@@ -10,21 +10,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, IntArray, UInt32Array, one_line, track
 from gnnscale.core.artifact.files import file_sha256, header_text, parse_json, read_file
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
-from gnnscale.core.locks import lock, release
+from gnnscale.core.files import write_atomically
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
 from gnnscale.graph import MAX_QUANTIZED, Graph, ShardedFeatures, finite, scales_of, store_format
 
 _LOG = logging.getLogger(__name__)
 #: Option of stores whose random split is stratified by class; stores of earlier releases lack it.
 STRATIFIED = "stratified"
-_UNFINISHED_META = ".meta.json.tmp"
+#: Options of later releases at their defaults.
+_LATER = {
+    **dict.fromkeys(("categories", "edge_features", "edge_categories", "edge_label"), None),
+    **{"edge_label_kind": "auto", "edge_split_column": "split", "edge_split_by": "pair"},
+    **{"split_group": None, "unknown_ids": "vertices", "missing": "mean", "decimal": "."},
+    **{"standardize": False, "unlabelled": "refuse"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,38 +107,29 @@ class _Recorded:
 
 
 def _record_anew(store: Path, records: Mapping[str, RawFile]) -> None:
-    """Replace the records of the raw files in ``meta.json``.
-
-    Do nothing if that fails, or another process holds the store's lock.
-    """
+    """Replace the records of the raw files in ``meta.json``, or do nothing if that fails."""
     with suppress(OSError):  # the record only saves time
-        folder, locked = os.open(store, os.O_RDONLY | os.O_DIRECTORY), False
+        # Another process may replace the directory; the open one stays as it is.
+        folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            if locked := lock(folder, store, wait=False):
-                _write_records(folder, records)
+            meta = Path(f"/proc/self/fd/{folder}/meta.json")
+            entries = json.loads(meta.read_text())
+            entries["raw"] = [asdict(record) for record in records.values()]
+            write_atomically(meta, header_text(entries))
         finally:
-            (release if locked else os.close)(folder)
+            os.close(folder)
 
 
-def _write_records(folder: int, records: Mapping[str, RawFile]) -> None:
-    with _open_in(folder, "meta.json", os.O_RDONLY) as stream:
-        entries = json.load(stream)
-    entries["raw"] = [asdict(record) for record in records.values()]
-    with suppress(FileNotFoundError):  # left by a process that was killed
-        os.unlink(_UNFINISHED_META, dir_fd=folder)
-    try:
-        with _open_in(folder, _UNFINISHED_META, os.O_RDWR | os.O_CREAT | os.O_EXCL) as stream:
-            stream.write(header_text(entries))
-        os.replace(_UNFINISHED_META, "meta.json", src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(_UNFINISHED_META, dir_fd=folder)
-        raise
+def distinctive_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by which stores differ.
 
-
-def _open_in(folder: int, name: str, flags: int) -> IO[str]:
-    descriptor = os.open(name, flags, 0o666, dir_fd=folder)
-    return os.fdopen(descriptor, "r" if flags == os.O_RDONLY else "w")
+    Those of later releases are left out at their defaults, so that older stores keep their names.
+    """
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in _LATER or value != _LATER[name]
+    }
 
 
 def check_options(store: Path, meta: store_format.StoreMeta, options: Mapping[str, Any]) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array, IntArray
-from gnnscale.core.artifact.npy import ArrayEntry, map_npy, write_array
+from gnnscale.core.artifact.npy import map_npy, row_slices, write_array
 from gnnscale.data import validation
+from gnnscale.data.formats.sparse import CsrMatrix, dense_rows
+from gnnscale.data.labels import Labels, read_labels
 from gnnscale.data.storage.edge_writer import EdgeWriter
-from gnnscale.data.storage.feature_writer import FeatureWriter
+from gnnscale.data.storage.feature_writer import FeatureWriter, stored_type
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import RawFile
 from gnnscale.graph import store_format, vertex_dtype
@@ -39,7 +41,8 @@ class StoreWriter:
         self.groups: Array | None = None
         self.edges = EdgeWriter(path, options, self.notes, advises=advises)
         self._features = FeatureWriter(path, options, self.notes, advises=advises)
-        self._labels = LabelWriter(path)
+        self._labels: Labels | None = None
+        self._split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part; source
 
     @property
     def num_vertices(self) -> int:
@@ -49,19 +52,19 @@ class StoreWriter:
     @property
     def labels(self) -> Array:
         """Labels of the vertices; GraphError before they are set."""
-        if self._labels.labels is None:
+        if self._labels is None:
             raise GraphError(f"{self.path}: labels are needed before this step")
-        return self._labels.labels
+        return self._labels.values
 
     @property
     def has_labels(self) -> bool:
         """Whether any vertex has a label."""
-        return self._labels.num_classes > 0
+        return self._labels is not None and self._labels.num_classes > 0
 
     @property
     def split(self) -> Sequence[Array] | None:
         """Ids of training, validation and test vertices, unchecked; None before they are set."""
-        return None if self._labels.split is None else list(self._labels.split[0].values())
+        return None if self._split is None else list(self._split[0].values())
 
     def set_num_vertices(self, num_vertices: int, *, source: object) -> None:
         """Set the number of vertices; required before all other data."""
@@ -101,6 +104,19 @@ class StoreWriter:
         """
         self._features.write(chunks, (self.num_vertices, num_features), dtype, source)
 
+    def write_matrix(self, rows: Array | CsrMatrix, *, source: object) -> None:
+        """Write the feature rows ``[num_vertices, k]`` of an array, mapped perhaps, or CSR matrix.
+
+        Numbers of another type than ``stored_type`` names become float32.
+        """
+        if isinstance(rows, np.ndarray):
+            parts = row_slices(len(rows), rows[:1].nbytes)
+            chunks: Iterable[Array] = (np.asarray(rows[part]) for part in parts)
+        else:
+            chunks = dense_rows(rows)
+        dtype = stored_type(rows.dtype, source)
+        self.write_features(chunks, num_features=rows.shape[1], dtype=dtype, source=source)
+
     def set_featureless(self, *, source: object) -> None:
         """Write feature rows of length 0; ConfigError if an option that changes features is set."""
         self._features.write_empty(
@@ -113,27 +129,27 @@ class StoreWriter:
         *,
         source: object,
         num_classes: int | None = None,
-        metric: str = "accuracy",
+        metric: str | None = "accuracy",
+        advice: str = "dataset.metric=accuracy makes them classes",
     ) -> None:
-        """Set the labels of the vertices; GraphError if a label is not valid, or all are unknown.
+        """Set the labels of the vertices in any form of ``read_labels``, which has the arguments.
 
-        ``labels`` are classes ``[num_vertices]``, -1 if unknown; multi-label zeros and ones
-        ``[num_vertices, num_classes]``; or, with the metric ``rmse``, regression targets
-        ``[num_vertices]`` or ``[num_vertices, k]``, NaN if unknown. ``num_classes`` of None: the
-        largest class present, plus one. ``metric`` is one of ``METRICS``.
+        GraphError: a label is not valid, or all are unknown.
         """
-        self._labels.set_labels(
-            labels, self.num_vertices, source=source, num_classes=num_classes, metric=metric
-        )
+        form: dict[str, Any] = {"metric": metric, "num_classes": num_classes, "advice": advice}
+        self._labels = read_labels(labels, count=self.num_vertices, source=source, **form)
+        if not self.has_labels:
+            raise GraphError(f"{source}: no vertex has a label")
 
     def set_unlabeled(self) -> None:
         """Set the labels of all vertices to unknown, and their split to empty."""
-        self._labels.labels, self._labels.num_classes = np.full(self.num_vertices, -1), 0
-        self._labels.split = dict.fromkeys(SPLITS, np.empty(0, np.int64)), self.path
+        unknown = np.full(self.num_vertices, -1)
+        self._labels = Labels(values=unknown, num_classes=0, metric="accuracy")
+        self._split = dict.fromkeys(SPLITS, np.empty(0, np.int64)), self.path
 
     def set_split(self, train: Array, valid: Array, test: Array, *, source: object) -> None:
         """Keep the ids of the training, validation and test vertices; ``finish`` checks them."""
-        self._labels.split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
+        self._split = dict(zip(SPLITS, (train, valid, test), strict=True)), source
 
     def set_edge_labels(self, labels: Array, *, source: object) -> None:
         """Set labels of all edges in input order, after the edges.
@@ -154,14 +170,23 @@ class StoreWriter:
         GraphError: no features, no split, or an invalid split.
         """
         features, labels = self._features, self._labels
-        if labels.split is None or (features.entry is None and features.unfinished_source is None):
-            missing = "a split" if labels.split is None else "features"
+        if self._split is None or (features.entry is None and features.unfinished_source is None):
+            missing = "a split" if self._split is None else "features"
             raise GraphError(f"{source}: the graph has no {missing}")
         self.edges.write_topology()
-        labels.check_split()
-        features.finish(labels.training_vertices())
+        split, split_source = self._split
+        train = None
+        if self.has_labels:
+            validation.check_split(split, self.labels, self.num_vertices, split_source)
+            train = np.asarray(split["train"])
+        features.finish(train)
         assert features.entry is not None
-        arrays = labels.write()
+        assert labels is not None
+        arrays = {"labels": write_array(self.path / "labels.npy", labels.values)}
+        for part, ids in split.items():
+            ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
+            file, dtype = f"{part}_idx", vertex_dtype(self.num_vertices)
+            arrays[file] = write_array(self.path / f"{file}.npy", ids.astype(dtype))
         edge_labels = self.edges.write_labels(SPLITS)
         if self.edges.has_features:
             self.edges.finish_features()
@@ -185,72 +210,3 @@ class StoreWriter:
 
     def __exit__(self, *reason: object) -> None:
         self.edges.close()
-
-
-class LabelWriter:
-    """Writer of the vertex labels and the split of a graph store in the directory ``path``."""
-
-    def __init__(self, path: Path) -> None:
-        self.labels: Array | None = None  #: as in a ``Graph``; None before they are set
-        self.num_classes = 0  #: classes, or regression targets
-        self.metric = "accuracy"  #: one of ``METRICS``
-        self.split: tuple[Mapping[str, Array], object] | None = None  #: vertices by part; source
-        self._path = path
-
-    def set_labels(
-        self,
-        labels: Array,
-        num_vertices: int,
-        *,
-        source: object,
-        num_classes: int | None,
-        metric: str,
-    ) -> None:
-        """Check and keep the vertex labels; GraphError: one is not valid, or all are unknown.
-
-        They are targets for metric ``rmse``, else classes or multi-label.
-        """
-        assert metric in store_format.METRICS
-        if metric == "rmse":
-            targets = validation.checked_targets(labels, count=num_vertices, source=source)
-            num_targets = 1 if targets.ndim == 1 else targets.shape[1]
-            self.labels, self.num_classes, self.metric = targets, num_targets, metric
-            return
-        if num_classes is None:
-            num_classes = validation.count_classes(labels, source)
-        if num_classes < 1:
-            raise GraphError(f"{source}: no vertex has a label")
-        if num_classes > (limit := store_format.MAX_CLASSES):
-            raise GraphError(f"{source}: expected up to {limit} classes, got {num_classes}")
-        self.labels = validation.checked_labels(
-            labels, count=num_vertices, num_classes=num_classes, source=source
-        )
-        self.num_classes, self.metric = num_classes, metric
-
-    def check_split(self) -> None:
-        """Raise GraphError, if vertices have labels, unless the split is valid.
-
-        Parts must be non-empty, in range, disjoint and, except test, labeled.
-        """
-        if self.num_classes and self.split is not None and self.labels is not None:
-            split, source = self.split
-            validation.check_split(split, self.labels, len(self.labels), source)
-
-    def training_vertices(self) -> IntArray | None:
-        """Return the training vertices. None: vertices have no labels, and so no split."""
-        if not self.num_classes or self.split is None:
-            return None
-        return np.asarray(self.split[0]["train"])
-
-    def write(self) -> dict[str, ArrayEntry]:
-        """Write labels and sorted split; return the entries of ``meta.json``."""
-        assert self.labels is not None
-        assert self.split is not None
-        arrays = {"labels": self.labels}
-        dtype = vertex_dtype(len(self.labels))
-        for part, ids in self.split[0].items():
-            ids = ids if (ids[1:] >= ids[:-1]).all() else np.sort(ids)  # mostly sorted already
-            arrays[f"{part}_idx"] = ids.astype(dtype)
-        return {
-            name: write_array(self._path / f"{name}.npy", array) for name, array in arrays.items()
-        }

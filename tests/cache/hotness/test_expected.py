@@ -11,7 +11,7 @@ from gnnscale.cache.hotness import Presampled, presample
 from gnnscale.cache.hotness.expected import average_reads, later_steps
 from gnnscale.cache.hotness.presampled import DeviceReads
 from gnnscale.cache.policies import EXACT, METRICS
-from gnnscale.data.readers.heterophilous import Heterophilous
+from gnnscale.data.readers.npz_benchmarks import Heterophilous
 from gnnscale.data.readers.planetoid import Planetoid
 from gnnscale.graph import Graph
 from gnnscale.partition import Parts

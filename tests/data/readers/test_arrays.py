@@ -1,6 +1,5 @@
 import logging
 import shutil
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,8 @@ import pytest
 from gnnscale.core.artifact.files import NoSpaceError
 from gnnscale.core.artifact.npy import row_slices
 from gnnscale.core.errors import ConfigError, GraphError
-from gnnscale.data import Arrays, from_arrays, verify_store
+from gnnscale.data import Arrays, verify_store
 from gnnscale.data.formats.npz import NpzReader
-from gnnscale.data.storage.options import PrepareEstimate, StoreOptions
-from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.graph import Graph
 
 # 0 -> 1 twice, 1 -> 2, 3 -> 3, 2 -> 0.
@@ -198,23 +195,6 @@ def test_edges_and_their_features_in_slices_of_other_lengths(tmp_path, monkeypat
     assert lists(graph) == [src[order][dst[order] == vertex].tolist() for vertex in range(4)]
 
 
-def test_equals_what_is_made_in_memory(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    src, dst = generator.integers(1000, size=(2, 300_000))
-    weights = generator.random(300_000).astype(np.float32)
-    rows = generator.random((1000, 3)).astype(np.float32)
-    arrays = {"edge_index": np.stack([src, dst]), "features": rows, "edge_weights": weights}
-    options = {"memory_bytes": 200_000, "drop_duplicates": False}
-    found = opened(tmp_path, arrays, **options)
-    # Repeated edges lie in ascending order of weight in a store, in their own order in memory.
-    order = np.argsort(weights)
-    edges = (src[order], dst[order])
-    expected = from_arrays(edges, rows, edge_weights=weights[order])
-    np.testing.assert_array_equal(found.indptr, expected.indptr)
-    np.testing.assert_array_equal(found.indices, expected.indices)
-    np.testing.assert_array_equal(found.edge_weights, expected.edge_weights)
-
-
 @pytest.mark.parametrize("form", ["folder", "npz"])
 def test_features_may_be_missing(tmp_path: Path, form: str) -> None:
     """Labels say how many vertices there are, or else offsets do."""
@@ -373,68 +353,35 @@ def test_other_files_and_options(tmp_path: Path) -> None:
         Arrays(name="mine", metric="mse")
 
 
-NEEDS = PrepareEstimate(
-    num_vertices=1000,
-    num_edges=100_000,
-    num_features=4,
-    feature_dtype="float32",
-    label_bytes=8,
-    weighted=False,
-    memory_bytes=1 << 30,
-)
-
-
-def test_by_hand_arrays_needs() -> None:
-    assert NEEDS.disk == 4 * 100_000 + (8 + 8 + 4 + 16) * 1000
-    assert replace(NEEDS, weighted=True).disk == 8 * 100_000 + (8 + 8 + 4 + 16) * 1000
-    less = replace(NEEDS, memory_bytes=1000)
-    assert NEEDS.memory - less.memory == 12 * 100_000 + 24 * 1000 - 1000
-    assert less.disk - NEEDS.disk == 8 * 100_000
-    assert replace(less, weighted=True).disk - less.disk == 12 * 100_000
-    # Rows, ends and three features of 60,000 edges; meanwhile 16 bytes an edge, and weights.
-    wide = {"num_edge_rows": 60_000, "num_edge_features": 3}
-    assert replace(NEEDS, **wide).disk - NEEDS.disk == 4 * 100_000 + 20 * 60_000
-    assert replace(less, **wide).disk - less.disk == 12 * 100_000 + 20 * 60_000
-    both = replace(less, weighted=True)
-    assert replace(both, **wide).disk - both.disk == 4 * 100_000 + 24 * 60_000
-    # Ends, labels and places in the split, without features.
-    labelled = replace(NEEDS, num_edge_rows=60_000, has_edge_labels=True)
-    assert labelled.disk - NEEDS.disk == (8 + 8 + 4) * 60_000
-    assert labelled.memory - NEEDS.memory == 32 * 60_000
-    assert replace(NEEDS, **wide).memory - NEEDS.memory == (8 + 36) * 100_000 + 4 * 12 * 60_000
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("memory_bytes", "weighted", "width"),
-    [(5_000_000, False, 0), (5_000_000, True, 2), (200_000_000, True, 0)],
+    ("options", "arrays", "expected"),
+    [
+        # A vertex: features, label, offset and number in the split. An edge: its source.
+        ({}, {}, 1000 * (16 + 8 + 8 + 4) + 4 * 5000),
+        ({"undirected": True}, {}, 36_000 + 8 * 5000),
+        ({"memory_bytes": 1000}, {}, 36_000 + 4 * 5000 + 8 * 5000),
+        # Weight, row and two features; both ends, label and number in the split.
+        ({}, {"edge_weights": np.ones(5000)}, 36_000 + 8 * 5000),
+        ({}, {"edge_features": np.ones((5000, 2))}, 36_000 + 8 * 5000 + 36 * 5000),
+    ],
 )
-def test_preparing_takes_no_more(tmp_path, weighted, width, memory_bytes) -> None:
-    needs = replace(NEEDS, num_edges=3_000_000, weighted=weighted, memory_bytes=memory_bytes)
-    needs = replace(needs, num_edge_rows=3_000_000 * (width > 0), num_edge_features=width)
-    rows = np.ones((3_000_000, width), np.float32) if width else None
-    src, dst = np.random.default_rng(0).integers(1000, size=(2, 3_000_000))
-    weights = np.ones(len(src), np.float32) if weighted else None
-    tracemalloc.start()
-    try:
-        with StoreWriter(tmp_path, StoreOptions(memory_bytes=needs.memory_bytes)) as writer:
-            writer.set_num_vertices(1000, source="raw")
-            writer.add_edges(src, dst, weights=weights, features=rows, source="raw")
-            spooled = sum(file.stat().st_size for file in tmp_path.iterdir())
-            assert (spooled > 0) == (memory_bytes == 5_000_000 or width > 0)
-            writer.build_topology()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert spooled <= needs.disk
-    assert peak < needs.memory
-
-
-def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    with pytest.raises(NoSpaceError, match=r"^raw: preparing: needs 1.2 MiB of disk, and 1.0 MiB"):
-        replace(NEEDS, memory_bytes=1000).check("raw", tmp_path)
+def test_disk_is_checked_before_the_store_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, arrays: Any, expected: int
+) -> None:
+    edges = np.random.default_rng(0).integers(1000, size=(2, 5000))
+    features, labels = np.ones((1000, 4), np.float32), np.arange(1000) % 2
+    whole = {"edge_index": edges, "features": features, "labels": labels} | arrays
+    raw = put(tmp_path / "mine", "folder", whole)
+    source = Arrays(name="mine", raw=str(raw), split="random", **options)
+    usage = shutil.disk_usage(tmp_path)
+    for free in (expected - 1, expected):
+        monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage._replace(free=free))
+        if free < expected:
+            with pytest.raises(NoSpaceError, match=r"mine: preparing: needs .* of disk, and"):
+                source.prepare()
+        else:
+            path = source.prepare()
+    assert sum(file.stat().st_size for file in path.glob("*.npy")) <= expected + 2 * 4096 + 128 * 12
 
 
 def test_predictions_need_neither_labels_nor_a_split(tmp_path: Path) -> None:
