@@ -56,10 +56,9 @@ class CsvFile:
         self._problems = problems
         first = head_lines(path, source=path)[0]
         self._header_bytes = len(first.encode()) + 1
-        header = first.removeprefix("\ufeff")
-        if "\ufffd" in header:
+        if "\ufffd" in first:
             raise GraphError(f"{path}: row 0, the header, is not UTF-8; save the table as UTF-8")
-        names = next(csv.reader([header], delimiter=delimiter), [])
+        names = next(csv.reader([first], delimiter=delimiter), [])
         self.names = [name.strip() for name in names]
         if next(self._lines(_SAMPLE_BYTES), None) is None:
             raise GraphError(f"{path}: expected at least one row, got only a header")
