@@ -1,5 +1,6 @@
 """Graphs in memory from objects of PyG, DGL and OGB."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from gnnscale.core import Array, GraphError, standard_arithmetic
+from gnnscale.core import Array, GraphError, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.array_inputs import is_instance_of
 from gnnscale.data.interop import GraphInputs, make_graph
+from gnnscale.data.masks import PART_NAMES
 from gnnscale.data.split_input import SplitInput
 from gnnscale.graph import Graph
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import dgl
     import torch_geometric.data
 
+_LOG = logging.getLogger(__name__)
 #: Metrics of OGB's data sets.
 _OGB_METRICS = {"acc": "accuracy", "rocauc": "roc_auc"}
 #: OGB's names of PyG's fields.
@@ -110,7 +113,7 @@ def from_dgl(
     Args:
         graph: DGL graph on the CPU, or a data set of one graph, or OGB's pair of graph and labels.
         features: key of the features in ``graph.ndata``. None: vertices have no features.
-        labels: key of the labels in ``graph.ndata``; the field may be missing.
+        labels: key of the labels in ``graph.ndata``; the default field may be missing.
         split, mask: as for ``from_arrays``.
         edge_weight: key of the weights in ``graph.edata``, one number an edge. None: all weights
             are 1.
@@ -131,11 +134,21 @@ def from_dgl(
         raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
+    listed = brief(", ".join(graph.ndata)) or "no field"
     if features is not None and features not in graph.ndata:
-        raise GraphError(f"{name}: ndata[{features!r}] is missing; features=None leaves it out")
+        raise GraphError(
+            f"{name}: ndata[{features!r}] is missing; features=None leaves it out; ndata has "
+            f"{listed}"
+        )
+    if labels != "label" and labels not in graph.ndata:
+        raise GraphError(f"{name}: ndata[{labels!r}] is missing; ndata has {listed}")
+    if advises:
+        hint = "from_dgl(graph, features=KEY) reads a field"
+        _tell_unread(graph.ndata, (features, labels), "ndata[{!r}]", name, hint)
     split = single.split if split is None and mask is None else split
     inputs = GraphInputs(
-        edges=graph.edges(order="eid"),
+        # Graphs of DGL's formats csr and csc alone do not list edges by number.
+        edges=graph.formats("coo").edges(order="eid"),
         features=None if features is None else graph.ndata[features],
         labels=graph.ndata.get(labels) if single.labels is None else single.labels,
         num_vertices=graph.num_nodes(),
@@ -196,6 +209,9 @@ def from_pyg(
         edge_attr = None
     if fields.get("x") is None and fields.get("num_nodes") is None:
         raise GraphError(f"{name}: data.x is missing, and so is data.num_nodes")
+    if advises:
+        used = ("x", "y", "edge_index", "num_nodes", edge_weight, edge_attr)
+        _tell_unread(fields, used, "data.{}", name, "features are to be data.x")
     split = single.split if split is None and mask is None else split
     inputs = GraphInputs(
         edges=(edges[0], edges[1]),
@@ -278,6 +294,22 @@ def _edge_index(fields: Any, name: str) -> Array:
             f"{name}: data.edge_index: expected [2, num_edges], got {list(edges.shape)}"
         )
     return edges
+
+
+def _tell_unread(
+    fields: Mapping[str, Any], used: tuple[str | None, ...], form: str, name: str, hint: str
+) -> None:
+    """Log the ``fields`` that are neither ``used`` nor the split; without features, as a warning.
+
+    ``used`` begins with the key of the features; ``form`` makes the name in messages of a key.
+    """
+    known = {*used, *(key for keys in PART_NAMES for key in keys)}
+    names = (key for key, value in fields.items() if value is not None and key not in known)
+    unread = brief(", ".join(form.format(key) for key in names if not key.startswith("_")))
+    if unread and used[0] in fields:
+        _LOG.info("%s: not read: %s", name, unread)
+    elif unread:
+        _LOG.warning("%s: has no features; not read: %s; %s", name, unread, hint)
 
 
 def _edge_weights(fields: Any, key: str | None, form: str, name: str) -> Array | None:

@@ -124,9 +124,37 @@ def test_from_dgl():
         from_dgl(peer, features="x")
     featureless = from_dgl(peer, features=None)
     assert (featureless.num_features, featureless.labels.tolist()) == (0, [0, 1, 1])
+    with pytest.raises(GraphError, match=r"ndata\['y'\] is missing; ndata has feat, label, train"):
+        from_dgl(peer, labels="y")
     several = dgl.heterograph({("a", "r", "b"): ([0], [0]), ("b", "s", "a"): ([0], [0])})
     with pytest.raises(GraphError, match="several"):
         from_dgl(several)
+
+
+@pytest.mark.parametrize("formats", ["coo", "csr", "csc", ["csr", "csc"]])
+def test_dgl_graphs_of_every_format(formats: Any) -> None:
+    peer = dgl_graph()
+    peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])
+    for given in (peer.formats(formats), peer.int().formats(formats)):
+        graph, usual = (from_dgl(each, edge_weight="w") for each in (given, peer))
+        np.testing.assert_array_equal(graph.indices, usual.indices)
+        np.testing.assert_array_equal(graph.edge_weights, usual.edge_weights)
+
+
+def test_fields_that_are_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    peer = dgl_graph()
+    peer.ndata["feature"] = peer.ndata.pop("feat")
+    assert from_peer(peer).num_features == 0
+    assert caplog.messages == [
+        "graph: has no features; not read: ndata['feature']; from_dgl(graph, features=KEY) reads a "
+        "field"
+    ]
+    caplog.clear()
+    from_pyg(pyg_data(pos=torch.ones(3, 2), **MASKS))
+    assert not caplog.messages  # with features, as information
+    caplog.set_level("INFO")
+    from_pyg(pyg_data(pos=torch.ones(3, 2), **MASKS))
+    assert caplog.messages == ["graph: not read: data.pos"]
 
 
 def others() -> dict[str, Any]:

@@ -32,7 +32,9 @@ def test_any_blanks_and_comments_are_read(
         more = data.draw(st.sampled_from(tails))
         lines.append(f"{first}{source}{between}{target}{last}{more}")
     text = data.draw(st.sampled_from(["\n", "\r\n"])).join(lines)
-    text = data.draw(st.sampled_from(["", "\ufeff"])) + text + data.draw(st.sampled_from(["", "\n"]))
+    text = (
+        data.draw(st.sampled_from(["", "\ufeff"])) + text + data.draw(st.sampled_from(["", "\n"]))
+    )
     file = tmp_path_factory.mktemp("e") / data.draw(st.sampled_from(["e.txt", "e.txt.gz"]))
     file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
     found = EdgeText.open(file)
