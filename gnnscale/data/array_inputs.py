@@ -163,24 +163,40 @@ def graph_labels(
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
     what = f"{name}: {what}"
-    labels, classes = _named_classes(as_array(values, what), what)
+    labels, classes = _named_classes(as_array(_without_na(values), what), what)
     result = read_labels(
         labels, count=num_vertices, source=what, metric=metric, num_classes=num_classes
     )
     return replace(result, classes=classes)
 
 
+def _without_na(labels: Any) -> Any:
+    """Return a column of pandas with None in place of NA, or ``labels`` of another kind."""
+    if is_frame(labels) and hasattr(labels, "squeeze"):
+        labels = labels.squeeze(axis=1)  # a frame of a single column is its column
+    dtype = getattr(labels, "dtype", None)
+    has_na = not isinstance(dtype, np.dtype) or dtype.kind == "O"
+    if has_na and hasattr(labels, "isna") and getattr(dtype, "kind", "") in "biuOU":
+        return labels.to_numpy(dtype=object, na_value=None)
+    return labels
+
+
 def _named_classes(labels: Array, what: str) -> tuple[Array, list[str] | None]:
     """Return labels, texts as numbers of classes, and the sorted names of classes (None: no texts).
 
-    Empty texts, None and NaN are unknown, -1, among texts.
+    Among objects, None and NaN are unknown, and so are empty texts: -1, or NaN beside fractions.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "UOT":
         return labels, None
-    values = labels.tolist()
-    if not any(isinstance(value, str) for value in values):
+    values = [None if value is None or value != value else value for value in labels.tolist()]
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, (int, np.integer, np.bool_)) for value in known):
+        return np.array([-1 if value is None else int(value) for value in values]), None
+    if known and all(isinstance(value, (Real, np.bool_)) for value in known):
+        return np.array(values, np.float64), None
+    if not any(isinstance(value, str) for value in known):
         return labels, None
-    texts = ["" if value is None or value != value else value for value in values]
+    texts = ["" if value is None else value for value in values]
     if not all(isinstance(text, str) for text in texts):
         number = next(value for value in texts if not isinstance(value, str))
         raise GraphError(f"{what}: expected texts or numbers, got texts and {brief(number)}")

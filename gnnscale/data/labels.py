@@ -121,7 +121,7 @@ def _column(
     """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
-            f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "
+            f"{source}: expected labels, classes [{count}], zeros and ones [{count}, num_classes], "
             f"or regression targets, got {labels.dtype}{list(labels.shape)}"
         )
     if len(labels) != count:

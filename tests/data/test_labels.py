@@ -132,7 +132,7 @@ def test_labels_that_no_entrance_takes(tmp_path: Path, entrance: str) -> None:
     message = r"(labels|label'\]|data\.y).*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
     with pytest.raises(GraphError, match=message):
         ENTRANCES[entrance](tmp_path, wrapped)
-    with pytest.raises(GraphError, match=r"labels: expected classes \[5\].*\[5, 0\]"):
+    with pytest.raises(GraphError, match=r"expected labels, classes \[5\].*\[5, 0\]"):
         ENTRANCES[entrance](tmp_path, np.zeros((5, 0)))
     # Zeros and ones with unknown cells are no targets, unless a metric says so.
     for matrix, row, shown in (

@@ -203,7 +203,7 @@ def test_pyg_fields_that_do_not_fit():
             {"edge_index": torch.zeros((3, 4)).long()},
             r"data.edge_index: expected \[2, num_edges\], got \[3",
         ),
-        ({"y": torch.zeros(3, 2, 2)}, "data.y: labels: expected classes"),
+        ({"y": torch.zeros(3, 2, 2)}, "data.y: expected labels, classes"),
         (
             {"train_mask": torch.tensor([True])},
             r"data.train_mask: expected bool\[3\] or .*, got bool\[1\]",
