@@ -120,8 +120,10 @@ def refuse_masked(values: Any, what: str) -> None:
 def check_dense(tensor: torch.Tensor, what: str) -> None:
     """Raise GraphError, naming ``what``, unless a tensor is dense and on the CPU."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        cure = "to_dense() makes it dense" if tensor.layout != torch.strided else "cpu() copies it"
         raise GraphError(
-            f"{what}: expected a dense tensor on cpu, got {brief(tensor.layout)} on {tensor.device}"
+            f"{what}: expected a dense tensor on cpu, got {brief(tensor.layout)} on "
+            f"{tensor.device}; {cure}"
         )
 
 
@@ -163,6 +165,7 @@ def graph_labels(
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
     what = f"{name}: {what}"
+    _warn_of_order(values, what)
     labels, classes = _named_classes(as_array(_without_na(values), what), what)
     result = read_labels(
         labels, count=num_vertices, source=what, metric=metric, num_classes=num_classes
@@ -222,6 +225,8 @@ def feature_rows(
     what = f"{name}: {what}"
     if advises:
         _warn_of_columns(features, what)
+        _warn_of_order(features, what)
+    columns = list(features.columns) if is_frame(features) else []
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
         features = features.detach()
@@ -238,7 +243,7 @@ def feature_rows(
             f"{list(features.shape)}"
         )
     if dtype not in _INPUT_DTYPES:
-        features, dtype = _stored(features, what)
+        features, dtype = _stored(features, what, columns)
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
             exact = features.float().numpy()
@@ -256,16 +261,21 @@ def feature_rows(
     return rows, dtype
 
 
-def _stored(features: Any, what: str) -> tuple[Array, str]:
+def _stored(features: Any, what: str, columns: list[Any]) -> tuple[Array, str]:
     """Return features of a type that no graph holds as float32, booleans as uint8; and the type.
 
-    GraphError, in which ``what`` names the features: they are no numbers, or too large.
+    GraphError, in which ``what`` names the features, and ``columns`` those of a data frame: they
+    are no numbers, or too large.
     """
     exact = as_array(features, what)
     if exact.dtype.kind == "O":  # a data frame of numbers and booleans
-        for value in exact.flat:
+        for number, value in enumerate(exact.flat):
             if not isinstance(value, Real):
-                raise GraphError(f"{what}: expected numbers, got {brief(repr(value))}")
+                column = f": column {brief(columns[number % len(columns)])!r}" if columns else ""
+                raise GraphError(
+                    f"{what}{column}: expected numbers, got {brief(repr(value))}; dataset=tables "
+                    "makes numbers of texts, dates and gaps"
+                )
         exact = exact.astype(np.float64)
     if exact.dtype.kind not in "biuf":
         kinds = ", ".join(_INPUT_DTYPES)
@@ -277,6 +287,19 @@ def _stored(features: Any, what: str) -> tuple[Array, str]:
         converted = exact.astype(np.float32)
     validation.refuse_not_finite(exact, converted, 0, what)
     return converted, "float32"
+
+
+def _warn_of_order(values: Any, what: str) -> None:
+    """Warn of pandas data whose index has 0, 1, 2 and so on in another order: rows count."""
+    index: Any = getattr(values, "index", None)
+    if not hasattr(index, "is_monotonic_increasing") or index.dtype.kind not in "iu":
+        return
+    if not index.is_monotonic_increasing and np.array_equal(np.sort(index), np.arange(len(index))):
+        _LOG.warning(
+            "%s: row i is vertex i, whatever the index says, which is not in order; sort_index() "
+            "orders the rows by it",
+            what,
+        )
 
 
 def _warn_of_columns(features: Any, what: str) -> None:

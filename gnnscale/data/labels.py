@@ -199,12 +199,24 @@ def _read_classes(
         labels = validation.class_labels(np.where(labels == -1, np.nan, labels), source, of)
     if num_classes is None:
         num_classes = validation.count_classes(labels, source, of)
+        _tell_empty_classes(labels, num_classes, source, of)
     if num_classes > MAX_CLASSES:
         raise GraphError(f"{source}: expected up to {MAX_CLASSES} classes, got {num_classes}")
     values = validation.checked_labels(
         labels, count=count, num_classes=num_classes, source=source, of=of
     )
     return Labels(values=values, num_classes=num_classes, metric=metric or "accuracy")
+
+
+def _tell_empty_classes(labels: Array, num_classes: int, source: object, of: str) -> None:
+    """Log classes that no label has, such as class 0 of labels that count from 1."""
+    if labels.ndim == 1:
+        empty = np.flatnonzero(np.bincount(labels[labels >= 0], minlength=num_classes) == 0)
+        if len(empty):
+            _LOG.info(
+                "%s: %s of %s classes have no %s, such as class %d: classes count from 0",
+                *(source, f"{len(empty):,}", f"{num_classes:,}", of, empty[0]),
+            )
 
 
 def _read_targets(

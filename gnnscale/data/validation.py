@@ -191,7 +191,8 @@ def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
         index = int(labels.argmax())
         raise GraphError(
             f"{source}: label of {of} {index}: expected at most {allowed - 1} where {num_labeled} "
-            f"{PLURAL[of]} have a label, got {num_classes - 1}"
+            f"{PLURAL[of]} have a label, got {num_classes - 1}; number the classes from 0, or "
+            "choose the metric rmse for regression targets"
         )
     return num_classes
 
@@ -214,8 +215,10 @@ def checked_labels(
     good = (labels == 0) | (labels == 1) if labels.ndim == 2 else (labels >= low) & (labels <= high)
     if not good.all():
         index = tuple(np.argwhere(~good)[0])
+        hint = "; -1 is an unknown label" if labels[index] < low == -1 else ""
         raise GraphError(
-            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got {labels[index]}"
+            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got "
+            f"{labels[index]}{hint}"
         )
     return labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
 

@@ -417,6 +417,25 @@ def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> No
     assert not caplog.messages
 
 
+def test_texts_of_a_data_frame_are_named(caplog) -> None:
+    frame = pandas.DataFrame({"a": [1, 2, 3], "job": ["x", "y", "z"]})
+    with pytest.raises(GraphError, match=r"column 'job': expected numbers, got 'x'; dataset=tabl"):
+        from_arrays((SRC, DST), frame)
+
+
+def test_rows_in_another_order_than_their_index_are_warned_of(caplog) -> None:
+    frame = pandas.DataFrame(X, index=[2, 0, 1])
+    from_arrays((SRC, DST), frame, frame[0] > 1)
+    assert [line.partition(":")[2].partition(",")[0] for line in caplog.messages] == [
+        " features: row i is vertex i",
+        " labels: row i is vertex i",
+    ]
+    caplog.clear()
+    for index in ([0, 1, 2], [5, 3, 4], [*"cab"]):
+        from_arrays((SRC, DST), frame.set_axis(index))
+    assert not caplog.messages
+
+
 def test_a_data_frame_of_two_columns_is_edges() -> None:
     frame = pandas.DataFrame({"a": [2, 0], "b": [1, 1]})
     for kinds in ("int64", "Int64", "uint8[pyarrow]", {"a": "category", "b": "int8"}):

@@ -229,6 +229,16 @@ def test_whole_floats_are_warned_of_unless_a_metric_is_given(caplog) -> None:
     assert "makes them classes" not in caplog.messages[0]
 
 
+def test_classes_without_a_vertex_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert from_arrays((SRC, DST), X, [1, 3, -1, 3, 1]).num_classes == 4
+    assert caplog.messages == [
+        "graph: labels: 2 of 4 classes have no vertex, such as class 0: classes count from 0"
+    ]
+    with pytest.raises(GraphError, match=r"expected -1 to 3, got -100; -1 is an unknown label$"):
+        from_arrays((SRC, DST), X, [1, 3, -100, 3, 1])
+
+
 def test_kinds_of_labels_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     from_arrays((SRC, DST), X, np.array([1.0, 0, 2, 1, np.nan]))

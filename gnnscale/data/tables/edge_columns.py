@@ -152,8 +152,9 @@ class EdgeTable:
         if not num_known and len(kept):
             raise GraphError(
                 f"{self.table.path}: {self.ends[0]} and {self.ends[1]} hold no id of the "
-                f"{ids.size} vertices, but ids such as {brief(repr(kept[0].as_py()))}; name the "
-                "columns by dataset.id, dataset.source and dataset.target"
+                f"{ids.size} vertices, such as {brief(repr(ids.all_ids()[0].as_py()))}, but ids "
+                f"such as {brief(repr(kept[0].as_py()))}; name the columns by dataset.id, "
+                "dataset.source and dataset.target"
             )
         return kept.take(pyarrow.compute.sort_indices(kept))
 

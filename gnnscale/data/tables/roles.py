@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
-from gnnscale.data.tables.survey import Surveyed
+from gnnscale.data.tables.survey import Surveyed, is_feature
 from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +55,21 @@ def default_features(
             table.path,
             join_names(listed),
         )
-    return [name for name in free if name not in left_out]
+    left = [name for name in free if name not in left_out]
+    if table.is_csv:
+        return left
+    kinds = {
+        name: table.types[name]
+        for name in left
+        if name not in categories and not is_feature(table.types[name])
+    }
+    if kinds:
+        listed = [f"{brief(repr(name))} ({brief(kind)})" for name, kind in kinds.items()]
+        _LOG.warning(
+            "%s: left out of the features, which are numbers, lists of numbers, dates or texts: %s",
+            *(table.path, join_names(listed)),
+        )
+    return [name for name in left if name not in kinds]
 
 
 def skip_reason(name: str) -> str:

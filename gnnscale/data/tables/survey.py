@@ -78,6 +78,17 @@ def is_list(kind: Any) -> bool:
     )
 
 
+def is_feature(kind: Any) -> bool:
+    """Whether features can be made of an Arrow type: numbers, lists of numbers, dates or texts."""
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    return (
+        is_number(kind.value_type)
+        if is_list(kind)
+        else (is_number(kind) or cells.is_date(kind) or is_text(kind))
+    )
+
+
 def csv_type(kind: Any, *, is_category: bool) -> Any:
     """Return the Arrow type to parse a feature column of CSV as, by its guessed type ``kind``."""
     if is_category or is_text(kind) or is_binary(kind) or pyarrow.types.is_time(kind):
@@ -115,8 +126,7 @@ class ColumnSurvey:
         #: number of cells, and first other cell, of each of ``_KINDS_OF_TEXTS``
         self._num_parsed = [0] * len(_KINDS_OF_TEXTS)
         self._first_other: list[tuple[Path, int, str] | None] = [None] * len(_KINDS_OF_TEXTS)
-        kind = kind.value_type if is_list(kind) else kind
-        if not (self._is_text or is_number(kind) or cells.is_date(kind)):
+        if not (is_category or is_feature(kind)):
             raise GraphError(
                 f"{table.path}: column {brief(repr(name))}: expected numbers, lists of numbers, "
                 f"dates or texts, got {brief(kind)}; name the feature columns by "
@@ -247,8 +257,9 @@ class ColumnSurvey:
 
         Texts are numbers or dates if most are.
         """
-        if not self._values:
-            return replace(result, kind=pyarrow.float32())
+        if self._num_words == self._num_filled and not self._is_category:
+            num_empty = self._num_empty + self._num_words
+            return replace(result, kind=pyarrow.float32(), num_empty=num_empty)
         filled = self._num_filled - self._num_words
         best = int(np.argmax(self._num_parsed))
         count = self._num_parsed[best]

@@ -1,6 +1,7 @@
 """Table of Parquet or CSV files, read in batches by threads in bounded memory."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -43,8 +44,8 @@ class _Block:
 class CsvFile:
     """CSV file with a header and one row per line, decompressed if its name ends in .gz.
 
-    No value contains a line end. An empty cell is null; a word such as NA is null in columns of
-    numbers and dates. ``decimal`` is the mark of decimals.
+    No value contains a line end. Blanks around a value do not count. An empty cell is null; a word
+    such as NA is null in columns of numbers and dates. ``decimal`` is the mark of decimals.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class CsvFile:
         bad_row: Callable[[Any], str] | None = None,
     ) -> Any:
         """Return ``columns`` of rows as an Arrow table; ``bad_row`` gets rows of another length."""
-        return pyarrow.csv.read_csv(
+        table = pyarrow.csv.read_csv(
             pyarrow.BufferReader(text),
             read_options=pyarrow.csv.ReadOptions(
                 block_size=len(text) + 1, column_names=self.names, use_threads=False
@@ -143,6 +144,12 @@ class CsvFile:
                 decimal_point=self._decimal,
             ),
         )
+        if b" " in text or b"\t" in text:
+            for number, field in enumerate(table.schema):
+                if is_text(field.type):
+                    column = cells.without_blanks(table.column(number))
+                    table = table.set_column(number, field, column)
+        return table
 
     def _read(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Batch:
         """Return ``columns`` of a block of rows, which are parsed as ``types``."""
@@ -261,7 +268,8 @@ class Table:
             named = [name for name in file.names if name.strip()]
             twice = next((name for name in named if named.count(name) > 1), None)
             if twice is not None:
-                raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}")
+                hint = _header_hint(named)
+                raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}{hint}")
         self.names = self._files[0].names
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
@@ -290,7 +298,7 @@ class Table:
             if column not in file.names:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
-                hint = _delimiter_hint(file.names) if isinstance(file, CsvFile) else ""
+                hint = _header_hint(file.names) if isinstance(file, CsvFile) else ""
                 if not hint:
                     hint = suggestion(column, file.names)
                     hint += f"; if there is none, set {otherwise}" if otherwise else ""
@@ -379,8 +387,10 @@ def _group_batches(
         )
 
 
-def _delimiter_hint(names: Sequence[str]) -> str:
-    """Return a hint for a header of a single column, which may have another delimiter."""
+def _header_hint(names: Sequence[str]) -> str:
+    """Return a hint for a header of numbers, or of one column, which may have another delimiter."""
+    if all(re.match(cells.NUMBER, name) for name in names):
+        return "; the first line holds numbers: add a header, a line with the names of the columns"
     if len(names) != 1:
         return ""
     found = next((mark for mark in ";\t|" if mark in names[0]), None)

@@ -122,9 +122,7 @@ def test_what_networkx_writes_is_read(
     adjacency = nx.to_numpy_array(graph, nodelist=ids)
     assert lists(found) == [np.flatnonzero(column).tolist() for column in adjacency.T]
     assert read_ids(found).to_pylist() == ids
-    values = [
-        [n, int(n), n > 0, n if n > 0 else int(n)] for n in map(float, numbers[: len(ids)])
-    ]
+    values = [[n, int(n), n > 0, n if n > 0 else int(n)] for n in map(float, numbers[: len(ids)])]
     assert np.allclose(found.features, np.array(values, np.float32))
 
 
