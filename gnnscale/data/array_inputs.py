@@ -226,6 +226,17 @@ def feature_rows(
     if advises:
         _warn_of_columns(features, what)
         _warn_of_order(features, what)
+    try:
+        return _feature_rows(features, what, advises)
+    except GraphError as error:
+        if not is_frame(features):
+            raise
+        cure = "gnnscale.from_tables reads columns of texts, dates and gaps"
+        raise GraphError(f"{error}; {cure}") from None
+
+
+def _feature_rows(features: Any, what: str, advises: bool) -> tuple[Array, str]:
+    """Return rows and stored type of a user's features, which errors name ``what``."""
     columns = list(features.columns) if is_frame(features) else []
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
@@ -272,10 +283,7 @@ def _stored(features: Any, what: str, columns: list[Any]) -> tuple[Array, str]:
         for number, value in enumerate(exact.flat):
             if not isinstance(value, Real):
                 column = f": column {brief(columns[number % len(columns)])!r}" if columns else ""
-                raise GraphError(
-                    f"{what}{column}: expected numbers, got {brief(repr(value))}; dataset=tables "
-                    "makes numbers of texts, dates and gaps"
-                )
+                raise GraphError(f"{what}{column}: expected numbers, got {brief(repr(value))}")
         exact = exact.astype(np.float64)
     if exact.dtype.kind not in "biuf":
         kinds = ", ".join(_INPUT_DTYPES)

@@ -122,7 +122,7 @@ def from_networkx(
         split=SplitInput.of_fields(parts, "attribute {}", name).chosen(split, None, name),
         edge_weights=None if weights is None else weights[forward],
         edge_features=None if edge_rows is None else edge_rows[forward],
-        labels_name="labels" if labels is None else f"attribute {labels!r}",
+        labels_name="from_networkx(labels=...)" if labels is None else f"attribute {labels!r}",
         ids=_ids(nodes, name),
     )
     return make_graph(inputs, name=name, metric=metric, advises=advises)

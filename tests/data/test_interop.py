@@ -417,12 +417,6 @@ def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> No
     assert not caplog.messages
 
 
-def test_texts_of_a_data_frame_are_named(caplog) -> None:
-    frame = pandas.DataFrame({"a": [1, 2, 3], "job": ["x", "y", "z"]})
-    with pytest.raises(GraphError, match=r"column 'job': expected numbers, got 'x'; dataset=tabl"):
-        from_arrays((SRC, DST), frame)
-
-
 def test_rows_in_another_order_than_their_index_are_warned_of(caplog) -> None:
     frame = pandas.DataFrame(X, index=[2, 0, 1])
     from_arrays((SRC, DST), frame, frame[0] > 1)
@@ -434,6 +428,13 @@ def test_rows_in_another_order_than_their_index_are_warned_of(caplog) -> None:
     for index in ([0, 1, 2], [5, 3, 4], [*"cab"]):
         from_arrays((SRC, DST), frame.set_axis(index))
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("column", [["a", "b", "c"], [1.0, float("nan"), 2.0]])
+def test_columns_of_a_frame_that_are_no_numbers_suggest_tables(column: list[Any]) -> None:
+    with pytest.raises(GraphError, match=r"gnnscale\.from_tables reads columns of texts") as error:
+        from_arrays((SRC, DST), pandas.DataFrame({"age": [1, 2, 3], "column": column}))
+    assert isinstance(column[0], float) or "column 'column': expected num" in str(error.value)
 
 
 def test_a_data_frame_of_two_columns_is_edges() -> None:

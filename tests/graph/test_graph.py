@@ -56,6 +56,14 @@ def store(tmp_path):
     return path
 
 
+def test_a_graph_is_shown_in_one_line() -> None:
+    graph = from_arrays(([0, 1], [1, 2]), ARRAYS["features"], [0.5, 1.5, 2.5], train_idx=[0, 1])
+    assert repr(graph) == (
+        "<gnnscale.Graph 'graph': 3 vertices, 2 edges, 2 features, 1 regression targets, "
+        "2/0/0 train/valid/test>"
+    )
+
+
 def refused(store):
     with pytest.raises(GraphError) as error:
         Graph.open(store)
