@@ -161,6 +161,16 @@ def test_edges_of_unknown_ids_are_dropped_or_refused(tmp_path, caplog):
         make(tmp_path / "raw", vertices, "source,target\np,q\n").prepare()
 
 
+def test_whole_numbers_that_pandas_made_floats_are_ids(tmp_path):
+    vertices = {"id": pa.array([7.0, 3.0]), "a": pa.array([1, 2])}
+    edges = {"source": pa.array([3.0]), "target": pa.array([7])}
+    graph = make(tmp_path / "raw", vertices, edges).open()
+    assert (read_ids(graph).to_pylist(), in_neighbors(graph)) == ([7, 3], [[1], []])
+    gaps = edges | {"source": pa.array([None], pa.float64())}
+    with one_line("edges.parquet: row 1: source is empty", error=GraphError):
+        make(tmp_path / "raw", vertices, gaps).prepare()
+
+
 def test_ids_are_texts_if_only_the_edges_have_texts(tmp_path):
     vertices, edges = "id,a\n07,1\n8,2\n", "source,target\n07,8\nEXT,8\n"
     graph = make(tmp_path / "raw", vertices, edges).open()
