@@ -135,13 +135,12 @@ def from_dgl(
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
     listed = brief(", ".join(graph.ndata)) or "no field"
-    if features is not None and features not in graph.ndata:
-        raise GraphError(
-            f"{name}: ndata[{features!r}] is missing; features=None leaves it out; ndata has "
-            f"{listed}"
-        )
-    if labels != "label" and labels not in graph.ndata:
-        raise GraphError(f"{name}: ndata[{labels!r}] is missing; ndata has {listed}")
+    for key in (features, None if labels == "label" else labels):
+        if key is not None and key not in graph.ndata:
+            raise GraphError(
+                f"{name}: ndata[{key!r}] is missing, it has {listed}; features=None reads no "
+                "features"
+            )
     if advises:
         hint = "from_dgl(graph, features=KEY) reads a field"
         _tell_unread(graph.ndata, (features, labels), "ndata[{!r}]", name, hint)

@@ -120,11 +120,11 @@ def test_from_dgl():
     dgl, peer = pytest.importorskip("dgl"), dgl_graph()
     peer.ndata.update({"label": torch.tensor([0, 1, 1]), **MASKS})
     check(from_dgl(peer))
-    with pytest.raises(GraphError, match=r"graph: ndata\['x'\] is missing; features=None "):
+    with pytest.raises(GraphError, match=r"ndata\['x'\] is missing, it has feat.*; features=None "):
         from_dgl(peer, features="x")
     featureless = from_dgl(peer, features=None)
     assert (featureless.num_features, featureless.labels.tolist()) == (0, [0, 1, 1])
-    with pytest.raises(GraphError, match=r"ndata\['y'\] is missing; ndata has feat, label, train"):
+    with pytest.raises(GraphError, match=r"ndata\['y'\] is missing, it has feat, label, train"):
         from_dgl(peer, labels="y")
     several = dgl.heterograph({("a", "r", "b"): ([0], [0]), ("b", "s", "a"): ([0], [0])})
     with pytest.raises(GraphError, match="several"):

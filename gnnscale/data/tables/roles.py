@@ -36,8 +36,9 @@ def default_features(
 ) -> list[str]:
     """Return the columns of ``table`` that are features by default: all but ``other_roles``.
 
-    Masks, splits, indices and nameless columns are left out, too, and logged, unless they are in
-    ``categories``. ``other_roles`` are the columns of ids, labels and split.
+    Masks, splits, indices, nameless columns and types that are no features are left out, too, and
+    logged, unless they are in ``categories``. ``other_roles`` are the columns of ids, labels and
+    split.
     """
     free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)
@@ -47,6 +48,11 @@ def default_features(
         if name not in categories
     }
     reasons |= dict.fromkeys(table.index_columns & reasons.keys(), "the index of pandas")
+    if not table.is_csv:
+        kinds = {name: table.types[name] for name in reasons}
+        reasons |= {
+            name: f"of {brief(kind)}" for name, kind in kinds.items() if not is_feature(kind)
+        }
     left_out = {name: reason for name, reason in reasons.items() if reason}
     if left_out:
         listed = [f"{brief(repr(name))} ({reason})" for name, reason in left_out.items()]
@@ -55,21 +61,7 @@ def default_features(
             table.path,
             join_names(listed),
         )
-    left = [name for name in free if name not in left_out]
-    if table.is_csv:
-        return left
-    kinds = {
-        name: table.types[name]
-        for name in left
-        if name not in categories and not is_feature(table.types[name])
-    }
-    if kinds:
-        listed = [f"{brief(repr(name))} ({brief(kind)})" for name, kind in kinds.items()]
-        _LOG.warning(
-            "%s: left out of the features, which are numbers, lists of numbers, dates or texts: %s",
-            *(table.path, join_names(listed)),
-        )
-    return [name for name in left if name not in kinds]
+    return [name for name in free if name not in left_out]
 
 
 def skip_reason(name: str) -> str:

@@ -82,11 +82,9 @@ def is_feature(kind: Any) -> bool:
     """Whether features can be made of an Arrow type: numbers, lists of numbers, dates or texts."""
     if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
-    return (
-        is_number(kind.value_type)
-        if is_list(kind)
-        else (is_number(kind) or cells.is_date(kind) or is_text(kind))
-    )
+    if is_list(kind):
+        return is_number(kind.value_type)
+    return is_number(kind) or cells.is_date(kind) or is_text(kind)
 
 
 def csv_type(kind: Any, *, is_category: bool) -> Any:
