@@ -134,16 +134,7 @@ def from_dgl(
         raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
-    listed = brief(", ".join(graph.ndata)) or "no field"
-    for key in (features, None if labels == "label" else labels):
-        if key is not None and key not in graph.ndata:
-            raise GraphError(
-                f"{name}: ndata[{key!r}] is missing, it has {listed}; features=None reads no "
-                "features"
-            )
-    if advises:
-        hint = "from_dgl(graph, features=KEY) reads a field"
-        _tell_unread(graph.ndata, (features, labels), "ndata[{!r}]", name, hint)
+    _check_dgl_fields(graph, features, labels, name, advises)
     split = single.split if split is None and mask is None else split
     inputs = GraphInputs(
         # Graphs of DGL's formats csr and csc alone do not list edges by number.
@@ -206,11 +197,7 @@ def from_pyg(
         edge_weight = None
     if edge_attr == "edge_attr" and (fields.get(edge_attr) is None or edge_weight == edge_attr):
         edge_attr = None
-    if fields.get("x") is None and fields.get("num_nodes") is None:
-        raise GraphError(f"{name}: data.x is missing, and so is data.num_nodes")
-    if advises:
-        used = ("x", "y", "edge_index", "num_nodes", edge_weight, edge_attr)
-        _tell_unread(fields, used, "data.{}", name, "features are to be data.x")
+    _check_pyg_fields(fields, (edge_weight, edge_attr), name, advises)
     split = single.split if split is None and mask is None else split
     inputs = GraphInputs(
         edges=(edges[0], edges[1]),
@@ -293,6 +280,36 @@ def _edge_index(fields: Any, name: str) -> Array:
             f"{name}: data.edge_index: expected [2, num_edges], got {list(edges.shape)}"
         )
     return edges
+
+
+def _check_dgl_fields(
+    graph: Any, features: str | None, labels: str, name: str, advises: bool
+) -> None:
+    """Raise GraphError if a field of ``graph.ndata`` is missing; with ``advises``, log the rest."""
+    listed = brief(", ".join(graph.ndata)) or "no field"
+    for key in (features, None if labels == "label" else labels):
+        if key is not None and key not in graph.ndata:
+            raise GraphError(
+                f"{name}: ndata[{key!r}] is missing, it has {listed}; features=None reads no "
+                "features"
+            )
+    if advises:
+        hint = "from_dgl(graph, features=KEY) reads a field"
+        _tell_unread(graph.ndata, (features, labels), "ndata[{!r}]", name, hint)
+
+
+def _check_pyg_fields(
+    fields: Mapping[str, Any], of_edges: tuple[str | None, ...], name: str, advises: bool
+) -> None:
+    """Raise GraphError if vertices are missing; with ``advises``, log ``fields`` not read.
+
+    ``of_edges`` are the fields with data of edges.
+    """
+    if fields.get("x") is None and fields.get("num_nodes") is None:
+        raise GraphError(f"{name}: data.x is missing, and so is data.num_nodes")
+    if advises:
+        used = ("x", "y", "edge_index", "num_nodes", *of_edges)
+        _tell_unread(fields, used, "data.{}", name, "features are to be data.x")
 
 
 def _tell_unread(
