@@ -115,8 +115,10 @@ def refuse_masked(values: Any, what: str) -> None:
 def check_dense(tensor: torch.Tensor, what: str) -> None:
     """Raise GraphError, naming ``what``, unless a tensor is dense and on the CPU."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
+        cure = "to_dense() makes it dense" if tensor.layout != torch.strided else "cpu() copies it"
         raise GraphError(
-            f"{what}: expected a dense tensor on cpu, got {brief(tensor.layout)} on {tensor.device}"
+            f"{what}: expected a dense tensor on cpu, got {brief(tensor.layout)} on "
+            f"{tensor.device}; {cure}"
         )
 
 
@@ -158,24 +160,41 @@ def graph_labels(
         unknown = np.full(num_vertices, -1)
         return Labels(values=unknown, num_classes=num_classes or 0, metric=metric or "accuracy")
     what = f"{name}: {what}"
-    labels, classes = _named_classes(as_array(values, what), what)
+    _warn_of_order(values, what)
+    labels, classes = _named_classes(as_array(_without_na(values), what), what)
     result = read_labels(
         labels, count=num_vertices, source=what, metric=metric, num_classes=num_classes
     )
     return replace(result, classes=classes)
 
 
+def _without_na(labels: Any) -> Any:
+    """Return a column of pandas with None in place of NA, or ``labels`` of another kind."""
+    if is_frame(labels) and hasattr(labels, "squeeze"):
+        labels = labels.squeeze(axis=1)  # a frame of a single column is its column
+    dtype = getattr(labels, "dtype", None)
+    has_na = not isinstance(dtype, np.dtype) or dtype.kind == "O"
+    if has_na and hasattr(labels, "isna") and getattr(dtype, "kind", "") in "biuOU":
+        return labels.to_numpy(dtype=object, na_value=None)
+    return labels
+
+
 def _named_classes(labels: Array, what: str) -> tuple[Array, list[str] | None]:
     """Return labels, texts as numbers of classes, and the sorted names of classes (None: no texts).
 
-    Empty texts, None and NaN are unknown, -1, among texts.
+    Among objects, None and NaN are unknown, and so are empty texts: -1, or NaN beside fractions.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "UOT":
         return labels, None
-    values = labels.tolist()
-    if not any(isinstance(value, str) for value in values):
+    values = [None if value is None or value != value else value for value in labels.tolist()]
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, (int, np.integer, np.bool_)) for value in known):
+        return np.array([-1 if value is None else int(value) for value in values]), None
+    if known and all(isinstance(value, (Real, np.bool_)) for value in known):
+        return np.array(values, np.float64), None
+    if not any(isinstance(value, str) for value in known):
         return labels, None
-    texts = ["" if value is None or value != value else value for value in values]
+    texts = ["" if value is None else value for value in values]
     if not all(isinstance(text, str) for text in texts):
         number = next(value for value in texts if not isinstance(value, str))
         raise GraphError(f"{what}: expected texts or numbers, got texts and {brief(number)}")
@@ -201,6 +220,7 @@ def feature_rows(
     what = f"{name}: {what}"
     if advises:
         _warn_of_columns(features, what)
+        _warn_of_order(features, what)
     try:
         return _feature_rows(features, what, advises)
     except GraphError as error:
@@ -212,6 +232,7 @@ def feature_rows(
 
 def _feature_rows(features: Any, what: str, advises: bool) -> tuple[Array, str]:
     """Return rows and stored type of a user's features, which errors name ``what``."""
+    columns = list(features.columns) if is_frame(features) else []
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
         features = features.detach()
@@ -228,7 +249,7 @@ def _feature_rows(features: Any, what: str, advises: bool) -> tuple[Array, str]:
             f"{list(features.shape)}"
         )
     if dtype not in _INPUT_DTYPES:
-        features, dtype = _stored(features, what)
+        features, dtype = _stored(features, what, columns)
     if dtype == "bfloat16":
         if not torch.isfinite(features).all():
             exact = features.float().numpy()
@@ -246,16 +267,18 @@ def _feature_rows(features: Any, what: str, advises: bool) -> tuple[Array, str]:
     return rows, dtype
 
 
-def _stored(features: Any, what: str) -> tuple[Array, str]:
+def _stored(features: Any, what: str, columns: list[Any]) -> tuple[Array, str]:
     """Return features of a type that no graph holds as float32, booleans as uint8; and the type.
 
-    GraphError, in which ``what`` names the features: they are no numbers, or too large.
+    GraphError, in which ``what`` names the features, and ``columns`` those of a data frame: they
+    are no numbers, or too large.
     """
     exact = as_array(features, what)
     if exact.dtype.kind == "O":  # a data frame of numbers and booleans
-        for value in exact.flat:
+        for number, value in enumerate(exact.flat):
             if not isinstance(value, Real):
-                raise GraphError(f"{what}: expected numbers, got {brief(repr(value))}")
+                column = f": column {brief(columns[number % len(columns)])!r}" if columns else ""
+                raise GraphError(f"{what}{column}: expected numbers, got {brief(repr(value))}")
         exact = exact.astype(np.float64)
     if exact.dtype.kind not in "biuf":
         kinds = ", ".join(_INPUT_DTYPES)
@@ -267,6 +290,19 @@ def _stored(features: Any, what: str) -> tuple[Array, str]:
         converted = exact.astype(np.float32)
     validation.refuse_not_finite(exact, converted, 0, what)
     return converted, "float32"
+
+
+def _warn_of_order(values: Any, what: str) -> None:
+    """Warn of pandas data whose index has 0, 1, 2 and so on in another order: rows count."""
+    index: Any = getattr(values, "index", None)
+    if not hasattr(index, "is_monotonic_increasing") or index.dtype.kind not in "iu":
+        return
+    if not index.is_monotonic_increasing and np.array_equal(np.sort(index), np.arange(len(index))):
+        _LOG.warning(
+            "%s: row i is vertex i, whatever the index says, which is not in order; sort_index() "
+            "orders the rows by it",
+            what,
+        )
 
 
 def _warn_of_columns(features: Any, what: str) -> None:

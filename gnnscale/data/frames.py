@@ -6,6 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from gnnscale.core import ConfigError, GraphError, brief, home, one_line, pyarrow, suggestion
 from gnnscale.core.artifact import files
 from gnnscale.data.array_inputs import type_name
@@ -33,8 +35,8 @@ def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: A
         name: name in reports.
         **options: options of ``gnnscale.data.Tables``, such as ``id``, ``label``, ``features``,
             ``source``, ``target``, ``edge_features``, ``split`` and ``missing``. ``id`` is by
-            default the column ``id``, else the named index, else the row number; without ``label``
-            no vertex has a label.
+            default the column ``id``, else the index of pandas, else the row number; without
+            ``label`` no vertex has a label.
 
     Raises:
         ConfigError: an option is unknown or invalid.
@@ -44,6 +46,8 @@ def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: A
         raise ConfigError(
             f"from_tables: {brief(option)}: unknown option{suggestion(option, _OPTIONS)}"
         )
+    if "id" not in options:
+        vertices = _with_ids(vertices)
     tables = {"vertices": as_arrow(vertices, "vertices"), "edges": as_arrow(edges, "edges")}
     defaults = {"id": _default_id(vertices, tables["vertices"]), "label": None}
     options = {**defaults, **options}
@@ -83,6 +87,20 @@ def as_arrow(frame: Any, what: str) -> Any:
             f"{what}: expected a data frame of pandas or polars or an Arrow table, with values of "
             f"one type in each column, got {type_name(frame)} ({reason})"
         ) from None
+
+
+def _with_ids(frame: Any) -> Any:
+    """Return a frame of pandas whose index of ids, of whole numbers or texts, is named ``id``.
+
+    The frame stays as it is if its index counts the rows from 0 or has a name, or if it has a
+    column ``id``.
+    """
+    index: Any = getattr(frame, "index", None)
+    names = getattr(index, "names", None) or ["polars"]
+    if list(names) != [None] or "id" in frame.columns:
+        return frame
+    counts = np.array_equal(index, np.arange(len(frame)))
+    return frame if counts or index.dtype.kind not in "iuO" else frame.rename_axis("id")
 
 
 def _default_id(frame: Any, table: Any) -> str | None:

@@ -198,8 +198,9 @@ def _ends_of_frame(edges: Any, name: str) -> tuple[Array, Array]:
             f"{name}: edges: expected a data frame of two columns, source and destination, got "
             f"{columns}"
         )
-    ends = array_inputs.as_array(edges, f"{name}: edges")
-    return ends[:, 0], ends[:, 1]
+    # Column by column: a frame of nullable columns, or of other types, is an array of objects.
+    source, target = (array_inputs.as_array(edges[c], f"{name}: edges") for c in edges.columns)
+    return source, target
 
 
 def _read_edge_data(

@@ -123,7 +123,7 @@ def _column(
     """
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf" or 0 in labels.shape[1:]:
         raise GraphError(
-            f"{source}: labels: expected classes [{count}], zeros and ones [{count}, num_classes], "
+            f"{source}: expected labels, classes [{count}], zeros and ones [{count}, num_classes], "
             f"or regression targets, got {labels.dtype}{list(labels.shape)}"
         )
     if len(labels) != count:
@@ -210,6 +210,7 @@ def _read_classes(
         labels = _whole_classes(labels, source, of)
     if num_classes is None:
         num_classes = count_classes(labels, source, of)
+        _tell_empty_classes(labels, num_classes, source, of)
     if num_classes > MAX_CLASSES:
         raise GraphError(f"{source}: expected up to {MAX_CLASSES} classes, got {num_classes}")
     low, high = (0, 1) if labels.ndim == 2 else (-1, num_classes - 1)
@@ -217,8 +218,10 @@ def _read_classes(
     good = (labels == 0) | (labels == 1) if labels.ndim == 2 else (labels >= low) & (labels <= high)
     if not good.all():
         index = tuple(np.argwhere(~good)[0])
+        hint = "; -1 is an unknown label" if labels[index] < low == -1 else ""
         raise GraphError(
-            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got {labels[index]}"
+            f"{source}: label of {of} {index[0]}: expected {low} to {high}, got "
+            f"{labels[index]}{hint}"
         )
     values = labels.astype(np.int64 if labels.ndim == 1 else np.uint8, copy=False)
     return Labels(values=values, num_classes=num_classes, metric=metric or "accuracy")
@@ -248,9 +251,21 @@ def count_classes(labels: Array, source: object, of: str = "vertex") -> int:
         index = int(labels.argmax())
         raise GraphError(
             f"{source}: label of {of} {index}: expected at most {allowed - 1} where {num_labeled} "
-            f"{PLURAL[of]} have a label, got {num_classes - 1}"
+            f"{PLURAL[of]} have a label, got {num_classes - 1}; number the classes from 0, or "
+            "choose the metric rmse for regression targets"
         )
     return num_classes
+
+
+def _tell_empty_classes(labels: Array, num_classes: int, source: object, of: str) -> None:
+    """Log classes that no label has, such as class 0 of labels that count from 1."""
+    if labels.ndim == 1:
+        empty = np.flatnonzero(np.bincount(labels[labels >= 0], minlength=num_classes) == 0)
+        if len(empty):
+            _LOG.info(
+                "%s: %s of %s classes have no %s, such as class %d: classes count from 0",
+                *(source, f"{len(empty):,}", f"{num_classes:,}", of, empty[0]),
+            )
 
 
 def _read_targets(

@@ -88,14 +88,15 @@ def from_networkx(
     Args:
         graph: any graph of networkx; edges that repeat are kept.
         features: attributes of nodes, each a number or a list of numbers. None: no features.
-        labels: attribute of nodes with the label: a number, a list of numbers, or a text.
+        labels: attribute of nodes with the label: a number, a list of numbers, or a text; the
+            label is unknown where the attribute is missing.
         weight: attribute of edges with the weight, 1 where it is missing. None: no weights.
         edge_features: attributes of edges, each a number or a list of numbers.
         split, metric, name, advises: as for ``from_arrays``.
 
     Raises:
-        GraphError: an attribute is missing at a node or edge, which the message names, or
-            ``from_arrays`` refuses the values.
+        GraphError: a feature is missing at a node or edge, which the message names; no node has
+            the label, or no edge the weight; or ``from_arrays`` refuses the values.
     """
     if not array_inputs.is_instance_of(graph, "networkx", "Graph"):
         raise GraphError(
@@ -107,17 +108,21 @@ def from_networkx(
     edges = [attributes for _, _, attributes in graph.edges(data=True)]
     of_edges = ["-".join(map(str, edge[:2])) for edge in graph.edges()]
     edge_rows = _columns(edges, edge_features, of_edges, f"{name}: edge")
+    if weight is not None and edges and not any(weight in edge for edge in edges):
+        raise GraphError(f"{name}: edge attribute {weight!r}: missing at all edges")
     weights = None if weight is None else np.array([edge.get(weight, 1) for edge in edges])
     parts = _split_fields(rows, nodes, name)
     inputs = GraphInputs(
         edges=(ends[:, 0], ends[:, 1]),
         features=_columns(rows, features, nodes, f"{name}: node"),
-        labels=None if labels is None else _values(rows, labels, nodes, f"{name}: node"),
+        labels=None
+        if labels is None
+        else _values(rows, labels, nodes, f"{name}: node", are_labels=True),
         num_vertices=len(nodes),
         split=SplitInput.of_fields(parts, "attribute {}", name).chosen(split, None, name),
         edge_weights=None if weights is None else weights[forward],
         edge_features=None if edge_rows is None else edge_rows[forward],
-        labels_name="labels" if labels is None else f"attribute {labels!r}",
+        labels_name="from_networkx(labels=...)" if labels is None else f"attribute {labels!r}",
         ids=_ids(nodes, name),
     )
     return make_graph(inputs, name=name, metric=metric, advises=advises)
@@ -157,18 +162,26 @@ def _columns(
     return np.concatenate([c[:, None] if c.ndim == 1 else c for c in columns], axis=1)
 
 
-def _values(rows: Sequence[Mapping[str, Any]], key: str, of: Sequence[Any], what: str) -> Array:
+def _values(
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    of: Sequence[Any],
+    what: str,
+    *,
+    are_labels: bool = False,
+) -> Array:
     """Return attribute ``key`` of ``rows``, nodes or edges called ``of``, as an array.
 
-    GraphError: some lack it, or values have no common shape.
+    GraphError: some rows (of labels, all rows) lack the attribute, or values have no common shape.
     """
     missing = [of[number] for number, row in enumerate(rows) if row.get(key) is None]
     if missing:
         named = ", ".join(brief(repr(name)) for name in missing[:_MAX_NAMED])
-        raise GraphError(
-            f"{what} attribute {key!r}: missing at {len(missing)} of {len(rows)}, such as {named}"
-        )
-    return array_inputs.as_array([row[key] for row in rows], f"{what} attribute {key!r}")
+        message = f"missing at {len(missing)} of {len(rows)}, such as {named}"
+        if not are_labels or len(missing) == len(rows):
+            raise GraphError(f"{what} attribute {key!r}: {message}")
+        _LOG.info("%s attribute %r: %s, whose label is unknown", what, key, message)
+    return array_inputs.as_array([row.get(key) for row in rows], f"{what} attribute {key!r}")
 
 
 def _split_fields(

@@ -1,22 +1,25 @@
 """Graphs in memory from objects of PyG, DGL and OGB."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gnnscale.core import Array, GraphError, standard_arithmetic
+from gnnscale.core import Array, GraphError, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.array_inputs import is_instance_of
 from gnnscale.data.interop import GraphInputs, make_graph
 from gnnscale.data.split_input import SplitInput
+from gnnscale.data.validation import PART_NAMES
 from gnnscale.graph import Graph
 
 if TYPE_CHECKING:
     import dgl
     import torch_geometric.data
 
+_LOG = logging.getLogger(__name__)
 #: Metrics of OGB's data sets.
 _OGB_METRICS = {"acc": "accuracy", "rocauc": "roc_auc"}
 #: OGB's names of PyG's fields.
@@ -109,7 +112,7 @@ def from_dgl(
     Args:
         graph: DGL graph on the CPU, or a data set of one graph, or OGB's pair of graph and labels.
         features: key of the features in ``graph.ndata``. None: vertices have no features.
-        labels: key of the labels in ``graph.ndata``; the field may be missing.
+        labels: key of the labels in ``graph.ndata``; the default field may be missing.
         split, mask: as for ``from_arrays``.
         edge_weight: key of the weights in ``graph.edata``, one number an edge. None: all weights
             are 1.
@@ -128,11 +131,11 @@ def from_dgl(
         raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
     if not graph.is_homogeneous:
         raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
-    if features is not None and features not in graph.ndata:
-        raise GraphError(f"{name}: ndata[{features!r}] is missing; features=None leaves it out")
+    _check_dgl_fields(graph, features, labels, name, advises)
     split = single.split if split is None and mask is None else split
     inputs = GraphInputs(
-        edges=graph.edges(order="eid"),
+        # Graphs of DGL's formats csr and csc alone do not list edges by number.
+        edges=graph.formats("coo").edges(order="eid"),
         features=None if features is None else graph.ndata[features],
         labels=graph.ndata.get(labels) if single.labels is None else single.labels,
         num_vertices=graph.num_nodes(),
@@ -190,8 +193,7 @@ def from_pyg(
         edge_weight = None
     if edge_attr == "edge_attr" and (fields.get(edge_attr) is None or edge_weight == edge_attr):
         edge_attr = None
-    if fields.get("x") is None and fields.get("num_nodes") is None:
-        raise GraphError(f"{name}: data.x is missing, and so is data.num_nodes")
+    _check_pyg_fields(fields, (edge_weight, edge_attr), name, advises)
     split = single.split if split is None and mask is None else split
     inputs = GraphInputs(
         edges=(edges[0], edges[1]),
@@ -275,6 +277,52 @@ def _edge_index(fields: Any, name: str) -> Array:
             f"{name}: data.edge_index: expected [2, num_edges], got {list(edges.shape)}"
         )
     return edges
+
+
+def _check_dgl_fields(
+    graph: Any, features: str | None, labels: str, name: str, advises: bool
+) -> None:
+    """Raise GraphError if a field of ``graph.ndata`` is missing; with ``advises``, log the rest."""
+    listed = brief(", ".join(graph.ndata)) or "no field"
+    for key in (features, None if labels == "label" else labels):
+        if key is not None and key not in graph.ndata:
+            raise GraphError(
+                f"{name}: ndata[{key!r}] is missing, it has {listed}; features=None reads no "
+                "features"
+            )
+    if advises:
+        hint = "from_dgl(graph, features=KEY) reads a field"
+        _tell_unread(graph.ndata, (features, labels), "ndata[{!r}]", name, hint)
+
+
+def _check_pyg_fields(
+    fields: Mapping[str, Any], of_edges: tuple[str | None, ...], name: str, advises: bool
+) -> None:
+    """Raise GraphError if vertices are missing; with ``advises``, log ``fields`` not read.
+
+    ``of_edges`` are the fields with data of edges.
+    """
+    if fields.get("x") is None and fields.get("num_nodes") is None:
+        raise GraphError(f"{name}: data.x is missing, and so is data.num_nodes")
+    if advises:
+        used = ("x", "y", "edge_index", "num_nodes", *of_edges)
+        _tell_unread(fields, used, "data.{}", name, "features are to be data.x")
+
+
+def _tell_unread(
+    fields: Mapping[str, Any], used: tuple[str | None, ...], form: str, name: str, hint: str
+) -> None:
+    """Log the ``fields`` that are neither ``used`` nor the split; without features, as a warning.
+
+    ``used`` begins with the key of the features; ``form`` makes the name in messages of a key.
+    """
+    known = {*used, *(key for keys in PART_NAMES for key in keys)}
+    names = (key for key, value in fields.items() if value is not None and key not in known)
+    unread = brief(", ".join(form.format(key) for key in names if not key.startswith("_")))
+    if unread and used[0] in fields:
+        _LOG.info("%s: not read: %s", name, unread)
+    elif unread:
+        _LOG.warning("%s: has no features; not read: %s; %s", name, unread, hint)
 
 
 def _edge_field(fields: Any, key: str | None, form: str, name: str) -> Any:

@@ -51,6 +51,16 @@ def test_a_named_index_is_the_id(tmp_path: Path) -> None:
     assert graph.num_classes == 0
 
 
+@pytest.mark.parametrize("ids", [[2, 0, 1, 3], [4, 5, 6, 7], ["a", "b", "c", "d"]])
+def test_an_index_without_a_name_is_the_id_unless_it_counts_the_rows(ids: list[object]) -> None:
+    people = pd.DataFrame({"age": [30, 31, 32, 33]})
+    calls = pd.DataFrame({"source": [ids[0]], "target": [ids[3]]})
+    graph = from_tables(people.set_axis(ids), calls)
+    assert graph.features.tolist() == [[30], [31], [32], [33]]
+    assert (read_ids(graph).to_pylist(), graph.indices.tolist()) == (ids, [0])
+    assert read_ids(from_tables(people, pd.DataFrame({"source": [0], "target": [3]}))) is None
+
+
 def test_rows_are_ids_without_a_column_of_ids() -> None:
     people = pa.table({"age": [3.0, 4.0, 5.0]})
     graph = from_tables(people, {"source": [0, 2], "target": [1, 1]})

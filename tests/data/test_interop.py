@@ -131,7 +131,7 @@ def test_features_of_64_bits(caplog, features):
 ENDS = r"edges: expected \(src, dst\), ids of the ends of each edge, got"
 DTYPES = "features: expected numbers, such as float32, float16, bfloat16, uint8, got"
 SIZES = "features: expected at least one row, of at most 65536 features, got"
-FORMS = r"labels: labels: expected classes \[3\], zeros and ones \[3,"
+FORMS = r"labels: expected labels, classes \[3\], zeros and ones \[3,"
 DENSE = "expected a dense tensor on cpu, got torch."
 #: For each argument: a value, and what is said of it.
 BAD = {
@@ -201,7 +201,7 @@ BAD = {
         ([0, np.inf, 1.5], "labels: label of vertex 1: expected a number in the range of"),
         ([np.nan] * 3, "labels: no vertex has a label"),
         (np.zeros((3, 2, 1), int), FORMS),
-        (np.array([0, 1, None]), FORMS),
+        (np.array([0, 1, {}]), FORMS),
         (np.array([0, 1, 2**64 - 1], np.uint64), "labels: label 18446744073709551615"),
     ],
     "train_idx": [
@@ -232,7 +232,7 @@ BAD = {
     ],
     "edge_labels": [
         ([1, 2], "labels of edges: 2 labels for 4 edges"),
-        (["a"] * 4, r"labels of edges: labels: expected classes \[4\], zeros and ones \[4,"),
+        (["a"] * 4, r"labels of edges: expected labels, classes \[4\], zeros and ones \[4,"),
     ],
 }
 
@@ -382,45 +382,70 @@ def test_texts_are_classes_whose_names_are_kept(tmp_path: Path) -> None:
     assert read_classes(Graph.open(tmp_path / "store")) == ["cat", "dog"]
 
 
-class Frame:
-    """What a data frame of pandas or polars has for NumPy."""
-
-    def __init__(self, **columns: list[float]) -> None:
-        self.columns = list(columns)
-        values = np.array(list(columns.values())).T
-        self._rows = values if set(columns) <= {"a", "b", "w"} else values.astype(np.float32)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self._rows
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1, None, 0], "Int64", [1, -1, 0]),
+        ([1, None, 0], "int8[pyarrow]", [1, -1, 0]),
+        ([True, None, False], "boolean", [1, -1, 0]),
+        ([True, None, False], "bool[pyarrow]", [1, -1, 0]),
+        ([1, None, 0], object, [1, -1, 0]),
+        (["b", None, "a"], "string[pyarrow]", [1, -1, 0]),
+        (["b", None, "a"], "category", [1, -1, 0]),
+        ([0.5, None, 2], object, [0.5, np.nan, 2]),
+        ([0.5, None, 2], "Float64", [0.5, np.nan, 2]),
+    ],
+)
+def test_labels_of_pandas_may_have_gaps(values, kind, expected) -> None:
+    column = pandas.Series(values, dtype=kind)
+    for labels in (column, column.array, column.to_frame(), column.set_axis([7, 5, 3])):
+        np.testing.assert_array_equal(from_arrays((SRC, DST), X, labels).labels, expected)
 
 
 def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> None:
-    frame = Frame(a=[1, 2, 3], index=[0, 1, 2], train_mask=[1, 0, 0], y=[0, 1, 1], b=[4, 5, 6])
-    assert from_arrays((SRC, DST), frame).num_features == 5
+    columns = {"a": [1, 2], "index": [0, 1], "train_mask": [1, 0], "y": [0, 1], "b": [4, 5]}
+    frame = pandas.DataFrame(columns, dtype=np.float32)
+    assert from_arrays(([0], [1]), frame).num_features == 5
     (line,) = caplog.messages
     assert line.endswith(
         "that may not be features are read as features: 'index' (the index of pandas), "
         "'train_mask' (a mask), 'y' (a label)"
     )
     caplog.clear()
-    from_arrays((SRC, DST), Frame(a=[1, 2, 3], b=[4, 5, 6]))
-    from_arrays((SRC, DST), frame, advises=False)
+    from_arrays(([0], [1]), frame[["a", "b"]])
+    from_arrays(([0], [1]), frame, advises=False)
+    assert not caplog.messages
+
+
+def test_rows_in_another_order_than_their_index_are_warned_of(caplog) -> None:
+    frame = pandas.DataFrame(X, index=[2, 0, 1])
+    from_arrays((SRC, DST), frame, frame[0] > 1)
+    assert [line.partition(":")[2].partition(",")[0] for line in caplog.messages] == [
+        " features: row i is vertex i",
+        " labels: row i is vertex i",
+    ]
+    caplog.clear()
+    for index in ([0, 1, 2], [5, 3, 4], [*"cab"]):
+        from_arrays((SRC, DST), frame.set_axis(index))
     assert not caplog.messages
 
 
 @pytest.mark.parametrize("column", [["a", "b", "c"], [1.0, float("nan"), 2.0]])
 def test_columns_of_a_frame_that_are_no_numbers_suggest_tables(column: list[Any]) -> None:
-    with pytest.raises(GraphError, match=r"gnnscale\.from_tables reads columns of texts"):
+    with pytest.raises(GraphError, match=r"gnnscale\.from_tables reads columns of texts") as error:
         from_arrays((SRC, DST), pandas.DataFrame({"age": [1, 2, 3], "column": column}))
+    assert isinstance(column[0], float) or "column 'column': expected num" in str(error.value)
 
 
 def test_a_data_frame_of_two_columns_is_edges() -> None:
-    graph = from_arrays(Frame(a=[2, 0], b=[1, 1]), X)
-    assert (graph.indices.tolist(), graph.indptr.tolist()) == ([0, 2], [0, 0, 2, 2])
+    frame = pandas.DataFrame({"a": [2, 0], "b": [1, 1]})
+    for kinds in ("int64", "Int64", "uint8[pyarrow]", {"a": "category", "b": "int8"}):
+        graph = from_arrays(frame.astype(kinds), X)
+        assert (graph.indices.tolist(), graph.indptr.tolist()) == ([0, 2], [0, 0, 2, 2])
     with pytest.raises(
         GraphError, match="a data frame of two columns, source and destination, got a"
     ):
-        from_arrays(Frame(a=[2, 0], b=[1, 1], w=[3, 3]), X)
+        from_arrays(frame.assign(w=3), X)
     with pytest.raises(GraphError, match=r"expected 2 rows, \(src, dst\), got 4; edges.T has them"):
         from_arrays(np.stack([SRC, DST], axis=1), X)
 

@@ -111,7 +111,7 @@ def test_labels_that_no_entrance_takes(tmp_path: Path, entrance: str) -> None:
     message = r"labels.*: label 255 of vertex 1: 255 is what -1 becomes in uint8"
     with pytest.raises(GraphError, match=message):
         ENTRANCES[entrance](tmp_path, wrapped)
-    with pytest.raises(GraphError, match=r"labels: expected classes \[5\].*\[5, 0\]"):
+    with pytest.raises(GraphError, match=r"expected labels, classes \[5\].*\[5, 0\]"):
         ENTRANCES[entrance](tmp_path, np.zeros((5, 0)))
     # Zeros and ones with unknown cells are no targets, unless a metric says so.
     for matrix, row, shown in (
@@ -206,6 +206,16 @@ def test_whole_floats_are_warned_of_unless_a_metric_is_given(caplog) -> None:
     from_arrays((SRC, DST), X, BINARY.astype(np.float32))
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     assert "makes them classes" not in caplog.messages[0]
+
+
+def test_classes_without_a_vertex_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert from_arrays((SRC, DST), X, [1, 3, -1, 3, 1]).num_classes == 4
+    assert caplog.messages == [
+        "graph: labels: 2 of 4 classes have no vertex, such as class 0: classes count from 0"
+    ]
+    with pytest.raises(GraphError, match=r"expected -1 to 3, got -100; -1 is an unknown label$"):
+        from_arrays((SRC, DST), X, [1, 3, -100, 3, 1])
 
 
 def test_kinds_of_labels_are_logged(caplog: pytest.LogCaptureFixture) -> None:

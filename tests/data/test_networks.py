@@ -66,7 +66,8 @@ def test_masks_of_nodes_are_the_split() -> None:
             {"features": ["size"]},
             "node attribute 'size': missing at 3 of 3, such as 'a', 'b'",
         ),
-        ({"labels": "rank"}, "node attribute 'rank': missing at 1 of 3, such as 'b'$"),
+        ({"labels": "rang"}, "node attribute 'rang': missing at 3 of 3, such as 'a', 'b', 'c'$"),
+        ({"weight": "wieght"}, "edge attribute 'wieght': missing at all edges$"),
         ({"features": ["job"]}, "node attribute 'job': expected numbers, got 'cook'$"),
         (
             {"edge_features": ["weight"]},
@@ -77,10 +78,21 @@ def test_masks_of_nodes_are_the_split() -> None:
 )
 def test_what_is_missing_is_named(arguments, message) -> None:
     given = triangle()
-    for node in "ac":
-        given.nodes[node]["rank"] = 1
     with pytest.raises(GraphError, match=f"^graph: {message}"):
         from_networkx(given, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [((1, 0), [1, -1, 0]), (("no", "yes"), [0, -1, 1]), ((0.5, 1), [0.5, np.nan, 1])],
+)
+def test_nodes_without_the_attribute_have_no_label(values, expected, caplog) -> None:
+    caplog.set_level("INFO")
+    given = triangle()
+    for node, value in zip("ac", values, strict=True):
+        given.nodes[node]["rank"] = value
+    np.testing.assert_array_equal(from_networkx(given, labels="rank").labels, expected)
+    assert "'rank': missing at 1 of 3, such as 'b', whose label is unknown" in caplog.text
 
 
 def test_ids_of_other_nodes_are_their_texts(caplog) -> None:

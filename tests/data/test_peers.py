@@ -109,13 +109,41 @@ def test_from_dgl():
     dgl, peer = pytest.importorskip("dgl"), dgl_graph()
     peer.ndata.update({"label": torch.tensor([0, 1, 1]), **MASKS})
     check(from_dgl(peer))
-    with pytest.raises(GraphError, match=r"graph: ndata\['x'\] is missing; features=None "):
+    with pytest.raises(GraphError, match=r"ndata\['x'\] is missing, it has feat.*; features=None "):
         from_dgl(peer, features="x")
     featureless = from_dgl(peer, features=None)
     assert (featureless.num_features, featureless.labels.tolist()) == (0, [0, 1, 1])
+    with pytest.raises(GraphError, match=r"ndata\['y'\] is missing, it has feat, label, train"):
+        from_dgl(peer, labels="y")
     several = dgl.heterograph({("a", "r", "b"): ([0], [0]), ("b", "s", "a"): ([0], [0])})
     with pytest.raises(GraphError, match="several"):
         from_dgl(several)
+
+
+@pytest.mark.parametrize("formats", ["coo", "csr", "csc", ["csr", "csc"]])
+def test_dgl_graphs_of_every_format(formats: Any) -> None:
+    peer = dgl_graph()
+    peer.edata["w"] = torch.tensor([4.0, 1, 2, 3])
+    for given in (peer.formats(formats), peer.int().formats(formats)):
+        graph, usual = (from_dgl(each, edge_weight="w") for each in (given, peer))
+        np.testing.assert_array_equal(graph.indices, usual.indices)
+        np.testing.assert_array_equal(graph.edge_weights, usual.edge_weights)
+
+
+def test_fields_that_are_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    peer = dgl_graph()
+    peer.ndata["feature"] = peer.ndata.pop("feat")
+    assert from_peer(peer).num_features == 0
+    assert caplog.messages == [
+        "graph: has no features; not read: ndata['feature']; from_dgl(graph, features=KEY) reads a "
+        "field"
+    ]
+    caplog.clear()
+    from_pyg(pyg_data(pos=torch.ones(3, 2), **MASKS))
+    assert not caplog.messages  # with features, as information
+    caplog.set_level("INFO")
+    from_pyg(pyg_data(pos=torch.ones(3, 2), **MASKS))
+    assert caplog.messages == ["graph: not read: data.pos"]
 
 
 def others() -> dict[str, Any]:
@@ -164,7 +192,7 @@ def test_pyg_fields_that_do_not_fit():
             {"edge_index": torch.zeros((3, 4)).long()},
             r"data.edge_index: expected \[2, num_edges\], got \[3",
         ),
-        ({"y": torch.zeros(3, 2, 2)}, "data.y: labels: expected classes"),
+        ({"y": torch.zeros(3, 2, 2)}, "data.y: expected labels, classes"),
         (
             {"train_mask": torch.tensor([True])},
             r"data.train_mask: expected bool\[3\] or .*, got bool\[1\]",

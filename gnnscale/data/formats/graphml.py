@@ -52,6 +52,15 @@ class _Key:
     kind: str  #: one of ``_KINDS``
     default: Any = None  #: value where it is missing. None: unknown
 
+    def widen(self, kind: str) -> None:
+        """Let values be of ``kind`` as well: all are then whole numbers, numbers, or texts."""
+        kinds = {_KINDS[self.kind], _KINDS[kind]}
+        if len(kinds) == 1:
+            return
+        self.kind = "double" if kinds == {_whole, float} else "string"
+        if self.default is not None:
+            self.default = _KINDS[self.kind](str(self.default))
+
 
 def write_tables(file: Path, folder: Path) -> None:
     """Write the nodes and edges of a GraphML file, or a .gz, as ``NODES`` and ``EDGES``.
@@ -83,7 +92,7 @@ class _AttributeTable:
         self._rows: list[dict[str, Any]] = []
         self._num_characters = 0
         fields = [(name, pyarrow.string()) for name in fixed]
-        fields += [(key.name, _arrow_type(key.kind)) for key in keys.values()]
+        fields += {key.name: (key.name, _arrow_type(key.kind)) for key in keys.values()}.values()
         self._schema = pyarrow.schema(fields)
         self._writer = pyarrow.parquet.ParquetWriter(file, self._schema)
         self._defaults = {key.name: key.default for key in keys.values()}
@@ -200,10 +209,14 @@ class _Parser:
                 if self._folder is not None:
                     _LOG.info("%s: attribute %s of each %s is not read", self._file, name, table)
                 continue
-            if name in (key.name for key in self._keys[table].values()):
-                raise self._error(f"two attributes of a {table} are named {brief(repr(name))}")
-            key = _Key(name=name, kind=kind)
-            self._keys[table][self._attribute("key", attributes, "id")] = key
+            keys = self._keys[table]
+            # networkx declares an attribute of numbers and texts once for each type.
+            key = next((key for key in keys.values() if key.name == name), None)
+            if key is None:
+                key = _Key(name=name, kind=kind)
+            else:
+                key.widen(kind)
+            keys[self._attribute("key", attributes, "id")] = key
             self._reads.append(key)
 
     def _start_graph(self, parent: str | None, attributes: dict[str, str]) -> None:

@@ -115,7 +115,7 @@ def num_columns(file: Path, *, source: object) -> int:
 
 @contextmanager
 def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[Any]:
-    """Yield a byte stream of a path, or ``file`` itself if it is a stream.
+    """Yield a byte stream of a path, without a byte order mark of UTF-8, or ``file``, a stream.
 
     A .gz is decompressed: GraphError beyond 64 MiB plus ``ratio`` times its size.
     """
@@ -129,10 +129,19 @@ def opened_text(file: Path | IO[bytes], source: object, ratio: int) -> Iterator[
         raise GraphError(f"{source}: cannot be read ({error.strerror})") from None
     with stream:
         if file.suffix != ".gz":
+            _skip_mark(stream, source)
             yield stream
             return
         with gzip.GzipFile(fileobj=stream) as unpacked:
+            _skip_mark(unpacked, source)
             yield _Limited(unpacked, _TEXT_ALLOWANCE + ratio * size, source)
+
+
+def _skip_mark(stream: Any, source: object) -> None:
+    """Move ``stream``, at its start, behind a byte order mark of UTF-8."""
+    with readable(source):
+        if stream.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            stream.seek(0)
 
 
 class _Limited:

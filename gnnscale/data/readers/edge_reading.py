@@ -129,8 +129,9 @@ class EdgeReader:
         if not has_known and len(unknown) and not self._table.problems.exist:
             raise GraphError(
                 f"{self._table.path}: {self._ends[0]} and {self._ends[1]} hold no id of the "
-                f"{ids.size} vertices, but ids such as {brief(repr(unknown[0].as_py()))}; name the "
-                "columns by dataset.id, dataset.source and dataset.target"
+                f"{ids.size} vertices, such as {brief(repr(ids.all_ids()[0].as_py()))}, but ids "
+                f"such as {brief(repr(unknown[0].as_py()))}; name the columns by dataset.id, "
+                "dataset.source and dataset.target"
             )
         return unknown.take(pyarrow.compute.sort_indices(unknown))
 

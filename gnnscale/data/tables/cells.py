@@ -13,6 +13,7 @@ from gnnscale.data.tables.batch import null_mask
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?$"
 ZONED = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_ISO_DATE = re.compile(f"{DATE}|{ZONED}")
 _INTEGER = r"^[+-]?\d{1,19}$"
 #: Words of programs for an empty cell in a column of numbers or dates.
 _MISSING = r"^(?i:|-|\.|n/?a|#n/a|nan|null|none|nat|\\n|missing|\?)$"
@@ -74,6 +75,15 @@ def coded(texts: Any, code: Callable[[str], int], empty: int) -> Int64Array:
     return codes_of_rows
 
 
+def without_blanks(texts: Any) -> Any:
+    """Return texts without blanks and tabs around them; texts of blanks alone become null."""
+    short = pyarrow.compute.utf8_trim(texts, " \t")
+    is_blank = pyarrow.compute.and_(
+        pyarrow.compute.equal(short, ""), pyarrow.compute.not_equal(texts, "")
+    )
+    return pyarrow.compute.if_else(is_blank, pyarrow.scalar(None, texts.type), short)
+
+
 def trimmed(texts: Any, decimal: str = ".") -> Any:
     """Return texts without blanks around them; words for an empty cell become null.
 
@@ -131,6 +141,8 @@ def likely_content(texts: Sequence[str], are_distinct: bool) -> str:
     example = brief(repr(min(texts, default="")))
     if all(text.isdigit() for text in texts):
         return f"numbers such as {example}?"
+    if are_mostly(_ISO_DATE):
+        return f"dates such as {example}? write all with a zone, or all without"
     if are_mostly(_LIKE_DATE):
         return f"dates such as {example}? write them as 2024-01-31 (ISO 8601)"
     if are_mostly(_LIKE_NUMBER):

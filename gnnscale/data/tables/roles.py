@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
-from gnnscale.data.tables.survey import Surveyed
+from gnnscale.data.tables.survey import Surveyed, is_feature
 from gnnscale.data.tables.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -35,8 +35,9 @@ def default_features(
 ) -> list[str]:
     """Return the columns of ``table`` that are features by default: all but ``other_roles``.
 
-    Masks, splits, indices and nameless columns are left out, too, and logged, unless they are in
-    ``categories``. ``other_roles`` are the columns of ids, labels and split.
+    Masks, splits, indices, nameless columns and types that are no features are left out, too, and
+    logged, unless they are in ``categories``. ``other_roles`` are the columns of ids, labels and
+    split.
     """
     free = [name for name in table.names if name not in other_roles]
     parts = _parts(free, table)
@@ -46,6 +47,11 @@ def default_features(
         if name not in categories
     }
     reasons |= dict.fromkeys(table.index_columns & reasons.keys(), "the index of pandas")
+    if not table.is_csv:
+        kinds = {name: table.types[name] for name in reasons}
+        reasons |= {
+            name: f"of {brief(kind)}" for name, kind in kinds.items() if not is_feature(kind)
+        }
     left_out = {name: reason for name, reason in reasons.items() if reason}
     if left_out:
         listed = [f"{brief(repr(name))} ({reason})" for name, reason in left_out.items()]

@@ -75,6 +75,15 @@ def is_list(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
+def is_feature(kind: Any) -> bool:
+    """Whether features can be made of an Arrow type: numbers, lists of numbers, dates or texts."""
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    if is_list(kind):
+        return is_number(kind.value_type)
+    return is_number(kind) or cells.is_date(kind) or is_text(kind)
+
+
 def csv_type(kind: Any, *, is_category: bool) -> Any:
     """Return the Arrow type to parse a feature column of CSV as, by its guessed type ``kind``."""
     if pyarrow.types.is_boolean(kind) and not is_category:
@@ -145,8 +154,7 @@ class ColumnSurvey:
             _TextKind(pyarrow.timestamp("us"), cells.DATE, "a date"),
             _TextKind(pyarrow.timestamp("us", "UTC"), cells.ZONED, "a date with a zone"),
         ]
-        kind = kind.value_type if is_list(kind) else kind
-        if not (self._is_text or is_number(kind) or cells.is_date(kind)):
+        if not (self._is_text or is_feature(kind)):
             raise GraphError(
                 f"{table.path}: column {brief(repr(name))}: expected numbers, lists of numbers, "
                 f"dates or texts, got {brief(kind)}; name the feature columns by "
@@ -255,7 +263,7 @@ class ColumnSurvey:
 
     def _of_texts(self, column: Surveyed) -> Surveyed:
         """Return ``column``, of texts, as one of numbers or dates, if most are, or categories."""
-        if not self._values:
+        if self._num_empty == self._num_rows:
             return replace(column, kind=pyarrow.float32())
         best = max(self._text_kinds, key=lambda kind: kind.count)
         num_filled = self._num_rows - self._num_empty

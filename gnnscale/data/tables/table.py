@@ -1,6 +1,7 @@
 """Table of Parquet or CSV files, read in batches by threads in bounded memory."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,8 +55,8 @@ def mapped(
 class CsvFile:
     """CSV file with a header and one row per line, decompressed if its name ends in .gz.
 
-    No value contains a line end. An empty cell is null; a word such as NA is null in columns of
-    numbers and dates. ``decimal`` is the mark of decimals.
+    No value contains a line end. Blanks around a value do not count. An empty cell is null; a word
+    such as NA is null in columns of numbers and dates. ``decimal`` is the mark of decimals.
     """
 
     index_columns: frozenset[str] = frozenset()  #: as of ``ParquetFile``
@@ -67,10 +68,9 @@ class CsvFile:
         self._problems = problems
         first = head_lines(path, source=path)[0]
         self._header_bytes = len(first.encode()) + 1
-        header = first.removeprefix("\ufeff")
-        if "\ufffd" in header:
+        if "\ufffd" in first:
             raise GraphError(f"{path}: row 0, the header, is not UTF-8; save the table as UTF-8")
-        self.names = [name.strip() for name in self._cells(header)]
+        self.names = [name.strip() for name in self._cells(first)]
         if next(self._lines(_SAMPLE_BYTES), None) is None:
             raise GraphError(f"{path}: expected at least one row, got only a header")
 
@@ -130,7 +130,7 @@ class CsvFile:
         bad_row: Callable[[Any], str] | None = None,
     ) -> Any:
         """Return ``columns`` of rows as an Arrow table; ``bad_row`` gets rows of another length."""
-        return pyarrow.csv.read_csv(
+        table = pyarrow.csv.read_csv(
             pyarrow.BufferReader(text),
             read_options=pyarrow.csv.ReadOptions(
                 block_size=len(text) + 1, column_names=self.names, use_threads=False
@@ -147,6 +147,12 @@ class CsvFile:
                 decimal_point=self._decimal,
             ),
         ).combine_chunks()
+        if b" " in text or b"\t" in text:
+            for number, field in enumerate(table.schema):
+                if is_text(field.type):
+                    column = cells.without_blanks(table.column(number))
+                    table = table.set_column(number, field, column)
+        return table
 
     def _read(
         self, row: int, text: bytes, columns: Sequence[str], types: Mapping[str, Any]
@@ -249,7 +255,8 @@ class Table:
             named = [name for name in file.names if name.strip()]
             twice = next((name for name in named if named.count(name) > 1), None)
             if twice is not None:
-                raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}")
+                hint = _header_hint(named)
+                raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}{hint}")
         self.names = self._files[0].names
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
@@ -270,10 +277,10 @@ class Table:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
                 listed += f" and {more} more" if more > 0 else ""
-                hint = suggestion(column, file.names)
-                hint += f"; if there is none, set {otherwise}" if otherwise else ""
-                if isinstance(file, CsvFile) and len(file.names) == 1:
-                    hint = _delimiter_hint(file.names[0])
+                hint = _header_hint(file.names) if isinstance(file, CsvFile) else ""
+                if not hint:
+                    hint = suggestion(column, file.names)
+                    hint += f"; if there is none, set {otherwise}" if otherwise else ""
                 raise GraphError(
                     f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
                     f"{listed}{hint}"
@@ -312,9 +319,13 @@ class Table:
                     yield part
 
 
-def _delimiter_hint(header: str) -> str:
-    """Return a hint for the header of a single column, which may have another delimiter."""
-    mark = next((mark for mark in ";\t|" if mark in header), None)
+def _header_hint(names: Sequence[str]) -> str:
+    """Return a hint for a header of numbers, or of one column, which may have another delimiter."""
+    if all(re.match(cells.NUMBER, name) for name in names):
+        return "; the first line holds numbers: add a header, a line with the names of the columns"
+    if len(names) != 1:
+        return ""
+    mark = next((mark for mark in ";\t|" if mark in names[0]), None)
     if mark is None:
         return "; dataset.delimiter says what is between the values"
     return f"; set dataset.delimiter={'tab' if mark == chr(9) else repr(mark)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,9 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
     are not of ``id_type``.
     """
     array = plain(batch.columns[column])
+    if pyarrow.types.is_floating(array.type):  # pandas makes floats of integers with gaps
+        with suppress(pyarrow.ArrowInvalid):  # a fraction
+            array = pyarrow.compute.cast(array, pyarrow.int64())
     whole = pyarrow.types.is_integer(array.type)
     if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
         raise GraphError(

@@ -156,8 +156,19 @@ def test_edges_of_unknown_ids_are_dropped_or_refused(tmp_path, caplog):
     with one_line("no edge is left of 1", error=GraphError):
         only = "source,target\nann,x\n"
         make(tmp_path / "raw", vertices, only, unknown_ids="drop").prepare()
-    with one_line("hold no id of the 2 vertices, but ids such as 'p'", error=GraphError):
+    line = "hold no id of the 2 vertices, such as 'ann', but ids such as 'p'"
+    with one_line(line, error=GraphError):
         make(tmp_path / "raw", vertices, "source,target\np,q\n").prepare()
+
+
+def test_whole_numbers_that_pandas_made_floats_are_ids(tmp_path):
+    vertices = {"id": pa.array([7.0, 3.0]), "a": pa.array([1, 2])}
+    edges = {"source": pa.array([3.0]), "target": pa.array([7])}
+    graph = make(tmp_path / "raw", vertices, edges).open()
+    assert (read_ids(graph).to_pylist(), in_neighbors(graph)) == ([7, 3], [[1], []])
+    gaps = edges | {"source": pa.array([None], pa.float64())}
+    with one_line("edges.parquet: row 1: source is empty", error=GraphError):
+        make(tmp_path / "raw", vertices, gaps).prepare()
 
 
 def test_ids_are_texts_if_only_the_edges_have_texts(tmp_path):
@@ -263,6 +274,14 @@ def test_texts_that_are_no_categories_are_left_out_or_refused(tmp_path, caplog):
         make(tmp_path / "raw", more, edges, features=["note"]).prepare()
 
 
+def test_a_column_of_words_for_empty_cells_has_no_value(tmp_path, caplog):
+    vertices = "id,a,b\nann,NA,1\nbob,nan,2\ncem,,3\n"
+    assert make(tmp_path / "raw", vertices).open().features.tolist() == [[1], [2], [3]]
+    assert any(line.endswith("features: 'a' (no value)") for line in caplog.messages)
+    kept = make(tmp_path / "raw", vertices, categories=["a"]).open()
+    assert kept.features.tolist() == [[1, 0, 1], [0, 1, 2], [0, 0, 3]]
+
+
 def test_tables_of_a_spreadsheet(tmp_path, caplog):
     """Of Excel: a byte order mark, semicolons, decimal commas, an empty last column, CR LF."""
     vertices = "\ufeffid; amount ;vip;\r\nann;1,5;TRUE;\r\nbob;;FALSE;\r\ncem;2,5;TRUE;\r\n"
@@ -341,6 +360,7 @@ def test_any_table_is_read_as_it_is_written(tmp_path_factory, data):
         for i in range(count)
     ]
     csv = "id,number,date,text\n" + "".join(f"v{i},{line}\n" for i, line in enumerate(lines))
+    comma = data.draw(st.sampled_from([",", ", ", " ,\t"]))
     columns = {"number": pa.float64(), "date": pa.date32(), "text": pa.string()}
     table = {name: pa.array(rows[name], kind) for name, kind in columns.items()}
     expected = [
@@ -348,8 +368,8 @@ def test_any_table_is_read_as_it_is_written(tmp_path_factory, data):
         for name in CELLS
     ]
     wanted = np.concatenate([part for part in expected if len(part)] or [[[]] * count], axis=1)
-    for vertices in (csv, {"id": names, **table}):
-        text = "source,target\n" + "".join(f"{a},{b}\n" for a, b in edges)
+    for vertices in (csv.replace(",", comma), {"id": names, **table}):
+        text = "source,target\n" + "".join(f"{a}{comma}{b}\n" for a, b in edges)
         graph = make(tmp_path_factory.mktemp("any") / "raw", vertices, text).open()
         assert read_ids(graph).to_pylist() == names + unknown
         if wanted.size:

@@ -1,5 +1,6 @@
 """Tables of vertices and edges: what they become, and what is refused, by file, row and value."""
 
+import datetime
 import gzip
 import json
 import logging
@@ -183,6 +184,37 @@ def test_more_columns_that_are_no_features(tables, header, row):
     graph = tables(vertices).open()
     assert graph.features.tolist() == [[1], [3], [5], [7]]
     assert [each.name for each in read_columns(graph)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([b"x"] * 4, "binary"),
+        ([{"k": 1}] * 4, "struct<k: int64>"),
+        ([["x"]] * 4, "list<"),
+        ([datetime.time(1)] * 4, "time64[us]"),
+    ],
+)
+def test_columns_of_other_types_are_left_out_or_refused(tables, caplog, cells, kind):
+    caplog.set_level(logging.INFO)
+    vertices = PARQUET_VERTICES | {"a": cells}
+    assert tables(vertices).open().features.tolist() == [[2], [4.5], [6], [8]]
+    assert any(f"dataset.features names them: 'a' (of {kind}" in line for line in caplog.messages)
+    for options in ({"features": ["a"]}, {"categories": ["a"]}):
+        assert "vertices.parquet: column 'a': expected " in refusal(tables(vertices, **options))
+
+
+def test_a_store_of_an_earlier_release_is_warned_of(tables, caplog):
+    vertices = VERTICES.replace("a,b", "Unnamed: 0,x_mask")
+    dataset = tables(vertices, features=["Unnamed: 0", "x_mask"])
+    graph = dataset.open()
+    assert "earlier release" not in caplog.text
+    options = {"features": None, "store": str(graph.path)}
+    change_meta(graph, lambda meta: meta["options"].update(features=None))
+    replace(dataset, **options).open()
+    assert caplog.messages[-1].startswith(
+        f"{graph.path}: features are also 'Unnamed: 0' (no name), 'x_mask' (a mask), as an earlier"
+    )
 
 
 @pytest.mark.parametrize(
@@ -602,7 +634,12 @@ BAD_VERTICES = [
         "csv: row 5: b is 'tall', expected a number, as most cells of the column are; if all are "
         "categories, set dataset.categories=[b]",
     ),
-    (columns(a=[b"x"] * 4), "parquet: column 'a': expected numbers, lists of numbers, dates or"),
+    (
+        "70,0,1\n5,1,3\n",
+        "csv: has no column 'id' (dataset.id), it has 70, 0, 1; the first line holds numbers: add "
+        "a header",
+    ),
+    ("0,0,1\n5,1,3\n", "csv: has two columns '0'; the first line holds numbers"),
     (
         columns(a=[[1, 2]] * 3 + [[1]]),
         "parquet: row 4: a: expected 2 numbers as in the first row, got 1",

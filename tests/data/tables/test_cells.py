@@ -75,6 +75,7 @@ def test_decimal_commas() -> None:
         (["1,000.50", "€ 3.10", "20 EUR"], "amounts such as"),
         (["17", "4"], "numbers such as '17'?"),
         (["a@b.c", "x@y.z"], "an id or a name, such as 'a@b.c'?"),
+        (["2024-01-31", "2024-01-31T09:30Z"], "dates such as '2024-01-31'? write all with a zone"),
         (["called twice", "no answer"], "free text, such as"),
     ],
 )
