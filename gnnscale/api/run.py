@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from gnnscale.api.hitgnn import training
@@ -25,6 +26,7 @@ from gnnscale.core.config import (
     option_of_keyword,
     pass_code,
     read_regular,
+    short_name,
 )
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
@@ -212,9 +214,22 @@ def _choose_groups(
     if callable(model) and not isinstance(model, OptionGroup):
         names = [name for name in options if name.startswith("model.")]
         model_options = {name: options.pop(name) for name in names}
+        _check_arguments(model, arguments or {})
         return [*groups, choose_module(model, arguments or {}, model_options)], options
     check_option_group("model", model, "model")
     return [*groups, model], options
+
+
+def _check_arguments(module: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an argument of the constructor is an object, which no option holds."""
+    for name, value in arguments.items():
+        if not _is_plain(value):
+            raise ConfigError(
+                f"arguments: {name}: expected numbers, texts, lists and mappings, got "
+                f"{type_name(value)}; pass a function in place of the class, such as lambda "
+                f"in_channels, out_channels: {short_name(name_of_code(module))}(in_channels, "
+                f"out_channels, {name}=...)"
+            )
 
 
 @standard_arithmetic()
@@ -329,10 +344,15 @@ def evaluate(
 
 
 def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float, Path, list, tuple, dict))
+    """Whether the options of a run can hold ``value``."""
+    if isinstance(value, (list, tuple, dict)):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or isinstance(value, (str, int, float, Path, np.generic))
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
     return str(value) if isinstance(value, Path) else value
 
 

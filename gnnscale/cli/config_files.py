@@ -14,7 +14,7 @@ from typing import Any
 from gnnscale.cli import arguments as cli_arguments
 from gnnscale.cli import options_file, texts
 from gnnscale.core import ConfigError, brief, suggestion
-from gnnscale.core.config import compose, user_code
+from gnnscale.core.config import compose, escaped, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.files import refuse_address
 
@@ -213,7 +213,7 @@ def _resume(
         store = dataset.get("store") if isinstance(dataset, dict) else None
         store = store if isinstance(store, str) else None
         runs.check_store_of_run(directory / runs.CONFIG_FILE, store)
-    compose.store(_RESUMED, values)
+    compose.store(_RESUMED, escaped(values))
     path = str(directory.resolve())
     if "${" in path:
         raise ConfigError(f"resume={directory}: a path with ${{ cannot be resumed")

@@ -18,6 +18,7 @@ from gnnscale.core.config import (
     check_references,
     compose,
     current_path,
+    escaped,
     option_names,
     read_yaml,
     user_code,
@@ -69,12 +70,14 @@ def register(name: str, number: int, typed: Mapping[str, str]) -> str:
         raise ConfigError(f"config={brief(name)}: no such file") from None
     defaults = values.pop("defaults", None)
     _check_names(file, values)
-    check_references(file, values, allowed=True)
     if file.name == runs.CONFIG_FILE and any((file.parent / name).exists() for name in _OF_RUN):
         # Imported here so that other commands start quickly.
         from gnnscale.run.config import check_stored_options
 
         check_stored_options(values, directory=file.parent, given=typed, code_alone=True)
+        values = escaped(values)
+    else:
+        check_references(file, values, allowed=True)
     _allow_code(values)
     entries = [] if defaults is None else _defaults(file, defaults)
     staged = f"file{number}_" + re.sub(r"\W", "_", file.stem, flags=re.ASCII)[:40]

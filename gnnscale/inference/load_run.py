@@ -13,7 +13,7 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnscale.core import ConfigError, IntArray, brief
-from gnnscale.core.config import run_directory, untrusted, user_code
+from gnnscale.core.config import escaped, run_directory, untrusted, user_code
 from gnnscale.features import LearnedFeaturesConfig
 from gnnscale.graph import Graph
 from gnnscale.nn import CustomModel, LearnedEmbedding, LinkGNN, ModelConfig, TrainableModel
@@ -88,9 +88,9 @@ def load_run(
     sampler = _drop_code(values, overrides)
     if "model.module" in overrides and "module" not in values.get("model", {}):
         raise ConfigError("model.module: the run trained a model of gnnscale, and needs no module")
-    options = OmegaConf.create(values)
+    options = OmegaConf.create(escaped(values))
     for option, value in overrides.items():
-        OmegaConf.update(options, option, value)
+        OmegaConf.update(options, option, escaped(value))
     try:
         config = parse_run_options(options)
     except ConfigError as error:

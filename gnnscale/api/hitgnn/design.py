@@ -15,6 +15,7 @@ from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config import (
     GROUPS,
     allow,
+    escaped,
     flat_options,
     format_option_value,
     is_name,
@@ -126,7 +127,7 @@ def compose_run(
             hydra.hydra.overrides.task.append(f"{option}={format_option_value(value)}")
     for chosen in groups:
         if chosen.group != "features":
-            node[chosen.group] = chosen.values
+            node[chosen.group] = escaped(chosen.values)
         if isinstance(chosen.config, Custom):
             # Options cannot name a user's class, which replaces this one after validation.
             node[chosen.group]["_target_"] = "gnnscale.nn.options.GraphSAGE"

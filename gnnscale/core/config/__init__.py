@@ -35,7 +35,7 @@ __getattr__ = lazy_names(
             "load_named name_of_code pass_code short_name"
         ),
         "gnnscale.core.config.yaml_file": (
-            "check_known check_references load_yaml read_regular read_yaml"
+            "check_known check_references escaped load_yaml read_regular read_yaml"
         ),
     },
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnscale.core import ConfigError, brief, write_atomically
-from gnnscale.core.config.yaml_file import check_known, check_references, read_regular, read_yaml
+from gnnscale.core.config.yaml_file import check_known, read_regular, read_yaml
 from gnnscale.core.files import refuse_address
 from gnnscale.core.locks import LOCK_FILE, sole_writer
 from gnnscale.core.process import SharedSetting
@@ -336,7 +336,8 @@ def read_run(directory: Path, names: Collection[str], *, option: str) -> dict[st
     """Return the options in a run directory, whose content is not trusted.
 
     ConfigError, naming ``option``, if ``directory`` is not a run directory, or ``config.yaml``
-    contains anything but values of options called ``names``.
+    contains anything but values of options called ``names``. A ``${`` is text, which ``escaped``
+    keeps from OmegaConf.
     """
     file = directory / CONFIG_FILE
     try:
@@ -349,7 +350,6 @@ def read_run(directory: Path, names: Collection[str], *, option: str) -> dict[st
     except OSError as error:
         raise ConfigError(f"{option}={directory}: {error.strerror}") from None
     check_known(file, values, names)
-    check_references(file, values, allowed=False)
     return values
 
 

@@ -21,6 +21,7 @@ from gnnscale.core import ConfigError, brief, printable
 from gnnscale.core.config import user_code
 from gnnscale.core.config.option_names import unknown_option
 from gnnscale.core.config.renamed import current_path
+from gnnscale.core.config.yaml_file import escaped
 from gnnscale.core.files import refuse_address
 
 T = TypeVar("T")
@@ -174,10 +175,12 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
                 refuse_address(value, f"{prefix}{name}")
             if isinstance(value, str) and list[str] in (hints[name], *get_args(hints[name])):
                 value = [value]
-            schema[name] = _whole(value, hints[name])
+            schema[name] = escaped(_whole(value, hints[name]))
             values[name] = schema[name]
         except MissingMandatoryValue:
             raise ConfigError(f"{prefix}{name}: required") from None
+        except InterpolationResolutionError as error:
+            raise ConfigError(f"{prefix}{name}: {_first_line(error)}; {REFERENCE}") from None
         except OmegaConfBaseException as error:
             raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
         except (OverflowError, RecursionError):

@@ -134,6 +134,15 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
             raise ConfigError(f"{file}: {brief(text)}: not allowed in this file; {hint}")
 
 
+def escaped(values: Any) -> Any:
+    """Return nested plain ``values`` for OmegaConf, which reads every ``${`` in them as text."""
+    if isinstance(values, dict):
+        return {name: escaped(value) for name, value in values.items()}
+    if isinstance(values, list):
+        return [escaped(value) for value in values]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", values) if isinstance(values, str) else values
+
+
 def _check_events(file: Path, text: str) -> None:
     """Raise ConfigError if YAML ``text`` has anchors or tags, is too large, or is invalid.
 
