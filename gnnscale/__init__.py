@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from gnnscale.api.run import evaluate, load, train
     from gnnscale.api.seeds import SeedResults
     from gnnscale.core.errors import ConfigError, GraphError
-    from gnnscale.data import from_arrays, from_dgl, from_networkx, from_pyg, from_scipy
+    from gnnscale.data import (
+        from_arrays,
+        from_dgl,
+        from_networkx,
+        from_pyg,
+        from_scipy,
+        from_tables,
+    )
     from gnnscale.graph import Graph
     from gnnscale.nn.adapters import DGLModel, PyGModel
     from gnnscale.run.records import Observer, StopTraining
@@ -42,6 +49,7 @@ __all__ = [
     "from_networkx",
     "from_pyg",
     "from_scipy",
+    "from_tables",
     "load",
     "train",
 ]
@@ -53,7 +61,7 @@ _find = lazy_names(
         "gnnscale.api.run": "evaluate load train",
         "gnnscale.api.seeds": "SeedResults",
         "gnnscale.core.errors": "ConfigError GraphError",
-        "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy",
+        "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy from_tables",
         "gnnscale.graph": "Graph",
         "gnnscale.api.loader.neighbor_loader": "NeighborLoader",
         "gnnscale.nn.adapters": "DGLModel PyGModel",

@@ -768,48 +768,6 @@ def test_replacements_that_are_refused(name: str, value: Any) -> None:
     assert str(error.value).startswith(f"{name}: ")
 
 
-def test_what_replacements_refuse_changes_nothing() -> None:
-    replacement = ops.NativeReplacement(np.zeros(3, np.int32), capacity=1, match=False)
-    for bad in ([0, 1, 0], [1, 3], [2**32]):
-        with pytest.raises(ValueError, match=r"^vertices: "):
-            replacement.expect(np.array(bad), num_threads=2)
-    with pytest.raises(ValueError, match=r"^vertices: no batch is expected"):
-        replacement.advance(num_threads=1)
-    replacement.expect(np.array([0, 1]), num_threads=1)
-    assert replacement.advance(num_threads=1)[:3] == (0, 0, 2)
-    assert replacement.slots.tolist() == [0, -1, -1]
-
-
-def damaged(graph: Graph, name: str, place: int, value: int) -> Graph:
-    array = np.array(getattr(graph, name))
-    array[place] = value
-    return replace(graph, **{name: array})
-
-
-@pytest.mark.parametrize("value", [-1, 2**30, -(2**31), 5])
-def test_an_id_that_is_no_vertex(tiny_graph: Graph, value: int) -> None:
-    graph = damaged(tiny_graph, "indices", 2, value)
-    for sampler in (
-        NeighborSampler(graph, fanouts=[-1, 2]),
-        NeighborSampler(graph, fanouts=[3], replace=True, num_threads=2),
-        LayerSampler(graph, layer_sizes=[9]),
-    ):
-        with pytest.raises(GraphError, match=f"tiny: damaged, indices: {value} is no vertex"):
-            sampler.sample(np.arange(5), 0)
-
-
-def test_an_offset_that_is_none(tiny_graph: Graph) -> None:
-    for value in (-1, 100, 2**62, -(2**63)):
-        graph = damaged(tiny_graph, "indptr", 2, value)
-        neighbors = NeighborSampler(graph, fanouts=[-1, 2])
-        for sampler in (neighbors, LayerSampler(graph, layer_sizes=[9])):
-            with pytest.raises(GraphError, match="tiny: damaged, indptr: "):
-                sampler.sample(np.arange(5), 0)
-    for place, value in ((0, 1), (0, -1), (5, 7), (5, 5), (5, -(2**63))):
-        with pytest.raises(ValueError, match=r"^indptr: "):
-            ops.NativeSampler(damaged(tiny_graph, "indptr", place, value))
-
-
 def test_a_graph_that_is_damaged_while_it_is_sampled(random_graph: Callable[..., Graph]) -> None:
     graph = random_graph()
     indices, indptr = np.array(graph.indices), np.array(graph.indptr)

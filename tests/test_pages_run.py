@@ -16,7 +16,7 @@ import yaml
 from pyarrow import parquet
 
 import gnnscale
-from gnnscale.data import Tables, read_classes
+from gnnscale.data import Tables
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -87,13 +87,15 @@ def test_what_a_page_shows_runs(run_command, page, needs) -> None:
 
 
 @pytest.mark.integration
-def test_a_graph_of_networkx_is_learnt_as_the_page_shows() -> None:
+def test_graphs_of_networkx_and_pandas_are_read_as_the_page_shows() -> None:
     pytest.importorskip("networkx")
-    block = re.search(r"```python\n(.*?)```", (DOCS / "in-memory.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "in-memory.md").read_text(), re.S)
     names: dict[str, Any] = {}
-    exec(compile(block[1], "in-memory.md", "exec"), names)
+    for block in blocks[:2]:
+        exec(compile(block, "in-memory.md", "exec"), names)
     assert names["result"].predict([0, 33]).tolist() == [0, 1]
-    assert read_classes(names["result"].graph) == ["Mr. Hi", "Officer"]
+    assert names["result"].class_names == ["Mr. Hi", "Officer"]
+    assert names["graph"].num_features == 4  # the age and whether it is known, and two towns
 
 
 @pytest.mark.integration

@@ -12,7 +12,7 @@ from gnnscale.api.hitgnn.input_graph import as_graph
 from gnnscale.core import ConfigError, check_choice, check_range, standard_arithmetic
 from gnnscale.core.types import Array, Float32Array
 from gnnscale.data.tables.selection import find_pairs, find_vertices
-from gnnscale.data.tables.vertex_ids import read_ids
+from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
 from gnnscale.inference.export.predict import (
@@ -62,6 +62,17 @@ class TrainedRun:
             GraphError: the graph store is not usable.
         """
         return self._loaded.graph
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Names of the classes by number; of edges with ``task=edges``. None: labels are numbers.
+
+        Raises:
+            ConfigError: as for ``graph``.
+            GraphError: the names in the graph store are damaged.
+        """
+        run = self._loaded
+        return read_classes(run.graph, edges=isinstance(run.trained.model, EdgeGNN))
 
     @standard_arithmetic()
     def predict(

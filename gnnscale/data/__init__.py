@@ -27,6 +27,7 @@ from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 
 if TYPE_CHECKING:
+    from gnnscale.data.frames import from_tables
     from gnnscale.data.interop import from_arrays
     from gnnscale.data.networks import from_networkx, from_scipy
     from gnnscale.data.peers import from_dgl, from_pyg
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(
     __name__,
     {
+        "gnnscale.data.frames": "from_tables",
         "gnnscale.data.interop": "from_arrays",
         "gnnscale.data.networks": "from_networkx from_scipy",
         "gnnscale.data.peers": "from_dgl from_pyg",

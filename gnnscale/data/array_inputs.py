@@ -206,6 +206,17 @@ def feature_rows(
     what = f"{name}: {what}"
     if advises:
         _warn_of_columns(features, what)
+    try:
+        return _feature_rows(features, what, advises)
+    except GraphError as error:
+        if not is_frame(features):
+            raise
+        cure = "gnnscale.from_tables reads columns of texts, dates and gaps"
+        raise GraphError(f"{error}; {cure}") from None
+
+
+def _feature_rows(features: Any, what: str, advises: bool) -> tuple[Array, str]:
+    """Return rows and stored type of a user's features, which errors name ``what``."""
     if isinstance(features, torch.Tensor):
         check_dense(features, what)
         features = features.detach()

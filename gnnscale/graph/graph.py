@@ -127,6 +127,22 @@ class Graph(Topology):
     metric: str = "accuracy"
     num_quantized: int = 0
 
+    def __repr__(self) -> str:
+        """Return one line with the name and the sizes of the graph and its split."""
+        classes = "regression targets" if self.regression else "classes"
+        parts = [
+            f"{self.num_vertices:,} vertices",
+            f"{self.num_edges:,} edges",
+            f"{self.num_features:,} features",
+            f"{self.num_classes:,} {classes}",
+        ]
+        if len(self.train_idx):
+            sizes = "/".join(
+                f"{len(ids):,}" for ids in (self.train_idx, self.valid_idx, self.test_idx)
+            )
+            parts.append(f"{sizes} train/valid/test")
+        return f"<gnnscale.Graph {self.name!r}: {', '.join(parts)}>"
+
     def check_files(self) -> None:
         """Raise GraphError if a mapped file became shorter than when the graph was opened."""
         features = () if isinstance(self.features, ShardedFeatures) else (self.features,)

@@ -38,6 +38,13 @@ class Block:
     #: ``[num_edges, num_edge_features]`` float32 edge features, once a model's step loads them
     edge_attr: Float32Array | None = None
 
+    def __repr__(self) -> str:
+        """Return one line with the sizes of the block."""
+        return (
+            f"<gnnscale.Block: {self.num_edges:,} edges from {self.num_src:,} vertices to "
+            f"{self.num_dst:,}>"
+        )
+
     @property
     def edge_factors(self) -> Float32Array | None:
         """``[num_edges]`` float32, importance times weight of each message. None: all are 1."""
@@ -94,6 +101,14 @@ class MiniBatch:
     blocks: tuple[Block, ...]  #: from the input layer to the output layer
     #: predicted edges between seeds. None: the seeds themselves are predicted
     links: Links | None = None
+
+    def __repr__(self) -> str:
+        """Return one line with the step and the sizes of the mini-batch."""
+        return (
+            f"<gnnscale.MiniBatch of step {self.step}: {self.num_seeds:,} seeds, "
+            f"{len(self.input_vertices):,} input vertices, {self.num_edges:,} edges in "
+            f"{len(self.blocks)} blocks>"
+        )
 
     @property
     def seeds(self) -> IntArray:

@@ -413,6 +413,7 @@ def test_ids_and_names_of_the_users_own(tmp_path: Path) -> None:
     ends = [f"v{a},v{b}" for a, b in rng.integers(0, 120, (400, 2))]
     (raw / "edges.csv").write_text("\n".join(["source,target", *ends]) + "\n")
     done = gnnscale.train(api.load_input_graph("tables", raw), **SMALL | {"epochs": 1})
+    assert done.class_names == ["cat", "dog"]
     given: dict[str, Any] = {"run": done.directory, "num_threads": 1}
     table = parquet.read_table(predict(PredictConfig(out=tmp_path / "p.parquet", **given)))
     assert sorted(table["id"].to_pylist()) == sorted(f"v{v}" for v in range(120))

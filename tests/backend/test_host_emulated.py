@@ -7,7 +7,7 @@ import torch
 
 from gnnscale.backend import Backend, BatchOutcome, DeviceMemoryError, EmulatedBackend
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.backend.host import CpuBackend, link_bytes, passes, size_of_part
+from gnnscale.backend.host import link_bytes, passes, size_of_part
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.graph import Graph
 from gnnscale.nn import GCN, GNN, GraphSAGE, Inputs
@@ -148,28 +148,6 @@ def test_a_host_that_is_slower_is_counted(backend, batch, model, clock) -> None:
     # The transfer takes its time, propagation the host's.
     late = {"late_s": 0.2 - 0.05, "late_stages": 1, "late_steps": 1}
     assert [each.counters for each in outcomes] == [pytest.approx(late)] * 3
-
-
-def test_a_late_synchronisation_is_one_stage(backend, batch, model, clock, monkeypatch) -> None:
-    late = {"copy_gradients": 0.3, "update_weights": 0.3}
-    for name in late:
-        method = getattr(CpuBackend, name)
-
-        def slow(self: Any, *given: Any, name: str = name, method: Any = method) -> None:
-            clock.advance(late[name])
-            method(self, *given)
-
-        monkeypatch.setattr(CpuBackend, name, slow)
-    into = [torch.zeros_like(parameter) for parameter in model.parameters()]
-    found = backend(emulated(link_latency_s=0.25, link_bandwidth=1e15), model)
-    # A step's update is told of with the next step.
-    for halves, late_s in (((0.5, 0.5), 0.5), ((0.5, 0.0), 0.25), ((0.0, 0.5), 0.25), ((0, 0), 0)):
-        late["copy_gradients"], late["update_weights"] = halves
-        found.copy_gradients(into)
-        found.update_weights()
-        once = int(late_s > 0)
-        counters = {"late_s": late_s, "late_stages": once, "late_steps": once}
-        assert propagated(found, batch).counters == pytest.approx(counters)
 
 
 def test_an_emulated_processor_transfers_nothing(backend, batch, model, clock) -> None:

@@ -198,15 +198,11 @@ def cliques(*devices: list[int], alpha: float | None = None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format_version": 2}, "format version 2, this release reads 3"),
-        ({"seconds": -1}, "entry.seconds: Expected `float` >= 0"),
         ({"devices": []}, "devices [] are not those of the cliques [0, 2, 3]"),
         (cliques([0, 2]), "are not those of the cliques [0, 2]"),
         (cliques([0, 2], [2, 3]), "are not those of the cliques [0, 2, 2, 3]"),
-        (cliques([0, 2], [3], []), "entry.cliques[2].devices: Expected `array` of length >= 1"),
         (cliques([0], alpha=1.5), "entry.cliques[0].alpha: Expected `float` <= 1"),
         ({"curve": [{"alpha": 0.5, "n_t": 1, "n_f": 1e300, "n_total": 3}]}, "entry.curve[0].n_f: "),
-        ({"notes": ["\x1b[2J"]}, "expected a line of up to 1000 characters, got '\\\\x1b[2J'"),
         ({"num_cached_topology": 6}, "devices.2 caches 6 topology, tiny has 5 vertices"),
     ],
 )
@@ -370,7 +366,3 @@ def test_each_plan_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Path) ->
     assert place(dataclasses.replace(DEGREE, store=f"{tmp_path}/x")) == tmp_path / "x"
     with pytest.raises(ConfigError, match=r"^cache_planner\.store=.*the file system's root"):
         NoCache(store="/")
-    for folder in (home, home / "cache_plans"):
-        message = r"^cache_planner\.store=.*: expected a directory of its own, got "
-        with pytest.raises(ConfigError, match=message):
-            NoCache(store=str(folder))

@@ -34,20 +34,15 @@ def needs(plugin: str) -> pytest.MarkDecorator:
 
 @needs("hydra_optuna_sweeper")
 @pytest.mark.long
-@pytest.mark.parametrize("stops", [False, True])
-def test_a_search_finds_the_best_of_what_does_not_fail(gnnscale, tmp_path, stops) -> None:
-    """Half of what is searched is refused; a sweeper that is told how many may fail ends there."""
-    more = ("hydra.sweeper.max_failure_rate=0.0",) if stops else ()
+def test_a_search_finds_the_best_of_what_does_not_fail(gnnscale, tmp_path) -> None:
+    """Half of what is searched is refused."""
     space = ("batch_size=choice(0,64)", "optimizer.lr=tag(log,interval(1e-5,1e-1))")
     what = ("hydra.sweeper.n_trials=5", *space, "output=search")
-    answer = gnnscale("train", *SEARCH, *SHORT, *what, *more)
+    answer = gnnscale("train", *SEARCH, *SHORT, *what)
     assert answer.returncode == 1
     assert "Traceback" not in answer.stderr
     assert "batch_size=0: must be at least 1" in answer.stderr
     best = tmp_path / "search" / "optimization_results.yaml"
-    assert best.exists() != stops
-    if stops:
-        return
     found: Any = OmegaConf.load(best)
     assert found.best_params.batch_size == 64
     rows = csv.DictReader((tmp_path / "search" / "results.csv").read_text().splitlines())

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnscale.core.pipeline import Pipeline, PrefetchDepth
@@ -108,16 +107,6 @@ def test_groups_overlap_with_each_other_and_the_consumer() -> None:
             if item.number < n - 1:
                 together.wait(GIVE_UP_S)
         assert item.number == n - 1
-
-
-def test_nothing_runs_ahead_without_groups() -> None:
-    source = Source(5)
-    pipeline = Pipeline(iter(source), [], limit=4, inline=[stage("a")])
-    for consumed in range(5):
-        assert source.taken == consumed
-        assert next(pipeline).passed == ["a"]
-    assert not gnnscale_threads()
-    pipeline.close()
 
 
 @pytest.mark.parametrize("names", [(), ("abc",), ("a", "b", "c")])
@@ -378,23 +367,6 @@ def test_how_deep_queues_become() -> None:
     ):
         depth = shallow(4, before)
         assert [observe(depth, length) for length in lengths] == depths
-
-
-@given(st.integers(1, 10), lengths)
-def test_it_stays_between_one_and_the_limit(limit: int, observed: list[int]) -> None:
-    depth, twin = PrefetchDepth(limit=limit), PrefetchDepth(limit=limit)
-    before = depth.depth
-    assert before == limit
-    for length in observed:
-        after = observe(depth, length)
-        assert 1 <= after <= limit
-        assert abs(after - before) <= 1
-        assert after == depth.depth == observe(twin, length)
-        before = after
-    # Waiting always leads to the limit.
-    for _ in range(2 * limit):
-        observe(depth, 0)
-    assert depth.depth == limit
 
 
 def test_a_thread_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
 import torch
@@ -405,6 +406,12 @@ def test_columns_of_data_frames_that_are_no_features_are_warned_of(caplog) -> No
     from_arrays((SRC, DST), Frame(a=[1, 2, 3], b=[4, 5, 6]))
     from_arrays((SRC, DST), frame, advises=False)
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("column", [["a", "b", "c"], [1.0, float("nan"), 2.0]])
+def test_columns_of_a_frame_that_are_no_numbers_suggest_tables(column: list[Any]) -> None:
+    with pytest.raises(GraphError, match=r"gnnscale\.from_tables reads columns of texts"):
+        from_arrays((SRC, DST), pandas.DataFrame({"age": [1, 2, 3], "column": column}))
 
 
 def test_a_data_frame_of_two_columns_is_edges() -> None:

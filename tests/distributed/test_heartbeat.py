@@ -167,21 +167,6 @@ def test_who_is_waited_for() -> None:
     assert run.pass_by(1, *BEAT) == Stall(ranks=(1,), seconds=30, silent=False, limited=True)
 
 
-def test_stalls_are_reported_ever_more_rarely() -> None:
-    run = Run(limit_s=None)
-    said = []
-    for second in range(1, 1001):  # since the last sign of life
-        stall = run.pass_by(1, *SECOND_IS_SILENT)
-        if stall is not None and run.watch.is_due(stall):
-            said.append(second)
-        assert stall is None or not run.watch.is_over(stall)
-    assert said == [30, 60, 120, 240, 480, 960]
-    run.pass_by(1)
-    stall = run.pass_by(30, *SECOND_IS_SILENT)
-    assert run.watch.is_due(stall)
-    assert not run.watch.is_due(stall)
-
-
 @pytest.mark.parametrize("doing", ["opening the run", "reporting"])
 def test_work_outside_steps_has_no_limit_while_the_process_answers(doing: str) -> None:
     run = Run()

@@ -1,21 +1,12 @@
-"""What a function prints, in whatever process it is called."""
+"""What a function prints on a console."""
 
 import io
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from typing import Any
 
 from rich.console import Console
 
-__all__ = ["on_console", "printed"]
-
-
-def printed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
-    """Call a function, and return its result and what it printed."""
-    output = io.StringIO()
-    with redirect_stdout(output):
-        result = function(*arguments)
-    return result, output.getvalue()
+__all__ = ["on_console"]
 
 
 def on_console(show: Callable[..., Any], *arguments: Any, width: int = 80, **options: Any) -> str:

@@ -82,28 +82,6 @@ def test_rows_are_those_of_the_host_bit_for_bit(random_graph, stored, dtype):
                 assert traffic == Traffic(rows=rows)
 
 
-def test_rows_are_read_where_they_are_kept():
-    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
-    host = HostFeatures(rows, "float32")
-    store = cached(host, [np.array([1]), np.array([4])], own=1)
-    rows[:] = -1
-    found, traffic = store.gather(np.array([0, 1, 4, 4]), dtype=torch.float32, num_threads=1)
-    assert found.tolist() == [[-1, -1], [2, 3], [8, 9], [8, 9]]
-    assert traffic.rows == Access(hits=2, peer_hits=1, misses=1, host_bytes=8, peer_bytes=8)
-
-
-def test_a_cache_has_the_shape_of_its_host(random_graph):
-    host = HostFeatures.of(random_graph(dtype=torch.float16))
-    store = cached(host, [np.array([3])], own=0)
-    assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 40)
-    empty, traffic = store.gather(np.array([], np.int64), dtype=torch.float32, num_threads=1)
-    assert empty.shape == (0, 20)
-    lossy = HostFeatures.of(random_graph().with_quantized_features("int4"))
-    store = cached(lossy, [np.array([3])], own=0)
-    assert (store.num_rows, store.width, store.row_bytes) == (300, 20, 14)
-    assert traffic == Traffic()
-
-
 @settings(max_examples=20)
 @given(st.data())
 def test_every_row_is_found_in_one_place(data):
@@ -238,15 +216,6 @@ def test_unexpected_batches_are_read_at_the_host_and_change_nothing():
     assert found == expected
 
 
-@pytest.mark.parametrize(("gap", "hits"), [(0, 1), (1, 1), (2, 0)])
-def test_steps_that_read_nothing_count_in_the_window(gap, hits):
-    rows = np.arange(3, dtype=np.float32)[:, None]
-    # Of rows that are not seen to be read again row 1 is kept, which has the higher priority.
-    steps = [np.array([0, 1]), *[None] * gap, np.array([0])]
-    store = opened(HostFeatures(rows, "float32"), 1, 2, match=False)
-    assert [traffic.rows.hits for _, _, traffic in served(store, steps, 2)] == [0, hits]
-
-
 #: Shares 5 rows, tells where they are, and waits.
 OWNER = """
 import sys
@@ -275,15 +244,6 @@ def test_peers_see_what_the_owner_writes_and_cannot_write():
     for _ in range(20):
         assert map_rows(address, 3, FLOAT).shape == rows.shape
     assert len(os.listdir("/proc/self/fd")) == opened
-
-
-def test_empty_matrices_are_shared():
-    shapes, dtypes = ((0, 3), (0, 0), (3, 0), (1, 1)), (np.float32, np.uint16, np.uint8)
-    for (num_rows, width), dtype in product(shapes, map(np.dtype, dtypes)):
-        rows, address = share_rows(num_rows, width, dtype)
-        mapped = map_rows(address, width, dtype)
-        assert rows.shape == mapped.shape == (num_rows, width)
-        assert rows.dtype == mapped.dtype == dtype
 
 
 def shared_memory():

@@ -31,15 +31,6 @@ def test_gap_has_the_bytes_read_in_the_time_of_a_request() -> None:
     assert DiskRates(requests_per_s=50_000, bytes_per_s=1e8).max_gap_bytes == 0
 
 
-def test_small_and_large_reads(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(bytes(1 << 22))
-    rates = measure_disk(file, depth=8, seconds=0.02)
-    assert 0 < rates.requests_per_s < 1e8
-    # Larger reads give more bytes, of any disk.
-    assert rates.bytes_per_s > rates.requests_per_s * 4096
-
-
 class CountedReads:
     """Reads a thousand rows a second, and three requests for every four rows."""
 

@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import shutil
 import tracemalloc
 import zlib
@@ -54,6 +53,14 @@ def store(tmp_path):
     for name, array in ARRAYS.items():
         put(path, name, array)
     return path
+
+
+def test_a_graph_is_shown_in_one_line() -> None:
+    graph = from_arrays(([0, 1], [1, 2]), ARRAYS["features"], [0.5, 1.5, 2.5], train_idx=[0, 1])
+    assert repr(graph) == (
+        "<gnnscale.Graph 'graph': 3 vertices, 2 edges, 2 features, 1 regression targets, "
+        "2/0/0 train/valid/test>"
+    )
 
 
 def refused(store):
@@ -173,40 +180,6 @@ def test_without_labels_and_split(store):
     assert (graph.num_classes, len(graph.train_idx)) == (0, 0)
     put(store, "labels", np.empty((3, 0), np.uint8))
     assert "expected int64[3]" in refused(store)
-
-
-WRONG = [None, True, -1, 2.0, 1e400, 10**30, "1", []]
-#: What is said of 0.
-NONE_OF = {
-    "num_classes": "label 0 of vertex 0 is out of range, allowed are -1 to -1",
-    "num_features": "features.npy: expected float32[3, 0], got float32[3, 2]",
-    "num_edges": "indices.npy: expected int32[0], got int32[3]",
-    "num_vertices": "meta.json: entry.num_vertices: ",
-}
-
-
-@pytest.mark.parametrize("key", NONE_OF)
-def test_meta_with_wrong_sizes(store, key):
-    for value in WRONG:
-        change_meta(store, **{key: value})
-        line = refused(store)
-        assert line.startswith((f"meta.json: entry.{key}: ", "meta.json: cannot be read as JSON"))
-    change_meta(store, **{key: 0})
-    assert NONE_OF[key] in refused(store)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("name", bad) for bad in ("", "a\nb", "\x1b[2J", "x" * 10_000)),
-        *(("num_classes", 1 << 21), ("num_features", 1 << 17), ("arrays", [])),
-        *(("metric", "mse"), ("metric", []), ("feature_dtype", "float64"), ("feature_dtype", {})),
-        *(("attainable_accuracy", bad) for bad in ("much", float("nan"), 1.5, True)),
-    ],
-)
-def test_meta_with_wrong_values(store, key, value):
-    change_meta(store, **{key: value})
-    assert re.match(rf"meta\.json: (entry\.{key}: |entry: {key} is |cannot be)", refused(store))
 
 
 @pytest.mark.parametrize(

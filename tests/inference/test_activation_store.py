@@ -1,8 +1,6 @@
-import itertools
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,20 +114,6 @@ def test_results_come_in_order_from_threads_that_work_at_once() -> None:
     workers = Workers(8)
     with workers.running():
         assert list(workers.map(lambda _: torch.get_num_threads(), [0])) == [2]
-
-
-def test_items_are_taken_only_a_few_ahead() -> None:
-    taken: list[int] = []
-
-    def items() -> Iterator[int]:
-        for item in itertools.count(1):
-            taken.append(item)
-            yield item
-
-    workers = Workers(2)
-    with workers.running():
-        for result in itertools.islice(workers.map(lambda item: item, items()), 20):
-            assert taken[-1] <= result + 2
 
 
 def test_an_error_ends_the_work_and_is_the_callers() -> None:

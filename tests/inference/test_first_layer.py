@@ -1,7 +1,6 @@
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from model_runs import full_batch
 
 from gnnscale.graph import Graph
 from gnnscale.inference import first_layer as first
-from gnnscale.inference import pass_planning as passes
 from gnnscale.inference import streamed_inputs as inputs
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.memory_plan import MemoryLimits
@@ -227,22 +225,3 @@ def test_threads_change_nothing_and_errors_are_told(random_graph, on_disk, monke
     with pytest.raises(OSError, match="Input/output error"):
         infer(num_threads=2).logits()
     assert model.training
-
-
-def test_passes_are_planned_by_the_memory_that_is_left_then(
-    random_graph: Any, on_disk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, store = on_disk(random_graph(400, 4000, num_features=80))
-    model = GCN(hidden=32).build(num_features=80, num_classes=5)
-    limits = replace(LIMITS, made_bytes=None, file_chunk_edges=10)
-    memory = SimpleNamespace(available=1 << 20)
-    monkeypatch.setattr(passes, "read_memory", lambda: memory)
-    inference = LayerwiseInference(model, graph, num_threads=1, store=store, limits=limits)
-    inference.prepare(None)
-    before = inference.work(None).inputs
-    assert len(before.blocks) == 1
-    memory.available = 100_000
-    logits = inference.logits()
-    after = inference.work(None).inputs
-    assert len(after.blocks) == 2
-    assert close(logits, full_batch(model, graph))

@@ -1,9 +1,7 @@
-import itertools
 import os
 import re
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,12 +17,8 @@ from model_runs import full_batch
 from one_line import one_line
 
 from gnnscale.backend.feature_loading import ChunkLoader
-from gnnscale.features import HostFeatures
-from gnnscale.inference import pass_planning as estimate
-from gnnscale.inference.activation_store import EDGE_BYTES
-from gnnscale.inference.chunks import Workers
-from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s
-from gnnscale.inference.memory_plan import MemoryLimits, find_work
+from gnnscale.inference.layerwise import LayerwiseInference
+from gnnscale.inference.memory_plan import MemoryLimits
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.nn.transform_first import ProjectedLayer
@@ -250,29 +244,3 @@ def test_inference_announces_its_time_and_memory(random_graph: Any, caplog: Any)
     # A graph that is done in no time needs no announcement.
     LayerwiseInference(model, graph, num_threads=1).prepare(graph.valid_idx)
     assert len(caplog.records) == 1
-
-
-def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:
-    graph = random_graph(400, 4000)
-    model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
-    monkeypatch.setattr(estimate, "_TRIAL_VERTICES", 80)
-    limits = MemoryLimits(hidden_bytes=0, stream_bytes=10_000)
-    work = find_work(model, graph, range(400), limits, num_threads=2)
-    tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
-    edges = np.diff(graph.indptr)[tried].sum()
-    parts = 4400 / (edges + 80)
-    workers = Workers(2)
-    with workers.running():
-        passes = LayerPass(model, graph, work, limits, workers)
-        store = HostFeatures.of(graph)
-        ticks = itertools.count()  # 1 s for each layer
-        monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
-        monkeypatch.setattr(estimate, "disk_rate", lambda: 1e12)
-        assert estimated_s(passes, work, graph, store) == pytest.approx(2 * parts)
-        # Two parts of 16 columns of a row: a slow disk takes longer to write than they to compute.
-        monkeypatch.setattr(estimate, "disk_rate", lambda: 400 * 128 / 1000)
-        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + parts)
-        # Files that the system has no room for are read as often as sums do not fit.
-        work = replace(work, plan=replace(work.plan, cached=False))
-        times = -(-(400 * 64 + graph.num_edges * EDGE_BYTES) // 10_000)
-        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + 500 * times)

@@ -9,7 +9,7 @@ from gnnscale.features.disk import DiskRates
 from gnnscale.graph import Graph
 from gnnscale.inference import pass_planning as passes
 from gnnscale.inference.memory_plan import InputPlan, MemoryLimits, find_work
-from gnnscale.nn import GAT, GIN, GraphSAGE
+from gnnscale.nn import GIN, GraphSAGE
 
 
 def with_rates(
@@ -51,38 +51,6 @@ def test_passes_are_chosen_if_the_disk_takes_less_time_for_them(
     # Memory has nearly all pages, so that few are read again.
     with_rates(monkeypatch, requests_per_s=200, available=graph.feature_bytes - 1)
     assert inputs_of(graph, on_disk, GIN(hidden=32), made_bytes=one) is None
-
-
-def test_memory_of_topology_and_hidden_layers_has_no_pages_of_features(
-    random_graph, on_disk, monkeypatch
-) -> None:
-    # 160,000 bytes of features, 19,208 of topology: a ninth of the pages is read for each chunk.
-    graph = random_graph(400, 4000, num_features=100)
-    one = 4 * 32 * 400
-    with_rates(monkeypatch, requests_per_s=200, available=graph.feature_bytes)
-    assert inputs_of(graph, on_disk, GIN(hidden=32), made_bytes=one) is not None
-    beside = graph.feature_bytes + graph.topology_bytes
-    with_rates(monkeypatch, requests_per_s=200, available=beside)
-    for hidden_bytes in (0, 1 << 20):
-        limits = {"made_bytes": one, "hidden_bytes": hidden_bytes}
-        found = inputs_of(graph, on_disk, GIN(hidden=32), **limits)
-        assert (found is None) == (hidden_bytes == 0)
-
-
-def test_passes_leave_memory_for_chunks_and_hidden_layers(
-    random_graph, on_disk, monkeypatch
-) -> None:
-    graph = random_graph(400, 4000, num_features=8000)
-    # 70% are 143,360 bytes, of which chunks of 10 edges take 4 x 10 x 4 x 64 bytes and hidden rows
-    # 4 x 16 x 400; a head of 16 columns takes as much.
-    with_rates(monkeypatch, requests_per_s=200, available=204_800)
-    config = GAT(hidden=64, num_heads=4, num_layers=1)
-    found = inputs_of(graph, on_disk, config, file_chunk_edges=10)
-    assert found.blocks == [(0, 20)]
-    config = GAT(hidden=64, num_heads=4)
-    found = inputs_of(graph, on_disk, config, file_chunk_edges=10, hidden_bytes=1 << 30)
-    # The hidden layer of 64 columns takes 102,400 of 133,120 bytes.
-    assert found.blocks == [(0, 16), (16, 32), (32, 48), (48, 64)]
 
 
 def test_rows_in_order_cost_requests_only_after_gaps() -> None:

@@ -94,45 +94,6 @@ def test_work_of_a_layer_by_hand() -> None:
     assert first.macs == 20 * 8 + 2 * 8 * 3
 
 
-def test_attention_projects_sources_by_hand() -> None:
-    cost = LayerCost(width_in=20, width_out=8, products=((20, 8),), attention=2)
-    forward = cost.forward(**AMOUNTS, aggregated=False)
-    assert forward.macs == 100 * 20 * 8
-    assert forward.read_bytes == 130 * 8 * 4
-    both = forward + cost.backward(**AMOUNTS, first=True)
-    assert both.attention == 230 * 2
-    assert both.read_bytes == 3 * forward.read_bytes
-
-
-def test_messages_are_made_and_read_once_an_edge_by_hand() -> None:
-    cost = LayerCost(
-        width_in=20, width_out=8, products=((26, 8),), message_width=6, message_products=((20, 6),)
-    )
-    assert not cost.aggregates_on_load
-    forward = cost.forward(**AMOUNTS, aggregated=False)
-    assert forward.read_bytes == 130 * 6 * 4
-    assert forward.macs == 10 * 26 * 8 + 100 * 20 * 6
-    assert forward.operand_bytes == (10 * 26 + 100 * 20) * 4
-    assert forward.stream_bytes == (10 * 8 + 100 * 6 + 2 * 120 * 6) * 4
-    first = cost.backward(**AMOUNTS, first=True)
-    assert first.macs == 2 * 10 * 26 * 8 + 100 * 20 * 6
-    assert first.read_bytes == forward.read_bytes
-    hidden = cost.backward(**AMOUNTS, first=False)
-    assert hidden.macs == 2 * forward.macs
-    assert hidden.read_bytes == 2 * forward.read_bytes
-    fused = replace(cost, host_makes_edge_rows=False).forward(**AMOUNTS, aggregated=False)
-    assert fused.edge_row_bytes == 2 * 120 * 6 * 4
-    assert fused.stream_bytes == forward.stream_bytes - fused.edge_row_bytes
-    pairs = replace(cost, messages_per_edge=True)
-    forward = pairs.forward(**AMOUNTS, aggregated=False)
-    assert forward.macs == 10 * 26 * 8 + 120 * 20 * 6
-    assert forward.operand_bytes == (10 * 26 + 120 * 20) * 4
-    assert forward.stream_bytes == (10 * 8 + 120 * 6 + 2 * 120 * (6 + 2 * 20)) * 4
-    # Features need no gradient, and nothing stands between them and the edges.
-    plain = replace(cost, message_products=())
-    assert plain.backward(**AMOUNTS, first=True).read_bytes == 0
-
-
 @pytest.mark.parametrize(
     ("functions", "products", "message_products", "width"),
     [

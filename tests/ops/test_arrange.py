@@ -1,4 +1,3 @@
-import time
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,6 @@ def e(weight: float, destination: int, first: bool = False) -> int:
 
 def ids(*values: int) -> NDArray[np.int32]:
     return np.array(values, np.int32)
-
-
-def arrange(indptr: Any, indices: Any, num_src: int, wanted: Any, **given: Any) -> ArrangedBlock:
-    default = {"self_term": None, "tile_rows": 2**20, "backward_tile_rows": None}
-    return ops.arrange_block(indptr, indices, num_src, destinations=wanted, **(default | given))
 
 
 def edges_of(given: dict[str, Any]) -> list[tuple[int, int, int, float]]:
@@ -189,69 +183,6 @@ def test_banks_change_nothing_but_the_order(given: dict[str, Any], num_banks: in
         assert backward(one) == backward(many) == forward(many)
 
 
-def test_lanes_by_hand() -> None:
-    """Sources 4, 5 and 6 have edges to v = 0 and v = 2, which are both in bank 0."""
-    block = (np.array([0, 3, 3, 6, 6]), ids(4, 5, 6, 4, 5, 6), 7)
-    made = arrange(*block, ids(0, 1, 2, 3), tile_rows=16, num_banks=2)
-    assert made.sources.tolist() == [4, 0, 1, 2, 3, 5, 6]
-    none = NULL | FIRST
-    assert made.forward.edges.tolist() == [
-        # No row has come before, so that nothing is left out; then sources without edges.
-        *(e(1, 0, True), e(1, 2), none, none, none, none),
-        # A quarter of ten entries is two: lane 1 twice. The last one goes the long way.
-        *(e(1, 0, True), NULL, e(1, 2), none, e(1, 0), e(1, 2)),
-        *[NULL] * 4,
-    ]
-    # Ten destinations that all have the same neighbour, which is spread among them.
-    block = (np.arange(11), np.full(10, 10, np.int32), 11, np.arange(10, dtype=np.int32))
-    added, kept = (
-        arrange(*block, tile_rows=16, num_banks=4, self_term=own) for own in ("add", "concat")
-    )
-    assert added.sources[0] == 10
-    assert kept.sources.tolist() == [*range(10), 10]
-
-
-@pytest.mark.parametrize("num_banks", [2, 16])
-def test_edges_lead_to_the_banks_of_their_lanes(num_banks: int) -> None:
-    rng = np.random.default_rng(num_banks)
-    degrees = rng.integers(0, 10, 400)
-    indptr = np.concatenate([[0], np.cumsum(degrees)])
-    indices = rng.integers(0, 3000, indptr[-1]).astype(np.int32)
-    block = (indptr, indices, 3000, np.arange(400, dtype=np.int32))
-    given = {"self_term": "add", "tile_rows": 2**30, "backward_tile_rows": 2**30}
-
-    def straight(tiles: EdgeTiles) -> float:
-        rows = (tiles.edges & np.uint64(NULL)).astype(np.int64)
-        lanes = np.arange(len(rows))
-        return float(np.mean((rows % num_banks == lanes % num_banks)[rows != NULL]))
-
-    before, after = (arrange(*block, **given, num_banks=banks) for banks in (1, num_banks))
-    for old, new in ((before.forward, after.forward), (before.backward, after.backward)):
-        assert straight(old) == pytest.approx(1 / num_banks, abs=0.05)
-        assert straight(new) > 1.3 * straight(old)
-
-
-def test_a_hub_and_many_tiles() -> None:
-    """One destination has 10,000 neighbours and 10,000 others have one: 20,000 turns, not 10^8."""
-    degrees = np.ones(10_001, np.int64)
-    degrees[4321] = 10_000
-    indptr = np.concatenate([[0], np.cumsum(degrees)])
-    indices = np.arange(indptr[-1], dtype=np.int32) + np.int32(10_001)
-    wanted, given = np.arange(10_001, dtype=np.int32), {"backward_tile_rows": 2**20}
-    begin = time.thread_time()
-    made = arrange(indptr, indices, 40_000, wanted, self_term="add", **given)
-    assert time.thread_time() - begin < 0.05
-    first = indices[indptr[:-1]]
-    hub = indices[indptr[4321] + 1 : indptr[4322]]
-    assert made.sources.tolist() == [*range(10_001), *first.tolist(), *hub.tolist()]
-    assert np.count_nonzero(made.forward.edges & np.uint64(FIRST)) == 30_001
-    # Each of so many tiles has an entry of each source.
-    size = 3_000_000
-    wanted = np.arange(size, dtype=np.int32)
-    with pytest.raises(MemoryError, match=r"^tile_rows: "):
-        arrange(np.zeros(size + 1, np.int64), ids(), size, wanted, tile_rows=1)
-
-
 def columns(rows: NDArray[Any], picked: Any, num_words: int) -> NDArray[np.float32]:
     wide = np.zeros((len(picked), num_words * 16), np.float32)
     wide[:, : rows.shape[1]] = rows[picked]
@@ -282,22 +213,3 @@ def test_columns_are_those_of_numpy(data: st.DataObject) -> None:
         found = ops.gather_columns(x, picked, num_columns_words=more, num_threads=1)
         assert found.dtype == np.float32
         assert np.array_equal(found, out)
-
-
-def test_columns_of_many_rows() -> None:
-    """More rows than a thread takes at a time: bit for bit the same of any number of threads."""
-    rng = np.random.default_rng(0)
-    x = rng.random((5000, 100), np.float32)
-    picked = rng.integers(0, 5000, 20_000).astype(np.int32)
-    expected = columns(x, picked, 7)
-    for threads in (1, 2, 7):
-        assert np.array_equal(ops.gather_columns(x, picked, num_threads=threads), expected)
-    small = torch.arange(34).view(2, 17).to(torch.bfloat16)
-    found = ops.gather_columns(small, ids(1), num_threads=1)
-    assert found[:, 0].reshape(-1)[:17].tolist() == list(range(17, 34))
-    rows, out = np.zeros((2, 18), np.float32), np.zeros((2, 2, 16), np.float32)
-    with pytest.raises(ValueError, match=r"^num_columns"):
-        ops.gather_columns(rows, ids(0, 1), num_columns_words=2, out=out, num_threads=1)
-    many = np.zeros(2**16, np.int32)
-    with pytest.raises(MemoryError, match=r"^num_columns_wo"):
-        ops.gather_columns(rows, many, num_columns_words=MOST, num_threads=1)

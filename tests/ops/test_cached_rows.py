@@ -1,4 +1,3 @@
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from gnnscale import ops
 
 STORED = ("float32", "float16", "bfloat16", "uint8")
-MOST = 2**31 - 1
 
 
 def stored(bits: Any, name: str) -> tuple[NDArray[Any], str]:
@@ -86,40 +84,6 @@ def test_slots_are_counted_without_reading(store: dict[str, Any], data: st.DataO
     assert found.tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(("threads", "size"), [(1, 3), (2, 500)])
-def test_slots_and_vertices_are_checked_as_they_are_read(threads: int, size: int) -> None:
-    host, cache, out = torch.ones(4, 2), torch.ones(2, 2), torch.empty(size, 2)
-    counts, vertices = np.zeros(4, np.int32), np.arange(size) % 3  # those whose slots are right
-
-    def gather(slots: Any) -> None:
-        ops.gather_cached(host, [cache], slots, vertices, out=out, num_threads=threads)
-
-    def count(slots: Any) -> None:
-        ops.count_slots(slots, vertices, np.array([0, 2]), num_threads=threads)
-
-    def count_uses(_: Any) -> None:
-        ops.count_uses(vertices, counts, num_threads=threads)
-
-    def count_reads(_: Any) -> None:
-        ops.count_reads(np.arange(size + 1), vertices, counts, num_threads=threads)
-
-    for slot in (-2, 2, MOST, -MOST - 1):
-        slots = np.array([0, -1, 1, slot], np.int32)
-        vertices[-1] = 2
-        gather(slots)
-        vertices[-1] = 3
-        said = f"^slots: {slot} at place 3, allowed are -1 to 1$"
-        for read in (gather, count):
-            with pytest.raises(ValueError, match=said):
-                read(slots)
-    for vertex in (-1, 4, 2**62):
-        vertices[-1] = vertex
-        said = f"^vertices: {vertex} at place {size - 1}, allowed are 0 to 3$"
-        for read in (gather, count, count_uses, count_reads):
-            with pytest.raises(ValueError, match=said):
-                read(np.array([0, -1, 1, -1], np.int32))
-
-
 def test_caches_and_members_in_any_form() -> None:
     host, slots, ids = torch.ones(4, 2), np.full(4, -1, np.int32), np.array([0])
     out = torch.empty(1, 2)
@@ -158,27 +122,6 @@ def test_uses_and_reads_are_added(num_vertices, dtype, uses, threads) -> None:
     np.add.at(expected, vertices, np.diff(indptr))
     ops.count_reads(indptr, vertices, counts, num_threads=threads)
     assert counts.tolist() == expected.tolist()
-
-
-def test_counts_of_many_uses() -> None:
-    counts = np.array([MOST - 1, MOST - 1, MOST, 0], np.int32)
-    ops.count_uses(np.array([0, 1, 1, 2, 3]), counts, num_threads=1)
-    assert counts.tolist() == [MOST, MOST, MOST, 1]
-    counts = np.array([0, 5, MOST - 3, MOST], np.int32)
-    degrees = [MOST, 2**40, 2, 0]
-    ops.count_reads(np.cumsum([0, *degrees]), np.arange(4), counts, num_threads=1)
-    assert counts.tolist() == [MOST, MOST, MOST - 1, MOST]
-    counts = np.zeros(50, np.int32)
-    vertices = np.random.default_rng(1).integers(0, 50, 40_000)
-
-    def use() -> None:
-        for _ in range(5):
-            ops.count_uses(vertices, counts, num_threads=2)
-
-    with ThreadPoolExecutor(4) as pool:
-        for running in [pool.submit(use) for _ in range(4)]:
-            running.result()
-    assert counts.tolist() == (20 * np.bincount(vertices, minlength=50)).tolist()
 
 
 @pytest.mark.long
@@ -235,49 +178,3 @@ def test_slots_are_those_of_a_table(num_vertices, num_members, ascending, repeat
     for slot, v in enumerate(np.concatenate(members)):
         table[v] = slot
     assert slots_by(ranked, num_vertices) == table
-
-
-def replacement_of(num_vertices: int, **given: Any) -> ops.NativeReplacement:
-    return ops.NativeReplacement(np.zeros(num_vertices, np.int32), **({"match": False} | given))
-
-
-def test_arrays_are_copied_and_may_have_gaps() -> None:
-    replacement = replacement_of(6, capacity=6)
-    vertices = np.arange(6)
-    replacement.expect(vertices[::2], num_threads=1)
-    vertices[:] = 99
-    replacement.advance(num_threads=1)
-    assert replacement.slots.tolist() == [0, -1, 1, -1, 2, -1]
-
-
-@pytest.mark.parametrize("match", [False, True])
-def test_the_number_of_threads_changes_nothing(match: bool) -> None:
-    generator = np.random.default_rng(0)
-    priority = generator.integers(0, 50, 100_000).astype(np.int32)
-    batches = [generator.permutation(100_000)[:30_000] for _ in range(12)]
-
-    def serve(threads: int) -> list[int]:
-        replacement = ops.NativeReplacement(priority, capacity=9000, match=match)
-        for batch in batches:
-            replacement.expect(batch, num_threads=threads)
-        served = [replacement.advance(num_threads=threads) for _ in batches]
-        flat = [np.hstack([counts, each, slots]) for *counts, each, slots in served]
-        return np.concatenate([*flat, replacement.slots]).tolist()
-
-    assert serve(1) == serve(3)
-
-
-def test_threads_of_the_caller_take_turns() -> None:
-    replacement = replacement_of(50_000, capacity=5000)
-    generator = np.random.default_rng(0)
-    batches = [generator.permutation(50_000)[:20_000] for _ in range(40)]
-
-    def serve(batch: np.ndarray) -> int:
-        replacement.expect(batch, num_threads=2)
-        hits, previous, misses, *_ = replacement.advance(num_threads=2)
-        return hits + previous + misses
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(serve, batches)) == [20_000] * 40
-    cached = replacement.slots[replacement.slots >= 0]
-    assert sorted(cached.tolist()) == list(range(5000))

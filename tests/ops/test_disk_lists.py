@@ -1,5 +1,4 @@
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,23 +95,6 @@ def test_samples_are_those_of_memory(folder: Path, random_graph: Any, data: st.D
     memory = sampled(graph, seeds, fanouts, **choices)
     threads = draw(st.sampled_from([1, 2, 8]))
     assert same(sampled(disk, seeds, fanouts, **choices, num_threads=threads), memory)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_threads_share_a_file(random_graph: Any, tmp_path: Path, engine: str) -> None:
-    graph = random_graph(2000, 40_000, num_features=1)
-    disk = opened(on_disk(graph, tmp_path), held=range(0, 2000, 3), engine=engine, depth=3)
-    good = []
-
-    def sample(seeds: Any) -> None:
-        for step in range(10):
-            one, other = (sampled(each, seeds, [5, 5], step=step) for each in (disk, graph))
-            good.append(same(one, other))
-
-    seeds = np.random.default_rng(0).permutation(2000)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(sample, (seeds[k::4][:100] for k in range(4))))
-    assert good == [True] * 40
 
 
 @pytest.mark.parametrize("held", [[], [0]])

@@ -71,22 +71,6 @@ def test_undirected_is_what_sets_say(drawn: Any, dtype: Any, num_threads: int) -
     assert (made.num_loops, made.num_duplicates, made.num_one_way) == counts
 
 
-@pytest.mark.long
-def test_large_graphs_become_undirected_in_slices() -> None:
-    """More vertices than are walked together, so that threads share them."""
-    n = 150_000
-    generator = np.random.default_rng(0)
-    src, dst = generator.integers(0, n, (2, 200_000))
-    indptr, indices = csc(np.stack([src, dst], 1), n)
-    made = [ops.make_undirected(indptr, indices, threads) for threads in (1, 3)]
-    simple = np.unique((src * n + dst)[src != dst])
-    both = np.unique(np.concatenate([simple, simple % n * n + simple // n]))
-    for each in made:
-        found = np.repeat(np.arange(n), np.diff(each.indptr)) * n + each.indices
-        assert np.array_equal(np.sort(found), both)
-        assert each.num_one_way == len(both) - len(simple)
-
-
 def metis_text(tmp_path: Path, *lists: Any, **weights: Any) -> list[str]:
     with (tmp_path / "graph").open("wb") as file:
         num_bytes = ops.write_metis(file.fileno(), *lists, **weights, num_threads=2)
@@ -107,15 +91,6 @@ def test_text_is_that_of_the_manual(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_an_os_error() -> None:
     with open("/dev/full", "wb") as file, pytest.raises(OSError, match="space"):
         ops.write_metis(file.fileno(), *both_ways(BRIDGE, 6), num_threads=1)
-
-
-@pytest.mark.long
-def test_long_text_is_in_the_order_of_vertices(tmp_path: Path) -> None:
-    n = 100_000
-    lists = both_ways(((v, v + 1) for v in range(n - 1)), n, np.int64)
-    lines = metis_text(tmp_path, *lists)
-    assert lines[1] == "2"
-    assert lines[2:n] == [f"{v - 1} {v + 1}" for v in range(2, n)]
 
 
 def refine(lists: Any, **given: Any) -> ops.Refined:
@@ -201,36 +176,6 @@ def test_limits_hold_or_are_told_and_refinement_never_raises_the_cut(drawn: Any)
 @pytest.mark.long
 @settings(max_examples=50)
 @given(weighted)
-def test_clusters_move_as_the_graph_of_clusters_does(drawn: Any) -> None:
-    edges, vertex_weights, num_parts, random = drawn
-    n, width = vertex_weights.shape
-    lists = both_ways(edges, n)
-    labels = np.array([random.randrange(n) for _ in range(n)], np.int32)
-    owners = np.array([random.randrange(num_parts) for _ in range(n)], np.int32)
-    clusters = {"vertex_weights": vertex_weights, "labels": labels, "num_clusters": n}
-    coarse = ops.contract(*lists, **clusters, num_threads=1)
-    most = np.array([[random.randint(0, 60) for _ in range(width)]] * num_parts)
-    whole, of_clusters = owners[labels], owners.copy()
-    together = refine(lists, **clusters, max_weights=most, owner=whole, num_rounds=4)
-    assert together.cut == cut_of(*lists, whole)
-    assert [len(set(whole[labels == cluster])) for cluster in set(labels)] == [1] * len(set(labels))
-    # Without rounds nothing climbs hills, which clusters do not.
-    apart = refine(
-        (coarse.indptr, coarse.indices),
-        vertex_weights=coarse.vertex_weights,
-        edge_weights=coarse.edge_weights,
-        max_weights=most,
-        num_rounds=0,
-        owner=of_clusters,
-    )
-    assert together.cut_before == apart.cut_before
-    # Rounds may yet find the balance that balancing alone has missed.
-    assert together.within or not apart.within
-
-
-@pytest.mark.long
-@settings(max_examples=50)
-@given(weighted)
 def test_clusters_are_no_heavier_than_they_may_and_stay_within_parts(drawn: Any) -> None:
     edges, vertex_weights, num_parts, random = drawn
     n = len(vertex_weights)
@@ -262,19 +207,3 @@ def test_sampled_edges_weigh_as_much_as_all_of_them() -> None:
     made = ops.make_undirected(coarse.indptr, coarse.indices, 1)
     assert (made.num_loops, made.num_duplicates, made.num_one_way) == (0, 0, 0)
     assert all(np.array_equal(a, b) for a, b in zip(coarse, again, strict=True))
-
-
-def test_refine_refuses() -> None:
-    for change, message in (
-        ({"vertex_weights": np.full((6, 1), -1)}, "vertex_weights: -1"),
-        ({"vertex_weights": np.ones((5, 1), np.int64)}, "vertex_weights: 5 entries"),
-        ({"vertex_weights": np.ones((6, 2), np.int64)}, r"max_weights: shape \[2, 1\], allowed"),
-        ({"vertex_weights": np.ones(6, np.int64)}, r"vertex_weights: shape \[6\]"),
-        ({"vertex_weights": np.ones((6, 9), np.int64)}, "vertex_weights: 9 columns, allowed"),
-        ({"max_weights": np.ones((0, 1), np.int64)}, "max_weights: 0 rows"),
-        ({"edge_weights": np.zeros(14, np.int32)}, "edge_weights: 0"),
-        *(({"owner": np.full(6, bad, np.int32)}, f"owner: {bad}") for bad in (2, -1)),
-        ({"labels": np.full(6, 1, np.int32), "num_clusters": 1}, "labels: 1"),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}"):
-            refine(both_ways(BRIDGE, 6), **({"owner": np.zeros(6, np.int32)} | change))

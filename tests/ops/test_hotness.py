@@ -60,44 +60,6 @@ def test_the_hottest_vertices_are_the_first_of_all_sorted(data: st.DataObject) -
         assert found.tolist() == expected
 
 
-@pytest.mark.long
-def test_the_hottest_of_many() -> None:
-    """More vertices than a thread counts or sorts at a time."""
-    for dtype, num_distinct in ((np.int32, 3), (np.int64, 10**9), (np.float32, 10**9)):
-        rng = np.random.default_rng(0)
-        n = 1_200_000
-        hotness = (num_distinct * rng.random(n) ** 4).astype(dtype)
-        ties = rng.integers(0, 1000, n, np.int32)
-        order = np.lexsort((-ties, -hotness))
-        for size in (n // 10, n):
-            sizes = {"capacity": size * 8, "bytes_per_vertex": 8}
-            found = ops.hottest(hotness, ties, **sizes, num_threads=3)
-            assert np.array_equal(found, order[:size])
-
-
-def test_what_is_cold_or_too_large_is_left_out() -> None:
-    offsets = np.array([0, 3, 3, 10, 12])  # of 20, 8, 36 and 16 bytes
-    sizes = {"bytes_per_vertex": 8, "offsets": offsets, "bytes_per_entry": 4, "num_threads": 1}
-    for dtype in (np.int32, np.int64, np.float32):
-        hotness = np.array([1, 0, 9, 4], dtype)
-        for limit, only_hot, expected in (
-            *((None, False, [2, 3, 0, 1]), (36, False, [2, 3, 0, 1]), (35, False, [3, 0, 1])),
-            *((35, True, [3, 0]), (15, False, [1]), (7, False, []), (None, True, [2, 3, 0])),
-        ):
-            found = ops.hottest(hotness, capacity=99, max_bytes=limit, only_hot=only_hot, **sizes)
-            assert found.tolist() == expected
-        # What is too large takes no room: 3 takes 16 bytes, and 0 begins below 17.
-        found = ops.hottest(hotness, capacity=17, max_bytes=35, **sizes)
-        assert found.tolist() == [3, 0]
-    for hotness, options, expected in (
-        ([0, 1e-45, 0], {"only_hot": True}, [1]),  # as little as a float can be
-        ([0, 1e-45, 0], {"max_bytes": 0}, []),
-        ([-0.0, 0.0, np.inf, 3e38], {}, [2, 3, 0, 1]),
-    ):
-        some = {"capacity": 9, "bytes_per_vertex": 1, "num_threads": 1} | options
-        assert ops.hottest(np.float32(hotness), **some).tolist() == expected
-
-
 def slow_share_out(order: list[int], local: Any, capacities: list[int], sizes: Any) -> list[int]:
     left, given_to = list(capacities), []
     for v in order:
@@ -136,19 +98,6 @@ def test_sharing_out_is_algorithm_1_with_room(data: st.DataObject) -> None:
         assert (found.reads is None) == (dtype == np.float32)
 
 
-def test_sharing_out_many() -> None:
-    """More vertices than are read at a time."""
-    rng = np.random.default_rng(0)
-    n = 70_000
-    local = [rng.integers(0, 9, n, np.int32) for _ in range(3)]
-    order, capacities = rng.permutation(n), [n // 4, n // 5, n // 6]
-    expected = slow_share_out(order.tolist(), local, capacities, np.ones(n, np.int64))
-    sizes = {"capacities": np.array(capacities), "bytes_per_vertex": 1}
-    for threads in (1, 3):
-        found = ops.share_out(order, local, **sizes, num_threads=threads)
-        assert found.member.tolist() == expected
-
-
 @pytest.mark.long
 @settings(max_examples=50)
 @given(st.data())
@@ -171,19 +120,3 @@ def test_scattering_adds_in_the_order_of_the_edges(data: st.DataObject) -> None:
         found = out.copy()
         ops.scatter_to_neighbors(indptr, indices, values, found, num_threads=threads)
         assert found.tolist() == expected.tolist()
-
-
-def test_scattering_over_many_edges() -> None:
-    """More edges than are binned between two additions, a hub's among them."""
-    rng = np.random.default_rng(0)
-    n, num_edges = 5000, 3_000_000
-    degrees = np.bincount((n * rng.random(num_edges) ** 6).astype(np.int64), minlength=n)
-    indices = rng.integers(0, n, num_edges, np.int32)
-    values = rng.random(n)
-    expected = np.zeros(n)
-    np.add.at(expected, indices, np.repeat(values, degrees))
-    indptr = np.concatenate([[0], np.cumsum(degrees)])
-    for threads in (1, 3):
-        out = np.zeros(n)
-        ops.scatter_to_neighbors(indptr, indices, values, out, num_threads=threads)
-        assert np.array_equal(out, expected)

@@ -80,25 +80,3 @@ def test_repeated_and_copied_ids() -> None:
     table = ops.TextIds(offsets, data)
     offsets[:], data[:] = 2**60, 0
     assert table.find(*texts(["cd"]), num_threads=1)[0].tolist() == [1]
-
-
-def test_offsets_that_are_none() -> None:
-    for offsets in (
-        *map(np.array, ([0, 2, 1], [0, 9], [1, 1], [0.0, 1.0])),
-        *(np.array([], np.int64), np.array([0, 1], np.int32)),
-    ):
-        data = np.zeros(1, np.uint8)
-        with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
-            ops.TextIds(offsets, data)
-        with pytest.raises((ValueError, TypeError), match=r"^offsets: "):
-            ops.TextIds(*texts(["a"])).find(offsets, data, num_threads=1)
-
-
-@pytest.mark.parametrize("ids", [np.zeros(2, np.int32), np.zeros((1, 2), np.int64), [1, 2]])
-def test_integers_of_another_form(ids: NDArray[np.int64]) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"^ids: "):
-        ops.IntegerIds(ids)
-    with pytest.raises((TypeError, ValueError), match=r"^wanted: "):
-        ops.IntegerIds(np.arange(3)).find(ids, num_threads=1)
-    with pytest.raises((TypeError, ValueError), match=r"^num_threads: "):
-        ops.IntegerIds(np.arange(3)).find(np.arange(3), num_threads=0)

@@ -37,26 +37,6 @@ def test_building_csc(data: st.DataObject, dtype: Any, drop_duplicates: bool) ->
         assert indices[new_indptr[v] : new_indptr[v + 1]].tolist() == expected
 
 
-@settings(max_examples=20)
-@given(
-    num_vertices=st.integers(2, 300),
-    density=st.floats(0, 1),
-    seed=st.integers(0, 2**63),
-    num_threads=st.sampled_from([1, 2, 4]),
-)
-def test_rmat_has_exactly_so_many_distinct_edges(num_vertices, density, seed, num_threads) -> None:
-    num_edges = int(density * (num_vertices * (num_vertices - 1) // 4))
-    args = (num_vertices, num_edges, 0.57, 0.19, 0.19, seed)
-    src, dst = ops.rmat_edges(*args, num_threads)
-    assert len(src) == len(dst) == num_edges
-    assert (src < dst).all()
-    assert num_edges == 0 or (src.min() >= 0 and dst.max() < num_vertices)
-    assert len(set(zip(src.tolist(), dst.tolist(), strict=True))) == num_edges
-    again = ops.rmat_edges(*args, 1)
-    assert np.array_equal(src, again[0])
-    assert np.array_equal(dst, again[1])
-
-
 def test_planted_and_expanded_edges() -> None:
     community = np.arange(1000, dtype=np.int32) % 4
     src, dst = ops.planted_partition_edges(community, np.ones(1000, np.float32), 40000, 0.6, 3)

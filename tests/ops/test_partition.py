@@ -134,14 +134,6 @@ def stream(graph: Any, vertices: Any, **changes: Any) -> tuple[list[int], list[l
     return parts.tolist(), hops.tolist(), num_estimated
 
 
-def test_a_full_part_takes_no_more() -> None:
-    # Everybody reaches 0. Of five vertices, one part gets three.
-    lists = [[], [0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
-    # 1 has 0 in common with part 0: 1 * 1.5 / 1 against 0. 2 has 0 and 1: part 0 again, though
-    # it has but half a place left. 3 and 4 find it full.
-    assert stream(topology_of(lists), range(5))[0] == [0, 0, 0, 1, 1]
-
-
 @pytest.mark.long
 @settings(max_examples=60)
 @given(topologies(), st.data())
@@ -169,28 +161,6 @@ def random_graph(num_vertices: int, degree: int, seed: int) -> Any:
     degrees = generator.integers(2 * degree, size=num_vertices)
     sources = generator.random(degrees.sum()) ** 2 * num_vertices
     return np.concatenate([[0], np.cumsum(degrees)]), sources.astype(np.int32)
-
-
-@pytest.mark.parametrize("num_hops", [1, 3])
-def test_long_rows_of_bits_are_what_is_walked(num_hops: int) -> None:
-    graph = random_graph(3000, 2, num_hops)
-    vertices = np.random.default_rng(1).permutation(3000)[:1500]
-    sizes = {"num_parts": 3, "num_hops": num_hops}
-    walked = stream(graph, vertices, max_walked=2**31 - 1, **sizes)
-    for max_walked, threads in product((0, 20), (1, 4)):
-        assert (
-            stream(graph, vertices, max_walked=max_walked, num_threads=threads, **sizes) == walked
-        )
-
-
-def test_what_is_sampled_depends_on_the_seed_alone() -> None:
-    graph = random_graph(4000, 6, 0)
-    given = {"num_parts": 4, "max_walked": 30, "max_sampled": 64}
-    first = stream(graph, range(2000), **given)
-    assert 0 < first[2] < 2000
-    assert first == stream(graph, range(2000), **given, num_threads=3)
-    assert first[0] != stream(graph, range(2000), **given, seed=1)[0]
-    assert np.bincount(first[0]).tolist() == [500] * 4
 
 
 class ThirdSignalError(Exception):

@@ -52,18 +52,3 @@ def test_sums_by_hand() -> None:
     damaged = {"offsets": np.array([0, 3, 2, 5]), "bytes_per_entry": 4, "num_threads": 1}
     with pytest.raises(GraphError, match="tiny: damaged, offsets: the list"), naming_graph("tiny"):
         ops.running_sums(np.arange(3), every=2, **damaged)
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_parts_of_many(dtype: Any) -> None:
-    """More vertices than a thread takes at a time."""
-    rng = np.random.default_rng(0)
-    order = rng.permutation(300_000).astype(dtype)
-    member = rng.integers(-1, 5, len(order)).astype(np.int16)
-    for threads in (1, 3):
-        found = ops.split_by_member(order, member, num_members=5, num_threads=threads)
-        for k, vertices in enumerate(found):
-            assert vertices.dtype == dtype
-            assert np.array_equal(vertices, order[member == k])
-    nothing = np.array([], np.int64), np.array([], np.int16)
-    assert ops.split_by_member(*nothing, num_members=0, num_threads=1) == []

@@ -1,4 +1,3 @@
-import errno
 import gc
 import mmap
 import os
@@ -6,7 +5,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from contextlib import suppress
@@ -87,17 +85,6 @@ def test_rows_are_those_of_the_file(folder: Path, data: st.DataObject) -> None:
     assert counters["bytes_wanted"] == wanted <= counters["bytes_read"]
     assert counters["bytes_copied"] == sum(len(rows) for _, rows, _, _ in submitted) * row_bytes
     assert (counters["requests"] > 0) == (counters["busy_s"] > 0) == (wanted > 0)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_many_rows(folder: Path, engine: str) -> None:
-    """Enough of them that they are sorted by their digits."""
-    table = write(folder / "many", 70000 * 64).reshape(-1, 64)
-    reader = opened(folder / "many", num_rows=70000, row_bytes=64, engine=engine)
-    assert reader.engine == engine
-    rows = np.random.default_rng(0).integers(0, 70000, 100_000)
-    assert (read(reader, rows, 64) == table[rows]).all()
-    assert reader.take_counters()["bytes_wanted"] == len(np.unique(rows)) * 64
 
 
 @pytest.mark.parametrize("row_bytes", [512, 4096])
@@ -206,60 +193,6 @@ def test_pools_of_any_type(folder: Path, dtype: torch.dtype) -> None:
     assert torch.equal(wide[[3, 0], :24], table[[49, 7]])
     assert not wide[:, 24:].any()
     assert not wide[1:3].any()
-
-
-@pytest.mark.parametrize(
-    ("engine", "direct"), [("io_uring", True), ("threads", True), ("threads", False)]
-)
-def test_a_file_that_became_shorter(tmp_path: Path, engine: str, direct: bool) -> None:
-    path = tmp_path / "file"
-    table = write(path, 1000 * 100).reshape(-1, 100)
-    options: dict[str, Any] = {"engine": engine, "direct": direct, "max_request_bytes": 4096}
-    reader = opened(path, num_rows=1000, row_bytes=100, **options)
-    os.truncate(path, 50_050)
-    pool = np.zeros((1000, 100), np.uint8)
-    slots = np.arange(1000, dtype=np.int32)
-    failing = reader.submit(np.arange(1000), (pool, "uint8"), slots)
-    assert (read(reader, np.arange(500), 100) == table[:500]).all()
-    with pytest.raises(OSError, match=r"the file ends within .* 1000 rows of 100 bytes") as error:
-        reader.wait(failing)
-    assert error.value.errno == errno.ENODATA
-    assert error.value.filename == str(path)
-    with pytest.raises(ValueError, match=f"^ticket: {failing}, "):
-        reader.wait(failing)
-
-
-def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        opened(tmp_path / "absent", num_rows=1, row_bytes=1)
-    assert error.value.filename == str(tmp_path / "absent")
-    os.mkfifo(tmp_path / "pipe")
-    for name in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(ValueError, match=f"^path: {name}, allowed are regular files"):
-            opened(name, num_rows=1, row_bytes=1)
-    (tmp_path / "file").write_bytes(bytes(99))
-    with pytest.raises(ValueError, match=r"^num_rows: 3 rows .* end at 110, allowed is 99, "):
-        opened(tmp_path / "file", offset=80, num_rows=3, row_bytes=10)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_closing_with_tickets_in_flight(folder: Path, engine: str) -> None:
-    write(folder / "closed", 20000 * 512)
-    sizes = {"num_rows": 20000, "row_bytes": 512, "depth": 2, "max_request_bytes": 512}
-    reader = opened(folder / "closed", **sizes, engine=engine)
-    pool = torch.zeros(20000, 512, dtype=torch.uint8)
-    slots = np.arange(20000, dtype=np.int32)
-    tickets = [reader.submit(np.arange(20000), pool, slots) for _ in range(3)]
-    waited = threading.Thread(target=pytest.raises, args=(OSError, reader.wait, tickets.pop()))
-    waited.start()
-    reader.close()
-    waited.join()
-    assert all(map(reader.is_done, tickets))
-    with pytest.raises(OSError, match="closed before all rows were read"):
-        reader.wait(tickets[-1])
-    with pytest.raises(ValueError, match=r"^rows: this reader is closed"):
-        reader.submit(np.arange(1), pool, slots[:1])
-    reader.close()
 
 
 @pytest.mark.long

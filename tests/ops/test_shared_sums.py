@@ -73,23 +73,6 @@ def test_what_can_be_summed() -> None:
     assert all(torch.equal(each, torch.full((5,), 2.0**50)) for area in found for each in area)
 
 
-def test_members_that_leave_or_differ() -> None:
-    first, second = members(2)
-    threading.Timer(0.05, second.leave).start()
-    with pytest.raises(RuntimeError, match=r"^rank 1 has left$"):
-        first.sum(torch.ones(1))
-    for each in (first, second):  # and for good
-        with pytest.raises(RuntimeError, match=r"^rank . has left$"):
-            each.sum(torch.ones(1))
-    first, second = members(2)
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(second.sum, torch.ones(4))
-        with pytest.raises(RuntimeError, match=r"^rank 1 sums other values than rank 0$"):
-            first.sum(torch.ones(3))
-        with pytest.raises(RuntimeError, match=r"^rank 0 sums other values than rank 1$"):
-            other.result()
-
-
 def test_signals_are_handled_while_others_are_waited_for() -> None:
     def handle(number: int, frame: Any) -> None:
         raise KeyError(number)

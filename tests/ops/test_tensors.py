@@ -175,43 +175,11 @@ def test_gather_is_indexing(rows, width, stored, computed, wide, num_threads, da
     assert (out[:, 0] == 7).all()
 
 
-def test_gather_reads_bfloat16_that_numpy_carries_as_bits() -> None:
-    x = torch.tensor([[1.5, -2.0], [3.0, 0.25]], dtype=torch.bfloat16)
-    bits = x.view(torch.int16).numpy().view(np.uint16)
-    out = torch.empty(3, 2)
-    ops.gather((bits, "bfloat16"), np.array([1, 0, 1]), out=out, num_threads=1)
-    assert out.tolist() == [[3.0, 0.25], [1.5, -2.0], [3.0, 0.25]]
-    with pytest.raises(ValueError, match="out: 3 entries, must be 2"):
-        ops.gather(x, np.array([1, 0]), out=out, num_threads=1)
-
-
 def drop(x: torch.Tensor, vertices: Any = None, **changed: Any) -> torch.Tensor:
     how = {"p": 0.5, "seed": 1, "step": 2, "layer": 3, "num_threads": 1} | changed
     y = x.clone()
     ops.relu_dropout(y, np.arange(len(x)) if vertices is None else vertices, **how)
     return y
-
-
-def test_relu_dropout_drops_as_often_as_asked() -> None:
-    for dtype, p, shape in (
-        *[(torch.float32, 0.0, (500, 300)), (torch.float32, 0.1, (30000, 5))],
-        (torch.bfloat16, 0.5, (500, 300)),
-    ):
-        x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-        y = drop(x, p=p)
-        assert all(torch.equal(drop(x, p=p, num_threads=threads), y) for threads in (2, 4))
-        how = {"p": p, "seed": 1, "step": 2, "layer": 3, "num_threads": 1}
-        scale = ops.relu_dropout(x.clone(), np.arange(len(x)), **how)
-        assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
-        positive, passed = x > 0, y > 0
-        assert not (passed & ~positive).any()
-        assert torch.equal(y, torch.where(passed, x.float() * scale, 0).to(dtype))
-        num_positive = int(positive.sum())
-        deviation = (num_positive * p * (1 - p)) ** 0.5
-        assert abs(int(passed.sum()) - num_positive * (1 - p)) <= 4 * deviation
-        grad = torch.randn(shape).to(dtype)
-        back = ops.relu_dropout_backward(y, grad, scale=scale, num_threads=2)
-        assert torch.equal(back, torch.where(passed, grad.float() * scale, 0).to(dtype))
 
 
 def mixed(word: int) -> int:
@@ -286,77 +254,6 @@ def test_edge_dot_writes_one_column() -> None:
     indptr, indices = np.array([0, 1, 3]), np.array([2, 0, 1], np.int32)
     ops.edge_dot(a, x, indptr, indices, out=out[:, 1], num_threads=2)
     assert out.tolist() == [[-1, 15], [-1, 3], [-1, 4]]
-
-
-def test_add_rows_goes_on_where_sums_stand() -> None:
-    generator = np.random.default_rng(0)
-    x = torch.from_numpy(generator.standard_normal((30, 48), np.float32))
-    out = torch.from_numpy(generator.standard_normal((6, 48), np.float32))
-    rows = generator.integers(0, 30, 40)
-    weights = generator.standard_normal(40).astype(np.float32)
-    expected, before = out.clone(), out.clone()
-    for edge, row in enumerate(rows):
-        expected[1 if edge < 15 else 4] += float(weights[edge]) * x[row]
-    for first, end, target in ((0, 7, 1), (7, 15, 1), (15, 40, 4)):
-        edges, lists = slice(first, end), np.array([0, end - first])
-        into = {"weights": weights[edges], "out_ids": np.int32([target]), "out": out}
-        ops.add_rows(x, rows[edges], lists, **into, num_threads=2)
-    torch.testing.assert_close(out, expected)
-    untouched = [0, 2, 3, 5]
-    assert torch.equal(out[untouched], before[untouched])
-    into = {"weights": weights, "out_ids": np.int32([1, 4]), "out": before}
-    ops.add_rows(x, rows.astype(np.int32), np.array([0, 15, 40]), **into, num_threads=1)
-    assert torch.equal(before, out)
-
-
-@pytest.mark.parametrize(("width", "num_threads"), [(1, 4), (64, 2), (200, 4)])
-def test_a_hub_is_summed_in_the_order_of_its_edges(width: int, num_threads: int) -> None:
-    generator = np.random.default_rng(width)
-    x = torch.from_numpy(generator.standard_normal((100, width), np.float32))
-    indptr = np.concatenate([[0, 3, 20_003], np.arange(20_004, 20_104)])
-    indices = generator.integers(0, 100, indptr[-1], np.int32)
-    alone, shared = (torch.empty(len(indptr) - 1, width) for _ in range(2))
-    ops.aggregate(x, indptr, indices, out=alone, num_threads=1)
-    ops.aggregate(x, indptr, indices, out=shared, num_threads=num_threads)
-    assert torch.equal(shared, alone)
-
-
-@pytest.mark.parametrize("width", [1, 7, 16, 17, 37, 128, 259])
-def test_edge_dot_adds_in_one_order_on_every_instruction_set(width: int) -> None:
-    generator = np.random.default_rng(width)
-    a, x = generator.standard_normal((2, 200, width), np.float32)
-    found = np.empty(200, np.float32)
-    whole, indptr = np.arange(200, dtype=np.int32), np.arange(201)
-    ops.edge_dot(torch.from_numpy(a), torch.from_numpy(x), indptr, whole, out=found, num_threads=1)
-    partial = np.zeros((200, 16), np.float32)
-    for column in range(width):
-        partial[:, column % 16] += a[:, column] * x[:, column]
-    for half in (8, 4, 2, 1):
-        partial[:, :half] += partial[:, half : 2 * half]
-    assert found.tobytes() == partial[:, 0].tobytes()
-
-
-def test_edge_softmax_rounds_exponentials_right_on_every_processor() -> None:
-    scores = np.zeros((20_000, 2), np.float32)
-    scores[:, 1] = np.random.default_rng(0).uniform(-100, 0, 20_000)
-    indptr, flat = np.arange(0, 40_001, 2), torch.from_numpy(scores.reshape(-1, 1))
-    alpha = ops.edge_softmax(indptr, flat, bias=None, num_threads=1)
-    exponential = np.exp(scores[:, 1].astype(np.float64)).astype(np.float32)
-    expected = exponential / (np.float32(1) + exponential)
-    assert alpha.numpy()[1::2, 0].tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize("mebibytes", [1, 300])
-def test_memory_that_is_given_back_is_used_again(mebibytes: int) -> None:
-    shape = (mebibytes << 20,)
-    first = ops.empty(shape, torch.uint8)
-    first[:100], first[-1], place = 77, 78, first.data_ptr()
-    del first
-    # Fresh pages would be zeros.
-    again = ops.empty(shape, torch.uint8)
-    assert again.data_ptr() == place
-    assert (again[:100] == 77).all()
-    assert again[-1] == 78
 
 
 def test_memory_that_is_given_back() -> None:

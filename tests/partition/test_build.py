@@ -14,17 +14,15 @@ from gnnscale.core.config.user_code import load_named
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.core.hardware import Memory
 from gnnscale.core.metrics import note_child
-from gnnscale.graph import Graph, Origin
+from gnnscale.graph import Graph
 from gnnscale.partition import (
     P3,
     Forecast,
     Hash,
-    NoPartitioner,
     PaGraph,
     PartitionerConfig,
     Parts,
     Random,
-    Range,
     make_partition,
     read_partition,
     write_parts,
@@ -57,7 +55,7 @@ def given(parts, *, child_bytes=0, needs=0, interrupted=False):
     return Given()
 
 
-@pytest.mark.parametrize("config", [Hash(), Range(), Random(), P3(), NoPartitioner()])
+@pytest.mark.parametrize("config", [Hash(), P3()])
 def test_a_partition_is_made_once(config, random_graph, home):
     graph = random_graph()
     path = make(config, graph)
@@ -76,14 +74,6 @@ def test_a_partition_is_made_once(config, random_graph, home):
     arrays = ["owner.npy"] if found.parts.owner is not None else []
     assert {each.name for each in path.iterdir()} == {"partition.json", *arrays}
     assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-def test_a_store_and_a_graph_in_memory(graph):
-    inside = dataclasses.replace(graph, origin=Origin())
-    paths = [make(Hash(), each) for each in (graph, inside)]
-    assert paths[0] != paths[1]
-    pairs = zip(paths, (graph, inside), strict=True)
-    assert np.array_equal(*(read_partition(*pair).parts.owner for pair in pairs))
 
 
 def test_another_depth_is_another_partition_where_it_counts(tiny_graph):
@@ -120,16 +110,6 @@ def test_store_option_names_the_folder(tmp_path, random_graph):
             make(config, other, num_parts)
     assert make(Random(store=store, seed=1), graph, force=True) == path
     assert json.loads((path / "partition.json").read_text())["options"] == {"seed": 1}
-
-
-def test_other_folders_are_not_replaced(tmp_path, tiny_graph):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    replaced = "expected only files of a partition, got thesis.tex, so that it is not replaced"
-    for force, said in ((False, "not a partition, it has no"), (True, replaced)):
-        with pytest.raises(GraphError, match=said):
-            make(Hash(store=str(tmp_path / "mine")), tiny_graph, 2, force=force)
-        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
 def test_interruption_leaves_nothing(tiny_graph, home):
@@ -181,15 +161,6 @@ def test_too_little_memory_is_warned_of_or_refused(tiny_graph, caplog, monkeypat
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.message.endswith("but 6.0 GiB are available: it may fail")
-
-
-def test_a_damaged_partition_is_made_again_where_that_is_asked_for(tiny_graph):
-    path = make(Hash(), tiny_graph, 2)
-    (path / "partition.json").write_text("{")
-    with pytest.raises(GraphError, match="cannot be read as JSON"):
-        make(Hash(), tiny_graph, 2)
-    make(Hash(), tiny_graph, 2, force=True)
-    read_partition(path, tiny_graph)
 
 
 def test_parts_as_stores_of_their_own(tmp_path, graph):

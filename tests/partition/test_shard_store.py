@@ -256,15 +256,3 @@ def test_weights_and_features_stay_with_their_edges(tmp_path):
         np.testing.assert_array_equal(part.edge_features[kept], features[kept])
         assert not part.edge_features[np.setdiff1d(np.arange(120), kept)].any()
         assert problems(tmp_path / str(index)) == []
-
-
-def test_a_row_that_no_edge_feature_has(tmp_path):
-    split = {"train_idx": [0], "valid_idx": [1], "test_idx": [2]}
-    of_edges = {"edge_features": [1, 2, 3]}
-    graph = from_arrays(([0, 1, 2], [1, 2, 0]), np.ones((3, 1)), [0, 1, 0], **split, **of_edges)
-    edges = dataclasses.replace(graph.edges, rows=np.full(3, 7, np.uint32))
-    graph = dataclasses.replace(graph, edges=edges)
-    parts = PaGraph().assign(graph, num_parts=1, num_hops=1, num_threads=1)
-    with pytest.raises(GraphError, match=r"^graph: damaged, edge_rows: expected rows below"):
-        write_part(graph, parts, 0, tmp_path / "part")
-    assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 from fixture_types import Make
 
 from gnnscale.core.artifact.npy import write_array
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph, Origin
 from gnnscale.partition import P3, UNREACHED, Hash, Partition, PartitionerConfig, Parts, Random
 from gnnscale.partition.metrics import MeasuredCost, PartitionStats, PredictedCost, examine
@@ -109,17 +109,12 @@ def refused(stored: Path, graph: Graph) -> str:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"format_version": 1}, "format version 1, this release reads 2"),
-        ({"num_parts": 0}, "entry.num_parts: Expected `int` >= 1"),
         ({"num_parts": 10**9}, "entry.num_parts: Expected `int` <= 1024"),
         ({"parts": []}, "parts and cut: expected an entry for each of 2"),
-        ({"parts": [{}]}, "entry.parts[0]: Object missing required field `num_vertices`"),
-        ({"columns": [[0, 1, 2]]}, "entry.columns[0]: Expected `array` of length 2"),
         ({"columns": [[0, 1], [1, 2]]}, "both owners and feature columns"),
         ({"num_hops": None}, "num_hops: expected 1 to 254, got 0"),
         ({"arrays": {"labels": ENTRY}}, "arrays: expected ['hops', 'owner'], got ['labels']"),
         ({"arrays": {}}, "owners without the cut between them, or a cut without owners"),
-        ({"arrays": {"owner": {}}}, "entry.arrays[...]: Object missing required field `shape`"),
     ],
 )
 def test_damaged_figures(stored: Path, tiny_graph: Graph, changes: Any, said: str) -> None:
@@ -169,21 +164,12 @@ def graph(tiny_graph: Graph) -> Graph:
     [
         ({"parts": ()}, "parts and cut: expected an entry for each of 2"),
         ({"cut": ((1, 1), (2,))}, "parts and cut: expected"),
-        ({"cut": ((1, 1), (2, -1))}, "cut: expected 0 to 6, got -1"),
         ({"cut": ((1, 1), (2, 7))}, "cut: expected 0 to 6, got 7"),
         ({"edge_cut_fraction": 1.5}, "edge_cut_fraction: expected 0 to 1, got 1.5"),
         ({"vertex_balance": 3.0}, "vertex_balance: expected 0 to 2, got 3.0"),
         ({"seconds": -1.0}, "seconds: expected 0 to 1000000000000.0, got -1.0"),
-        ({"peak_rss_bytes": -1}, "peak_rss_bytes: expected 0 to 4611686018427387904, got -1"),
-        (
-            {"predicted": PredictedCost(seconds=-1.0, peak_rss_bytes=None)},
-            "predicted.seconds: expected 0 to 1000000000000.0, got -1.0",
-        ),
         ({"algorithm": "a\x1b[31m"}, "expected a line of up to"),
-        ({"notes": ("x" * 501,)}, "expected a line of up to"),
-        ({"sizes": {"num_vertices": -1}}, "num_vertices: expected 0 to 5, got -1"),
         ({"sizes": {"num_inner": 7}}, "num_inner: expected 0 to 5, got 7"),
-        ({"sizes": {"num_train": 7}}, "num_train: expected 0 to 3, got 7"),
         ({"sizes": {"num_edges": 7}}, "num_edges: expected 0 to 6, got 7"),
     ],
 )
@@ -251,17 +237,3 @@ def test_each_partition_has_a_place(tiny_graph: Graph, home: Path, tmp_path: Pat
     assert {each.parent for each in places} == {home / "partitions"}
     assert place(Hash()).name.startswith("tiny-hash-")
     assert place(Hash(store=f"{tmp_path}/x")) == tmp_path / "x"
-
-
-def test_bad_places_of_partitions_are_refused(home: Path) -> None:
-    for store, reason in (
-        ("", "expected a path"),
-        ("a\0b", "expected a path"),
-        ("/", "file system's root"),
-    ):
-        with pytest.raises(ConfigError, match=rf"^partitioner\.store=.*{reason}"):
-            Hash(store=store)
-    for folder in (home, home / "graphs", home / "partitions"):
-        message = r"^partitioner\.store=.*: expected a directory of its own, got "
-        with pytest.raises(ConfigError, match=message):
-            Hash(store=str(folder))

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from one_line import one_line
 
 from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError
@@ -46,29 +45,6 @@ def test_boards_that_ship_name_their_sources(tmp_path: Path, name: str) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text((resources.files("gnnscale.configs") / "board" / f"{name}.yaml").read_text())
     assert typed(OmegaConf.create(board_values(file)), Board) == found
-
-
-def test_impossible_figures_are_named_in_one_line() -> None:
-    for changes, message in (
-        ({"dies": []}, "board.dies: expected 1 to 16 dies, got 0"),
-        ({"dies": [DIE, DIE]}, "board.dies: expected distinct names, got SLR0, SLR0"),
-        ({"dies": [DIE | {"bandwidth": 0}]}, "die SLR0: bandwidth=0: expected 0.001 to"),
-        ({"dies": [DIE | {"shell": {"luts": 100}}]}, "die SLR0: shell.luts=100: expected 0 up to "),
-        ({"dies": [DIE | {"has": {"luts": 20}}]}, "die SLR0: has.registers=0: expected 0.001 to"),
-        ({"dies": [{"name": "SLR0"}]}, "board.dies.0.has: required"),
-        ({"dies": 3}, "board.dies=3: expected a list of groups of options"),
-        ({"clock_hz": 10}, "board.clock_hz=10: must be at least"),
-        ({"dies": [DIE | {"has": DIE["has"] | {"luts": 1e15}}]}, "die SLR0: has.luts=1e+15: exp"),
-        ({"link_bandwidth": 0}, "board.link_bandwidth=0: expected 0.001 to"),
-        ({"power_w": -1}, "board.power_w=-1: expected 0.001 to"),
-        ({"link_bandwidth": 1e-300}, "board.link_bandwidth=1e-300: expected 0.001 to 1e+18"),
-        ({"power_w": 1e300}, "board.power_w=1e+300: expected 0.001 to 1e+18"),
-        ({"dies": [DIE | {"bandwidth": 1e300}]}, "die SLR0: bandwidth=1e+300: expected 0"),
-        ({"memory_bytes": 0}, "board.memory_bytes=0"),
-        ({"sources": {}}, "board.sources.dies: required; state where it comes from"),
-    ):
-        with one_line(begins=message):
-            of(**changes)
 
 
 def test_a_board_of_ones_own(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_line import one_line
 
-from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
 from gnnscale.graph import Graph
 from gnnscale.planner.cost_model.equations import BatchSize
@@ -120,20 +118,3 @@ def test_sizes_beside_those_of_sampling(test_data) -> None:
         assert expected.vertices[1:] == pytest.approx(vertices[1:], rel=others)
         low, high = inputs
         assert low < expected.vertices[0] / vertices[0] < high
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.zeros(3, np.int64), "expected integers [4] or [2, 4], got int64 [3]"),
-        (np.zeros(4), "expected integers [4] or [2, 4], got float64 [4]"),
-        (np.array([1, 2, -3, 4]), "expected degrees from 0 to 2147483647, got -3"),
-        (np.array([1, 2, 3, 2**31]), "expected degrees from 0 to 2147483647, got 2147483648"),
-    ],
-)
-def test_a_file_of_other_numbers_is_refused(tmp_path: Path, array, message: str) -> None:
-    np.save(tmp_path / "d.npy", array)
-    with one_line(begins=f"degrees={tmp_path / 'd.npy'}: {message}"):
-        Degrees.from_npy(tmp_path / "d.npy", 4)
-    with pytest.raises(GraphError, match=r"none\.npy: missing"):
-        Degrees.from_npy(tmp_path / "none.npy", 4)

@@ -96,16 +96,6 @@ def test_kinds_of_devices_are_scored_apart(tmp_path: Path, hybrid_run: Any, cpu_
     assert compare(cpu_run.result, found)["kinds"] is None
 
 
-def test_other_threads_are_another_plan(tmp_path: Path, hybrid_run: Any) -> None:
-    def with_more_threads(step: Any) -> Any:
-        cpu, emulated = step.devices
-        return replace(step, devices=(replace(cpu, threads=replace(cpu.threads, load=2)), emulated))
-
-    changed = [*hybrid_run.steps[:4], *(with_more_threads(step) for step in hybrid_run.steps[4:8])]
-    compared = compare(hybrid_run.result, written_steps(tmp_path, changed))
-    assert compared["num_steps"] == 4
-
-
 def test_what_was_not_measured_is_none(tmp_path: Path, hybrid_run: Any) -> None:
     compared = compare(hybrid_run.result, written_steps(tmp_path, []))
     assert compared["num_steps"] == 0
@@ -181,16 +171,3 @@ def test_rates_are_called_calibrated_if_they_are(source: str, rates: str) -> Non
     text = "\n".join(sentences(PREDICTED | {"source": source, "rehearsed": None}))
     assert f"rehearsed: no, the plan was predicted from {rates}" in text
     assert ("calibrated rates" in text) == (source == "this machine")
-
-
-@pytest.mark.parametrize(
-    ("kind", "figures", "stated"),
-    [
-        *(("emulated", "emulated", True), ("fpga", "csim", True), ("fpga", "measured", True)),
-        *(("cuda", "emulated", True), ("cuda", "measured", False), ("cpu", "measured", False)),
-    ],
-)
-def test_rates_that_an_accelerator_states_are_not_called_calibrated(kind, figures, stated) -> None:
-    devices = [*PREDICTED["devices"], {"kind": kind, "figures": figures}]
-    text = "\n".join(sentences(PREDICTED | {"devices": devices, "rehearsed": None}))
-    assert ("rates of the host, and those that accelerators state" in text) == stated

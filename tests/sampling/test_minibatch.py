@@ -16,6 +16,9 @@ def test_counts_by_hand() -> None:
     assert batch.seeds.tolist() == [7]
     assert batch.num_edges == 4
     assert batch.num_vertices == 1 + 3 + 4
+    assert repr(lower) == "<gnnscale.Block: 2 edges from 4 vertices to 3>"
+    shown = "<gnnscale.MiniBatch of step 2: 1 seeds, 4 input vertices, 4 edges in 2 blocks>"
+    assert repr(batch) == shown
     reach = InputFrontier.of(batch)
     assert reach.input_vertices is vertices
     assert [indptr.tolist() for indptr in reach.indptrs] == [[0, 2], [0, 1, 2, 2]]

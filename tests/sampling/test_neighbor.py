@@ -1,5 +1,4 @@
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations, product, starmap
 from typing import Any
@@ -115,50 +114,6 @@ def star(degree, num_hubs=1, **fields):
     return from_arrays((src, dst), np.zeros((num_hubs + degree, 1), np.float32), **fields)
 
 
-def inclusion_p_value(counts, num_draws, fanout, *, replace):
-    """Chi-square p-value of how often each of n neighbours was picked in ``num_draws`` draws.
-
-    Without replacement, the counts' covariance is p (1 - p) n / (n - 1) (I - J / n) a draw, with
-    p = fanout / n, so their scaled squares are chi-square with n - 1 degrees of freedom again.
-    """
-    n = len(counts)
-    p = fanout / n
-    variance = p if replace else p * (1 - p) * n / (n - 1)
-    statistic = ((counts - num_draws * p) ** 2).sum() / (num_draws * variance)
-    return float(stats.chi2.sf(statistic, n - 1))
-
-
-@pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize(
-    ("degree", "fanout"),
-    [
-        *[(10, 3), (10, 9), (100, 10), (100, 25), (100, 64), (1000, 16), (1000, 32), (1000, 33)],
-        *[pytest.param(50_000, fanout, marks=pytest.mark.long) for fanout in (10, 100)],
-    ],
-)
-def test_neighbours_are_uniform(degree, fanout, replace):
-    num_hubs = 500
-    sampler = NeighborSampler(star(degree, num_hubs), fanouts=[fanout], replace=replace, seed=1)
-    num_steps = -(-10 * degree // (fanout * num_hubs)) + 1
-    counts = np.zeros(degree, np.int64)
-    for step in range(num_steps):
-        batch = sampler.sample(np.arange(num_hubs), step)
-        chosen = batch.input_vertices[batch.blocks[0].indices] - num_hubs
-        counts += np.bincount(chosen, minlength=degree)
-    p_value = inclusion_p_value(counts, num_steps * num_hubs, fanout, replace=replace)
-    assert 1e-4 < p_value < 1 - 1e-4
-
-
-def test_sets_of_neighbours_are_uniform():
-    sampler = NeighborSampler(star(7, 2000), fanouts=[3], seed=2)
-    counts: Counter[frozenset[int]] = Counter()
-    for step in range(10):
-        batch = sampler.sample(np.arange(2000), step)
-        counts.update(frozenset(chosen) for chosen in picked(batch, batch.blocks[0]).values())
-    assert len(counts) == 35
-    assert 1e-4 < stats.chisquare(list(counts.values())).pvalue < 1 - 1e-4
-
-
 @pytest.mark.parametrize("vary", ["seed", "step", "hop", "vertex"])
 def test_draws_are_independent(vary):
     """Pairs of picks that differ in one input alone fill the table of pairs evenly."""
@@ -178,21 +133,6 @@ def test_draws_are_independent(vary):
             right = other.input_vertices[other.blocks[0].indices]
         np.add.at(table, (left - 3000, right - 3000), 1)
     assert 1e-4 < stats.chisquare(table.ravel()).pvalue < 1 - 1e-4
-
-
-def test_threads_and_callers_make_no_difference(random_graph):
-    graph = random_graph(3000, 60_000, num_features=1)
-    seeds = np.arange(0, 3000, 7)
-    expected = NeighborSampler(graph, fanouts=[12, 40], seed=9).sample(seeds, 5)
-    for num_threads in (1, 3, 16):
-        sampler = NeighborSampler(graph, fanouts=[12, 40], seed=9, num_threads=num_threads)
-        assert same(sampler.sample(seeds, 5), expected)
-        with ThreadPoolExecutor(4) as callers:
-            for batch in callers.map(lambda _, s=sampler: s.sample(seeds, 5), range(6)):
-                assert same(batch, expected)
-    assert not same(sampler.sample(seeds, 6), expected)
-    other = NeighborSampler(graph, fanouts=[12, 40], seed=10)
-    assert not same(other.sample(seeds, 5), expected)
 
 
 @pytest.mark.long
@@ -382,28 +322,6 @@ def test_weights_of_zero_are_never_drawn():
     for replaced in (False, True):
         sampler = WeightedSampler(star_weighted([0, 0]), fanouts=[2], replace=replaced)
         assert sampler.sample(np.arange(3), 0).num_edges == 0
-
-
-@pytest.mark.parametrize("replace", [False, True])
-def test_threads_and_splits_make_no_difference(random_graph, replace):
-    weights = np.random.default_rng(0).random(30000)
-    graph = random_graph(2000, 30000, edge_weights=weights)
-    sampler = WeightedSampler(graph, fanouts=[20, 5], replace=replace, seed=4)
-    seeds = np.arange(0, 2000, 3)
-    expected = sampler.sample(seeds, 5)
-    for num_threads in (2, 8):
-        sampler.num_threads = num_threads
-        assert same(sampler.sample(seeds, 5), expected)
-    block, whole = sampler.sample(seeds[:7], 5).blocks[-1], expected.blocks[-1]
-    assert np.array_equal(block.indptr, whole.indptr[:8])
-    assert not np.array_equal(sampler.sample(seeds, 6).input_vertices, expected.input_vertices)
-
-
-def test_weighted_draws_differ_from_uniform_ones_of_equal_weights():
-    graph = star_weighted(np.ones(100), 10)
-    weighted = drawn(WeightedSampler(graph, fanouts=[5]), 10, 0)
-    uniform = NeighborSampler(graph, fanouts=[5]).sample(np.arange(10), 0)
-    assert weighted.tolist() != (uniform.input_vertices[uniform.blocks[0].indices] - 10).tolist()
 
 
 def test_blocks_tell_sums_of_weights_and_no_weights():

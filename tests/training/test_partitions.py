@@ -22,8 +22,8 @@ COMMON = (
 )
 #: Partitioners that divide the vertices, by the number of devices that run them.
 PARTITIONERS = {
-    2: {"hash": (), "range": (), "pagraph": ()},
-    4: {"random": (), "edge_cut": (), "hierarchical": ("partitioner.nvlink=siton",)},
+    2: {"hash": (), "pagraph": ()},
+    4: {"hierarchical": ("partitioner.nvlink=siton",)},
 }
 
 

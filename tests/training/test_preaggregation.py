@@ -17,7 +17,6 @@ from gnnscale.core.errors import GraphError
 from gnnscale.graph import Graph, Origin
 from gnnscale.nn import GCN, GIN, GraphSAGE, ModelConfig
 from gnnscale.sampling import NeighborSampler
-from gnnscale.training import preaggregation
 from gnnscale.training.preaggregation import PREAGGREGATED, open_rows, preaggregate
 
 SMALL = {"chunk_edges": 200, "chunk_vertices": 16}
@@ -94,23 +93,6 @@ def test_rows_are_made_once(home, graph, caplog) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_nothing_is_left_of_what_was_interrupted(home, graph, monkeypatch) -> None:
-    appended: list[int] = []
-    append = preaggregation.NpyWriter.append
-
-    def fail_later(self: Any, rows: Any) -> None:
-        append(self, rows)
-        appended.append(len(rows))
-        if len(appended) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(preaggregation.NpyWriter, "append", fail_later)
-    with pytest.raises(KeyboardInterrupt):
-        preaggregate(GIN(hidden=8), graph, num_threads=1, **SMALL)
-    assert 0 < sum(appended) < 600
-    assert list((home / "preaggregated").iterdir()) == []
-
-
 def test_a_disk_without_room_is_told_beforehand(home, graph, monkeypatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=600 * 16 * 4 - 1))
     begins = "aggregating the features of planted-partition for SAGELayer: needs 0.0 MiB of disk, "
@@ -157,27 +139,6 @@ def test_rows_of_another_graph(path, graph) -> None:
     )
     with one_line(error=GraphError, begins=line):
         open_rows(path, other)
-
-
-def of_graph(**other: object) -> Any:
-    return lambda entries: entries["identity"]["graph"].update(other)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda e: e.pop("identity"), "entry: Object missing required field `identity`"),
-        (lambda e: e["identity"].update(width=-1), "expected float32[600, -1]"),
-        (lambda e: e["arrays"].clear(), "arrays: expected ['rows'], got []"),
-        (of_graph(name="other"), "is a table of aggregated rows of"),
-        (of_graph(num_vertices=2**30), "is a table of aggregated rows of"),
-        (of_graph(num_train=2**30), "is a table of aggregated rows of"),
-    ],
-)
-def test_damaged_entries(path, graph, change, message) -> None:
-    changed(path, change)
-    with one_line(message, error=GraphError):
-        open_rows(path, graph)
 
 
 def test_rows_that_are_not_finite(path, graph) -> None:

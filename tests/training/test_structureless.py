@@ -51,14 +51,14 @@ PREAGGREGATED = [
     ("preaggregated", model, "full", graph, "edges")
     for model, graph in zip(("sage", "gcn", "gin", "sgc"), GRAPHS[1:5], strict=True)
 ]
-#: Features on every graph, on which depends what is held out, and both tasks with each level.
+#: Every level of each factor, in pairs that differ; each graph, which decides what is held out,
+#: with both tasks.
 ROWS = [
     (
-        *(features, [*MODELS][number % 8], [*SAMPLERS][(number + 5 * row) % 7]),
-        *(graph, TASKS[(number + row) % 2]),
+        *([*FEATURES][each % 5], [*MODELS][each % 8], [*SAMPLERS][each % 7]),
+        *(GRAPHS[each % 6], TASKS[(each + each // 6) % 2]),
     )
-    for row, features in enumerate(FEATURES)
-    for number, graph in enumerate(GRAPHS, 6 * row)
+    for each in range(18)
 ]
 
 

@@ -322,7 +322,7 @@ def test_a_metric_that_is_not_defined_is_none(run, tmp_path) -> None:
 
 
 #: Epochs after which memory is looked at: records of 64 are written to a file at a time.
-FIRST, LAST_LOOK = 64, 192
+FIRST, LAST_LOOK = 64, 128
 
 
 @pytest.mark.timeout(120)

@@ -15,7 +15,6 @@ from one_line import one_line
 from tiny_runs import TINY
 
 from gnnscale import api
-from gnnscale.api.hitgnn.design import compose_run
 from gnnscale.core.config.typed import typed
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import Planetoid
@@ -122,14 +121,6 @@ def test_parts_by_name_and_by_a_function(train: Train, tmp_path: Path) -> None:
     assert typed(options, RunConfig).partitioner.algorithm == "given"
 
 
-def test_loggers_go_together_in_a_list() -> None:
-    assert compose_run([], {"logger": "csv"})[0].logger == {"csv": True}
-    both = compose_run([], {"logger": ["csv", "mlflow"]})[0].logger
-    assert both == {"csv": True, "mlflow": True}
-    with pytest.raises(ConfigError, match="logger=x: allowed are csv, mlflow, none"):
-        compose_run([], {"logger": ["csv", "x"]})
-
-
 def test_a_store_of_ones_own(train: Train) -> None:
     whole = train(platform="cpu_x2")
     held = train(platform="cpu_x2", features=api.feature_storing(HoldEvenVertices()))
@@ -192,11 +183,3 @@ def test_what_other_functions_make_is_asked_for(graph, tmp_path, monkeypatch) ->
     with pytest.raises(GraphError, match="nowhere: no such file or folder"):
         api.start_training(model, graph, directory=tmp_path / "a" / "run")
     assert not (tmp_path / "a").exists()
-
-
-def test_a_layer_of_a_function_trains(train: Train) -> None:
-    class Local(own_layers.MaxPooling):
-        pass
-
-    named = train(api.gnn_computation("customize", own_layers.MaxPooling))
-    assert train(api.gnn_computation("customize", Local)).losses == named.losses

@@ -40,8 +40,3 @@ def test_a_fault_of_the_gpu() -> None:
 )
 def test_other_errors_stay(error: BaseException) -> None:
     assert raised(error) is error
-
-
-def test_nothing_is_put_together_without_an_error() -> None:
-    with CudaErrorContext("cuda:0", "%d and %d", ()):  # which could not be
-        pass

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -171,18 +169,3 @@ def test_what_nobody_keeps_and_what_cannot_be_kept():
         ResidentCache(kept_by(MAX_MEMBERS + 1, 0), graph, engine)
     with one_line("a peer's cache cannot be opened", error=DeviceError):
         ResidentCache(kept_by(2, 0), graph, engine).open_peers(["", "/proc/1/fd/99999"])
-
-
-def test_the_memory_of_another_process_is_read():
-    """The peer is another process, as workers are."""
-    program = (
-        "import sys; from gnnscale.core.shared_memory import SharedMemory\n"
-        "m = SharedMemory.empty(4096); m.map[:3] = b'abc'\n"
-        "print(m.path, flush=True); sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", program], **pipes) as peer:
-        address = peer.stdout.readline().strip()
-        found = HostEngine(Cuda(host_driven=True)).open_memory(address, 3)
-        assert bytes(found.numpy()) == b"abc"
-        peer.communicate("")

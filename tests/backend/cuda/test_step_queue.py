@@ -28,7 +28,6 @@ from gnnscale.planner import Cuda
 from gnnscale.sampling import LayerSampling, NeighborSampling, WeightedSampling
 
 BATCH, STEPS = 40, 11
-Learnt = tuple[list[float], list[torch.Tensor]]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnscale.backend.fpga.board import BoardError, BoardMemoryError, OpenBoard
+from gnnscale.backend.fpga.board import BoardError, OpenBoard
 from gnnscale.backend.fpga.csim import xrt
 
 COMPUTE, FAIL, MEET, HOLD = range(4)
@@ -110,29 +110,6 @@ def growing(built: Callable[..., Path]) -> Iterator[OpenBoard]:
     board.close()
 
 
-def test_a_buffer_grows_by_a_quarter_and_whole_pages(opened: Open) -> None:
-    sizes: list[int] = []
-
-    class Seen(xrt.bo):
-        def __init__(self, device: Any, size: int, flags: Any, group: int) -> None:
-            sizes.append(size)
-            super().__init__(device, size, flags, group)
-
-    board = opened(module=SimpleNamespace(**(vars(xrt) | {"bo": Seen})))
-    for num_bytes in (10_000, 12_288, 12_289, 5, 15_000, 40_000, 16_000):
-        board.allocate(0, "gradients", num_bytes)
-    # 3 pages; 12,289 -> 1.25 * 3 pages; 15,000 and less fit; 40,000 is more than a quarter.
-    assert sizes == [12_288, 16_384, 40_960]
-    # The old one goes first: the bank of 1 MiB never holds both.
-    board.allocate(0, "gradients", 800_000)
-    board.allocate(0, "gradients", 1_000_000)
-    with pytest.raises(BoardMemoryError, match=r"of device memory: bank 1.*take less$") as caught:
-        board.allocate(1, "scratch", 2_000_000)
-    doing = "board 1 (gnnscale_csim): allocating 2.0 MB for scratch of compute unit 1: "
-    assert str(caught.value).startswith(doing)
-    board.allocate(1, "scratch", 4096)
-
-
 def test_a_slot_is_filled_while_another_one_runs(ready: Open, gate: Callable[[], None]) -> None:
     board = ready()
     board.start(0, 0, [1, 5, HOLD])
@@ -223,42 +200,6 @@ def test_what_cannot_be_opened(opened: Open, tmp_path: Path) -> None:
     ):
         with pytest.raises(BoardError, match=message):
             opened(**options)
-
-
-def test_what_cannot_be_asked(opened: Open) -> None:
-    board = opened()
-    asked: dict[str, Callable[[], Any]] = {
-        "no compute unit 2: 2 are open": lambda: board.allocate(2, "scratch", 1),
-        "no compute unit -1": lambda: board.send(-1, 0, WORD, WORD, WORD),
-        "no buffer scratches of slot 0": lambda: board.allocate(0, "scratches", 1),
-        "no buffer batch of slot 2": lambda: board.send(0, 2, WORD, WORD, WORD),
-        "takes 3 scalars, got 1": lambda: board.start(0, 0, [1]),
-        "batch of compute unit 0, slot 0, holds nothing": lambda: board.start(0, 0, [1, 1, 1]),
-        "has no run to wait for": lambda: board.wait(0, 1),
-        "no run of compute unit 0 has ended": lambda: board.gradients(0),
-    }
-    for message, ask in asked.items():
-        with pytest.raises(BoardError, match=rf"^board 1 \(gnnscale_csim\): .*{message}"):
-            ask()
-    board.send_weights(np.zeros(1, np.float32))
-    prepare(board, 0, 0, [1], [1])
-    with pytest.raises(BoardError, match=r"starting compute unit 0: argument 8 \(scale\) is 2147"):
-        board.start(0, 0, [1, 2**31, 0])
-    with pytest.raises(BoardError, match="no run to wait for"):
-        board.wait(0, 1)
-
-
-def test_arrays_of_any_form_are_sent(ready: Open) -> None:
-    board = ready()
-    board.send_weights(np.zeros((2, 3), np.float32))
-    strided, edges = np.arange(8, dtype=np.uint32)[::2], np.zeros((4, 1), np.uint32)
-    for name in ("gradients", "scratch"):
-        board.allocate(0, name, 16)
-    assert board.send(0, 0, strided, edges, np.ones((2, 2), np.float32).T) == 48
-    run(board, 4, 1)
-    assert board.gradients(0).tolist() == [1, 3, 5, 7]
-    # Empty features are sent, too.
-    assert board.send(0, 0, WORD, WORD, np.empty(0, np.float32)) == 8
 
 
 @pytest.mark.long

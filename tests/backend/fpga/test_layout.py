@@ -162,28 +162,6 @@ def test_two_layers_by_hand():
     ]
 
 
-def test_rows_are_shared_out_over_banks():
-    below, above = stages_of(packed(GCN(hidden=3, dropout=0), n=4))
-    # Eight banks with two rows each.
-    assert memory_of(below) == (0, 4, 2, 0)
-    assert memory_of(above) == (2, 8, 1, 0)
-    assert (below["flags"], below["dropout"], below["vertices"]) == (ACTIVATES, 0, 0)
-    # Half of 32 banks has a row, and half has none.
-    below, above = stages_of(packed(GCN(hidden=3, dropout=0), n=16))
-    assert memory_of(above) == (1, 4, 1, 0)
-
-
-def test_own_rows_have_a_slot():
-    below, above = stages_of(packed(GraphSAGE(hidden=20, dropout=0)))
-    assert sizes_of(below) == (5, 3, 2, 2)
-    assert [each["flags"] for each in (below, above)] == [ACTIVATES | CONCATENATES, CONCATENATES]
-    assert above["weights"] == (2 * 32 + 1) * 2
-    # Of the input's two slots only the sums are kept: own rows can be read again. Both slots of
-    # two columns are kept above.
-    assert memory_of(below) == (0, 24, 2, 0)
-    assert memory_of(above) == (16, 40, 4, 0)
-
-
 def test_a_perceptron_is_two_stages():
     made = packed(GIN(hidden=3, dropout=0.25))
     stages = stages_of(made)
@@ -289,15 +267,6 @@ def test_aggregated_rows_take_what_is_left(row_words, kept, outside):
     (stage,) = stages_of(made)
     assert memory_of(stage) == (0, 1, kept, 0)
     assert made.scratch_bytes == 64 * 16 * outside
-
-
-def test_a_second_layer_follows_in_scratch_memory():
-    # Output rows take 16 * 3 and 16 words, half of them in each bank.
-    made = packed(GCN(hidden=40, dropout=0), row_words=64 + 32)
-    assert [memory_of(each) for each in stages_of(made)] == [(0, 32, 2, 0), (24, 48, 0, 0)]
-    made = packed(GCN(hidden=40, dropout=0), row_words=64 + 16)
-    assert [memory_of(each) for each in stages_of(made)] == [(0, 32, 1, 0), (24, 40, 0, 16)]
-    assert made.scratch_bytes == 64 * (16 + 3 * 16)
 
 
 def with_a_hub():

@@ -112,10 +112,8 @@ MUSAE = (
     ("toy_target.csv", "id,target\n0,1\n1,0\n2,l\n", "line 4 has the class 'l'; classes must be"),
     ("toy_target.csv", "id,target\n0,1\n1,0.5\n", "line 3 has the class '0.5', allowed are"),
     ("toy_target.csv", "id,colour\n0,red\n", "columns are id, colour; needed are"),
-    ("toy_edges.csv", "from\n0\n1\n", "line 2 has 1 columns"),
     ("toy_edges.csv", f"from,to\n0,{HUGE[0]}\n", "line 2 is '0,9223372036854775808'"),
     ("toy_features.json", '{"0": [99999999999999]}', "100000000000000"),
-    ("toy_features.json", '{"0": [-1]}', "not lists of column numbers"),
     ("toy_features.json", '{"7": [1]}', "vertex id 7 is out of range"),
     ("toy_features.json", '{"0": 7}', "features of vertex 0 are 7, not lists"),
     ("toy_features.json", '{"0": []}', "the smallest of 0 is 0"),
@@ -129,7 +127,6 @@ LABELS, NODES, ROWS = (f"{name}.csv.gz" for name in ("node-label", "num-node-lis
 #: For each layout: a file of its example, what it holds instead, and the message.
 CRAFTED = {
     "csr": [
-        (TOY, {"indptr": np.array(3)}, "indptr.npy: expected 1 axes, got int64[] with 0"),
         (TOY, {"indptr": np.zeros(0, int)}, "not offsets"),
         (
             TOY,
@@ -138,7 +135,6 @@ CRAFTED = {
         ),
         (TOY, {"indptr": np.array([0, 2**64 - 1, 2, 5], np.uint64)}, "indptr[2] is 2, below"),
         (TOY, {"indices": np.array([1, 2, 0, 3, 4])}, "4 is out of range, the graph has 4"),
-        (TOY, {"indices": np.ones(5)}, "indices.npy: expected whole numbers, got float64[5]"),
         (TOY, {"indices": np.array([2**63] * 5, np.uint64)}, "id 9223372036854775808 is"),
         (TOY, {"labels": np.zeros(4), "x": np.zeros(4)}, "got also labels"),
         (TOY, {"shape": np.array([4, 5])}, "shape.npy: [4, 5], needed is [4, 4]"),
@@ -146,16 +142,11 @@ CRAFTED = {
     ],
     "heterophilous": [
         (TOY, {"edges": np.zeros((3, 3), int)}, "allowed is [edges, 2]"),
-        (TOY, {"edges": np.array([[0.5, 1]])}, "expected whole numbers, got float64[1, 2]"),
-        (TOY, {"node_features": np.ones(3)}, "expected 2 axes, got float64[3] with 1"),
         (TOY, {"node_features": np.ones((2**40, 0))}, "1099511627776 feature rows"),
-        (TOY, {"node_labels": np.ones(3)}, "expected whole numbers, got float64[3]"),
         (TOY, {"node_labels": np.array([0, 1, 2**64 - 1], np.uint64)}, "of vertex 2"),
-        (TOY, {"train_masks": np.ones((1, 3))}, "expected booleans, got float64[1, 3]"),
         (TOY, {"train_masks": np.ones((1, 9), bool)}, "masks are not [splits, 3]"),
     ],
     "gnn_benchmark": [
-        (TOY, {"attr_shape": np.array([4.0, 3.0])}, "expected whole numbers, got float64[2]"),
         (TOY, {"attr_shape": np.array([4, 2**40])}, "1099511627776"),
         (TOY, {"attr_shape": np.array([4])}, "shape is [4], offsets are of 4 rows"),
         (TOY, {"attr_indices": np.array([0, 2, 1, 3])}, "column 3 of 3 is named"),
@@ -168,15 +159,12 @@ CRAFTED = {
         ("role.json", '{"tr": [[0], [1, 2]], "va": [1], "te": [2]}', "number 0"),
         ("role.json", '{"tr": [0], "va": [1], "te": [2.0]}', "number 0"),
         ("role.json", '{"tr": [0], "va": 7, "te": [2]}', "ids of 'va': expected a list, got 7"),
-        ("role.json", '{"tr": [0], "tr": [3], "va": [1], "te": [2]}', "key 'tr' stands twice"),
         ("role.json", '{"tr": [0], "va": [1]}', "has no list 'te'"),
-        (CLASSES, "[1, 2]", "expected a JSON object, got a list"),
         (
             CLASSES,
             '{"0": [1], "2": [0], "1": [1, 0], "3": [0]}',
             "vertex 1: expected a list of 1 zeros and ones as for the first",
         ),
-        (CLASSES, f'{{"0": 2, "2": 0, "1": 1, "3": {HUGE[1]}}}', f"got {HUGE[1]} as number 3"),
         (CLASSES, '{"0": 2, "2": 0, "1": 1, "03": 1, "3": 1}', "vertex 3 is named twice"),
         (
             CLASSES,
@@ -189,13 +177,10 @@ CRAFTED = {
             "class of vertex 1: expected a list of 1 zeros and ones as for the",
         ),
         (CLASSES, '{"0": [], "2": [], "1": [], "3": []}', "0 classes, allowed are 1 to"),
-        (CLASSES, "{}", "ids must be 0 to 3"),
         ("feats.npy", np.ones((3, 2)), "3 feature rows for 4 vertices"),
     ],
     "mag240m": [
-        ("node_feat.npy", np.float16(1), "expected 2 axes, got float16[] with 0"),
         ("node_feat.npy", np.ones((4, 3), int), "expected floating point, got int64[4, 3]"),
-        (LABEL, np.float32(1), "expected 1 axes, got float32[] with 0"),
         (
             LABEL,
             np.array([7, 152, 0.5, np.nan]),
@@ -209,9 +194,7 @@ CRAFTED = {
         (IDS, saved(PARTS | {"valid": [1]}), "valid: holds a list, not an array"),
         (IDS, saved(PARTS | {"valid": np.array([{}])}), "a dtype of 'O8'"),
         (IDS, saved(PARTS | {"valid": torch.ones(1)}), "it names torch._utils._rebuild_tensor_v2"),
-        (IDS, saved(torch.nn.Linear(1, 1)), "it names torch.nn.modules.linear.Linear"),
         (IDS, saved(PARTS, _use_new_zipfile_serialization=False), NO_ZIP),
-        (IDS, pickled(PARTS), NO_ZIP),
         (IDS, zipped({"a/data.pkl": b"N.", "b/data.pkl": b"N."}), "2 members data.pkl"),
     ],
     "planetoid": [
@@ -219,9 +202,7 @@ CRAFTED = {
         (TESTS, b"504\n9223372036854775808\n", "line 2 is '9223372036854775808'"),
         (TESTS, b"504\n504\n", "a test vertex is named twice"),
         (TESTS, b"504\n", "1 test vertices, 2 feature rows"),
-        (TESTS, b"", "empty"),
         (ALLY, pickled(np.eye(503, 3) * np.nan), "classes must be rows of zeros and ones"),
-        (ALLY, pickled(np.ones(503)), "expected 2 axes, got float64[503] with 1"),
         (ALLY, pickled(np.array([["a"]])), "a dtype of 'U1'"),
         (ALLY, pickled(np.ones((503, 0))), "0 classes, allowed are 1 to"),
         (GRAPH, pickled({0: [HUGE[1]]}), f"got {HUGE[1]} as number 0"),
@@ -255,7 +236,6 @@ CRAFTED = {
     "musae": MUSAE,
     "ogb_text": [
         (NODES, "-4\n", "/raw/raw/num-node-list.csv.gz: expected 1 to 1048763 vertices in"),
-        (NODES, "9223372036854775808\n", "line 1 is '9223372036854775808'"),
         (NODES, "4,4\n4,4\n", "2 graphs"),
         (
             LABELS,
@@ -263,10 +243,7 @@ CRAFTED = {
             "label of vertex 2: expected a class from 0 to 1048575, got 1e+300",
         ),
         (LABELS, "0,1\n1,nan\n0,0\n1,1\n", "label of vertex 1: expected 0 to 1, got nan"),
-        ("edge.csv.gz", "0\n1\n", "line 1 has 1 columns"),
         ("edge.csv.gz", "0,1\n1\n", "line 2 is '1' and cannot be read as int64"),
-        ("edge.csv.gz", gzip.compress(b"0,1\n" * 9999)[:-20], "cannot be read (Compressed"),
-        ("edge.csv.gz", b"not gzip", "cannot be read (Not a gzipped file"),
         (ROWS, "1,1\n1,2\n2,3\n", "3 feature rows for 4 vertices"),
         (ROWS, "1,1\n1,2\nx,3\n3,4\n", "cannot be read as float32"),
         (
@@ -276,28 +253,18 @@ CRAFTED = {
         ),
         ("valid.csv.gz", "2.5\n", "line 1 is '2.5'"),
         ("valid.csv.gz", "2\n" * 5, "over 4 rows"),
-        ("valid.csv.gz", "", "empty"),
         *((f"{name}.csv.gz", None, "missing") for name in ("edge", "num-node-list", "test")),
     ],
     "ogb_binary": [
         ("data.npz", {"num_nodes_list": np.array([2, 2])}, "2 graphs, exactly 1 is needed"),
-        ("data.npz", {"num_nodes_list": np.array(4)}, "expected 1 axes, got int64[] with 0"),
         ("data.npz", {"num_nodes_list": np.array([2**40])}, "1099511627776"),
         ("data.npz", {"num_nodes_list": np.array([5])}, "4 feature rows for 5 vertices"),
-        (
-            "data.npz",
-            {"node_feat": np.ones((4, 2), int)},
-            "expected floating point, got int64[4, 2]",
-        ),
-        ("data.npz", {"edge_index": np.zeros((2, 3))}, "expected whole numbers, got float64[2, 3]"),
         ("node-label.npz", {"node_label": np.ones((4, 1, 1))}, "expected 1 or 2 axes, got "),
         ("node-label.npz", {"node_label": np.ones(3)}, "3 labels for 4 vertices"),
     ],
     "snap": [
-        ("toy.txt.gz", "0\n1\n2\n", "line 1 has 1 columns"),
         ("toy.txt.gz", f"0 1\n1 {HUGE[0]}\n", "line 2 is '1 9223372036854775808'"),
         ("toy.txt.gz", "0 1\n\x1b]0;title\x07 2\n", "line 2 is"),
-        ("toy.txt.gz", "\0" * 5_000_000, "line 1 is longer than 4194304 bytes"),
         ("toy.txt.gz", "# nothing\n", "has no edges"),
     ],
 }

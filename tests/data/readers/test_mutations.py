@@ -2,7 +2,6 @@ import os
 from contextlib import suppress
 
 import pytest
-from fuzzing.formats import damaged
 from fuzzing.targets.samples import SAMPLES
 
 from gnnscale import data as dataset
@@ -40,24 +39,6 @@ def write(sample, raw, files):
 def reader_of(sample, raw, place):
     layout = getattr(dataset, sample.layout)
     return layout(raw=str(place), store=f"{raw}-{place.name}-store", **sample.options)
-
-
-@pytest.mark.long
-def test_mutated_files(sample, tmp_path, leftovers):
-    raw = tmp_path / "stores" / "raw"
-    write(sample, raw, sample.files)
-    # Some need the file itself, or the folder.
-    places = [raw, *(raw / name for name in sample.files if len(sample.files) == 1)]
-    made = [reader_of(sample, tmp_path / "stores" / "it", place) for place in places]
-    reader = next(each for each in made if attempt(each) is None)
-    refused = 0
-    for number in range(20):
-        write(sample, raw, damaged(sample.files, sample.layout, number, 1, None)[0])
-        refused += attempt(reader) is not None
-    assert 0 < refused <= 20
-    write(sample, raw, sample.files)
-    assert attempt(reader) is None
-    assert leftovers(reader.store_path()) == ["raw"]
 
 
 @pytest.mark.long

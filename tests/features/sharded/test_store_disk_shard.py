@@ -8,11 +8,10 @@ from gnnscale.features.disk import DiskRates
 from gnnscale.features.sharded.store import (
     DiskShardInfo,
     LocalDiskShard,
-    describe_over_disk,
     open_local_file,
 )
 from gnnscale.features.tiered.buffer import SourceReads
-from gnnscale.features.tiered.sizing import Misses, TierSizes
+from gnnscale.features.tiered.sizing import Misses
 
 NUM_ROWS, WIDTH = 10, 3
 ROWS = np.arange(NUM_ROWS * WIDTH, dtype=np.float32).reshape(NUM_ROWS, WIDTH)
@@ -138,13 +137,3 @@ def test_a_miss_costs_what_the_disk_takes_for_own_rows(network):
     unknown = DiskShardInfo(rates=None)
     assert unknown.local_share(network, misses, 2) == (3 / 5, 0)
     assert unknown.local_share(network, misses_of(), 2) == (0, 0)
-
-
-def test_a_line_says_how_much_is_read_from_the_disk(network):
-    sizes = TierSizes(num_kept=2, num_staged=1, window=3, misses=misses_of())
-    network.row_bytes = 1 << 20
-    assert describe_over_disk(network, sizes) == (
-        "features=shared: this machine's 5.0 MiB of rows exceed its memory, and are read from the "
-        "disk; 2.0 MiB of memory hold 20% of all machines' 10.0 MiB, those that the next 3 steps "
-        "read soonest"
-    )

@@ -14,7 +14,6 @@ from gnnscale.distributed.process_group import SINGLE_PROCESS
 from gnnscale.features.tiered.policies import (
     DeviceCacheFilter,
     RemoteOnlyPolicy,
-    StaticPolicy,
     TierPlanner,
     check_dynamic_caches,
     emulated_cache_bytes,
@@ -94,18 +93,6 @@ def test_other_machines_fill_no_cache():
     check_dynamic_caches(plan(ids(), host_aggregates=True))
     with pytest.raises(ConfigError, match=r"^features=shared: .* static cache of emulated:0"):
         check_dynamic_caches(plan(ids(1)))
-
-
-def test_the_same_rows_are_found_in_every_batch():
-    policy = StaticPolicy(6, np.array([4, 1], np.int64))
-    policy.expect(np.array([1, 2, 4], np.int64))
-    policy.expect(np.array([5], np.int64))
-    assert policy.num_expected == 2
-    assert policy.look_up().tolist() == [1, -1, 0]
-    replaced = policy.advance()
-    assert (replaced.counts.num_hits, replaced.counts.num_misses) == (2, 1)
-    assert len(replaced.positions) == len(replaced.slots) == 0
-    assert policy.look_up().tolist() == [-1]
 
 
 def belady(num_vertices, capacity, window):

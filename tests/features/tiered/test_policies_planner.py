@@ -28,17 +28,6 @@ def test_rows_that_stay_keep_their_slot():
     assert third.slots.tolist() == [3]  # slot 1 is yet to be given back
 
 
-def test_the_last_batches_are_planned_without_a_window():
-    planner = TierPlanner(belady(1, 2), num_kept=1, num_staged=4, window=2)
-    planner.expect(ids(0, 1))
-    planner.expect(ids(1))
-    assert planner.plan() is None
-    planner.end()
-    assert planner.plan().missing.tolist() == [0, 1]
-    assert planner.plan().num_hits == 1  # 1 is read again, and stayed
-    assert planner.plan() is None
-
-
 def test_fixed_slots_come_before_all_others():
     planner = TierPlanner(StaticPolicy(4, ids(3)), num_kept=1, num_staged=2, window=0, num_fixed=5)
     planner.fill(1)
@@ -77,27 +66,6 @@ def test_a_batch_that_is_too_large_for_the_staging_area_waits_until_it_is_alone(
     planner.served(second)
     with pytest.raises(MemoryError, match=r"expected memory for the 9 rows .* got memory for 8; "):
         planner.plan()
-
-
-def test_steps_that_read_nothing_count_in_the_window():
-    planner = TierPlanner(belady(1, 1), num_kept=1, num_staged=2, window=1)
-    planner.expect(None)
-    assert planner.plan() is None
-    planner.expect(ids(0))
-    assert planner.plan() is None
-    planner.expect(None)
-    assert planner.plan().slots.tolist() == [0]
-    assert planner.plan() is None
-
-
-def test_static_rows_are_hit_from_the_first_batch_on():
-    planner = TierPlanner(StaticPolicy(NUM_ROWS, ids(7, 3)), num_kept=2, num_staged=3, window=0)
-    planner.fill(2)
-    planner.expect(ids(3, 5, 7))
-    batch = planner.plan()
-    assert batch.slots.tolist() == [1, 2, 0]
-    assert batch.missing.tolist() == [1]
-    assert batch.freed.tolist() == [2]
 
 
 _batches = st.lists(

@@ -60,22 +60,10 @@ def test_a_matrix_without_rows_has_a_segment_too() -> None:
     assert segment.tensor.shape == (0, 4)
 
 
-def test_nobody_changes_its_size() -> None:
-    segment = SharedSegment.fill(rows())
-    for size in (0, 1 << 20):
-        with pytest.raises(PermissionError):
-            os.ftruncate(segment.memory.descriptor, size)
-
-
 def test_segments_smaller_than_their_shape_are_refused() -> None:
     segment = SharedSegment.fill(rows())
     with one_line("segment", "expected"):
         SharedSegment.open(segment.memory.descriptor, (1 << 20, 2), "float32")
-
-
-def test_a_type_that_torch_has_not() -> None:
-    with one_line("no element type complex999"):
-        SharedSegment.empty((2,), "complex999")
 
 
 def test_registration_ends_with_the_segment() -> None:
@@ -86,20 +74,6 @@ def test_registration_ends_with_the_segment() -> None:
     segment.unregister()
     with pytest.raises(RuntimeError, match="not registered"):
         gpu.map(segment.bytes)
-
-
-class Refusing(HostSide):
-    """A driver that registers no more."""
-
-    def register(self, memory: torch.Tensor) -> None:
-        raise RuntimeError("out of memory")
-
-
-def test_a_limit_of_locked_memory_is_named_if_registering_fails(monkeypatch) -> None:
-    segment = SharedSegment.fill(rows())
-    monkeypatch.setattr(segments.resource, "getrlimit", lambda _: (1024, 1024))
-    with one_line("ulimit -l", "1,024 B", "4,096 B", "features=device"):
-        segment.register(Refusing())
 
 
 def test_memory_that_processes_do_not_share_is_refused() -> None:

@@ -12,7 +12,6 @@ from one_line import one_line
 from gnnscale.backend.cuda.host_kernels import HostKernels
 from gnnscale.backend.cuda.row_gather import RowGather
 from gnnscale.features.unified import (
-    SharedSegment,
     UnifiedDevice,
     UnifiedTensor,
     is_unified,
@@ -157,21 +156,6 @@ def test_unified_tensors_go_to_other_devices_and_types(gpu: HostSide) -> None:
     assert rows.numpy().sum() == 66
     assert rows.sum().item() == 66
     assert len(rows) == 4
-
-
-def test_results_of_several_values_are_placed_each(gpu: HostSide) -> None:
-    values, places = numbers(gpu, preferred=False).max(1)
-    assert is_unified(values)
-    assert is_unified(places)
-    assert values.tolist() == [2, 5, 8, 11]
-
-
-def test_a_segment_is_taken_as_it_lies(gpu: HostSide) -> None:
-    segment = SharedSegment.fill(torch.arange(6.0).view(3, 2).numpy())
-    rows = UnifiedTensor.over(segment, gpu)
-    assert segment.registered
-    rows.add_(1)
-    assert segment.tensor.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 def gathered(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

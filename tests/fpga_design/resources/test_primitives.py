@@ -3,17 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.fpga_design.resources.primitives import (
-    counters,
-    delays,
-    equals,
-    logic,
     memory_of_blocks,
     memory_of_luts,
     memory_of_ultra_blocks,
-    outlet,
-    port,
-    registers,
-    selects,
     streams,
 )
 from gnnscale.planner.fpga_board import NAMES
@@ -57,36 +49,6 @@ def test_memories_of_luts() -> None:
     assert memory_of_luts(512, 32).luts == 37 * 8
     assert memory_of_luts(512, 64).luts == 74 * 8
     assert memory_of_luts(512, 128).luts == 2 * 74 * 8 + 512
-
-
-def test_choices_take_a_lut_for_four_and_logic_for_six() -> None:
-    wanted = {1: 0, 2: 1, 4: 1, 5: 3, 8: 3, 16: 5, 32: 11}
-    assert {inputs: selects(1, inputs).luts for inputs in wanted} == wanted
-    assert selects(512, 16).luts == 512 * 5
-    assert [logic(1, inputs).luts for inputs in (1, 2, 6, 7, 31, 36, 37)] == [0, 1, 1, 3, 7, 7, 10]
-    assert equals(3).luts == 1
-    assert equals(14).luts == 5 + 1
-
-
-def test_delays_of_three_cycles_are_shift_registers() -> None:
-    assert (delays(512, 2).luts, delays(512, 2).registers) == (0, 1024)
-    assert (delays(512, 3).luts, delays(512, 3).registers) == (512, 512)
-    assert registers(8, 3).registers == 24
-    assert counters(2, 8).registers == 16
-
-
-def test_results_wait_in_stages_or_in_a_memory() -> None:
-    assert outlet(512, 2, in_memory=True) == outlet(512, 2, in_memory=False)
-    stages, memory = outlet(512, 12, in_memory=False), outlet(512, 12, in_memory=True)
-    assert stages.registers > 11 * 512 > memory.registers
-    assert memory.luts > 37 * 8 + 512 > stages.luts
-
-
-def test_a_port_holds_what_is_on_its_way() -> None:
-    # 256 words of 512 bits, each way.
-    assert port(4, 64, directions=1).brams == 8
-    assert port(4, 64, directions=2).brams == 16
-    assert port(16, 64, directions=1).brams == 15
 
 
 @settings(max_examples=20)

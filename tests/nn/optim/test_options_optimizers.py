@@ -1,6 +1,4 @@
 import copy
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -50,21 +48,6 @@ def test_optimizer_state_has_the_names_of_a_checkpoint(config: OptimizerConfig) 
         assert {name for name, value in state.items() if value is not None} == config.state_names
 
 
-#: Everything that a run does with an optimizer.
-PROGRAM = """
-import sys, torch
-from gnnscale.nn.optim import Adam, Sgd
-for config in (Adam(lr=0.1), Sgd(lr=0.1, momentum=0.9)):
-    model = torch.nn.Linear(2, 2)
-    optimizer = config.build(model)
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    optimizer.load_state_dict(optimizer.state_dict())
-print("torch._dynamo" in sys.modules)
-"""
-
-
 @pytest.mark.parametrize(
     ("plain", "original", "options"),
     [
@@ -91,14 +74,6 @@ def test_the_weights_are_those_of_torch(plain: Any, original: Any, options: dict
     for name, value in weights[0].items():
         assert torch.equal(value, weights[1][name])
         assert value.requires_grad is False
-
-
-@pytest.mark.long
-def test_the_compiler_is_not_imported() -> None:
-    answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert answer.stdout == "False\n"
 
 
 def trained(config: Any) -> tuple[nn.Linear, torch.optim.Optimizer]:

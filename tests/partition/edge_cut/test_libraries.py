@@ -14,8 +14,6 @@ from gnnscale.partition.edge_cut.libraries import (
     MtKaHyPar,
     chosen_cutter,
     cut_by_mtkahypar,
-    forecast_metis,
-    forecast_mtkahypar,
     one_way_share,
 )
 from gnnscale.partition.edge_cut.multilevel import balances, make_undirected
@@ -55,17 +53,6 @@ def test_the_bridge_is_cut_and_the_notes_say_by_what(config, tool, note, bridge,
     assert cut_edges(bridge, parts.owner) == 2
     assert parts.notes[0].startswith(note)
     assert config.forecast(bridge, num_parts=2, **OPTIONS).seconds > 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("tool", "number"), [("dgl", "several"), ("metis", "one")])
-def test_all_three_are_balanced(tool, number, communities, only):
-    pytest.importorskip(PACKAGES[tool])
-    only(tool)
-    parts = Metis().assign(communities, num_parts=4, **OPTIONS)
-    assert parts.notes[0].startswith(f"METIS with {number} constraint")
-    weights = make_undirected(communities, "test", num_threads=1).weights
-    assert max(balances(weights, parts.owner, 4)) <= 1.051
 
 
 @pytest.mark.long
@@ -154,13 +141,3 @@ def test_one_way_edges_are_counted_in_a_sample(bridge, make_graph):
     assert one_way_share(make_graph([], 3, [0])) == 0
     # A damaged id does no harm: the partitioner says what is wrong.
     assert one_way_share(replace(bridge, indices=np.full(42, 1 << 40))) == 1
-
-
-def test_larger_graphs_take_more_and_more_threads_no_longer(bridge, communities):
-    for tool in ("dgl", "metis"):
-        small, large = forecast_metis(bridge, tool), forecast_metis(communities, tool)
-        assert small.memory_bytes < large.memory_bytes
-        assert small.seconds < large.seconds
-    one, two = (forecast_mtkahypar(communities, threads) for threads in (1, 2))
-    assert two.seconds <= one.seconds
-    assert one.memory_bytes == pytest.approx(two.memory_bytes, rel=0.05)

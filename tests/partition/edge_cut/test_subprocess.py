@@ -127,19 +127,6 @@ def test_weights_combine_in_shares():
     assert combined(np.zeros((2, 3), np.int64)).tolist() == [1, 1]
 
 
-def test_scratch_folder_is_removed_after_an_interrupt(temporary):
-    def interrupted():
-        with scratch_folder() as folder:
-            assert folder.parent == temporary
-            assert folder.stat().st_mode & 0o077 == 0
-            (folder / "graph").write_text("1 2 3")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert list(temporary.iterdir()) == []
-
-
 @pytest.mark.long
 def test_folders_of_killed_processes_are_removed_and_others_stay(temporary):
     program = (

@@ -9,7 +9,6 @@ from one_line import one_line
 from round_figures import processor
 from scipy.optimize import nnls
 
-from gnnscale import ops
 from gnnscale.core.errors import GraphError
 from gnnscale.core.hardware import cache_bytes, multiplies_bfloat16, usable_cores
 from gnnscale.core.memory import read_memory
@@ -20,11 +19,9 @@ from gnnscale.planner.calibration.fit import fit_rates, least_squares, sync_rate
 from gnnscale.planner.calibration.probes import (
     STEP_PROBES,
     StepProbe,
-    mapped,
     probe_graph,
     time_steps,
 )
-from gnnscale.planner.cost_model import workload
 from gnnscale.planner.cost_model.predict import Host
 from gnnscale.planner.platform import ThisMachine
 
@@ -90,44 +87,6 @@ def test_an_estimate_is_whole(tmp_path: Path) -> None:
     assert asdict(again) == asdict(found)
 
 
-@pytest.mark.parametrize("available_mib", [100, 600, 100_000])
-def test_an_estimate_takes_no_more_memory_than_there_is(available_mib, monkeypatch) -> None:
-    """A virtual machine may state the last-level cache of its whole host."""
-    memory = replace(read_memory(), available=available_mib << 20)
-    tables: list[int] = []
-
-    def table(num_values: int) -> Any:
-        tables.append(4 * num_values)
-        return mapped(num_values)
-
-    for module in (calibrate, workload):
-        monkeypatch.setattr(module, "cache_bytes", lambda: 480 << 20)
-        monkeypatch.setattr(module, "read_memory", lambda: memory)
-    monkeypatch.setattr(probes, "mapped", table)
-    monkeypatch.setattr(probes, "rows_seconds", lambda *_, **__: 1e-3)
-    calibrate._table_loads(calibrate._QUICK, 1)
-    most = min(192 << 20, memory.available // 8)
-    assert tables == [most // 4 * 4]
-    assert workload.other_data().nbytes == min(128 << 20, memory.available // 8) // 8 * 8
-
-
-def test_rows_that_are_cold_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading as much as the cache holds would take that much memory."""
-    flushed: list[int] = []
-    flush = ops.flush_cache_lines
-
-    def counting(data: Any) -> bool:
-        flushed.append(data.nbytes)
-        return flush(data)
-
-    monkeypatch.setattr(ops, "flush_cache_lines", counting)
-    table = mapped(1 << 14).reshape(-1, 16)
-    for cold in (True, False):
-        assert probes.rows_seconds(table, 100, threads=1, repeats=2, cold=cold) > 0
-    assert flushed == [table.nbytes] * 3
-    assert (table == 1).all()
-
-
 def test_a_calibration_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = calibrate._needed_bytes(calibrate._FULL)
     assert needed > 400 << 20
@@ -161,27 +120,6 @@ def test_two_processes_measure_together() -> None:
         time_pair(replace(TASK, num_values=(-1,), reduces=1, probes=()))
 
 
-def test_what_an_estimate_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    def fail(told: str, *_: Any, **__: Any) -> None:
-        done.append(told)
-        raise LookupError
-
-    # Memory is kept before anything is measured, as in processes that train, whose activations
-    # land on pages that are there.
-    monkeypatch.setattr(ops, "keep_freed_memory", lambda: done.append("keep"))
-    monkeypatch.setattr(probes, "probe_graphs", lambda *_: fail("probe"))
-    with pytest.raises(LookupError):
-        calibrate.estimate()
-    # No word of a calibration that nobody asked for.
-    monkeypatch.setattr(calibrate, "track", fail)
-    with pytest.raises(LookupError):
-        calibrate.estimate()
-    assert done[:2] == ["keep", "probe"]
-    assert done[-1] == "estimating how fast this machine is"
-
-
 def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the graph's rows do not fit in the cache: rows read by themselves come faster."""
     measured = small_step()
@@ -203,45 +141,6 @@ def test_loading_is_fitted_to_steps_alone(monkeypatch: pytest.MonkeyPatch) -> No
     host = Host(processor=fitted, num_workers=1, emulates=False)
     for step in steps:
         assert host.load(step.workload, step.size, 1, 1) == pytest.approx(step.load_s, rel=1e-3)
-
-
-def test_the_middle_of_rounds_and_steps_counts() -> None:
-    """What takes long in one step and not in the next is in no stage's median."""
-    times = np.array([[1.0, 2, 0, 1], [1, 6, 0, 1], [3, 2, 0, 1], [1, 2, 0, 3], [1, 2, 0, 1]])
-    assert probes._stage_seconds(times, synchronizes=False).tolist() == pytest.approx(
-        [1.5, 3, 0, 1.5]
-    )
-    # Two that wait for each other in turn wait in the median step, and never in the median.
-    times[:, 2] = [4, 0, 0, 0, 4]
-    assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 4, 1])
-    times[:, 2] = 0
-    assert probes._stage_seconds(times, synchronizes=True).tolist() == pytest.approx([1, 2, 2, 1])
-    measured = small_step()
-
-    def times(step: int, product: int, sample: int) -> calibrate._Times:
-        steps = [replace(measured, propagate_s=float(step))]
-        own = {"product_s": product, "bfloat16_s": product / 2, "sample_s": sample}
-        return times_of(steps, operand_s=product / 4, **own)
-
-    found = calibrate._median([times(9, 2, 1), times(2, 9, 2), times(3, 3, 9)])
-    assert [each.propagate_s for each in found.steps] == [3]
-    assert (found.product_s, found.bfloat16_s, found.sample_s) == (3, 1.5, 2)
-    assert found.operand_s == 0.75
-
-
-def test_operands_take_an_eighth_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def timed(rows: int, *_: int, **__: int) -> float:
-        asked.append(rows)
-        return 2.0 * rows
-
-    monkeypatch.setattr(probes, "time_operands", timed)
-    for available in (1 << 40, 800 * 2048 * 4, 0):
-        memory = replace(read_memory(), available=available)
-        monkeypatch.setattr(calibrate, "read_memory", lambda memory=memory: memory)
-        assert calibrate._operand_seconds(1) == 2.0
-    assert asked == [8192, 100, 1]
 
 
 def test_propagation_is_predicted_as_it_was_fitted(monkeypatch: pytest.MonkeyPatch) -> None:

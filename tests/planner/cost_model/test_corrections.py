@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 from round_figures import accelerator, plan_of, platform, predicted, share, workload
@@ -57,18 +55,3 @@ def test_what_is_counted_is_what_the_planner_expects(size, rank, cores) -> None:
             assert getattr(found, stage) == pytest.approx(told)
         else:  # the planner knows that not all of them are busy all the time
             assert told <= getattr(found, stage) <= 3 * told
-
-
-def test_nominal_machines() -> None:
-    processor = nominal_platform(6).processor
-    rates = [name for name, each in vars(processor.rates).items() if each is not None]
-    assert len(rates) == 9
-    for name in rates:
-        alone = processor.rate(name, 1, 1)
-        assert math.isfinite(alone)
-        for threads in range(1, 7):
-            assert processor.rate(name, threads, 6) == pytest.approx(threads * alone)
-        # More threads than cores take turns.
-        assert processor.rate(name, 1, 12) == pytest.approx(alone / 2)
-    processor = nominal_platform(1).processor
-    assert (processor.cores, processor.threads, processor.layer_s) == (1, [1], [3e-4])

@@ -1,7 +1,5 @@
 import pytest
 
-from gnnscale.core.errors import ConfigError
-from gnnscale.nn import GAT, GCN, GIN, GraphSAGE
 from gnnscale.planner.cost_model.equations import BatchSize
 from gnnscale.planner.cost_model.hitgnn import ComputeDesign, LayerWorkload
 from gnnscale.planner.device_spec import Efficiency
@@ -11,7 +9,6 @@ from gnnscale.planner.simulator.hitgnn import (
     ALGORITHMS,
     SimulatedMachine,
     epoch_steps,
-    layer_sizes,
     local_share,
     part_batches,
     step,
@@ -33,23 +30,6 @@ def machine(num_cards: int, **figures: float) -> SimulatedMachine:
 
 def layer(sources: float = 1e6, rows: float = 1e4) -> LayerWorkload:
     return LayerWorkload(sources=sources, rows=rows, edges=1, width_in=64, width_out=32)
-
-
-def test_layers_are_those_of_the_model() -> None:
-    def built(model):
-        return model.build(num_features=50, num_classes=7).layer_costs
-
-    first, second = layer_sizes(SIZE, built(GCN(hidden=20)))
-    assert (first.sources, first.rows, first.edges) == (1000, 100, 1000)
-    assert (first.width_in, first.width_out, first.slots) == (50, 20, 1)
-    assert (second.width_in, second.width_out, second.edges) == (20, 7, 100)
-    assert [each.slots for each in layer_sizes(SIZE, built(GraphSAGE(hidden=20)))] == [2, 2]
-    one, other, *_ = layer_sizes(SIZE, built(GIN(hidden=20)))
-    assert (one.edges, other.edges, other.width_in) == (1000, 0, 20)
-    with pytest.raises(ConfigError, match="attention or weighted messages in layer 0"):
-        layer_sizes(SIZE, built(GAT(hidden=20, num_heads=2)))
-    with pytest.raises(ConfigError, match="got layers without a declared cost"):
-        layer_sizes(SIZE, ())
 
 
 def test_shares_of_four_cards() -> None:
@@ -92,13 +72,6 @@ def test_what_limits_a_step() -> None:
     together = four.limits["exchange"] + four.limits["sync"]
     assert four.seconds - alone.seconds == pytest.approx(together)
     assert "sync" not in alone.limits
-
-
-def test_rates_are_a_stated_part_of_the_boards() -> None:
-    half = Efficiency(processor=1, memory=1, accelerator=0.5, link=1)
-    whole = step(machine(1), [layer()], algorithm="distdgl", local=1)
-    slow = step(machine(1, efficiency=half), [layer()], algorithm="distdgl", local=1)
-    assert slow.seconds == pytest.approx(2 * whole.seconds)
 
 
 def test_two_stage_scheduling_by_hand() -> None:

@@ -2,8 +2,6 @@ import io
 import json
 import math
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from functools import cache
@@ -289,14 +287,3 @@ def test_the_curve_is_a_file_of_its_own(figure_9: ScalingCurve) -> None:
     assert "GCN on mag240m, hybrid, 2 x EPYC 7763" in picture
     assert ">speed-up, simulated<" in picture
     assert json.loads(json.dumps(describe(figure_9)))["results"][1]["num_accelerators"] == 4
-
-
-@pytest.mark.long
-def test_the_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gnnscale", "simulate", "accelerators=[1,2]"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    written = tmp_path / done.stdout.splitlines()[-1]
-    assert {"simulation.json", "scaling.svg"} <= {each.name for each in written.iterdir()}
-    assert "simulated" in done.stdout
-    assert "trainers: the processor and the accelerators (hybrid)" in done.stdout
-    assert "rates, of peak: processor 5 %, host memory 38 %, accelerators 85 %" in done.stdout

@@ -81,12 +81,6 @@ def test_the_excerpt_is_a_dozen_steps_of_one_epoch_with_a_row_for_each_stage(hyb
     assert "emulated:1" in drawn
 
 
-def test_an_epoch_of_few_steps_is_shown_whole(make_run: Any) -> None:
-    run = make_run(steps_per_epoch=4)
-    shown = excerpt(run.spans, epochs_of(run))
-    assert np.unique(shown["step"][shown["stage"] == PROPAGATE]).tolist() == [4, 5, 6, 7]
-
-
 def test_spans_are_cut_off_at_both_ends() -> None:
     sampled = [(0, 0, 0, 0.0, 3.0), (0, 0, 1, 2.5, 4.0)]
     trained = [(0, PROPAGATE, 0, 1.0, 2.0), (0, PROPAGATE, 1, 3.0, 3.5)]

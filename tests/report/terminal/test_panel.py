@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from printed import on_console
 from rich.console import Console
-from rich.table import Table
 from step_files import written_steps
 
 from gnnscale.core.stages import STAGES, StageTimes
-from gnnscale.report.fpga import fits
 from gnnscale.report.prediction import compare
 from gnnscale.report.terminal import LivePanel, print_prediction
 
@@ -71,15 +69,6 @@ def test_a_column_for_each_stage(hybrid_run: Any, exchange_run: Any, cpu_run: An
     last = draw(exchange_run, 80, 8).splitlines()[3].split()[-1]
     assert len([float(each) for each in last.split("/")]) == len(STAGES)
     assert headings(exchange_run, 60)[-1] == "threads"
-
-
-@pytest.mark.parametrize(("width", "expected"), [(20, True), (19, False)])
-def test_a_table_fits_to_the_last_cell(width: int, expected: bool) -> None:
-    table = Table(box=None, padding=0, pad_edge=False)
-    for cell in ("0123456789", "abcdefghij"):
-        table.add_column(cell, no_wrap=True)
-    table.add_row("x", "y")
-    assert fits(table, Console(file=io.StringIO(), width=width)) == expected
 
 
 STAGE_TIMES = StageTimes(sample=0.002, load=0.004, propagate=1.5, sync=0.0001)

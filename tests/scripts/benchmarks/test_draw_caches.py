@@ -87,24 +87,6 @@ def test_other_sweeps_are_refused(tmp_path: Path) -> None:
         draw_caches.figures_of(tmp_path)
 
 
-def test_lines_and_their_names_by_hand(tmp_path: Path) -> None:
-    rows = draw_caches.figures_of(sweep(tmp_path))["rows"]
-    hits, link, seconds = draw_caches.panels(rows)
-    assert [hits.value(rows[2]), link.value(rows[2]), seconds.value(rows[2])] == [25.0, 0.8, 8.0]
-    assert [hits.without, link.without, seconds.without] == [None, 1.0, pytest.approx(10.2)]
-    drawn = ElementTree.fromstring(draw_caches.draw_panel(seconds, rows))
-    paths = [each.attrib for each in drawn.iter("path") if "data-label" in each.attrib]
-    lines = {each["data-label"]: each for each in paths}
-    assert lines["pagraph"]["class"] == "line degrees alone"
-    assert lines["legion"]["class"] == "line presampled"
-    # Smallest cache first, whatever the order of the sweep.
-    starts = [lines[name]["d"].removeprefix("M").split()[0] for name in ("pagraph", "legion")]
-    assert starts[0] == starts[1]
-    names = [each for each in drawn.iter("text") if each.text in lines]
-    below = sorted(names, key=lambda each: float(each.attrib["y"]))
-    assert [each.text for each in below] == ["none", "pagraph", "legion"]
-
-
 @settings(max_examples=20)
 @given(wanted=st.lists(st.floats(-50, 350), max_size=12))
 def test_labels_keep_their_order_a_line_apart_and_inside(wanted: list[float]) -> None:
@@ -114,12 +96,3 @@ def test_labels_keep_their_order_a_line_apart_and_inside(wanted: list[float]) ->
     assert all(0.0 <= place <= 300.0 for place in found)
     gaps = [after - before for before, after in pairwise(found)]
     assert all(gap >= draw_caches.LINE - 1e-9 for gap in gaps)
-
-
-def test_labels_by_hand() -> None:
-    line = draw_caches.LINE
-    # What has room stays, what has none is moved to both sides alike.
-    found = draw_caches.apart([10.0, 80.0, 80.0, 83.0], 0.0, 200.0)
-    assert found == pytest.approx([10.0, 81.0 - line, 81.0, 81.0 + line])
-    assert draw_caches.apart([5.0, 6.0], 6.0, 200.0) == [6.0, 6.0 + line]
-    assert draw_caches.apart([99.0, 99.0], 0.0, 100.0) == [100.0 - line, 100.0]

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from benchmarks import peers, runner
+from benchmarks import runner
 
 WORKER = """
 import sys
@@ -36,25 +36,6 @@ def test_a_system_that_is_not_installed_is_left_out(tmp_path, capfd, monkeypatch
         "absent: No module named 'a_library_that_nobody_has'",
         "absent is left out: it did not start",
     ]
-
-
-LIBRARIES = ("pyg-lib", "torch-sparse")
-
-
-@pytest.mark.parametrize("has", [LIBRARIES, LIBRARIES[:1], LIBRARIES[1:], ()])
-def test_pyg_samples_with_either_library(has: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch_geometric")
-    from torch_geometric import typing
-
-    for library in LIBRARIES:
-        monkeypatch.setattr(typing, "WITH_PYG_LIB", "pyg-lib" in has)
-        monkeypatch.setattr(typing, "WITH_TORCH_SPARSE", "torch-sparse" in has)
-        if library in has:
-            peers.sample_with(library)
-            assert peers.sampling_library() == library
-        else:
-            with pytest.raises(ImportError):
-                peers.sample_with(library)
 
 
 @pytest.mark.long

@@ -80,13 +80,6 @@ def test_an_interpreter_that_cannot_be_built_for_says_why(
     assert found.startswith(f"{path} {reason}")
 
 
-@pytest.mark.parametrize("text", ["exit 1", "echo unexpected", "echo '[]'", "echo '{}'"])
-def test_what_is_no_interpreter_is_said_so(tmp_path: Path, text: str) -> None:
-    program(tmp_path, "python3.10", text)
-    found = build_wheels.find("3.10")
-    assert found == f"{tmp_path}/python3.10 does not start as a Python interpreter"
-
-
 def test_a_version_without_an_interpreter_names_the_option(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,40 +37,6 @@ PLANTED = {
         }""",
         "inside of the pipelined loop all",
     ),
-    "a loop that is charged nothing": (
-        "loops",
-        "void f(Stream<int>& out) { for (int i = 0; i < 9; ++i) out.write(i); }",
-        "has no name",
-    ),
-    "a pragma alone": (
-        "loops",
-        """void f(Stream<int>& out) {
-          words:
-          for (int i = 0; i < 9; ++i) {
-#pragma HLS pipeline II = 1
-            out.write(i);
-          }
-        }""",
-        "in place of PIPELINED",
-    ),
-    "PIPELINED alone": (
-        "loops",
-        """void f(Stream<int>& out) {
-          words:
-          for (int i = 0; i < 9; ++i) {
-            PIPELINED(words, 1, 2);
-            out.write(i);
-          }
-        }""",
-        "without LOOP(words)",
-    ),
-    "pointers in a structure": (
-        "pointers",
-        "struct Memory { const Word* batch; };\nvoid f(const Memory& memory) {}",
-        "memory is, or holds",
-    ),
-    "a pointer to a pointer": ("pointers", "void f(Word** all) {}", "all is, or holds"),
-    "no pointer": ("pointers", "void f() { const Word* none = nullptr; (void)none; }", "nullptr"),
     "an address": (
         "pointers",
         "void f(int i) { Word all[4]; const Word* one = &all[i]; (void)one; }",
@@ -88,16 +54,6 @@ PLANTED = {
           }
         }""",
         "unroll and dataflow",
-    ),
-    "a port of two processes": (
-        "region",
-        """void process(Port port) {}
-        void f(Port port) {
-#pragma HLS dataflow
-          process(port);
-          process(port);
-        }""",
-        "port port has 2 processes",
     ),
     "a promise": (
         "dependences",

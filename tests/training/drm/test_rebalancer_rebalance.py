@@ -67,23 +67,6 @@ def test_work_moves_no_further_than_a_device_holds() -> None:
     assert plan.split == (824, 200)
 
 
-def test_work_moves_where_no_thread_can() -> None:
-    plan = make_plan("ce", [512, 512], "two_stage")
-    fast = StageTimes(sample=1, load=1, transfer=1, propagate=3)
-    for stage in ("sample", "load", "propagate"):
-        slow = StageTimes(**{"sample": 1, "load": 1, "propagate": 1, stage: 9})
-        decision = rebalance(plan, [slow, fast], Damping())
-        assert decision.plan.split == (256, 768)
-        assert decision.plan.host_threads == plan.host_threads
-
-
-def test_workers_of_one_kind_are_balanced_too() -> None:
-    stages = [StageTimes(propagate=3), StageTimes(propagate=1)]
-    for kinds in ("cc", "ee"):
-        decision = rebalance(make_plan(kinds, [512, 512], "none"), stages, Damping())
-        assert decision.plan.split == (256, 768)
-
-
 def test_what_is_even_or_not_measured_is_left_alone() -> None:
     plan = make_plan("ce", [300, 724], "none")
     stages = [StageTimes(propagate=1.00), StageTimes(propagate=1.03)]
@@ -111,14 +94,6 @@ def test_a_trade_of_threads_that_harms_is_taken_back_and_not_repeated() -> None:
         damping = again.damping
     assert not any(tries[:20])
     assert any(tries)
-
-
-def test_a_trade_of_threads_that_helps_stays() -> None:
-    plan = make_plan("c", [1024], "two_stage", threads=2)
-    traded = rebalance(plan, [StageTimes(sample=1, load=6.5, propagate=10)], Damping())
-    helped = [StageTimes(sample=2, load=6.5, propagate=6.7)]
-    kept = rebalance(traded.plan, helped, traded.damping)
-    assert (kept.plan, kept.move) == (traded.plan, None)
 
 
 def test_an_idle_device_is_tried_and_a_useless_one_is_given_up() -> None:

@@ -43,18 +43,11 @@ PLANS["cuda_x2"] = Plan(
     options=(plan_of(*(f"{{kind:cuda,host_driven:true,index:{i}}}" for i in (0, 1))),),
     devices=("cuda:0", "cuda:1"),
 )
-#: Two processors that read some rows of every step from the disk.
-PLANS["disk"] = Plan(
-    options=(
-        *("device_plan=cpu_x2", "device_plan.split=[4,4]", "batch_size=8"),
-        *("dataset.num_features=64", "features=disk", "features.memory_bytes=160e3"),
-    ),
+#: Two processors, each with some columns of the features.
+PLANS["p3"] = Plan(
+    options=("algorithm=p3", "device_plan=cpu_x2", "device_plan.split=[32,32]"),
     devices=("cpu:0", "cpu:1"),
 )
-# Two processors, each with a part of the graph or some of its columns.
-for each in ("p3", "legion"):
-    parts = (f"algorithm={each}", "device_plan=cpu_x2", "device_plan.split=[32,32]")
-    PLANS[each] = Plan(options=parts, devices=("cpu:0", "cpu:1"))
 
 
 class Runs:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 
 import pytest
@@ -42,13 +41,3 @@ def test_a_run_outlives_the_server_that_forked_its_workers(runs, tmp_path) -> No
     run = runs.until_trained(tmp_path / "run")
     os.kill(run.server().pid, signal.SIGKILL)
     runs.ended(run, 0)
-
-
-def test_the_file_of_the_features_becomes_shorter(runs, tmp_path) -> None:
-    store = tmp_path / "store"
-    run = runs.until_trained(tmp_path / "run", ENDLESS, f"dataset.store={store}", plan="disk")
-    os.truncate(store / "features.npy", 8192)
-    line = runs.ended(run, 1)
-    assert re.match(
-        rf"worker cpu:[01]: {store}/features\.npy: the file ends within \d+ bytes", line
-    )

@@ -27,16 +27,16 @@ LARGE_CACHE = (
 def train(tmp_path: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """Train 600 vertices with the default options on a machine that is not measured yet."""
 
-    def run(*before: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "gnnscale", "train", "dataset.num_vertices=600"]
+    def run(*before: str, **process: Any) -> "subprocess.CompletedProcess[str]":
+        options = ("dataset.num_vertices=600", "epochs=2", f"output={tmp_path / 'run'}")
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         return subprocess.run(
-            [*before, *command, f"output={tmp_path / 'run'}"],
+            [*before, sys.executable, "-m", "gnnscale", "train", *options],
             cwd=tmp_path,
             env=os.environ | {"GNNSCALE_HOME": str(tmp_path / "home")},
             capture_output=True,
             text=True,
-            **options,
+            **process,
         )
 
     return run

@@ -11,7 +11,6 @@ ENDLESS = "epochs=1000000"
 #: Options of runs that read files in different ways.
 READS = {
     "mapped": (),
-    "sampled": ("runtime.inference=sampled",),
     "disk": (
         *("features=disk", "features.memory_bytes=160e3", "dataset.num_features=64"),
         "batch_size=8",
@@ -24,7 +23,6 @@ READS = {
     [
         ("features", "mapped", 0.5),
         ("features", "disk", -1),
-        ("features", "sampled", 0.1),
         pytest.param("indices", "mapped", -1, marks=pytest.mark.long),
     ],
 )

@@ -239,7 +239,7 @@ def run(stores: Path, *command: object, stdin: str | None = None) -> Any:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("way", ["file", "stdin", "text", "module"])
+@pytest.mark.parametrize("way", ["file", "stdin", "module"])
 def test_a_program_without_a_guard_trains_its_own_code(way: str, stores, tmp_path) -> None:
     """Workers do not import it: it says once what it has trained."""
     source = PROGRAM.read_text().replace('if __name__ == "__main__":', "if True:")
@@ -247,7 +247,6 @@ def test_a_program_without_a_guard_trains_its_own_code(way: str, stores, tmp_pat
     command = {
         "file": (tmp_path / "unguarded.py", tmp_path / "run"),
         "stdin": ("-", tmp_path / "run"),
-        "text": ("-c", source, tmp_path / "run"),
         "module": ("-m", "unguarded", tmp_path / "run"),
     }[way]
     stdin = source if way == "stdin" else None

@@ -116,32 +116,6 @@ def test_several_devices_read_the_same_outcome_at_the_same_step(device, monkeypa
     assert trained(step, 6) == []
 
 
-def test_no_step_of_an_epoch_is_left_at_its_end(step, device) -> None:
-    done = [each for number in range(STEPS) for each, _ in trained(step, number)]
-    assert done == list(range(STEPS))
-    assert trained(step, STEPS) == []
-    # Each is given its rate and whether it updates.
-    assert device.started[:4] == [(0, 0.5, False), (1, 0.5, True), (2, 0.5, False), (3, 0.5, True)]
-    assert step.updates_after(STEPS - 1)
-
-
-def test_the_device_says_how_long_its_stages_took(step, device) -> None:
-    batch = a_slice(STEPS - 1)
-    step.propagate(batch)
-    ((done, totals),) = step.synchronize(batch)
-    assert done is batch
-    (stages,) = totals.stages
-    assert (stages.sample, stages.load, stages.propagate) == (0.25, 0.0, 0.5)
-    assert (totals.loss, totals.num_edges, totals.num_vertices) == (STEPS - 1, 9, 14)
-    assert dict(step.rows) == {0: 3, 1: 2}
-    # The host is brought up to date.
-    step.update_weights(batch)
-    step.combine_statistics()
-    assert (device.states, dict(step.rows)) == (1, {})
-    step.copy_state()
-    assert device.states == 2
-
-
 def test_only_a_device_that_overlaps_by_itself_is_late() -> None:
     figures = {"macs_per_s": 1, "memory_bandwidth": 1, "memory_bytes": 1, "link_bandwidth": 1}
     assert max_late(plan_of(share(Owning(**figures), prefetch="device"))) == MAX_LATE

@@ -135,27 +135,6 @@ def test_waiting_is_no_propagation_and_the_devices_own_clock_counts(training, mo
     assert (found.propagate, found.transfer, found.sample) == (0.25, 0.125, 5.0)
 
 
-def test_a_device_without_seeds_takes_part_in_the_update(training) -> None:
-    step, device = training()
-    batch = a_slice(0)
-    totals = synchronized(step, batch)
-    step.update_weights(batch)
-    assert (totals.loss, totals.num_edges) == (0.0, 0)
-    assert batch.stages.propagate == 0
-    assert batch.stages.sync == 12.0
-    assert device.calls == [["update_weights", [[0.0] * 4]]]
-
-
-def test_gradients_are_clipped_before_the_update(training, model) -> None:
-    step, _ = training(clip_norm=0.5)
-    batch = a_slice(8)
-    synchronized(step, batch)
-    step.update_weights(batch)
-    # Four gradients of 1 have the norm 2.
-    for parameter in model.parameters():
-        assert parameter.tolist() == [pytest.approx([-0.25] * 4, rel=1e-5)]
-
-
 def test_statistics_are_combined_by_the_rows_since_the_last_time(training) -> None:
     step, device = training()
     found: list[dict[int, int]] = []
@@ -194,13 +173,6 @@ def test_an_update_is_of_the_mean_over_all_seeds() -> None:
                 assert model.weight.grad is not None
                 found.append((place, model.weight.grad.item()))
         assert found == [(2, pytest.approx(3.0)), (4, pytest.approx((8 * 4 + 2 * 9) / 10))]
-
-
-def test_one_mini_batch_is_left_as_it_is() -> None:
-    model = nn.Linear(1, 1, bias=False)
-    gradient = torch.ones(1, 1)
-    assert fed(GradientAccumulator(model, 1, steps_per_epoch=3), model, 1, gradient)
-    assert model.weight.grad is gradient
 
 
 def test_sums_do_not_share_memory_with_the_gradients() -> None:

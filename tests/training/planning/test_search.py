@@ -1,5 +1,3 @@
-import json
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -253,19 +251,6 @@ def test_what_is_not_rehearsed(begun) -> None:
         assert planning.predicted.step_s > 0
 
 
-def test_rehearsals_take_a_part_of_the_run_only(begun) -> None:
-    planning = begun()
-    # A rehearsal takes 0.75 s, or six steps, and is worth it to a run four times as long.
-    for step_s, found in {
-        0.01: {299: 0, 301: 1, 601: 2, 100_000: 3},
-        10.0: {23: 0, 25: 1, 73: 3},
-    }.items():
-        planning.predicted = replace(planning.predicted, step_s=step_s)
-        for num_steps, rehearsals in found.items():
-            planning._num_steps = num_steps
-            assert planning._num_worthwhile() == rehearsals
-
-
 DEVICES = (Cpu(name="cpu:0"),)
 
 
@@ -310,38 +295,3 @@ def test_every_proposal_is_profiled_but_the_choice() -> None:
     assert agreed(search) == (of(1), [of(3), of(2)])
     assert search.learnt == [[profile(3)], [profile(2)]]
     assert agreed(Search(of(4))) == (of(4), [])  # it has converged
-
-
-class Leading:
-    """A group as rank 0 of two sees it, or as the other does."""
-
-    def __init__(self, proposals: list[Any], *, is_rank0: bool) -> None:
-        self._proposals = iter(proposals)
-        self._is_rank0 = is_rank0
-
-    def broadcast_object(self, content: Any) -> Any:
-        assert (content is not None) == self._is_rank0
-        return json.loads(json.dumps(content if self._is_rank0 else next(self._proposals)))
-
-    def gather(self, content: bytes) -> list[bytes]:
-        other = json.dumps(profile(9).to_dict()).encode()
-        return [content, other] if self._is_rank0 else []
-
-
-def test_rank_0_learns_of_every_workers_figures() -> None:
-    search = Search(of(2), of(1))
-    assert agreed(search, Leading([], is_rank0=True)) == (of(1), [of(2)])
-    assert search.learnt == [[profile(2), profile(9)]]
-
-
-def test_the_others_profile_what_they_are_told() -> None:
-    proposals = [(of(5).to_values(), False), (of(6).to_values(), True)]
-    assert agreed(None, Leading(proposals, is_rank0=False)) == (of(6), [of(5)])
-
-
-def test_slow_rehearsals_are_announced(caplog) -> None:
-    caplog.set_level(logging.INFO)
-    agreed(Search(of(3), of(2), of(1), step_s=0.4))
-    assert caplog.messages == []
-    agreed(Search(of(3), of(2), of(1), step_s=2.0))
-    assert ["about 2.0 s each" in message for message in caplog.messages] == [True, True]

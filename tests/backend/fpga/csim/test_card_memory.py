@@ -1,5 +1,4 @@
 import gc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -48,35 +47,6 @@ def test_a_buffer_is_two_arrays(data: st.DataObject) -> None:
                 into, source = (device, host) if direction == TO else (host, device)
                 into[part] = source[part]
         assert found.read(size, 0).tobytes() == host.tobytes()
-
-
-def test_what_is_out_of_range_raises() -> None:
-    found = buffer(4)
-    uses = partial(found.sync, TO), found.read, lambda size, at: found.write(bytes(size), at)
-    for size, offset in ((5, 0), (1, 4), (4, 1), (-1, 0), (1, -1)):
-        for use in uses[: 2 + (size > 0)]:
-            with pytest.raises(RuntimeError, match="of a buffer of 4"):
-                use(size, offset)
-    with pytest.raises(TypeError, match="a size with an offset"):
-        found.sync(TO, 4)
-    with pytest.raises(RuntimeError, match="not contiguous"):
-        buffer(64).write(np.arange(8)[::2], 0)
-
-
-def test_other_kinds_of_buffers() -> None:
-    found = buffer(16, BufferFlags.device_only)
-    for use in (found.map, lambda: found.sync(TO), lambda: found.read(1, 0)):
-        with pytest.raises(RuntimeError, match="no host buffer"):
-            use()
-    bank, memory = card.on_device(found)
-    assert (bank, memory.num_bytes) == (0, 16)
-    for num_bytes, flags, message in (
-        (4, BufferFlags.host_only, "no access to host memory"),
-        (4, BufferFlags.p2p, "no p2p buffers"),
-        (0, BufferFlags.normal, "a buffer of 0 bytes"),
-    ):
-        with pytest.raises(RuntimeError, match=message):
-            buffer(num_bytes, flags)
 
 
 def test_a_bank_is_full_and_freed() -> None:

@@ -10,8 +10,6 @@ FROM = xrt.xclBOSyncDirection.XCL_BO_SYNC_BO_FROM_DEVICE
 DONE = xrt.ert_cmd_state.ERT_CMD_STATE_COMPLETED
 COMPUTE, HOLD = 0, 3
 
-Opened = tuple[xrt.device, xrt.kernel]
-
 
 def legacy(path, name, index=0):
     device = xrt.device(index)

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from benchmarks.paper_tables import hitgnn, hyscale, independence, main, others, page
+from benchmarks.paper_tables import hitgnn, hyscale, independence, page
 from benchmarks.paper_tables.rows import Row, Table
 from benchmarks.paper_tables.sensitivity import CHANGES, Effect, effect
 
@@ -63,13 +63,6 @@ def test_a_change_of_one_assumption_moves_its_cells(monkeypatch: pytest.MonkeyPa
     assert usual.mean < 0.25
 
 
-def test_requests_of_misaligned_rows() -> None:
-    assert others.lines_of_row(128, 0) == others.aligned_lines(128, 0) == 1
-    # Rows of 132 bytes from byte 4 on: a warp's line lies across two.
-    assert others.lines_of_row(132, 4) == 3
-    assert others.aligned_lines(132, 4) == 2
-
-
 def test_the_page_shows_every_cell() -> None:
     rows = [Row(cell=f"cell <{n}>", unit="s", published=1.0 + n, predicted=2.0) for n in range(9)]
     table = Table(name="A table", rows=rows, assumptions=("an assumption",))
@@ -103,15 +96,6 @@ def test_the_page_counts_independent_figures() -> None:
         assert energies[number].error == pytest.approx(watts, abs=0.01)
 
 
-def test_vertices_of_an_epoch_are_the_same_on_gpus_and_fpgas() -> None:
-    cards = independence.epoch_vertices(hitgnn.TABLE_VI)
-    gpus = independence.epoch_vertices(hitgnn.GPU_ROWS)
-    for graph, expected in zip(hitgnn.GRAPHS, (20.2, 37.7, 94.7, 490.0), strict=True):
-        assert len(cards[graph]) == len(gpus[graph]) == 6
-        assert [*cards[graph], *gpus[graph]] == pytest.approx([expected] * 12, rel=6e-3)
-    assert independence.watts() == pytest.approx(211.5, abs=0.1)
-
-
 def test_the_page_says_what_it_does_not_show() -> None:
     text = DOCS.read_text()
     section = text.split("## What these figures do not show\n")[1].split("\n## ")[0]
@@ -121,20 +105,3 @@ def test_the_page_says_what_it_does_not_show() -> None:
         assert f"\n- {note}\n" in f"{section}\n", note
     for cell in ("(8, 2048) URAM | 48", "(16, 1024) BRAM | 28", "HP-GNN yelp K/(GB/s) | 98.3"):
         assert f"\n| {cell} |" in text
-
-
-def test_errors_below_a_percent_are_not_called_zero() -> None:
-    assert page.error(0.00127) == "+0.13 %"
-    assert page.error(-0.000258) == "-0.03 %"
-    assert page.error(0.0) == "+0 %"
-    assert page.error(-0.43) == "-43 %"
-    assert page.figure(1.69215) == "1.692"
-
-
-def test_the_command_names_what_it_writes(tmp_path, monkeypatch, capsys) -> None:
-    effects, file = [Effect(what="a", hyscale=(0.1,), hitgnn=0.2)], tmp_path / "a" / "page.html"
-    monkeypatch.setattr(main, "tables", lambda: (others.pagraph(),))
-    monkeypatch.setattr(main.sensitivity, "effects", lambda: effects)
-    assert main.main(["--out", str(file)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(file)
-    assert "PaGraph" in file.read_text()
