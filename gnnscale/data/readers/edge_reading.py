@@ -1,137 +1,239 @@
-"""Reading of the table of edges into a graph store."""
+"""Reading of the table of edges into a graph store: ends, weights, features and labels."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from gnnscale.core import Array, Float32Array, GraphError, brief, hardware, pyarrow
 from gnnscale.core.artifact import files
-from gnnscale.data.readers.feature_reading import columns_of, filled, log_unread, surveys_of
-from gnnscale.data.readers.table_options import SPLIT, WEIGHT, TableOptions
+from gnnscale.data.readers.column_reading import (
+    FeatureSurvey,
+    filled,
+    label_columns,
+    log_unread,
+)
+from gnnscale.data.readers.table_options import WEIGHT, TableOptions
 from gnnscale.data.storage import StoreWriter
-from gnnscale.data.tables import label_columns, roles, vertex_ids
-from gnnscale.data.tables.edge_columns import EdgeLabelColumns, EdgeTable
+from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.feature_columns import FeatureColumns
-from gnnscale.data.tables.table import Table
+from gnnscale.data.tables.label_columns import LabelColumns
+from gnnscale.data.tables.table import Table, mapped
+from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
 
+_Result = TypeVar("_Result")
+#: Threads that look up ids, at most, and batches in the queue per thread.
+_MAX_THREADS, _QUEUED_BATCHES = 8, 4
+#: Bytes of a row with two ids and a weight, about.
+_ROW_BYTES = 32
 #: Bytes of disk per edge: row, both ends, label and split.
 _EDGE_ROW_BYTES = 28
 #: Bytes of memory per edge: raw label, stored label and split.
 _EDGE_LABEL_BYTES = 32
 
 
-def edge_table(
-    options: TableOptions, table: Table, writer: StoreWriter, changes: list[str]
-) -> EdgeTable:
-    """Return the edge table with its columns to read, and log the columns that are not read.
+class _MappedEdges(NamedTuple):
+    """Batch of edges whose ids are mapped to vertices, without those left out."""
 
-    Feature columns go into the notes of ``writer``.
+    batch: Batch  #: rows of the table
+    src: Array  #: ``[num_edges]`` source vertices
+    dst: Array  #: ``[num_edges]`` destination vertices
+    weights: Float32Array | None  #: ``[num_edges]``. None: edges have no weights.
+    features: Float32Array | None  #: ``[num_edges, num_features]``. None: no features.
+    num_unknown: int  #: edges left out for an unknown end
+    num_empty: int  #: edges left out for an empty feature
+
+
+class EdgeReader:
+    """Reader of the table of edges, in batches that threads map to vertices.
+
+    Columns of features go into the notes of ``writer``; columns that are not read are logged.
+    ``id_type`` is one of ``ID_TYPES``; ``changes`` gets what was filled or left out, with counts.
     """
-    ends = (table.require("source", options.source), table.require("target", options.target))
-    weight = None
-    if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
-        weight = table.require("weight", options.weight)
-    labels = _edge_labels(options, table) if options._has_labels else None
-    names = [table.require("edge_features", name) for name in options.edge_features or ()]
-    read = {*ends, weight, *names, *(labels.csv_types if labels else ())}
-    log_unread(table, read, "edge_features")
-    features = None
-    if names:
-        features = _edge_features(options, table, names, changes)
-        writer.notes["edge_columns"] = features.described()
-    _check_edge_space(table, features, labels is not None, writer.path)
-    return EdgeTable(
-        table=table,
-        ends=ends,
-        weight=weight,
-        features=features,
-        labels=labels,
-        id_type=options.id_type,
-        drops_empty=options.missing == "drop",
-    )
 
+    def __init__(
+        self,
+        options: TableOptions,
+        table: Table,
+        id_type: str,
+        writer: StoreWriter,
+        changes: list[str],
+    ) -> None:
+        self._options, self._table, self._writer = options, table, writer
+        self._id_type, self._changes = id_type, changes
+        #: whether edges with an unknown end are left out, which are else refused
+        self.drops_unknown = False
+        ids = options.ids
+        self._ends = table.require("source", ids.source), table.require("target", ids.target)
+        self._weight = None
+        if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
+            self._weight = table.require("weight", options.weight)
+        self._labels = label_columns(options, table, "edge_")
+        names = [table.require("edge_features", name) for name in options.edge_features or ()]
+        labels = self._labels.csv_types if self._labels else ()
+        log_unread(table, {*self._ends, self._weight, *names, *labels}, "edge_features")
+        self._features = self._feature_columns(names) if names else None
+        self._check_space()
 
-def _edge_features(
-    options: TableOptions, table: Table, names: Sequence[str], changes: list[str]
-) -> FeatureColumns:
-    """Survey the columns of edge features, in a pass of their own; problems are reported."""
-    option_names = ("edge_features", "edge_categories")
-    surveys = surveys_of(table, names, options.edge_categories or (), option_names)
-    types = {survey.name: survey.kind for survey in surveys}
-    for batch in table.batches(list(types), types, 8 * len(types)):
-        for survey in surveys:
+    def _feature_columns(self, names: Sequence[str]) -> FeatureColumns:
+        """Survey the columns of features, in a pass of their own; problems are reported."""
+        survey = FeatureSurvey(self._options, self._table, names, "edge_")
+        for batch in self._table.batches(names, survey.types, 8 * len(names)):
             survey.add(batch)
-    columns = columns_of(
-        *(surveys, table),
-        missing=options.missing,
-        named=names,
-        trains=options._advises,
-        option="edge_features",
+        columns = survey.finish()
+        self._table.problems.settle()
+        if self._options.missing == "drop":
+            columns = [
+                column if column.categories else replace(column, num_empty=0) for column in columns
+            ]
+        self._changes += filled(columns, "edges")
+        features = FeatureColumns(self._table, columns, named=True)
+        self._writer.notes["edge_columns"] = features.described()
+        return features
+
+    def _check_space(self) -> None:
+        """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""
+        num_edges, has_labels = self._table.num_rows(), self._labels is not None
+        if num_edges is None or not (self._features or has_labels):
+            return
+        what = f"{self._table.path}: features and labels of about {num_edges} edges"
+        row = _EDGE_ROW_BYTES + 4 * (self._features.num_features if self._features else 0)
+        memory = _EDGE_LABEL_BYTES * num_edges * has_labels
+        files.check_space(what, self._writer.path, memory=memory, disk=row * num_edges)
+
+    def unknown_ids(self, ids: IdMap) -> Any:
+        """Return the ids that stand only in the edges, sorted, an Arrow array, in a pass.
+
+        GraphError: all ids in the edges are unknown, or unknown ids take too much memory.
+        """
+
+        def look_up(batch: Batch) -> list[tuple[Any, bool]]:
+            return [ids.unknown(batch, end) for end in self._ends]
+
+        max_bytes = max_id_bytes(files.total_bytes(self._table.paths))
+        unknown, has_known = pyarrow.array([], ids.type), False
+        arrays: list[Any] = []
+        for columns in self._map(look_up, self._end_types(ids)):
+            arrays += [array for array, _ in columns]
+            has_known |= any(has_other for _, has_other in columns)
+            if sum(map(len, arrays)) > len(unknown):
+                unknown, arrays = pyarrow.concat_arrays([unknown, *arrays]).unique(), []
+                if unknown.nbytes > max_bytes:
+                    raise GraphError(
+                        f"{self._table.path}: ids that are no ids of vertices take over "
+                        f"{max_bytes} bytes; dataset.unknown_ids=drop leaves out their edges"
+                    )
+        unknown = pyarrow.concat_arrays([unknown, *arrays]).unique()
+        self._table.problems.settle()
+        if not has_known and len(unknown) and not self._table.problems.exist:
+            raise GraphError(
+                f"{self._table.path}: {self._ends[0]} and {self._ends[1]} hold no id of the "
+                f"{ids.size} vertices, but ids such as {brief(repr(unknown[0].as_py()))}; name the "
+                "columns by dataset.id, dataset.source and dataset.target"
+            )
+        return unknown.take(pyarrow.compute.sort_indices(unknown))
+
+    def write(self, ids: IdMap) -> None:
+        """Push the edges in the table's order, whose ends ``ids`` maps to vertices, and labels.
+
+        All problems of the table are a GraphError; edges are not pushed after the first.
+        """
+        writer, source, problems = self._writer, self._table.path, self._table.problems
+        writer.edges.lists_edges = self._options.edge_label is not None
+        writer.edges.counts_repeated = True
+        types = self._end_types(ids) | (self._labels.csv_types if self._labels else {})
+        if self._weight is not None:
+            types[self._weight] = pyarrow.float64()
+        if self._features is not None and not problems.exist:
+            types |= self._features.csv_types
+        num_kept = num_unknown = num_empty = 0
+        for edges in self._map(lambda batch: self._mapped(batch, ids), types):
+            num_kept += len(edges.src)
+            num_unknown += edges.num_unknown
+            num_empty += edges.num_empty
+            if self._labels is not None and len(edges.src):
+                self._labels.add(edges.batch)
+            if len(edges.src) and not problems.exist:
+                _, src, dst, weights, features, *_ = edges
+                writer.add_edges(src, dst, weights=weights, features=features, source=source)
+        problems.raise_any()
+        self._note(num_kept + num_unknown + num_empty, num_unknown, num_empty)
+        if self._labels is not None:
+            self._write_labels(self._labels)
+
+    def _note(self, num_edges: int, num_unknown: int, num_empty: int) -> None:
+        """Add the numbers of edges left out to the changes; GraphError: no edge is left."""
+        if num_edges == num_unknown + num_empty:
+            raise GraphError(
+                f"{self._table.path}: no edge is left of {num_edges:,}: {num_unknown:,} have an "
+                f"end that is no vertex, {num_empty:,} an empty number"
+            )
+        option = "missing" if self._options.missing == "drop" else "unknown_ids"
+        for count, reason in (
+            (num_unknown, f"an end is no vertex (dataset.{option}=drop)"),
+            (num_empty, "a number is empty (dataset.missing=drop)"),
+        ):
+            if count:
+                self._changes.append(f"{count:,} of {num_edges:,} edges left out, since {reason}")
+
+    def _write_labels(self, columns: LabelColumns) -> None:
+        labels, names = columns.labels()
+        self._table.problems.raise_any()
+        parts = columns.parts(labels, unlabeled=self._options.unlabelled, what="edges")
+        self._writer.set_edge_labels(labels, source=self._table.path)
+        if names is not None:
+            self._writer.notes["edge_classes"] = names
+        if parts is not None:
+            self._writer.set_edge_split(*parts, source=self._table.path)
+
+    def _end_types(self, ids: IdMap) -> dict[str, Any]:
+        """Return the Arrow type to parse the ids of CSV as, by column name."""
+        return dict.fromkeys(self._ends, csv_id_type(self._id_type, ids.type))
+
+    def _map(self, work: Callable[[Batch], _Result], types: Mapping[str, Any]) -> Iterator[_Result]:
+        """Yield ``work``, done by threads, of each batch of the columns ``types``."""
+        row_bytes = _ROW_BYTES + 8 * (self._features.num_features if self._features else 0)
+        batches = self._table.batches(list(types), types, row_bytes)
+        num_threads = min(hardware.usable_cores(), _MAX_THREADS)
+        limit = _QUEUED_BATCHES * num_threads
+        return mapped(work, batches, num_threads=num_threads, limit=limit)
+
+    def _mapped(self, batch: Batch, ids: IdMap) -> _MappedEdges:
+        """Return the edges of a batch, without those left out; report those refused."""
+        num_rows = len(batch)
+        ends = [ids.find(batch, end) for end in self._ends]
+        mask = np.ones(num_rows, np.bool_)
+        for end, vertices in zip(self._ends, ends, strict=True):
+            is_unknown = vertices < 0
+            mask &= ~is_unknown
+            if not self.drops_unknown and is_unknown.any():
+                ids.report_unknown(batch, end, is_unknown)
+        num_known = int(np.count_nonzero(mask))
+        features = None if self._table.problems.exist else self._features
+        if features is not None and self._options.missing == "drop":
+            mask &= ~features.empty(batch)
+        batch = batch.filtered(mask)
+        src, dst = (vertices[mask] for vertices in ends)
+        return _MappedEdges(
+            *(batch, src, dst),
+            None if self._weight is None else _weights(batch, self._weight),
+            None if features is None else features.of_batch(batch),
+            num_unknown=num_rows - num_known,
+            num_empty=num_known - len(src),
+        )
+
+
+def _weights(batch: Batch, column: str) -> Float32Array:
+    """Return the weights of a batch; report those that are empty, negative or not finite."""
+    empty = batch.report_nulls(column)
+    values = batch.floats(column, np.float32)
+    batch.report(
+        ~(empty | ((values >= 0) & np.isfinite(values))),
+        (column, "weight"),
+        lambda index: (
+            f"{brief(column)}: expected a weight of at least 0 in the range of float32, got "
+            f"{batch.columns[column][index]}"
+        ),
     )
-    table.problems.settle()
-    if options.missing == "drop":
-        columns = [each if each.categories else replace(each, num_empty=0) for each in columns]
-    changes += filled(columns, "edges")
-    return FeatureColumns(table, columns, named=True)
-
-
-def _edge_labels(options: TableOptions, table: Table) -> EdgeLabelColumns | None:
-    if options.edge_label is None:
-        return None
-    name = table.require("edge_label", options.edge_label)
-    label = label_columns.LabelColumn(name, options.edge_label_kind, "edge_label_kind")
-    if options.split != "published":
-        return EdgeLabelColumns(table, label, None)
-    split = roles.find_split(table, "edge_split_column", options.edge_split_column, SPLIT)
-    return EdgeLabelColumns(table, label, split)
-
-
-def _check_edge_space(
-    table: Table, features: FeatureColumns | None, has_labels: bool, folder: Path
-) -> None:
-    """Raise NoSpaceError if features and labels of the edges exceed the free memory or disk."""
-    num_edges = table.num_rows()
-    if num_edges is None or not (features or has_labels):
-        return
-    what = f"{table.path}: features and labels of about {num_edges} edges"
-    row = _EDGE_ROW_BYTES + 4 * (features.num_features if features else 0)
-    memory = _EDGE_LABEL_BYTES * num_edges * has_labels
-    files.check_space(what, folder, memory=memory, disk=row * num_edges)
-
-
-def write_edges(
-    options: TableOptions, edges: EdgeTable, ids: vertex_ids.IdMap, writer: StoreWriter
-) -> None:
-    """Push the edges, their labels and their split."""
-    source = edges.table.path
-    writer.edges.lists_edges = options.edge_label is not None
-    writer.edges.counts_repeated = True
-    for batch in edges.mapped(ids):
-        writer.add_edges(
-            *(batch.src, batch.dst), weights=batch.weights, features=batch.features, source=source
-        )
-    if edges.labels is None:
-        return
-    labels, names, parts = edges.labels.finish(unlabeled=options.unlabelled)
-    writer.set_edge_labels(labels, source=source)
-    if names is not None:
-        writer.notes["edge_classes"] = names
-    if parts is not None:
-        writer.set_edge_split(*parts, source=source)
-
-
-def left_out(edges: EdgeTable, missing: str) -> list[str]:
-    """Return how many edges are left out, by reason."""
-    found = []
-    if edges.num_unknown:
-        found.append(
-            f"{edges.num_unknown:,} of {edges.num_edges:,} edges left out, since an end is no "
-            f"vertex (dataset.{'missing' if missing == 'drop' else 'unknown_ids'}=drop)"
-        )
-    if edges.num_empty:
-        found.append(
-            f"{edges.num_empty:,} of {edges.num_edges:,} edges left out, since a number is empty "
-            "(dataset.missing=drop)"
-        )
-    return found
+    return values

@@ -1,43 +1,30 @@
 """GraphML files, as networkx, igraph and Gephi write them, read as tables of nodes and edges."""
 
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from gnnscale.core import GraphError
-from gnnscale.data import base
 from gnnscale.data.formats import graphml
-from gnnscale.data.readers.tables import Tables
+from gnnscale.data.readers.table_options import TableOptions
+from gnnscale.data.readers.table_reading import read_tables
 from gnnscale.data.storage import StoreOptions, StoreWriter
 from gnnscale.data.tables.table import Table
 
-#: What messages call each table.
-_SHOWN = {"vertices": "nodes", "edges": "edges"}
+#: Files of the tables that a file is converted to, and their names in messages.
+_TABLES = ((graphml.NODES, "nodes"), (graphml.EDGES, "edges"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphMl(Tables):
+class GraphMl(TableOptions):
     """File .graphml, or a .gz, whose attributes of nodes and edges are read like columns of tables.
 
-    The options of ``Tables`` name attributes. Vertex ``i`` is the ``i``-th node; predictions have
+    Options that name columns name attributes. Vertex ``i`` is the ``i``-th node; predictions have
     the nodes' ids. An undirected graph has both directions of each edge.
     """
 
-    # Nodes and edges have fixed columns, and are in one file: no options of theirs.
-    vertices: ClassVar[None] = None  # type: ignore[misc]
-    edges: ClassVar[None] = None  # type: ignore[misc]
-    id: ClassVar[str] = "id"  # type: ignore[misc]
-    id_type: ClassVar[str] = "auto"  # type: ignore[misc]
-    source: ClassVar[str] = "source"  # type: ignore[misc]
-    target: ClassVar[str] = "target"  # type: ignore[misc]
-    unknown_ids: ClassVar[str] = "refuse"  # type: ignore[misc]
-    delimiter: ClassVar[str] = ","  # type: ignore[misc]
-    decimal: ClassVar[str] = "."  # type: ignore[misc]
     _raw_form: ClassVar[str] = "the .graphml file"
-    #: File to name in messages, in place of the tables that it is converted to.
-    _shown: ClassVar[Path] = Path()
 
     def raw_files(self) -> list[Path]:
         """Return the file."""
@@ -46,32 +33,23 @@ class GraphMl(Tables):
             raise GraphError(f"dataset.raw={self.raw}: expected a .graphml file, got a folder")
         return [path]
 
-    def raw_path(self) -> Path:
-        """Return the path of the file."""
-        return base.Dataset.raw_path(self)
-
     def read(self, writer: StoreWriter) -> None:
         """Push vertices and edges, converted to tables of a temporary folder first."""
         (file,) = self.raw_files()
         with TemporaryDirectory(dir=writer.path) as folder:
+            paths = [Path(folder) / name for name, _ in _TABLES]
             graphml.write_tables(file, Path(folder))
-            tables = copy(self)
-            object.__setattr__(tables, "raw", folder)
-            object.__setattr__(tables, "_shown", file)
             try:
-                Tables.read(tables, writer)
+                nodes, edges = (Table([path], ",", self.memory_bytes) for path in paths)
+                nodes.path, edges.path = (Path(f"{file}: {name}") for _, name in _TABLES)
+                read_tables(self, nodes, edges, writer)
             except GraphError as error:
                 text = str(error)
-                for table, shown in _SHOWN.items():
-                    text = text.replace(f"{folder}/{table}.parquet", f"{file}: {shown}")
+                for path, (_, name) in zip(paths, _TABLES, strict=True):
+                    text = text.replace(str(path), f"{file}: {name}")
                 raise type(error)(text) from None
 
     def written_options(self) -> StoreOptions:
         """Return the options of the store; it has reverse edges if the graph is undirected."""
         is_directed = graphml.is_directed(self.raw_files()[0])
         return self if is_directed else replace(self, undirected=True)
-
-    def _table(self, table: str, name: str | None) -> Table:
-        found = super()._table(table, name)
-        found.path = Path(f"{self._shown}: {_SHOWN[table]}")
-        return found

@@ -1,30 +1,19 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
-import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import ClassVar
 
-from gnnscale.core import GraphError, brief
-from gnnscale.data import base
-from gnnscale.data.readers.table_options import WEIGHT, TableOptions
+from gnnscale.core import ConfigError, GraphError, brief, check_choice
+from gnnscale.core.artifact.files import file_bytes
+from gnnscale.core.config.untrusted import names
+from gnnscale.data.readers.table_options import UNKNOWN_ID_POLICIES, IdOptions, TableOptions
 from gnnscale.data.readers.table_reading import read_tables
 from gnnscale.data.storage import StoreWriter, remote
-from gnnscale.data.tables import roles
-from gnnscale.data.tables.batch import table_files, usual_names
-from gnnscale.data.tables.categories import Column
-from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.table import Table
-from gnnscale.graph.store_format import read_meta
+from gnnscale.data.tables.vertex_ids import ID_TYPES
 
-_LOG = logging.getLogger(__name__)
-#: Options that a graph to predict does not take from the run; its columns are in the run's schema.
-_OF_EACH_GRAPH = (
-    *("name", "raw", "store", "features", "categories", "edge_features", "edge_categories"),
-    *("split", "train_fraction", "valid_fraction", "split_seed"),
-    *("missing", "standardize", "feature_dtype", "memory_bytes"),
-)
+_ENDINGS = (".parquet", ".csv", ".csv.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,104 +25,127 @@ class Tables(TableOptions):
     Example::
 
         Tables(name="fraud", raw="fraud/", label="is_fraud", edge_features=["amount"]).open()
+
+    Attributes:
+        vertices: file or folder of the vertices in ``raw``. None: one of the names above.
+        edges: file or folder of the edges in ``raw``. None: one of the names above.
+        id: column of the vertex ids, integers or texts. None: ids are row numbers from 0.
+        id_type: one of ``ID_TYPES``; ``string`` reads integers as texts too.
+        source: column of the source ids of edges.
+        target: column of the destination ids of edges.
+        unknown_ids: one of ``UNKNOWN_ID_POLICIES`` for ids that stand only in the edges:
+            ``vertices`` makes them vertices without a label, whose features are empty cells;
+            ``drop`` leaves out their edges; ``refuse`` raises an error.
+        delimiter: one character between the values of CSV, or ``tab``.
+        decimal: mark of decimals in CSV, a point or a comma.
     """
 
-    _is_users: ClassVar[bool] = True
+    vertices: str | None = field(default=None, metadata=names("text"))
+    edges: str | None = field(default=None, metadata=names("text"))
+    id: str | None = field(default="id", metadata=names("text"))
+    id_type: str = "auto"
+    source: str = field(default="source", metadata=names("text"))
+    target: str = field(default="target", metadata=names("text"))
+    unknown_ids: str = "vertices"
+    delimiter: str = ","
+    decimal: str = "."
+
     _raw_form: ClassVar[str] = "the folder with a table of vertices and a table of edges"
 
-    def with_options(self, trained: base.GraphSource, named: Collection[str]) -> base.GraphSource:
-        """Return these options, and those of a run's tables on how to read tables.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for option, name in (("vertices", self.vertices), ("edges", self.edges)):
+            path = PurePath("." if name is None else name)
+            if name == "" or path.is_absolute() or ".." in path.parts:
+                raise ConfigError(
+                    f"dataset.{option}={brief(name)}: expected a file or folder in dataset.raw"
+                )
+        check_choice("dataset.id_type", self.id_type, ID_TYPES)
+        check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
+        check_choice("dataset.decimal", self.decimal, (".", ","))
+        if self.decimal == self.delimiter:
+            raise ConfigError(
+                "dataset.decimal=',': expected another mark than dataset.delimiter; tables with "
+                "decimal commas have dataset.delimiter=';' mostly"
+            )
+        if self.delimiter != "tab" and (
+            len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
+        ):
+            raise ConfigError(
+                f"dataset.delimiter={brief(repr(self.delimiter))}: expected tab, or one ASCII "
+                "character other than a quote or a line end"
+            )
 
-        Options that the user has ``named``, or that differ from their defaults, stay.
-        """
-        if not isinstance(trained, Tables) or self._is_prepared():
-            return self
-        changes = {
-            option.name: getattr(trained, option.name)
-            for option in fields(self)
-            if option.name not in {*_OF_EACH_GRAPH, *named}
-            and getattr(self, option.name) == option.default != getattr(trained, option.name)
-        }
-        if changes:
-            shown = {name: "null" if value is None else value for name, value in changes.items()}
-            listed = ", ".join(f"{name}={brief(value)}" for name, value in shown.items())
-            _LOG.info("dataset: %s, as the run has it", listed)
-        return replace(self, **changes)
-
-    def to_predict(
-        self,
-        columns: Sequence[Column] | None,
-        edge_columns: Sequence[Column] | None,
-        *,
-        splits: bool,
-    ) -> base.Dataset:
-        """Return these options for predictions by a run trained on the given columns.
-
-        Unset ``features`` and ``edge_features`` become the run's columns, unless ``store`` is
-        prepared; such a column is then no label (unless ``splits``) and no weight.
-        """
-        changes: dict[str, Any] = {}
-        if not self._is_prepared():
-            if columns and self.features is None:
-                names, changes["features"] = _column_names(columns)
-                changes["categories"] = self.categories or names
-            if edge_columns and self.edge_features is None:
-                names, changes["edge_features"] = _column_names(edge_columns)
-                changes["edge_categories"] = self.edge_categories or names
-            if self.label in changes.get("features", ()) and not splits:
-                changes["label"] = None
-            if self.weight == WEIGHT and WEIGHT in changes.get("edge_features", ()):
-                changes["weight"] = None
-        tables = replace(self, **changes) if changes else self
-        return super(Tables, tables).to_predict(columns, edge_columns, splits=splits)
-
-    def prepare(self, force: bool = False) -> Path:
-        """Convert the tables to a graph store, unless it is up to date, and return its directory.
-
-        With ``force`` the store is written again. Log the columns of features, and what was filled,
-        added or left out. If the user set no ``features``, warn of columns
-        that an earlier release stored as features and the default now leaves out.
-        """
-        path = super().prepare(force)
-        if self.features is None:
-            columns = read_meta(path).entries.get("columns")
-            roles.warn_of_store(columns, self.categories or (), path)
-        log_columns(path)
-        return path
+    @property
+    def ids(self) -> IdOptions:
+        """Columns of ids, and how ids are read."""
+        return IdOptions(self.id, self.source, self.target, self.id_type, self.unknown_ids)
 
     def raw_files(self) -> list[Path]:
         """Return the files of the vertices, then the files of the edges."""
-        return [*self._files("vertices", self.vertices), *self._files("edges", self.edges)]
+        return [*self._files("vertices"), *self._files("edges")]
 
     def raw_path(self) -> Path:
         """Return the local folder with the tables; if ``raw`` is remote, copy them first."""
         if self.raw is None or not remote.is_remote(self.raw):
             return super().raw_path()
-        names = (("vertices", self.vertices), ("edges", self.edges))
-        paths = [[name] if name else usual_names(table) for table, name in names]
-        return remote.copy_remote(self.raw, [*paths[0], *paths[1]])
+        vertices = [self.vertices] if self.vertices else _usual_names("vertices")
+        edges = [self.edges] if self.edges else _usual_names("edges")
+        return remote.copy_remote(self.raw, [*vertices, *edges])
 
-    def _files(self, table: str, name: str | None) -> list[Path]:
+    def _files(self, table: str) -> list[Path]:
         folder = self.raw_path()
         if not folder.is_dir():
             raise GraphError(f"dataset.raw={folder}: expected a folder with vertices and edges")
-        return table_files(folder, table, name)
+        return _table_files(folder, table, getattr(self, table))
 
-    def _table(self, table: str, name: str | None) -> Table:
+    def _table(self, table: str) -> Table:
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
-        return Table(self._files(table, name), delimiter, self.memory_bytes, self.decimal)
+        return Table(self._files(table), delimiter, self.memory_bytes, self.decimal)
 
     def vertex_table(self) -> tuple[Table, str] | None:
         """Return the raw table of the vertices, and its column of ids; None: no such column."""
-        return None if self.id is None else (self._table("vertices", self.vertices), self.id)
+        return None if self.id is None else (self._table("vertices"), self.id)
 
     def read(self, writer: StoreWriter) -> None:
         """Push vertices with labels and split, edges with their data, then vertex features."""
-        vertices = self._table("vertices", self.vertices)
-        read_tables(self, vertices, self._table("edges", self.edges), writer)
+        read_tables(self, self._table("vertices"), self._table("edges"), writer)
 
 
-def _column_names(columns: Sequence[Column]) -> tuple[list[str] | None, list[str]]:
-    """Return the names of category columns (None if there are none), and of all columns."""
-    categories = [column.name for column in columns if column.categories is not None]
-    return categories or None, [column.name for column in columns]
+def _usual_names(table: str) -> list[str]:
+    """Return the default names of the folder or file of a table, ``vertices`` or ``edges``."""
+    return [table, *(f"{table}{ending}" for ending in _ENDINGS)]
+
+
+def _table_files(folder: Path, table: str, name: str | None) -> list[Path]:
+    """Return the files of ``vertices`` or ``edges``, at ``name`` or, if None, a default name.
+
+    GraphError: no file, an empty file, several default names, or both Parquet and CSV.
+    """
+    path = folder / (name or "")
+    if name is None:
+        paths = [folder / name for name in _usual_names(table) if (folder / name).exists()]
+        if len(paths) != 1:
+            what = " and ".join(path.name for path in paths)
+            what = what or f"no {table} with {', '.join(_ENDINGS)}"
+            which = "remove all but one, or name" if paths else "name"
+            raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
+        (path,) = paths
+    elif not path.exists():
+        raise GraphError(f"dataset.{table}={brief(name)}: {path} is missing")
+    files = _in_folder(path) if path.is_dir() else [path]
+    for file in files:
+        if not file_bytes(file):
+            raise GraphError(f"{file}: empty")
+    return files
+
+
+def _in_folder(path: Path) -> list[Path]:
+    # What writers leave beside their files, such as _SUCCESS and .part-0.crc, is no table.
+    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
+    tables = [file for file in files if file.name.endswith(_ENDINGS)]
+    if not tables:
+        raise GraphError(f"{path}: has no file that ends in {', '.join(_ENDINGS)}")
+    if len({file.name.endswith(".parquet") for file in tables}) > 1:
+        raise GraphError(f"{path}: has both Parquet and CSV files, one kind is allowed")
+    return tables

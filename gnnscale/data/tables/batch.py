@@ -1,5 +1,6 @@
-"""Batches of table rows as Arrow arrays, with their location in the file."""
+"""Batches of table rows as Arrow arrays, with their location in the file, and problems."""
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +18,57 @@ from gnnscale.core import (
     one_line,
     pyarrow,
 )
-from gnnscale.core.artifact.files import file_bytes
-from gnnscale.data.tables.problems import Problems
+
+#: Largest number of UTF-8 bytes of a text: an id, a label or a word of the split.
+MAX_TEXT_BYTES = 1 << 16
+#: Kinds of problems that an error shows, at most.
+_MAX_SHOWN = 12
+#: Characters of an error, at most.
+_MAX_MESSAGE = 4000
+
+
+class Problems:
+    """Collector of the problems of a table: of each kind the first row, the message and a count.
+
+    Threads may add problems in any order. Memory depends on the number of kinds alone.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: file, row, message and number of cells of each kind
+        self._by_kind: dict[tuple[str, ...], tuple[Path, int, str, int]] = {}
+        self._settled: set[tuple[str, ...]] = set()
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is any problem."""
+        return bool(self._by_kind)
+
+    def settle(self) -> None:
+        """End a pass over the table: a further pass does not count the kinds so far again."""
+        self._settled = set(self._by_kind)
+
+    def add(self, kind: tuple[str, ...], file: Path, row: int, message: str, count: int) -> None:
+        """Count ``count`` more cells with a problem, the first of them in ``row`` of ``file``."""
+        if kind in self._settled:
+            return
+        with self._lock:
+            *first, total = self._by_kind.get(kind, (file, row, message, 0))
+            first = min(first, [file, row, message])
+            self._by_kind[kind] = *first, total + count  # type: ignore[assignment]
+
+    def raise_any(self) -> None:
+        """Raise a GraphError of one line that shows all problems, if there are any."""
+        if not self._by_kind:
+            return
+        problems, parts, last = sorted(self._by_kind.values()), [], None
+        for file, row, message, count in problems[:_MAX_SHOWN]:
+            again = f" (and {count - 1:,} more like it)" if count > 1 else ""
+            parts.append(f"{'' if file == last else f'{file}: '}row {row}: {message}{again}")
+            last = file
+        more = len(problems) - _MAX_SHOWN
+        kinds = f"; and {more} more kinds of problems" if more > 0 else ""
+        raise GraphError(" | ".join(parts) + kinds, limit=_MAX_MESSAGE)
 
 
 @dataclass(frozen=True)
@@ -28,10 +78,9 @@ class Batch:
     file: Path  #: file of the rows
     row: int  #: number of the first row, counted from 1
     columns: Mapping[str, Any]  #: Arrow arrays of equal length, by name
+    problems: Problems  #: collector of problems
     #: number of each row. None: the rows are consecutive
     rows: Int64Array | None = None
-    #: collector of problems. None: the first problem is an error.
-    problems: Problems | None = None
     #: by column, which cells could not be read, and are null, ``[n]``; they are reported
     unread: Mapping[str, BoolArray] = field(default_factory=dict)
 
@@ -46,37 +95,59 @@ class Batch:
         """Return ``FILE: row N``, for errors, for the row at ``index`` of the batch."""
         return f"{self.file}: row {self.number(index)}"
 
+    def name(self, column: str) -> str:
+        """Return ``FILE: column 'NAME'``, for errors."""
+        return f"{self.file}: column {brief(repr(column))}"
+
     def report(self, wrong: BoolArray, kind: tuple[str, ...], tell: Callable[[int], str]) -> None:
-        """Report the rows that ``wrong`` marks: to the collector, else by a GraphError.
+        """Report the rows that ``wrong`` marks to the collector.
 
         ``kind`` tells problems apart; ``tell`` returns the message of the row at an index.
         """
-        if not wrong.any():
-            return
-        index = int(wrong.argmax())
-        if self.problems is None:
-            raise GraphError(f"{self.locate(index)}: {tell(index)}")
-        count = int(np.count_nonzero(wrong))
-        self.problems.add(kind, self.file, self.number(index), tell(index), count)
+        if wrong.any():
+            index, count = int(wrong.argmax()), int(np.count_nonzero(wrong))
+            self.problems.add(kind, self.file, self.number(index), tell(index), count)
 
-    def kept(self, keep: BoolArray) -> "Batch":
-        """Return the batch with the rows that ``keep`` marks."""
-        if keep.all():
+    def report_nulls(self, column: str) -> BoolArray:
+        """Report the nulls of a column; return which rows have one, ``[n]``."""
+        is_empty = null_mask(self.columns[column])
+        is_new = is_empty & ~self.unread.get(column, np.False_)
+        self.report(is_new, (column, "empty"), lambda index: f"{brief(column)} is empty")
+        return is_empty
+
+    def filtered(self, mask: BoolArray) -> "Batch":
+        """Return the batch with the rows that ``mask`` marks."""
+        if mask.all():
             return self
         rows = self.row + np.arange(len(self)) if self.rows is None else self.rows
-        mask = pyarrow.array(keep)
-        columns = {name: array.filter(mask) for name, array in self.columns.items()}
-        unread = {name: mask[keep] for name, mask in self.unread.items()}
-        return replace(self, columns=columns, rows=rows[keep], unread=unread)
+        arrow_mask = pyarrow.array(mask)
+        columns = {name: array.filter(arrow_mask) for name, array in self.columns.items()}
+        unread = {name: cells[mask] for name, cells in self.unread.items()}
+        return replace(self, columns=columns, rows=rows[mask], unread=unread)
+
+    def floats(self, column: str, dtype: type[np.floating[Any]], array: Any = None) -> Array:
+        """Return a column of numbers or booleans as ``dtype``, nulls as NaN.
+
+        ``array`` replaces the column's. GraphError: it is of another type.
+        """
+        array = plain(self.columns[column] if array is None else array)
+        if not is_number(array.type):
+            raise GraphError(f"{self.name(column)}: expected numbers, got {brief(array.type)}")
+        kind = pyarrow.from_numpy_dtype(np.dtype(dtype))
+        try:
+            values: Array = array.cast(kind, safe=False).to_numpy(zero_copy_only=False)
+        except pyarrow.ArrowInvalid as error:
+            raise GraphError(f"{self.name(column)}: {one_line(error, 200)}") from None
+        return values
 
 
 class RowLocations:
     """Map from row numbers of a table to file and row, made of the table's batches in order."""
 
     def __init__(self) -> None:
-        #: First row of each batch in the table; file and first row of each batch in the file.
+        #: first row of each batch in the table, and the batches without columns
         self._firsts = [0]
-        self._starts: list[Batch] = []  # without columns
+        self._batches: list[Batch] = []
 
     @property
     def num_rows(self) -> int:
@@ -86,117 +157,49 @@ class RowLocations:
     @property
     def first_file(self) -> Path:
         """File of the first batch added."""
-        return self._starts[0].file
+        return self._batches[0].file
 
     def add(self, batch: Batch) -> None:
         """Append the rows of the table's next batch."""
         self._firsts.append(self._firsts[-1] + len(batch))
-        self._starts.append(replace(batch, columns={}))
+        self._batches.append(replace(batch, columns={}))
 
     def locate(self, index: int) -> str:
         """Return ``FILE: row N``, for errors, for the row at ``index`` of the table."""
-        batch, index = self._batch(index)
-        return batch.locate(index)
+        batch, row = self._find(index)
+        return batch.locate(row)
 
-    def report(
-        self,
-        wrong: BoolArray,
-        kind: tuple[str, ...],
-        tell: Callable[[int], str],
-        *,
-        first: int = 0,
-    ) -> None:
-        """Report the rows that ``wrong`` marks, of the table's rows from ``first`` on.
+    def report(self, wrong: BoolArray, kind: tuple[str, ...], tell: Callable[[int], str]) -> None:
+        """Report the rows ``[num_rows]`` of the table that ``wrong`` marks, as ``Batch.report``."""
+        if wrong.any():
+            index, count = int(wrong.argmax()), int(np.count_nonzero(wrong))
+            batch, row = self._find(index)
+            batch.problems.add(kind, batch.file, batch.number(row), tell(index), count)
 
-        ``kind`` and ``tell`` are those of ``Batch.report``.
-        """
-        if not wrong.any():
-            return
-        index = int(wrong.argmax())
-        batch, row = self._batch(first + index)
-        if batch.problems is None:
-            raise GraphError(f"{batch.locate(row)}: {tell(index)}")
-        count = int(np.count_nonzero(wrong))
-        batch.problems.add(kind, batch.file, batch.number(row), tell(index), count)
-
-    def _batch(self, index: int) -> tuple[Batch, int]:
+    def _find(self, index: int) -> tuple[Batch, int]:
         """Return the batch of the row at ``index`` of the table, and its index in the batch."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        return self._starts[number], index - self._firsts[number]
-
-
-ENDINGS = (".parquet", ".csv", ".csv.gz")
-
-
-def table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of ``vertices`` or ``edges``, at ``name`` or, if None, a default name.
-
-    GraphError: no file, an empty file, several default names, or both Parquet and CSV.
-    """
-    if name is not None:
-        path = folder / name
-        if not path.exists():
-            raise GraphError(f"dataset.{table}={brief(name)}: {path} is missing")
-    else:
-        candidates = [folder / name for name in usual_names(table) if (folder / name).exists()]
-        if len(candidates) != 1:
-            endings = ", ".join(ENDINGS)
-            what = " and ".join(path.name for path in candidates) or f"no {table} with {endings}"
-            which = "remove all but one, or name" if candidates else "name"
-            raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
-        (path,) = candidates
-    files = _in_folder(path) if path.is_dir() else [path]
-    for file in files:
-        if not file_bytes(file):
-            raise GraphError(f"{file}: empty")
-    return files
-
-
-def usual_names(table: str) -> list[str]:
-    """Return the default names of the folder or file of a table, ``vertices`` or ``edges``."""
-    return [table, *(f"{table}{ending}" for ending in ENDINGS)]
-
-
-def is_parquet(file: Path) -> bool:
-    """Whether the name of a file ends in .parquet; all other files are CSV."""
-    return file.name.endswith(".parquet")
-
-
-def _in_folder(path: Path) -> list[Path]:
-    # What writers leave beside their files, such as _SUCCESS and .part-0.crc, is no table.
-    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
-    tables = [file for file in files if file.name.endswith(ENDINGS)]
-    if not tables:
-        raise GraphError(f"{path}: has no file that ends in {', '.join(ENDINGS)}")
-    if len({is_parquet(file) for file in tables}) > 1:
-        raise GraphError(f"{path}: has both Parquet and CSV files, one kind is allowed")
-    return tables
-
-
-#: Largest number of UTF-8 bytes of a text: an id, a label or a word of the split.
-MAX_TEXT_BYTES = 1 << 16
+        return self._batches[number], index - self._firsts[number]
 
 
 def plain(array: Any) -> Any:
     """Return an Arrow array decoded from a dictionary encoding, with texts as large_string."""
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return pyarrow.compute.cast(array, pyarrow.large_string()) if is_text(array.type) else array
+    return array.cast(pyarrow.large_string()) if is_text(array.type) else array
 
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is one of texts, not dictionary-encoded."""
     # pyarrow 15 reads string_view, and has no function that tells it.
-    return bool(
-        pyarrow.types.is_string(kind)
-        or pyarrow.types.is_large_string(kind)
-        or str(kind) == "string_view"
-    )
+    return str(kind) in ("string", "large_string", "string_view")
 
 
-def is_binary(kind: Any) -> bool:
-    """Whether an Arrow type is one of bytes, as CSV has if it is not UTF-8."""
-    return bool(pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind))
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers, booleans, or nulls alone."""
+    types = pyarrow.types
+    tests = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def with_texts(batch: Batch) -> Batch:
@@ -231,54 +234,10 @@ def _is_valid(array: Any) -> bool:
     return True
 
 
-def first_null(array: Any) -> int | None:
-    """Return the index of the first null in an Arrow array, or None."""
-    if not array.null_count:
-        return None
-    return int(array.is_null().to_numpy(zero_copy_only=False).argmax())
-
-
 def null_mask(array: Any) -> BoolArray:
     """Return which values of an Arrow array are null, ``[n]``."""
-    if not array.null_count:
-        return np.zeros(len(array), np.bool_)
     mask: BoolArray = array.is_null().to_numpy(zero_copy_only=False)
     return mask
-
-
-def refuse_nulls(batch: Batch, column: str) -> BoolArray:
-    """Report the nulls of a column; return which rows have one, ``[n]``."""
-    empty = null_mask(batch.columns[column])
-    known = empty & ~batch.unread.get(column, np.False_)
-    batch.report(known, (column, "empty"), lambda index: f"{brief(column)} is empty")
-    return empty
-
-
-def floats(batch: Batch, column: str, dtype: type[np.floating[Any]]) -> Array:
-    """Return a column of numbers or booleans as ``dtype``, nulls as NaN; GraphError: other type."""
-    array = plain(batch.columns[column])
-    if not is_number(array.type):
-        raise GraphError(
-            f"{batch.file}: column {brief(repr(column))}: expected numbers, got {brief(array.type)}"
-        )
-    try:
-        array = pyarrow.compute.cast(array, pyarrow.from_numpy_dtype(np.dtype(dtype)), safe=False)
-    except pyarrow.ArrowInvalid as error:
-        raise GraphError(
-            f"{batch.file}: column {brief(repr(column))}: {one_line(error, 200)}"
-        ) from None
-    values: Array = array.to_numpy(zero_copy_only=False)
-    return values
-
-
-def is_number(kind: Any) -> bool:
-    """Whether an Arrow type is one of numbers, booleans, or nulls alone."""
-    numeric = (
-        pyarrow.types.is_integer(kind)
-        or pyarrow.types.is_floating(kind)
-        or pyarrow.types.is_decimal(kind)
-    )
-    return bool(numeric or pyarrow.types.is_boolean(kind) or pyarrow.types.is_null(kind))
 
 
 def text_buffers(array: Any) -> tuple[Int64Array, UInt8Array]:

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError, Int64Array, brief, pyarrow
 from gnnscale.core.artifact.files import check_space
+from gnnscale.data.tables import cells
 from gnnscale.data.tables.batch import Batch, is_text, plain
 from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 
@@ -18,8 +19,6 @@ from gnnscale.graph import MAX_FEATURES, MAX_QUANTIZED, Graph, as_float32
 UNSEEN_POLICIES = ("refuse", "empty")
 #: Categories of a column, at most; with more values it is free text.
 MAX_CATEGORIES = 256
-#: Code of an empty cell.
-_NO_CATEGORY = -1
 #: Bytes of rows that are remapped at a time.
 _SLICE_BYTES = 16 << 20
 
@@ -50,7 +49,14 @@ class Column:
         """Whether no cell has a value."""
         return self.has_gaps and self.mean is None
 
-    def told(self) -> str:
+    @property
+    def content(self) -> str:
+        """``categories``, ``dates`` or ``numbers``."""
+        if self.categories is not None:
+            return "categories"
+        return "numbers" if self.origin is None else "dates"
+
+    def describe(self) -> str:
         """Return the name and the encoding, for the log."""
         name = brief(self.name)
         if self.categories is not None:
@@ -72,46 +78,35 @@ class Column:
             raise ValueError(f"{len(names)} categories of {self.width} features, sorted or not")
 
 
-def holds_texts(kind: Any) -> bool:
-    """Whether an Arrow type is one of texts, plain or dictionary-encoded."""
-    return is_text(kind.value_type if pyarrow.types.is_dictionary(kind) else kind)
-
-
 def one_hot(batch: Batch, column: str, categories: Sequence[str]) -> Float32Array:
     """Return a column's one-hot rows ``[rows, len(categories)]`` float32; zeros for an empty cell.
 
     GraphError: a value is not among ``categories``.
     """
-    encoded = as_texts(batch, column).dictionary_encode()
+    texts, count = as_texts(batch, column), len(categories)
     number = {name: index for index, name in enumerate(categories)}
-    unknown = len(categories)
-    names = encoded.dictionary.to_pylist()
-    codes = np.array([*(number.get(name, unknown) for name in names), _NO_CATEGORY], np.int64)
-    row_codes = codes[encoded.indices.fill_null(len(names)).to_numpy()]
-    if (row_codes == unknown).any():
-        index = int((row_codes == unknown).argmax())
+    codes = cells.coded(texts, lambda text: number.get(text, count + 1), count)
+    if (codes > count).any():
+        index = int((codes > count).argmax())
         raise GraphError(
             f"{batch.locate(index)}: {brief(column)}: expected a category of the first pass over "
-            f"the file, got {brief(repr(encoded[index].as_py()))}"
+            f"the file, got {brief(repr(texts[index].as_py()))}"
         )
-    rows = np.zeros((len(batch), len(categories)), np.float32)
-    filled = np.flatnonzero(row_codes != _NO_CATEGORY)
-    rows[filled, row_codes[filled]] = 1
-    return rows
+    rows = np.zeros((len(batch), count + 1), np.float32)
+    rows[np.arange(len(batch)), codes] = 1
+    return rows[:, :-1]
 
 
 def as_texts(batch: Batch, column: str) -> Any:
     """Return a column of texts, integers or booleans as large_string."""
-    array = plain(batch.columns[column])
-    whole = pyarrow.types.is_integer(array.type) or pyarrow.types.is_boolean(array.type)
-    if is_text(array.type):
-        return array
-    if whole or pyarrow.types.is_null(array.type):
-        return pyarrow.compute.cast(array, pyarrow.large_string())
-    raise GraphError(
-        f"{batch.file}: column {brief(repr(column))}: expected texts or integers as categories, "
-        f"got {brief(array.type)}"
-    )
+    array, types = plain(batch.columns[column]), pyarrow.types
+    tests = (is_text, types.is_integer, types.is_boolean, types.is_null)
+    if not any(test(array.type) for test in tests):
+        raise GraphError(
+            f"{batch.name(column)}: expected texts or integers as categories, got "
+            f"{brief(array.type)}"
+        )
+    return array.cast(pyarrow.large_string())
 
 
 @dataclass(frozen=True)
@@ -164,8 +159,8 @@ def arrangement(
         days = (column.origin or 0) - (expected.origin or 0) if expected.origin is not None else 0
         shift += [float(days)] * expected.length + [0.0] * expected.has_gaps
         first += column.width
-    found = Arrangement(np.array(index, np.int64), np.array(shift, np.float32), tuple(fills))
-    return found if found.changes or first != len(index) else None
+    change = Arrangement(np.array(index, np.int64), np.array(shift, np.float32), tuple(fills))
+    return change if change.changes or first != len(index) else None
 
 
 def check_kinds(graph: str, column: Column, expected: Column, option: str = "categories") -> None:
@@ -173,24 +168,17 @@ def check_kinds(graph: str, column: Column, expected: Column, option: str = "cat
 
     A column without a value passes.
     """
-    if column.is_empty:
+    got, content, hint = column.content, expected.content, ""
+    if column.is_empty or got == content:
         return
-    name = brief(repr(expected.name))
-    if column.categories is not None and expected.categories is None:
-        raise ConfigError(
-            f"dataset: column {name} of {graph}: expected numbers as in training, got categories "
-            f"such as {brief(repr(column.categories[0]))}"
-        )
-    if column.categories is None and expected.categories is not None:
-        raise ConfigError(
-            f"dataset: column {name} of {graph}: expected categories as in training, got numbers; "
-            f"set dataset.{option}=[{brief(expected.name)}]"
-        )
-    if (column.origin is None) != (expected.origin is None):
-        kinds = ("dates", "numbers") if column.origin is None else ("numbers", "dates")
-        raise ConfigError(
-            f"dataset: column {name} of {graph}: expected {kinds[0]} as in training, got {kinds[1]}"
-        )
+    if column.categories:
+        got = f"categories such as {brief(repr(column.categories[0]))}"
+    elif expected.categories:
+        hint = f"; set dataset.{option}=[{brief(expected.name)}]"
+    raise ConfigError(
+        f"dataset: column {brief(repr(expected.name))} of {graph}: expected {content} as in "
+        f"training, got {got}{hint}"
+    )
 
 
 def _category_index(
@@ -198,8 +186,8 @@ def _category_index(
 ) -> list[int]:
     """Return the graph's feature of each category of the run's column ``expected``, or -1."""
     assert expected.categories is not None
-    known = column.categories or ()
-    unknown = sorted(set(known) - set(expected.categories))
+    names = column.categories or ()
+    unknown = sorted(set(names) - set(expected.categories))
     if unknown and unseen == "refuse":
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ConfigError(
@@ -207,7 +195,7 @@ def _category_index(
             f"training, got {brief(repr(unknown[0]))}{more}; gnnscale predict reads them as empty "
             "cells with unseen=empty"
         )
-    number: Mapping[str, int] = {name: index for index, name in enumerate(known)}
+    number: Mapping[str, int] = {name: index for index, name in enumerate(names)}
     return [first + number[name] if name in number else -1 for name in expected.categories]
 
 
@@ -234,54 +222,54 @@ def count_cells(rows: Array, features: Sequence[int], dtype: str, width: int) ->
     return sum(int(np.count_nonzero(part[:, features])) for part in parts)
 
 
-def arrange_features(graph: Graph, wanted: Arrangement) -> Graph:
-    """Return ``graph`` with vertex features as ``wanted``, in a temporary file.
+def arrange_features(graph: Graph, target: Arrangement) -> Graph:
+    """Return ``graph`` with vertex features as ``target``, in a temporary file.
 
     They become float32 if numbers change, or they are int8 or int4.
     """
     dtype, width = graph.feature_dtype, graph.num_features
-    if wanted.only_moves and dtype not in MAX_QUANTIZED:
-        return replace(graph, features=_arranged(graph.features, wanted, len(graph.features)))
+    if target.only_moves and dtype not in MAX_QUANTIZED:
+        return replace(graph, features=_arranged(graph.features, target, len(graph.features)))
     rows = _arranged(
-        graph.features, wanted, graph.num_vertices, lambda part: as_float32(part, dtype, width)
+        graph.features, target, graph.num_vertices, lambda part: as_float32(part, dtype, width)
     )
     return replace(graph, features=rows, feature_dtype="float32")
 
 
-def arrange_edge_features(graph: Graph, wanted: Arrangement) -> Graph:
-    """Return ``graph`` with edge features as ``wanted``, in a temporary file.
+def arrange_edge_features(graph: Graph, target: Arrangement) -> Graph:
+    """Return ``graph`` with edge features as ``target``, in a temporary file.
 
     The row of zeros that added self-loops share stays.
     """
     edges = graph.edges
     assert edges.features is not None
     count = len(edges.features) if edges.ends is None else len(edges.ends)
-    return replace(graph, edges=replace(edges, features=_arranged(edges.features, wanted, count)))
+    return replace(graph, edges=replace(edges, features=_arranged(edges.features, target, count)))
 
 
 def _arranged(
     features: Array,
-    wanted: Arrangement,
+    target: Arrangement,
     count: int,
     read: Callable[[Array], Array] = np.asarray,
 ) -> Array:
-    """Return ``features`` as ``wanted``: ``count`` rows, then zeros, mapped from a temporary file.
+    """Return ``features`` as ``target``: ``count`` rows, then zeros, mapped from a temporary file.
 
     ``read`` decodes stored rows.
     """
-    shape, dtype = (len(features), len(wanted.index)), read(features[:0]).dtype
+    shape, dtype = (len(features), len(target.index)), read(features[:0]).dtype
     num_bytes = shape[0] * shape[1] * dtype.itemsize
     check_space("features by column", Path(tempfile.gettempdir()), disk=num_bytes)
     with tempfile.TemporaryFile() as file:  # the map keeps it
         rows = np.memmap(file, dtype, "w+", shape=shape)
-    copied = np.flatnonzero(wanted.index >= 0)
+    copied = np.flatnonzero(target.index >= 0)
     step = max(1, _SLICE_BYTES // (dtype.itemsize * max(shape[1], features.shape[1])))
     for first in range(0, count, step):
         part = read(features[first : min(first + step, count)])
         arranged = rows[first : first + len(part)]
-        arranged[:, copied] = part[:, wanted.index[copied]]
-        if not wanted.only_moves:
-            arranged += wanted.shift
-        for feature, marks, value in wanted.fills:
+        arranged[:, copied] = part[:, target.index[copied]]
+        if not target.only_moves:
+            arranged += target.shift
+        for feature, marks, value in target.fills:
             arranged[part[:, marks] == 1, feature] = value
     return rows

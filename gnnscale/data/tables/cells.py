@@ -1,12 +1,12 @@
 """Cells of text that hold numbers or dates, as spreadsheets and programs write them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import BoolArray, brief, pyarrow
+from gnnscale.core import BoolArray, Int64Array, brief, pyarrow
 from gnnscale.data.tables.batch import null_mask
 
 #: Patterns of numbers, of dates and times of ISO 8601, and of those with a zone.
@@ -61,9 +61,17 @@ def days(array: Any) -> Any:
 
 def matches(texts: Any, pattern: str) -> BoolArray:
     """Return which of an Arrow array of texts match a pattern, ``[n]``; nulls do not."""
-    found = pyarrow.compute.match_substring_regex(texts, pattern).fill_null(False)
-    mask: BoolArray = found.to_numpy(zero_copy_only=False)
-    return mask
+    mask = pyarrow.compute.match_substring_regex(texts, pattern).fill_null(False)
+    matching: BoolArray = mask.to_numpy(zero_copy_only=False)
+    return matching
+
+
+def coded(texts: Any, code: Callable[[str], int], empty: int) -> Int64Array:
+    """Return the ``code`` of each text of an Arrow array, ``[n]``, and ``empty`` for a null."""
+    encoded = texts.dictionary_encode()
+    codes = np.array([*map(code, encoded.dictionary.to_pylist()), empty], np.int64)
+    codes_of_rows: Int64Array = codes[encoded.indices.fill_null(len(codes) - 1).to_numpy()]
+    return codes_of_rows
 
 
 def trimmed(texts: Any, decimal: str = ".") -> Any:
@@ -117,15 +125,15 @@ def likely_content(texts: Sequence[str], are_distinct: bool) -> str:
     ``texts`` are some of its values; ``are_distinct``: nearly all cells differ.
     """
 
-    def most(pattern: re.Pattern[str]) -> bool:
+    def are_mostly(pattern: re.Pattern[str]) -> bool:
         return 2 * sum(pattern.fullmatch(text.strip()) is not None for text in texts) > len(texts)
 
     example = brief(repr(min(texts, default="")))
     if all(text.isdigit() for text in texts):
         return f"numbers such as {example}?"
-    if most(_LIKE_DATE):
+    if are_mostly(_LIKE_DATE):
         return f"dates such as {example}? write them as 2024-01-31 (ISO 8601)"
-    if most(_LIKE_NUMBER):
+    if are_mostly(_LIKE_NUMBER):
         return (
             f"amounts such as {example}? dataset.decimal=',' reads decimal commas; signs of "
             "thousands and of currency must go"

@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, GraphError, brief, one_line, pyarrow
 from gnnscale.data.tables import cells
-from gnnscale.data.tables.batch import Batch, floats, is_text, null_mask, plain
+from gnnscale.data.tables.batch import Batch, is_text, null_mask, plain
 from gnnscale.data.tables.categories import Column, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.survey import FEW_ROWS, Surveyed, csv_type
@@ -50,7 +50,7 @@ def log_columns(store: Path) -> None:
     record = GRAPH_STORE.record(_WithColumns, read_meta(store).entries, store)
     for what, columns in (("vertices", record.columns), ("edges", record.edge_columns)):
         if columns:
-            listed = "; ".join(column.told() for column in columns[:_MAX_TOLD])
+            listed = "; ".join(column.describe() for column in columns[:_MAX_TOLD])
             more = len(columns) - _MAX_TOLD
             listed += f"; and {more} more columns" if more > 0 else ""
             _LOG.info("features of %s: %s", what, listed)
@@ -92,20 +92,10 @@ class FeatureColumns:
 
     def described(self) -> list[dict[str, Any]]:
         """Return the columns for ``meta.json``, without their means; GraphError over 1 MiB."""
-        columns = (
-            Column(
-                name=column.name,
-                width=column.width,
-                categories=column.categories,
-                has_gaps=column.has_gaps,
-                origin=column.origin if column.encoding == "date" else None,
-            )
-            for column in self.columns
-        )
         # A column of numbers has no entry ``categories``.
         entries = [
-            {k: v for k, v in asdict(column).items() if v is not None and v is not False}
-            for column in columns
+            {k: v for k, v in asdict(surveyed.column).items() if v is not None and v is not False}
+            for surveyed in self.columns
         ]
         if len(json.dumps(entries)) > _MAX_NAME_BYTES:
             raise GraphError(
@@ -125,38 +115,36 @@ class FeatureColumns:
         ``num_empty`` rows without a value follow. At the end, warn of columns that look like row
         numbers or names of splits, unless the user has named the columns.
         """
-        starts = np.cumsum([0, *(column.width for column in self.columns)])
-        plain_numbers = [column.width == 1 and column.encoding != "date" for column in self.columns]
-        numbers = _RowNumbers([] if self._named else starts[:-1][plain_numbers].tolist())
+        ends = np.cumsum([column.width for column in self.columns])
+        numbers = {
+            end - 1: column.name
+            for end, column in zip(ends.tolist(), self.columns, strict=True)
+            if column.width == 1 and column.encoding != "date"
+        }
+        row_numbers = _RowNumbers([] if self._named else [*numbers])
         for batch in self.batches():
             rows = self.of_batch(batch)
-            numbers.add(rows)
+            row_numbers.add(rows)
             yield rows
         if num_empty:
-            yield np.tile(self._empty_row(), (num_empty, 1))
-        for feature in numbers.features:
-            column = self.columns[int(np.searchsorted(starts, feature))].name
+            row = np.zeros(self.num_features, np.float32)
+            row[ends[[column.has_gaps for column in self.columns]] - 1] = 1
+            yield np.tile(row, (num_empty, 1))
+        if self._named:
+            return
+        for feature in row_numbers.features:
             _LOG.warning(
                 "%s: feature %s numbers the rows; if their order means nothing, leave it out by "
                 "dataset.features=[...]",
-                *(self._table.path, brief(repr(column))),
+                *(self._table.path, brief(repr(numbers[feature]))),
             )
-        for surveyed in () if self._named else self.columns:
-            if are_parts(surveyed.categories or ()):
+        for column in self.columns:
+            if are_parts(column.categories or ()):
                 _LOG.warning(
                     "%s: feature %s holds words of a split; dataset.split_column reads it, and "
                     "dataset.features=[...] leaves it out",
-                    *(self._table.path, brief(repr(surveyed.name))),
+                    *(self._table.path, brief(repr(column.name))),
                 )
-
-    def _empty_row(self) -> Float32Array:
-        """Return the features of a row without a value, ``[num_features]``."""
-        row = np.zeros(self.num_features, np.float32)
-        ends = np.cumsum([column.width for column in self.columns])
-        row[
-            [end - 1 for end, column in zip(ends, self.columns, strict=True) if column.has_gaps]
-        ] = 1
-        return row
 
     def empty(self, batch: Batch) -> BoolArray:
         """Return which rows of a batch have an empty cell, of categories apart, ``[rows]``."""
@@ -191,73 +179,61 @@ class FeatureColumns:
         """Return the numbers of a column ``[rows, length]``, 0 in empty cells, and which are."""
         array = plain(batch.columns[column.name])
         if column.encoding == "list":
-            empty = null_mask(array)
-            filled = array.filter(pyarrow.array(~empty)).flatten()
-            flat = floats(Batch(batch.file, 0, {"": filled}), "", np.float32)
+            is_empty = null_mask(array)
+            filled = array.filter(pyarrow.array(~is_empty)).flatten()
             values = np.zeros((len(batch), column.length), np.float32)
-            if len(flat) != np.count_nonzero(~empty) * column.length:
+            if len(filled) != np.count_nonzero(~is_empty) * column.length:
                 raise GraphError(f"{batch.file}: was changed while it was read")
-            values[~empty] = flat.reshape(-1, column.length)
-            return values, empty
+            flat = batch.floats(column.name, np.float32, filled)
+            values[~is_empty] = flat.reshape(-1, column.length)
+            return values, is_empty
         if is_text(array.type):
             array = cells.parsed(array, column.kind, self._table.decimal)[0]
         if column.encoding == "date":
-            days = cells.days(array) - column.origin
-            empty, numbers = np.isnan(days), days.astype(np.float32)
+            numbers = (cells.days(array) - column.origin).astype(np.float32)
         else:
-            numbers = floats(Batch(batch.file, 0, {"": array}), "", np.float32)
-            empty = np.isnan(numbers)
-        return np.where(empty, 0, numbers)[:, None], empty
+            numbers = batch.floats(column.name, np.float32, array)
+        is_empty = np.isnan(numbers)
+        return np.where(is_empty, 0, numbers)[:, None], is_empty
 
 
 class _RowNumbers:
-    """Detector of feature columns that number the rows, among the columns ``features`` (indices).
+    """Detector of columns that number the rows, among the columns ``features`` (indices).
 
-    Such a column has integers of equal distance, or a range of integers in any order.
+    Such a column has as many integers of equal distance as there are rows, in any order.
     """
 
     def __init__(self, features: Sequence[int]) -> None:
         self._features = np.asarray(features, np.int64)
-        self._firsts: Float32Array | None = None  # first two rows of the features
-        self._extremes: list[Array] = []  # minimum, maximum and sum of each feature
-        #: whether distances are equal so far
-        self._in_line: Array = np.ones(len(self._features), np.bool_)
+        self._extremes: Array | None = None  # minimum, maximum and sum of each feature
         self.count = 0  #: number of rows added
 
     def add(self, rows: Float32Array) -> None:
         """Examine the next rows of all features, ``[n, num_features]``."""
-        if self._firsts is None:
-            # Drop features that repeat within the first rows, as most do.
-            few = np.sort(rows[:64, self._features], axis=0)
-            self._keep((few[1:] != few[:-1]).all(axis=0))
-            self._firsts = rows[:2, self._features]
-        self._keep((rows[:, self._features] == np.floor(rows[:, self._features])).all(axis=0))
         values = rows[:, self._features].astype(np.float64)
-        first, distance = self._firsts[0], self._firsts[-1].astype(np.float64) - self._firsts[0]
-        row_numbers = np.arange(self.count, self.count + len(rows))[:, None]
-        self._in_line &= (values == (first + row_numbers * distance).astype(np.float32)).all(axis=0)
-        extremes = [values.min(axis=0), values.max(axis=0), values.sum(axis=0)]
-        if self._extremes:
+        is_whole = (values == np.floor(values)).all(axis=0)
+        extremes = np.stack([values.min(axis=0), values.max(axis=0), values.sum(axis=0)])
+        if self._extremes is None:
+            # Drop features that repeat within the first rows, as most do.
+            few = np.sort(values[:64], axis=0)
+            is_whole &= (few[1:] != few[:-1]).all(axis=0)
+        else:
             least, greatest, total = self._extremes
-            low, high, part_total = extremes
-            extremes = [np.minimum(low, least), np.maximum(high, greatest), part_total + total]
-        self._extremes = extremes
+            extremes[0] = np.minimum(least, extremes[0])
+            extremes[1] = np.maximum(greatest, extremes[1])
+            extremes[2] += total
+        self._features, self._extremes = self._features[is_whole], extremes[:, is_whole]
         self.count += len(rows)
-
-    def _keep(self, selected: Array) -> None:
-        self._features, self._in_line = self._features[selected], self._in_line[selected]
-        self._extremes = [values[selected] for values in self._extremes]
-        if self._firsts is not None:
-            self._firsts = self._firsts[:, selected]
 
     @property
     def features(self) -> list[int]:
         """Indices of the feature columns that number the rows; empty for fewer than 16 rows."""
-        if self.count < FEW_ROWS:
+        if self.count < FEW_ROWS or self._extremes is None:
             return []
         least, greatest, total = self._extremes
-        full = (greatest - least == self.count - 1) & (total == (least + greatest) / 2 * self.count)
-        features: list[int] = self._features[self._in_line | full].tolist()
+        distance = (greatest - least) / (self.count - 1)
+        is_even = (distance == np.floor(distance)) & (2 * total == (least + greatest) * self.count)
+        features: list[int] = self._features[is_even].tolist()
         return features
 
 

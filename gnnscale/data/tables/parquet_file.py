@@ -7,9 +7,8 @@ from typing import Any
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.core.artifact.files import file_bytes, readable
-from gnnscale.data.tables.batch import Batch, with_texts
+from gnnscale.data.tables.batch import Batch, Problems, with_texts
 from gnnscale.data.tables.parquet_pages import ColumnChunk, read_footer, read_pages
-from gnnscale.data.tables.problems import Problems
 
 #: Bytes of a column that are read at a time.
 _BUFFER_BYTES = 1 << 20
@@ -23,9 +22,12 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 
 
 class ParquetFile:
-    """Parquet file, read in batches; its footer is checked before pyarrow opens it."""
+    """Parquet file, read in batches; its footer is checked before pyarrow opens it.
 
-    def __init__(self, path: Path, problems: Problems | None = None) -> None:
+    Batches report to ``problems``.
+    """
+
+    def __init__(self, path: Path, problems: Problems) -> None:
         self.path = path
         self._problems = problems
         file_bytes(path)
@@ -33,16 +35,15 @@ class ParquetFile:
         with readable(path), path.open("rb") as stream:
             self._footer = read_footer(stream, str(path))
         with self._open() as file, readable(path):
-            self._schema = file.schema_arrow
-            metadata = file.metadata
+            schema, metadata = file.schema_arrow, file.metadata
             self._metadata = metadata
             self._group_rows = [
                 metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
             ]
-            self.names: list[str] = list(self._schema.names)
+            self.names: list[str] = list(schema.names)
             # Inside ``readable``: types and names come from the file and may be damaged.
-            self._types = {field.name: field.type for field in self._schema}
-            self.index_columns = _index_columns(self._schema.metadata)
+            self._types = {field.name: field.type for field in schema}
+            self.index_columns = _index_columns(schema.metadata)
         shape = [metadata.num_columns] * len(self._group_rows)
         if [len(group) for group in self._footer] != shape:
             raise GraphError(f"{path}: its footer is damaged")
@@ -53,52 +54,40 @@ class ParquetFile:
         """Return the number of rows."""
         return sum(self._group_rows)
 
-    @property
-    def num_groups(self) -> int:
-        """Number of row groups."""
-        return len(self._group_rows)
-
     def types(self) -> dict[str, Any]:
         """Return the Arrow type of each column."""
         return dict(self._types)
 
+    def text(self, row: int, column: str) -> None:
+        """Return None: cells are no texts."""
+
     def batches(
-        self, columns: Sequence[str], batch_rows: int, batch_bytes: int, groups: range | None = None
+        self, columns: Sequence[str], types: object, batch_rows: int, batch_bytes: int
     ) -> Iterator[Batch]:
-        """Yield columns of the row ``groups`` (None: all) in batches of up to ``batch_rows`` rows.
+        """Yield columns, of their own types, in batches of up to ``batch_rows`` rows.
 
         A batch has about ``batch_bytes`` of texts, or a single row. Damaged files, and files that
         unpack to much more memory than their size, are refused.
         """
-        groups = range(self.num_groups) if groups is None else groups
-        row = 1 + sum(self._group_rows[: groups.start])
-        end = row + sum(self._group_rows[groups.start : groups.stop])
+        row, num_groups = 1, len(self._group_rows)
         with self._open(metadata=self._metadata) as file:
-            for first in range(groups.start, groups.stop, _GROUPS):
-                chunk_groups = range(first, min(first + _GROUPS, groups.stop))
+            for first in range(0, num_groups, _GROUPS):
+                groups = range(first, min(first + _GROUPS, num_groups))
                 rows = min(
-                    self._safe_rows(group, columns, batch_rows, batch_bytes)
-                    for group in chunk_groups
+                    self._safe_rows(group, columns, batch_rows, batch_bytes) for group in groups
                 )
-                for batch in self._decode(file, columns, rows, chunk_groups, row):
-                    yield batch
-                    row += len(batch)
-        if row != end:
-            raise GraphError(f"{self.path}: row {row - 1} is the last, its end says {end - 1}")
-
-    def _decode(
-        self, file: Any, columns: Sequence[str], batch_rows: int, groups: range, row: int
-    ) -> Iterator[Batch]:
-        """Yield batches of row groups ``groups``, which begin at row ``row``, counted from 1."""
-        with readable(self.path):
-            # pyarrow silently drops a structure column if one of its fields is missing.
-            for part in file.iter_batches(
-                batch_rows, row_groups=list(groups), columns=list(columns), use_threads=False
-            ):
-                if len(part):
-                    columns_of = {name: part.column(name) for name in columns}
-                    yield with_texts(Batch(self.path, row, columns_of, problems=self._problems))
-                row += len(part)
+                # pyarrow silently drops a structure column if one of its fields is missing.
+                options = {"row_groups": list(groups), "columns": list(columns)}
+                with readable(self.path):
+                    for part in file.iter_batches(rows, **options, use_threads=False):
+                        if len(part):
+                            arrays = {name: part.column(name) for name in columns}
+                            yield with_texts(Batch(self.path, row, arrays, self._problems))
+                        row += len(part)
+        if row != self.num_rows() + 1:
+            raise GraphError(
+                f"{self.path}: row {row - 1} is the last, its end says {self.num_rows()}"
+            )
 
     def _safe_rows(
         self, group: int, columns: Sequence[str], batch_rows: int, batch_bytes: int
@@ -131,8 +120,7 @@ class ParquetFile:
                 path = column.path
                 if not any(path == name or path.startswith(f"{name}.") for name in columns):
                     continue
-                extent = (location.start, location.num_bytes, location.num_values)
-                pages = read_pages(stream, *extent, f"{source}, column {brief(repr(path))}")
+                pages = read_pages(stream, location, f"{source}, column {brief(repr(path))}")
                 fixed = column.physical_type == "FIXED_LEN_BYTE_ARRAY"
                 chunks.append(
                     ColumnChunk(
@@ -202,10 +190,10 @@ class ParquetFile:
             )
 
 
-def _index_columns(metadata: Mapping[bytes, bytes] | None) -> list[str]:
+def _index_columns(metadata: Mapping[bytes, bytes] | None) -> set[str]:
     """Return the names of a data frame's index columns, from the metadata of pandas."""
     try:
         names = json.loads((metadata or {})[b"pandas"])["index_columns"]
+        return {name for name in names if isinstance(name, str)}
     except (KeyError, TypeError, ValueError, RecursionError):
-        return []
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        return set()

@@ -4,9 +4,8 @@ The footer has sizes too, but a decoder uses the headers. Both are in Thrift's c
 (https://github.com/apache/parquet-format). pyarrow aborts on damaged statistics, so it is not used.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from gnnscale.core import GraphError
 
@@ -15,18 +14,14 @@ _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _DETAILS = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
 #: Encodings: dictionary indices, delta-encoded lengths, and shared prefixes.
 _BY_DICTIONARY, _DELTA_LENGTHS, _PREFIXES = (2, 8), 6, 7
-#: Field numbers to read: of a header, type, both sizes and details; of a footer, per row group and
-#: column, number of values, bytes, and offsets of the first data and dictionary page.
-_HEADER = {1: None, 2: None, 3: None, 5: {1: None, 2: None}, 7: {1: None, 2: None}}
-_HEADER |= {8: {1: None, 4: None}}
-_FOOTER = {4: {1: {3: {5: None, 7: None, 9: None, 11: None}}}}
 #: Types of Thrift's compact protocol, and the bytes of types of fixed size.
-_TRUTH, _BYTE, _WHOLE, _TEXT, _LIST, _SET, _STRUCT = (1, 2), 3, (4, 5, 6), 8, 9, 10, 12
+_TRUTH, _BYTE, _WHOLE, _TEXT, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 8, (9, 10), 12
 _SIZES = {1: 0, 2: 0, _BYTE: 1, 7: 8}
 #: Bytes of a header: usual, and at most (as in Arrow), since statistics may be long.
 _HEADER_BYTES, _MAX_HEADER_BYTES = 1 << 9, 16 << 20
-#: Nesting depth of a header, and of a footer, at most.
+#: Nesting depth and number of structures of a header, and of a footer, at most.
 _HEADER_DEPTH, _FOOTER_DEPTH = 4, 16
+_HEADER_STRUCTS, _FOOTER_STRUCTS = 1 << 8, 16 << 20
 #: Bytes at the end of a file: the length of the footer, and the magic number.
 _TAIL_BYTES, _MAGIC = 8, b"PAR1"
 #: Bytes of a footer, at most; that of a million column chunks is shorter.
@@ -121,8 +116,7 @@ class ColumnChunk:
         return max(batch_bytes // rows, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChunkLocation:
+class ChunkLocation(NamedTuple):
     """Location of a column chunk (column of a row group) in the file."""
 
     start: int  #: offset of the first page
@@ -144,7 +138,7 @@ def read_footer(stream: IO[bytes], source: str) -> list[list[ChunkLocation]]:
         )
     stream.seek(max(size - _TAIL_BYTES - length, 0))
     try:
-        footer, _ = _read_struct(stream.read(length), 0, _FOOTER_DEPTH, _FOOTER)
+        footer = _Thrift(stream.read(length), _FOOTER_STRUCTS).struct(_FOOTER_DEPTH)
         return [[_chunk_location(column[3]) for column in group[1]] for group in footer[4]]
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise GraphError(f"{source}: its footer is damaged") from None
@@ -159,12 +153,10 @@ def _chunk_location(fields: dict[int, Any]) -> ChunkLocation:
     return ChunkLocation(start=start, num_bytes=fields[7], num_values=fields[5])
 
 
-def read_pages(
-    stream: IO[bytes], start: int, num_bytes: int, num_values: int, source: str
-) -> tuple[Page, ...]:
-    """Return the pages of a column chunk, from their headers, until they have ``num_values``."""
+def read_pages(stream: IO[bytes], chunk: ChunkLocation, source: str) -> tuple[Page, ...]:
+    """Return the pages of a column chunk, from their headers, until they have all its values."""
     pages: list[Page] = []
-    offset, end = start, start + num_bytes
+    offset, end, num_values = chunk.start, chunk.start + chunk.num_bytes, chunk.num_values
     while offset < end and num_values > 0:
         fields, size = _read_header(stream, offset, end, source)
         page = _parse_page(fields)
@@ -198,105 +190,81 @@ def _read_header(
     length = _HEADER_BYTES
     while True:
         stream.seek(offset)
-        data = stream.read(min(length, end - offset))
+        header = _Thrift(stream.read(min(length, end - offset)), _HEADER_STRUCTS)
         try:
-            return _read_struct(data, 0, _HEADER_DEPTH, _HEADER)
+            return header.struct(_HEADER_DEPTH), header.offset
         except IndexError:
-            if length >= min(end - offset, _MAX_HEADER_BYTES) or len(data) < min(
-                length, end - offset
-            ):
+            if len(header.data) < length or length >= _MAX_HEADER_BYTES:
                 raise GraphError(f"{source}: ends within the header of a page") from None
             length *= 16
         except ValueError as error:
             raise GraphError(f"{source}: the header of a page is damaged ({error})") from None
 
 
-def _read_struct(
-    data: bytes, offset: int, depth: int, schema: Mapping[int, Any]
-) -> tuple[dict[int, Any], int]:
-    """Return a Thrift structure's fields that ``schema`` has, by number, and the end offset."""
-    if depth < 0:
-        raise ValueError("nested too deeply")
-    fields: dict[int, Any] = {}
-    number = 0
-    while byte := data[offset]:
-        offset += 1
-        number += byte >> 4
-        if not byte >> 4:
-            number, offset = _read_integer(data, offset)
-        if number in schema:
-            fields[number], offset = _read_value(data, offset, byte & 15, depth, schema[number])
-        else:
-            offset = _skip_value(data, offset, byte & 15, depth)
-    return fields, offset + 1
+class _Thrift:
+    """Decoder of Thrift's compact protocol, for at most ``num_structs`` structures.
 
-
-def _read_value(data: bytes, offset: int, kind: int, depth: int, schema: Any) -> tuple[Any, int]:
-    """Return a value of Thrift type ``kind`` and its end offset.
-
-    Values other than integers are None if they are not in ``schema``.
+    Only integers, structures and their lists are decoded; other values are None. IndexError: the
+    data end within a value.
     """
-    if kind in _WHOLE:
-        return _read_integer(data, offset)
-    if kind == _STRUCT and schema is not None:
-        return _read_struct(data, offset, depth - 1, schema)
-    if kind != _LIST or schema is None:
-        return None, _skip_value(data, offset, kind, depth)
-    length, kind, offset = _read_list_header(data, offset, depth)
-    values = []
-    for _ in range(length):
-        value, offset = _read_value(data, offset, kind, depth - 1, schema)
-        values.append(value)
-    return values, offset
 
+    def __init__(self, data: bytes, num_structs: int) -> None:
+        self.data, self.offset = data, 0
+        self._num_structs = num_structs
 
-def _skip_value(data: bytes, offset: int, kind: int, depth: int) -> int:
-    """Return the end offset of a value of Thrift type ``kind``, without its value."""
-    if kind in _WHOLE:
-        while data[offset] > 127:
-            offset += 1
-        return offset + 1
-    if kind == _TEXT:
-        length, offset = _read_varint(data, offset)
-        return offset + length
-    if kind == _STRUCT:
-        return _read_struct(data, offset, depth - 1, {})[1]
-    if kind in (_LIST, _SET):
-        length, kind, offset = _read_list_header(data, offset, depth)
-        for _ in range(length):
-            offset = _skip_value(data, offset, kind, depth - 1)
-        return offset
-    if kind in _SIZES:
-        return offset + _SIZES[kind]
-    raise ValueError(f"a field of type {kind}")
+    def struct(self, depth: int) -> dict[int, Any]:
+        """Return the fields of the structure at ``offset`` by number.
 
+        ValueError: it is nested deeper than ``depth``, has too many structures, or is damaged.
+        """
+        self._num_structs -= 1
+        if depth < 0 or self._num_structs < 0:
+            raise ValueError("nested too deeply")
+        fields: dict[int, Any] = {}
+        number = 0
+        while byte := self._byte():
+            number = number + (byte >> 4) if byte >> 4 else self._integer()
+            fields[number] = self._value(byte & 15, depth)
+        return fields
 
-def _read_list_header(data: bytes, offset: int, depth: int) -> tuple[int, int, int]:
-    """Return the length of a list, the type of its values, and the offset of the first value."""
-    if depth < 1:
-        raise ValueError("nested too deeply")
-    length, kind = data[offset] >> 4, data[offset] & 15
-    offset += 1
-    if length == 15:
-        length, offset = _read_varint(data, offset)
-    # In a list, a truth value is a byte, not a type. Every value takes at least a byte.
-    kind = _BYTE if kind in _TRUTH else kind
-    if length > len(data) - offset:
-        raise IndexError("a list that ends after what it is in")
-    return length, kind, offset
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in _WHOLE:
+            return self._integer()
+        if kind == _STRUCT:
+            return self.struct(depth - 1)
+        if kind in _LISTS:
+            return self._list(depth - 1)
+        if kind != _TEXT and kind not in _SIZES:
+            raise ValueError(f"a field of type {kind}")
+        size = self._varint() if kind == _TEXT else _SIZES[kind]
+        self.offset += size
+        return None
 
+    def _list(self, depth: int) -> list[Any]:
+        if depth < 0:
+            raise ValueError("nested too deeply")
+        byte = self._byte()
+        length, kind = byte >> 4, byte & 15
+        length = self._varint() if length == 15 else length
+        # Every value takes at least a byte; a truth value is a byte in a list.
+        if length > len(self.data) - self.offset:
+            raise IndexError("a list that ends after what it is in")
+        return [self._value(_BYTE if kind in _TRUTH else kind, depth) for _ in range(length)]
 
-def _read_integer(data: bytes, offset: int) -> tuple[int, int]:
-    value, offset = _read_varint(data, offset)
-    return (value >> 1) ^ -(value & 1), offset
+    def _integer(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
 
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+        raise ValueError("a number of over 64 bits")
 
-def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[offset]
-        offset += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, offset
-    raise ValueError("a number of over 64 bits")
+    def _byte(self) -> int:
+        byte = self.data[self.offset]
+        self.offset += 1
+        return byte

@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 from gnnscale.core import GraphError, brief, pyarrow
 from gnnscale.data.tables.label_columns import SplitColumn, SplitMasks
@@ -83,50 +82,18 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
     return {name for name in matches if several or pyarrow.types.is_boolean(table.types[name])}
 
 
-def warn_of_store(columns: object, categories: Collection[str], path: Path) -> None:
-    """Warn if a graph store has feature columns that are skipped today.
-
-    ``columns`` is the JSON list of columns that an earlier release stored at ``path``; columns in
-    ``categories`` are not warned of.
-    """
-    names = (
-        [column.get("name") for column in columns if isinstance(column, dict)]
-        if isinstance(columns, list)
-        else []
-    )
-    doubtful = [
-        name
-        for name in names
-        if isinstance(name, str) and name not in categories and skip_reason(name)
-    ]
-    if doubtful:
-        _LOG.warning(
-            "%s: features are also %s, as an earlier release prepared it; gnnscale prepare with "
-            "force=true leaves them out",
-            *(
-                path,
-                join_names([f"{brief(repr(name))} ({skip_reason(name)})" for name in doubtful]),
-            ),
-        )
-
-
 def warn_of_names(table: Table, columns: Sequence[Surveyed]) -> None:
     """Warn of each feature column whose name suggests a label or, unless of categories, an id."""
+    hint = "among the features; dataset.features=[...] leaves it out"
+    hints = {
+        "a label": hint,
+        "an id": f"a number {hint}, and dataset.categories=[...] makes each value a feature",
+    }
     for column in columns:
-        name = column.name
-        role = suspected_role(name)
-        if role == "a label":
-            _LOG.warning(
-                "%s: %s is by name a label, and among the features; dataset.features=[...] leaves "
-                "it out",
-                *(table.path, brief(repr(name))),
-            )
-        elif role and column.categories is None:
-            _LOG.warning(
-                "%s: %s is by name an id, and a number among the features; dataset.features=[...] "
-                "leaves it out, and dataset.categories=[...] makes each value a feature",
-                *(table.path, brief(repr(name))),
-            )
+        role = suspected_role(column.name)
+        if role == "a label" or (role and column.categories is None):
+            name = brief(repr(column.name))
+            _LOG.warning("%s: %s is by name %s, and %s", table.path, name, role, hints[role])
 
 
 def suspected_role(name: str) -> str:
@@ -143,10 +110,8 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
     value of ``option``, is the ``default``; masks of validation and test may be missing.
     GraphError: the column is missing, and so is the training mask.
     """
-    if column in table.names or column != default:
-        return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
     mask_names = [[name for name in table.names if part.fullmatch(name)] for part in _MASKS]
-    if not any(mask_names):
+    if column in table.names or column != default or not any(mask_names):
         return SplitColumn(table.require(option, column, otherwise="dataset.split=random"))
     if not mask_names[0]:
         existing = ", ".join(name for names in mask_names for name in names)
@@ -156,7 +121,7 @@ def find_split(table: Table, option: str, column: str, default: str) -> SplitCol
         )
     masks = [table.require(option, names[0]) if names else None for names in mask_names]
     _LOG.info("%s: the split is of %s", table.path, ", ".join(filter(None, masks)))
-    return SplitMasks([(name, table.types[name] if name else None) for name in masks])
+    return SplitMasks(table, masks)
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -11,16 +11,26 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, GraphError, Int32Array, IntArray, brief, pyarrow
 from gnnscale.core.artifact.npy import map_npy
 from gnnscale.data.array_inputs import refuse_masked
-from gnnscale.data.tables.batch import plain, refuse_nulls
+from gnnscale.data.tables.batch import plain
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import csv_id_type
 from gnnscale.graph import Graph
 
 _SPLITS = ("train", "valid", "test")
-#: Files of ids: ``.npy``, and tables with these columns.
+#: Files of ids: ``.npy``, and tables with the columns of ``_LISTS``.
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _FILES = (".npy", *_TABLES)
-_ID, _PAIR = ("id",), ("source", "target")
+#: Allowed files, and an example of a list, for errors, by the columns of a table.
+_LISTS = {
+    ("id",): (
+        f"all, {', '.join(_SPLITS)}, a file of ids ({', '.join(_FILES)})",
+        "a list of ids such as [1,2,3]",
+    ),
+    ("source", "target"): (
+        f"a file of pairs ({', '.join(_FILES)})",
+        "a list of pairs such as [[1,2],[1,3]]",
+    ),
+}
 #: Bytes of prefetched batches of a table.
 _TABLE_BYTES = 64 << 20
 
@@ -46,28 +56,10 @@ def find_vertices(
         option = f"{option}={selection}"
         vertices: IntArray = getattr(graph, f"{selection}_idx")
     else:
-        allowed = f"all, {', '.join(_SPLITS)}, a file of ids ({', '.join(_FILES)})"
-        option, (ids,) = _read_selection(
-            selection, option, vertex_ids, allowed, _ID, "a list of ids such as [1,2,3]"
-        )
-        vertices = _vertex_numbers(ids, vertex_ids, graph, option)
-    return np.ascontiguousarray(_distinct(vertices, graph, vertex_ids, option), graph.indices.dtype)
-
-
-def _distinct(
-    vertices: IntArray, graph: Graph, vertex_ids: pyarrow.Array | None, option: str
-) -> IntArray:
-    """Return ``vertices``; ConfigError if they are empty or a vertex repeats."""
-    if not len(vertices):
-        raise ConfigError(f"{option}: expected at least one vertex of {graph.name}, got none")
-    is_selected = np.zeros(graph.num_vertices, np.bool_)
-    is_selected[vertices] = True
-    if np.count_nonzero(is_selected) < len(vertices):
-        ordered = np.sort(vertices)
-        twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
-        name = twice if vertex_ids is None else vertex_ids[int(twice)].as_py()
-        raise ConfigError(f"{option}: expected each vertex once, got {brief(name)} twice")
-    return vertices
+        option, (ids,) = _read_selection(selection, option, vertex_ids, ("id",))
+        vertices = _vertex_numbers(ids, graph, vertex_ids, option)
+    _check_distinct(vertices, graph, vertex_ids, option)
+    return np.ascontiguousarray(vertices, graph.indices.dtype)
 
 
 def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = None) -> IntArray:
@@ -78,142 +70,11 @@ def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = 
     ``[num_vertices]`` ids. None: ids are vertex numbers. Raises ConfigError if an id is unknown or
     there is no pair, and GraphError if the file is missing or has no ids.
     """
-    allowed = f"a file of pairs ({', '.join(_FILES)})"
-    what = "a list of pairs such as [[1,2],[1,3]]"
-    option, ends = _read_selection(selection, "pairs", vertex_ids, allowed, _PAIR, what)
+    option, ends = _read_selection(selection, "pairs", vertex_ids, ("source", "target"))
     if not len(ends[0]):
         raise ConfigError(f"{option}: expected at least one pair, got none")
-    pairs = np.stack([_vertex_numbers(ids, vertex_ids, graph, option) for ids in ends], axis=1)
+    pairs = np.stack([_vertex_numbers(ids, graph, vertex_ids, option) for ids in ends], axis=1)
     return np.ascontiguousarray(pairs, graph.indices.dtype)
-
-
-def _read_selection(
-    selection: Any,
-    option: str,
-    vertex_ids: pyarrow.Array | None,
-    allowed: str,
-    columns: tuple[str, ...],
-    listed: str,
-) -> tuple[str, list[Any]]:
-    """Return the option's name for errors, and ``[n]`` selected ids for each of ``columns``.
-
-    ``selection`` is a list of ids, or a file; the name is then ``OPTION=FILE``. Errors name the
-    accepted files, ``allowed``, and an example of a list, ``listed``.
-    """
-    if not isinstance(selection, (str, Path)):
-        return option, _listed_ids(selection, option, listed, len(columns), vertex_ids)
-    text = str(selection)
-    if not text.endswith(_FILES):
-        raise ConfigError(f"{option}={brief(selection)}: allowed are {allowed}, or {listed}")
-    option = f"{option}={brief(selection)}"
-    if text.endswith(".npy"):
-        array = map_npy(Path(selection), axes=len(columns), kinds="iu")
-        if array.ndim == 2 and array.shape[1] != 2:
-            raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
-        return option, [array] if array.ndim == 1 else list(array.T)
-    types = dict.fromkeys(columns, _csv_id_type(vertex_ids))
-    return option, _table_columns(open_table(Path(selection)), types)
-
-
-def _listed_ids(
-    selection: Any, option: str, listed: str, num_columns: int, vertex_ids: pyarrow.Array | None
-) -> list[Array]:
-    refuse_masked(selection, option)
-    values = selection if isinstance(selection, (Sequence, np.ndarray)) else _as_list(selection)
-    texts = vertex_ids is not None and str(vertex_ids.type) not in ("int64", "uint64")
-    try:
-        ids = np.asarray(values, np.object_ if texts else None)
-    except (ValueError, OverflowError):  # a ragged list; a number of many digits
-        ids = np.empty(0, np.object_)
-    if num_columns == 2 and not ids.size:
-        ids = ids.reshape(0, 2)
-    good = ids.ndim == num_columns and (num_columns == 1 or ids.shape[1] == 2)
-    if not good or (not texts and ids.dtype.kind not in "iu" and len(values)):
-        what = "ids" if texts else "whole numbers"
-        raise ConfigError(f"{option}={brief(selection)}: must be {what}, {listed}")
-    if texts:
-        ids = np.array([str(id_) for id_ in ids.reshape(-1)], np.object_).reshape(ids.shape)
-    return list(ids.reshape(len(ids), num_columns).T)
-
-
-def _as_list(values: Any) -> Any:
-    # A tensor, an array of another library, or a single id.
-    if hasattr(values, "numpy"):
-        return values.numpy()
-    return np.asarray(values) if hasattr(type(values), "__array__") else [values]
-
-
-def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
-    return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
-
-
-def is_table(file: str) -> bool:
-    """Whether ``file`` has the name of a table of ids."""
-    return file.endswith(_TABLES)
-
-
-def open_table(file: Path) -> Table:
-    """Open a Parquet file, or a CSV file with commas, of ids."""
-    return Table([file], ",", _TABLE_BYTES)
-
-
-def _table_columns(table: Table, types: Mapping[str, Any]) -> list[Any]:
-    """Return an Arrow array of each column named in ``types``, from a table.
-
-    CSV is parsed as these types. GraphError: a column is missing, or has an empty cell.
-    """
-    missing = next((column for column in types if column not in table.names), None)
-    if missing is not None:
-        have = ", ".join(map(brief, table.names[:12]))
-        raise GraphError(f"{table.path}: has no column {brief(missing)}, it has {have}")
-    arrays_by_column: dict[str, list[Any]] = {column: [] for column in types}
-    for batch in table.batches([*types], types, 32):
-        for column, arrays in arrays_by_column.items():
-            refuse_nulls(batch, column)
-            arrays.append(plain(batch.columns[column]))
-    table.problems.raise_any()
-    return [pyarrow.concat_arrays(arrays) for arrays in arrays_by_column.values()]
-
-
-def _vertex_numbers(
-    ids: Any, vertex_ids: pyarrow.Array | None, graph: Graph, option: str
-) -> IntArray:
-    """Return ``[n]`` the vertex number of each of ``ids``; ConfigError: an id is unknown.
-
-    ``vertex_ids`` are the user's ids of all vertices. None: ids are vertex numbers.
-    """
-    if vertex_ids is not None:
-        return _look_up(ids, vertex_ids, graph, option)
-    if not isinstance(ids, np.ndarray):
-        if str(ids.type) not in ("int64", "int32", "uint32", "int16", "uint16", "int8", "uint8"):
-            raise ConfigError(f"{option}: holds {brief(ids.type)}, ids are whole numbers")
-        ids = ids.to_numpy(zero_copy_only=False)
-    wrong = (ids < 0) | (ids >= graph.num_vertices)
-    if wrong.any():
-        raise ConfigError(
-            f"{option}: {ids[wrong.argmax()]} is no vertex of {graph.name}, whose ids are 0 to "
-            f"{graph.num_vertices - 1}"
-        )
-    return ids  # type: ignore[no-any-return]
-
-
-def _look_up(ids: Any, vertex_ids: pyarrow.Array, graph: Graph, option: str) -> IntArray:
-    """Return ``[n]`` the vertex number of each of ``ids``: its position in ``vertex_ids``.
-
-    ConfigError: an id is unknown.
-    """
-    try:
-        requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
-        requested = requested.cast(vertex_ids.type)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, UnicodeError):
-        # An id does not fit the type, or is not UTF-8.
-        what = f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
-        raise ConfigError(what) from None
-    numbers = pyarrow.compute.index_in(requested, value_set=vertex_ids)
-    if numbers.null_count:
-        missing = requested.filter(pyarrow.compute.is_null(numbers))[0].as_py()
-        raise ConfigError(f"{option}: {brief(missing)} is no id of a vertex of {graph.name}")
-    return np.asarray(numbers.to_numpy())
 
 
 def find_kinds(
@@ -235,10 +96,138 @@ def find_kinds(
     if column == id_column:
         raise ConfigError(f"{option}: expected a column of kinds other than the ids, got {column}")
     text = pyarrow.large_string()
-    types = {id_column: _csv_id_type(vertex_ids), column: text}
-    ids, values = _table_columns(table, types)
-    vertices = _distinct(_vertex_numbers(ids, vertex_ids, graph, option), graph, vertex_ids, option)
+    ids, values = _table_columns(table, {id_column: _csv_id_type(vertex_ids), column: text})
+    vertices = _vertex_numbers(ids, graph, vertex_ids, option)
+    _check_distinct(vertices, graph, vertex_ids, option)
     encoded = values.cast(text).dictionary_encode()
     kinds = np.full(graph.num_vertices, -1, np.int32)
     kinds[vertices] = encoded.indices.to_numpy()
     return kinds, encoded.dictionary.to_pylist()
+
+
+def is_table(file: str) -> bool:
+    """Whether ``file`` has the name of a table of ids."""
+    return file.endswith(_TABLES)
+
+
+def open_table(file: Path) -> Table:
+    """Open a Parquet file, or a CSV file with commas, of ids."""
+    return Table([file], ",", _TABLE_BYTES)
+
+
+def _read_selection(
+    selection: Any, option: str, vertex_ids: pyarrow.Array | None, columns: tuple[str, ...]
+) -> tuple[str, list[Any]]:
+    """Return the option's name for errors, and ``[n]`` selected ids for each of ``columns``.
+
+    ``selection`` is a list of ids, or a file; the name is then ``OPTION=FILE``.
+    """
+    allowed, example = _LISTS[columns]
+    if not isinstance(selection, (str, Path)):
+        return option, _listed_ids(selection, option, example, len(columns), vertex_ids)
+    option = f"{option}={brief(selection)}"
+    if not str(selection).endswith(_FILES):
+        raise ConfigError(f"{option}: allowed are {allowed}, or {example}")
+    if str(selection).endswith(".npy"):
+        array = map_npy(Path(selection), axes=len(columns), kinds="iu")
+        if array.ndim == 2 and array.shape[1] != 2:
+            raise ConfigError(f"{option}: has {array.shape[1]} columns, must be source and target")
+        return option, [array] if array.ndim == 1 else list(array.T)
+    types = dict.fromkeys(columns, _csv_id_type(vertex_ids))
+    return option, _table_columns(open_table(Path(selection)), types)
+
+
+def _listed_ids(
+    selection: Any, option: str, example: str, num_columns: int, vertex_ids: pyarrow.Array | None
+) -> list[Array]:
+    refuse_masked(selection, option)
+    values = selection
+    if hasattr(values, "numpy"):  # a tensor
+        values = values.numpy()
+    elif not isinstance(values, Sequence) and not hasattr(type(values), "__array__"):
+        values = [values]  # a single id
+    texts = vertex_ids is not None and str(vertex_ids.type) not in ("int64", "uint64")
+    try:
+        ids = np.asarray(values, np.object_ if texts else None)
+    except (ValueError, OverflowError):  # a ragged list; a number of many digits
+        ids = np.empty(0, np.object_)
+    if num_columns == 2 and not ids.size:
+        ids = ids.reshape(0, 2)
+    good = ids.ndim == num_columns and (num_columns == 1 or ids.shape[1] == 2)
+    if not good or (not texts and ids.dtype.kind not in "iu" and len(values)):
+        what = "ids" if texts else "whole numbers"
+        raise ConfigError(f"{option}={brief(selection)}: must be {what}, {example}")
+    if texts:
+        ids = np.array([str(id_) for id_ in ids.reshape(-1)], np.object_).reshape(ids.shape)
+    return list(ids.reshape(len(ids), num_columns).T)
+
+
+def _csv_id_type(vertex_ids: pyarrow.Array | None) -> Any:
+    return csv_id_type("auto", pyarrow.int64() if vertex_ids is None else vertex_ids.type)
+
+
+def _table_columns(table: Table, types: Mapping[str, Any]) -> list[Any]:
+    """Return an Arrow array of each column named in ``types``, from a table.
+
+    CSV is parsed as these types. GraphError: a column is missing, or has an empty cell.
+    """
+    missing = next((column for column in types if column not in table.names), None)
+    if missing is not None:
+        have = ", ".join(map(brief, table.names[:12]))
+        raise GraphError(f"{table.path}: has no column {brief(missing)}, it has {have}")
+    batches = []
+    for batch in table.batches([*types], types, 32):
+        for column in types:
+            batch.report_nulls(column)
+        batches.append(batch)
+    table.problems.raise_any()
+    return [
+        pyarrow.concat_arrays([plain(batch.columns[column]) for batch in batches])
+        for column in types
+    ]
+
+
+def _vertex_numbers(
+    ids: Any, graph: Graph, vertex_ids: pyarrow.Array | None, option: str
+) -> IntArray:
+    """Return ``[n]`` the vertex number of each of ``ids``; ConfigError: an id is unknown.
+
+    ``vertex_ids`` are the user's ids of all vertices. None: ids are vertex numbers.
+    """
+    if vertex_ids is None:
+        if not isinstance(ids, np.ndarray):
+            if not pyarrow.types.is_integer(ids.type):
+                raise ConfigError(f"{option}: holds {brief(ids.type)}, ids are whole numbers")
+            ids = ids.to_numpy(zero_copy_only=False)
+        wrong = (ids < 0) | (ids >= graph.num_vertices)
+        if wrong.any():
+            raise ConfigError(
+                f"{option}: {ids[wrong.argmax()]} is no vertex of {graph.name}, whose ids are 0 to "
+                f"{graph.num_vertices - 1}"
+            )
+        return ids  # type: ignore[no-any-return]
+    try:
+        requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
+        requested = requested.cast(vertex_ids.type)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, UnicodeError):
+        # An id does not fit the type, or is not UTF-8.
+        what = f"{option}: expected ids of {vertex_ids.type}, as {graph.name} has"
+        raise ConfigError(what) from None
+    numbers = pyarrow.compute.index_in(requested, value_set=vertex_ids)
+    if numbers.null_count:
+        missing = requested.filter(numbers.is_null())[0].as_py()
+        raise ConfigError(f"{option}: {brief(missing)} is no id of a vertex of {graph.name}")
+    return np.asarray(numbers.to_numpy())
+
+
+def _check_distinct(
+    vertices: IntArray, graph: Graph, vertex_ids: pyarrow.Array | None, option: str
+) -> None:
+    """Raise ConfigError if ``vertices`` are empty or a vertex repeats."""
+    if not len(vertices):
+        raise ConfigError(f"{option}: expected at least one vertex of {graph.name}, got none")
+    counts = np.bincount(vertices.astype(np.int64), minlength=graph.num_vertices)
+    if counts.max() > 1:
+        twice = int(counts.argmax())
+        name = twice if vertex_ids is None else vertex_ids[twice].as_py()
+        raise ConfigError(f"{option}: expected each vertex once, got {brief(name)} twice")

@@ -1,28 +1,21 @@
 """First pass over feature columns: what each holds, its categories, its empty cells."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import BoolArray, GraphError, brief, pyarrow
+from gnnscale.core import BoolArray, GraphError, Int64Array, brief, pyarrow
 from gnnscale.data.tables import cells
-from gnnscale.data.tables.batch import Batch, floats, is_binary, is_number, is_text, null_mask
-from gnnscale.data.tables.categories import MAX_CATEGORIES, as_texts
+from gnnscale.data.tables.batch import Batch, is_number, is_text, null_mask
+from gnnscale.data.tables.categories import MAX_CATEGORIES, Column, as_texts
 from gnnscale.data.tables.table import Table
 
 #: Rows from which a column with another text in each row is no category column.
 FEW_ROWS = 16
 #: Share of the filled cells from which distinct texts are nearly as many as rows.
 _NEARLY_ALL = 0.9
-#: Kinds of texts that are no categories: their Arrow type and pattern.
-_KINDS_OF_TEXTS: tuple[tuple[Callable[[], Any], str], ...] = (
-    (lambda: pyarrow.float32(), cells.NUMBER),
-    (lambda: pyarrow.timestamp("us"), cells.DATE),
-    (lambda: pyarrow.timestamp("us", "UTC"), cells.ZONED),
-)
 #: Words for numbers that are not finite, of CSV and of Python.
 _NOT_FINITE = ("inf", "infinity", "nan")
 
@@ -33,9 +26,8 @@ class Surveyed:
 
     name: str
     #: ``number``, ``list`` of numbers, ``date``, or ``category``
-    encoding: str
+    encoding: str = "number"
     kind: Any  #: Arrow type of the numbers, or that of the dates
-    num_rows: int
     num_empty: int  #: empty cells
     length: int = 1  #: numbers of a cell
     categories: tuple[str, ...] | None = None  #: sorted; None without categories
@@ -60,9 +52,16 @@ class Surveyed:
         """Whether the texts of the column are few enough for categories."""
         return self.categories is not None and len(self.categories) <= MAX_CATEGORIES
 
-    def with_empty_rows(self, count: int) -> "Surveyed":
-        """Return the column with ``count`` more rows, whose cells are empty."""
-        return replace(self, num_rows=self.num_rows + count, num_empty=self.num_empty + count)
+    @property
+    def column(self) -> Column:
+        """Column as it is stored, without its means."""
+        return Column(
+            name=self.name,
+            width=self.width,
+            categories=self.categories,
+            has_gaps=self.has_gaps,
+            origin=self.origin if self.encoding == "date" else None,
+        )
 
     def told_gaps(self, num_added: int = 0) -> str:
         """Return the name and the number of empty cells, for messages; rows added do not count."""
@@ -71,34 +70,64 @@ class Surveyed:
 
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is one of lists."""
-    return bool(
-        pyarrow.types.is_list(kind)
-        or pyarrow.types.is_large_list(kind)
-        or pyarrow.types.is_fixed_size_list(kind)
-    )
+    types = pyarrow.types
+    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def csv_type(kind: Any, *, is_category: bool) -> Any:
     """Return the Arrow type to parse a feature column of CSV as, by its guessed type ``kind``."""
-    if is_category or is_text(kind) or is_binary(kind) or pyarrow.types.is_time(kind):
-        return pyarrow.string()
-    if pyarrow.types.is_boolean(kind):
+    if pyarrow.types.is_boolean(kind) and not is_category:
         return kind
-    return cells.csv_date_type(kind) if cells.is_date(kind) else pyarrow.float32()
+    if cells.is_date(kind) and not is_category:
+        return cells.csv_date_type(kind)
+    is_float = is_number(kind) and not is_category
+    return pyarrow.float32() if is_float else pyarrow.string()  # binary, if it is not UTF-8
+
+
+class _TextKind:
+    """Counter of the texts of a column that are numbers or dates."""
+
+    def __init__(self, kind: Any, pattern: str, noun: str) -> None:
+        self.kind, self.noun = kind, noun
+        self._pattern = pattern
+        self.count = 0  #: cells of the kind
+        #: file, row and text of the first cell of another kind
+        self.first_other: tuple[Path, int, str] | None = None
+        self.least = np.inf  #: day of the first date
+
+    def add(self, batch: Batch, texts: Any, words: Any, codes: Int64Array) -> None:
+        """Count the cells ``texts`` of a batch.
+
+        ``words`` has the different texts, trimmed, null for a word of an empty cell, and ``codes``
+        the index of the word of each cell, ``[n]``.
+        """
+        is_kind = cells.matches(words, self._pattern)
+        if is_kind.any() and cells.is_date(self.kind):
+            dates, wrong = cells.parsed(words.filter(pyarrow.array(is_kind)), self.kind)
+            is_kind[np.flatnonzero(is_kind)[wrong]] = False  # such as 2024-02-30
+            self.least = np.fmin.reduce(cells.days(dates), initial=self.least)
+        self.count += int(np.count_nonzero(np.append(is_kind, False)[codes]))
+        is_other = np.append(~is_kind & ~null_mask(words), False)[codes]
+        if self.first_other is None and is_other.any():
+            index = int(is_other.argmax())
+            self.first_other = batch.file, batch.number(index), texts[index].as_py()
 
 
 class ColumnSurvey:
     """Collector of counts and distinct texts of one feature column, in memory of fixed size.
 
-    ``is_category``: the user says so. ``options`` name the options of features and categories.
+    ``is_category``: the user says so. ``prefix`` is that of the option names of features, and
+    ``missing`` one of ``MISSING_POLICIES``.
     """
 
     def __init__(
-        self, table: Table, name: str, *, is_category: bool, options: tuple[str, str]
+        self, table: Table, name: str, *, is_category: bool, prefix: str, missing: str
     ) -> None:
         self._table = table
         self._is_category = is_category
-        self._options = options
+        self._prefix = prefix
+        self._refuses_empty = missing == "refuse"
         self.name = name
         kind = table.types[name]
         if pyarrow.types.is_dictionary(kind):
@@ -107,20 +136,21 @@ class ColumnSurvey:
             kind = csv_type(kind, is_category=is_category)
         self.kind = kind  #: Arrow type to parse a column of CSV as
         self._is_text = is_category or is_text(kind)
-        self._num_rows = self._num_empty = self._length = 0
+        self._num_rows = self._num_nulls = self._num_empty = self._length = 0
         self._first_empty: tuple[Path, int] | None = None
         self._values: set[str] = set()
         self._least = np.inf  # day of the first date
-        self._num_filled = self._num_words = 0
-        #: number of cells, and first other cell, of each of ``_KINDS_OF_TEXTS``
-        self._num_parsed = [0] * len(_KINDS_OF_TEXTS)
-        self._first_other: list[tuple[Path, int, str] | None] = [None] * len(_KINDS_OF_TEXTS)
+        self._text_kinds = [
+            _TextKind(pyarrow.float32(), cells.NUMBER, "a number"),
+            _TextKind(pyarrow.timestamp("us"), cells.DATE, "a date"),
+            _TextKind(pyarrow.timestamp("us", "UTC"), cells.ZONED, "a date with a zone"),
+        ]
         kind = kind.value_type if is_list(kind) else kind
         if not (self._is_text or is_number(kind) or cells.is_date(kind)):
             raise GraphError(
                 f"{table.path}: column {brief(repr(name))}: expected numbers, lists of numbers, "
                 f"dates or texts, got {brief(kind)}; name the feature columns by "
-                f"dataset.{options[0]}=[...]"
+                f"dataset.{prefix}features=[...]"
             )
 
     def add(self, batch: Batch) -> None:
@@ -128,22 +158,22 @@ class ColumnSurvey:
         self._num_rows += len(batch)
         array = batch.columns[self.name]
         if self._is_text:
-            empty = self._add_texts(batch)
+            is_empty = self._add_texts(batch)
         elif is_list(self.kind):
-            empty = null_mask(array)
+            is_empty = null_mask(array)
             self._add_lists(batch, array)
         elif cells.is_date(self.kind):
-            values = cells.days(array)
-            empty = np.isnan(values)
-            self._least = min(self._least, float(values[~empty].min(initial=np.inf)))
+            days = cells.days(array)
+            is_empty = np.isnan(days)
+            self._least = np.fmin.reduce(days, initial=self._least)
         else:
-            values = floats(batch, self.name, np.float32)
-            empty = np.isnan(values)
+            values = batch.floats(self.name, np.float32)
+            is_empty = np.isnan(values)
             infinite = np.isinf(values)
             batch.report(infinite, (self.name, "finite"), lambda i: self._infinite(batch, i))
-        if empty.any() and self._first_empty is None:
-            self._first_empty = batch.file, batch.number(int(empty.argmax()))
-        self._num_empty += int(np.count_nonzero(empty))
+        if is_empty.any() and self._first_empty is None:
+            self._first_empty = batch.file, batch.number(int(is_empty.argmax()))
+        self._num_empty += int(np.count_nonzero(is_empty))
 
     def _add_lists(self, batch: Batch, array: Any) -> None:
         """Report lists of another length than the first, and numbers that are not finite."""
@@ -160,11 +190,8 @@ class ColumnSurvey:
                 else f"{name}: expected a number, got none"
             ),
         )
-        flat = Batch(batch.file, 0, {self.name: array.flatten()})
-        wrong = ~np.isfinite(floats(flat, self.name, np.float32))
         rows = np.repeat(np.arange(len(array)), np.maximum(lengths, 0))
-        bad = np.zeros(len(array), np.bool_)
-        bad[rows[wrong]] = True
+        wrong = ~np.isfinite(batch.floats(self.name, np.float32, array.flatten()))
 
         def tell(index: int) -> str:
             item = int(np.flatnonzero(wrong & (rows == index))[0] - np.searchsorted(rows, index))
@@ -174,7 +201,8 @@ class ColumnSurvey:
                 return f"{which}: expected a number, got an empty cell"
             return _not_finite(which, cell)
 
-        batch.report(bad, (self.name, "finite"), tell)
+        is_bad = np.bincount(rows[wrong], minlength=len(array)) > 0
+        batch.report(is_bad, (self.name, "finite"), tell)
 
     def _infinite(self, batch: Batch, index: int) -> str:
         """Return the message of a cell as the file has it; CSV is read again for its text."""
@@ -184,100 +212,82 @@ class ColumnSurvey:
         return _not_finite(brief(self.name), value)
 
     def _add_texts(self, batch: Batch) -> BoolArray:
-        """Count the kinds of texts in a batch; return which cells are empty, ``[n]``."""
+        """Count the kinds of texts in a batch; return which cells are empty, ``[n]``.
+
+        Words for an empty cell count as such, unless the user says that texts are categories.
+        """
         texts = as_texts(batch, self.name)
         encoded = texts.dictionary_encode()
-        distinct = encoded.dictionary
-        codes = encoded.indices.fill_null(len(distinct)).to_numpy()
-        counts = np.bincount(codes, minlength=len(distinct) + 1)[:-1]
-        self._num_filled += int(counts.sum())
+        distinct, is_empty = encoded.dictionary, null_mask(texts)
+        self._num_nulls += texts.null_count
         if len(self._values) <= MAX_CATEGORIES:
             self._values.update(distinct.slice(0, MAX_CATEGORIES + 1).to_pylist())
         if not self._is_category:
-            short = cells.trimmed(distinct, self._table.decimal)
-            is_word = null_mask(short)
-            self._num_words += int(counts[is_word].sum())
-            for number, (kind, pattern) in enumerate(_KINDS_OF_TEXTS):
-                good = cells.matches(short, pattern)
-                if number and good.any():
-                    dates, wrong = cells.parsed(short.filter(pyarrow.array(good)), kind())
-                    good[np.flatnonzero(good)[wrong]] = False  # such as 2024-02-30
-                    days = cells.days(dates)
-                    self._least = min(self._least, float(np.fmin.reduce(days, initial=np.inf)))
-                self._num_parsed[number] += int(counts[good].sum())
-                other = np.append(~good & ~is_word, False)
-                if self._first_other[number] is None and other.any():
-                    index = int(other[codes].argmax())
-                    where = batch.file, batch.number(index)
-                    self._first_other[number] = *where, texts[index].as_py()
-        return null_mask(texts)
+            words = cells.trimmed(distinct, self._table.decimal)
+            codes = encoded.indices.fill_null(len(distinct)).to_numpy()
+            is_empty = np.append(null_mask(words), True)[codes]
+            for kind in self._text_kinds:
+                kind.add(batch, texts, words, codes)
+        return is_empty
 
-    def finish(self, *, refuses_empty: bool) -> Surveyed:
+    def finish(self) -> Surveyed:
         """Return what the column holds; report texts among numbers, and empty cells if refused."""
-        result = Surveyed(
-            name=self.name,
-            encoding="number",
-            kind=self.kind,
-            num_rows=self._num_rows,
-            num_empty=self._num_empty,
-        )
+        column = Surveyed(name=self.name, kind=self.kind, num_empty=self._num_empty)
         if is_list(self.kind):
             kind = self.kind.value_type
-            result = replace(result, encoding="list", kind=kind, length=max(self._length, 1))
+            column = replace(column, encoding="list", kind=kind, length=max(self._length, 1))
         elif self._is_text:
-            result = self._of_texts(result)
+            column = self._of_texts(column)
         elif cells.is_date(self.kind):
-            result = replace(result, encoding="date")
-        if result.encoding == "date":
-            origin = int(np.floor(self._least)) if np.isfinite(self._least) else 0
-            result = replace(result, origin=origin)
-        if result.num_empty == result.num_rows:
-            result = replace(result, doubt="no value")
-        elif refuses_empty and result.has_gaps and self._first_empty is not None:
+            column = replace(column, encoding="date")
+        if column.encoding == "date" and np.isfinite(self._least):
+            column = replace(column, origin=int(np.floor(self._least)))
+        if column.num_empty == self._num_rows:
+            return replace(column, doubt="no value")
+        if self._refuses_empty and column.has_gaps and self._first_empty is not None:
             message = (
                 f"{brief(self.name)} is empty; dataset.missing=mean fills empty cells, and drop "
                 "leaves out their rows"
             )
-            kind, where = (self.name, "empty"), self._first_empty
-            self._table.problems.add(kind, *where, message, result.num_empty)
-        return result
+            kind, problems = (self.name, "empty"), self._table.problems
+            problems.add(kind, *self._first_empty, message, column.num_empty)
+        return column
 
-    def _of_texts(self, result: Surveyed) -> Surveyed:
-        """Return ``result`` for a column of texts: numbers or dates by their words, or categories.
-
-        Texts are numbers or dates if most are.
-        """
+    def _of_texts(self, column: Surveyed) -> Surveyed:
+        """Return ``column``, of texts, as one of numbers or dates, if most are, or categories."""
         if not self._values:
-            return replace(result, kind=pyarrow.float32())
-        filled = self._num_filled - self._num_words
-        best = int(np.argmax(self._num_parsed))
-        count = self._num_parsed[best]
+            return replace(column, kind=pyarrow.float32())
+        best = max(self._text_kinds, key=lambda kind: kind.count)
+        num_filled = self._num_rows - self._num_empty
+        is_all, is_number = best.count == num_filled, best is self._text_kinds[0]
         # Texts of Parquet that are all numbers are texts by intent.
-        if 2 * count > filled and (self._table.is_csv or best or count < filled):
-            if count < filled and (other := self._first_other[best]) is not None:
-                file, row, cell = other
-                expected = ("a number", "a date", "a date with a zone")[best]
+        if 2 * best.count > num_filled and (self._table.is_csv or not (is_number and is_all)):
+            if best.first_other is not None:
+                file, row, cell = best.first_other
                 message = (
-                    f"{brief(self.name)} is {brief(repr(cell))}, expected {expected}, as most "
+                    f"{brief(self.name)} is {brief(repr(cell))}, expected {best.noun}, as most "
                     "cells of the column are; if all are categories, set "
-                    f"dataset.{self._options[1]}=[{brief(self.name)}]"
+                    f"dataset.{self._prefix}categories=[{brief(self.name)}]"
                 )
-                kind = self.name, "kind"
-                self._table.problems.add(kind, file, row, message, filled - count)
-            num_empty = self._num_empty + self._num_words
-            encoding = "date" if best else "number"
-            kind_of = _KINDS_OF_TEXTS[best][0]()
-            return replace(result, encoding=encoding, kind=kind_of, num_empty=num_empty)
-        result = replace(result, encoding="category", categories=tuple(sorted(self._values)))
-        num_distinct = len(self._values)
+                kind, count = (self.name, "kind"), num_filled - best.count
+                self._table.problems.add(kind, file, row, message, count)
+            self._least = best.least
+            return replace(column, encoding="number" if is_number else "date", kind=best.kind)
+        num_distinct, num_filled = len(self._values), self._num_rows - self._num_nulls
         is_many = num_distinct > MAX_CATEGORIES
-        is_sparse = self._num_filled >= FEW_ROWS and num_distinct >= _NEARLY_ALL * self._num_filled
+        is_sparse = num_filled >= FEW_ROWS and num_distinct >= _NEARLY_ALL * num_filled
+        doubt = None
         if is_many or (is_sparse and not self._is_category):
             many = f"over {MAX_CATEGORIES}" if is_many else f"{num_distinct}"
             content = cells.likely_content([*self._values], is_sparse or is_many)
-            doubt = f"{many} different texts in {self._num_filled:,} cells: {content}"
-            result = replace(result, doubt=doubt)
-        return result
+            doubt = f"{many} different texts in {num_filled:,} cells: {content}"
+        return replace(
+            column,
+            encoding="category",
+            categories=tuple(sorted(self._values)),
+            num_empty=self._num_nulls,
+            doubt=doubt,
+        )
 
 
 def _not_finite(which: str, value: object) -> str:

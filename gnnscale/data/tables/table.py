@@ -3,10 +3,8 @@
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,23 +19,36 @@ from gnnscale.core import (
     suggestion,
 )
 from gnnscale.data.formats.text import head_lines, line_blocks, opened_text
-from gnnscale.data.tables import batch, cells, parquet_file
-from gnnscale.data.tables.batch import Batch, is_text, with_texts
-from gnnscale.data.tables.problems import Problems
+from gnnscale.data.tables import cells
+from gnnscale.data.tables.batch import Batch, Problems, is_text, with_texts
+from gnnscale.data.tables.parquet_file import ParquetFile
 
 #: Bytes that one byte of a .gz may unpack to; edges between few vertices compress well.
 _RATIO = 100
 #: Bytes of the first rows, from which types are inferred.
 _SAMPLE_BYTES = 1 << 20
+#: Columns listed in an error, at most.
+_MAX_NAMED = 12
+#: Bytes of a batch.
+_MIN_BATCH, _MAX_BATCH = 64 << 10, 16 << 20
+#: Rows of a batch, at most: larger batches leave the caches before they are used.
+_MAX_ROWS = 1 << 17
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
-class _Block:
-    """Lines of a file, and the batch parsed from the lines."""
+def mapped(
+    work: Callable[[_Item], _Result], items: Iterator[_Item], *, num_threads: int, limit: int
+) -> Iterator[_Result]:
+    """Yield ``work`` of each item in order, done by threads for up to ``limit`` items ahead."""
 
-    def __init__(self, line: int, text: bytes) -> None:
-        self.line = line
-        self.text = text
-        self.batch: Batch | None = None
+    def run(slot: list[Any]) -> None:
+        slot[0] = work(slot[0])
+
+    slots: Iterator[list[Any]] = ([item] for item in items)
+    with Pipeline(slots, [[run]], limit=limit, num_threads=num_threads, adaptive=False) as pipeline:
+        for slot in pipeline:
+            yield slot.pop()
 
 
 class CsvFile:
@@ -47,9 +58,9 @@ class CsvFile:
     numbers and dates. ``decimal`` is the mark of decimals.
     """
 
-    def __init__(
-        self, path: Path, delimiter: str, decimal: str = ".", problems: Problems | None = None
-    ) -> None:
+    index_columns: frozenset[str] = frozenset()  #: as of ``ParquetFile``
+
+    def __init__(self, path: Path, delimiter: str, decimal: str, problems: Problems) -> None:
         self.path = path
         self._delimiter = delimiter
         self._decimal = decimal
@@ -59,8 +70,7 @@ class CsvFile:
         header = first.removeprefix("\ufeff")
         if "\ufffd" in header:
             raise GraphError(f"{path}: row 0, the header, is not UTF-8; save the table as UTF-8")
-        names = next(csv.reader([header], delimiter=delimiter), [])
-        self.names = [name.strip() for name in names]
+        self.names = [name.strip() for name in self._cells(header)]
         if next(self._lines(_SAMPLE_BYTES), None) is None:
             raise GraphError(f"{path}: expected at least one row, got only a header")
 
@@ -85,35 +95,28 @@ class CsvFile:
         return {field.name: field.type for field in table.schema}
 
     def batches(
-        self, columns: Sequence[str], types: Mapping[str, Any], batch_bytes: int
+        self, columns: Sequence[str], types: Mapping[str, Any], batch_rows: int, batch_bytes: int
     ) -> Iterator[Batch]:
         """Yield ``columns`` in batches of about ``batch_bytes``, parsed as ``types`` by threads."""
-
-        def parse(block: _Block) -> None:
-            block.batch = self._read(block, columns, types)
-            block.text = b""
-
         cores = hardware.usable_cores()
-        with Pipeline(
-            (_Block(line, text) for line, text in self._lines(batch_bytes)),
-            [[parse]],
-            limit=cores + 1,
+        return mapped(
+            lambda block: self._read(block[0] - 1, block[1], columns, types),
+            self._lines(batch_bytes),
             num_threads=cores,
-            adaptive=False,
-        ) as blocks:
-            for block in blocks:
-                if block.batch is not None and block.batch.columns:
-                    yield block.batch
+            limit=cores + 1,
+        )
 
     def text(self, row: int, column: str) -> str:
         """Return the text of a cell; empty if the file was changed."""
         for line, text in self._lines(_SAMPLE_BYTES):
             lines = text.split(b"\n")
             if row - (line - 1) < len(lines):
-                cells = lines[row - (line - 1)].decode(errors="replace")
-                values = next(csv.reader([cells], delimiter=self._delimiter), [])
+                values = self._cells(lines[row - (line - 1)].decode(errors="replace"))
                 return dict(zip(self.names, values, strict=False)).get(column, "")
         return ""
+
+    def _cells(self, line: str) -> list[str]:
+        return next(csv.reader([line], delimiter=self._delimiter), [])
 
     def _lines(self, block_bytes: int) -> Iterator[tuple[int, bytes]]:
         with opened_text(self.path, self.path, _RATIO) as stream:
@@ -143,99 +146,83 @@ class CsvFile:
                 quoted_strings_can_be_null=False,
                 decimal_point=self._decimal,
             ),
-        )
+        ).combine_chunks()
 
-    def _read(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Batch:
-        """Return ``columns`` of a block of rows, which are parsed as ``types``."""
+    def _read(
+        self, row: int, text: bytes, columns: Sequence[str], types: Mapping[str, Any]
+    ) -> Batch:
+        """Return ``columns`` of a block of rows from ``row`` on, which are parsed as ``types``."""
         try:
-            table = self._parsed(block.text, columns, types).combine_chunks()
+            table = self._parsed(text, columns, types)
         except Exception:  # of Arrow, for a row of another length or a cell of another type
-            return self._salvaged(block, columns, types)
-        arrays = [column.chunk(0) for column in table.columns] if table.num_rows else []
-        columns_of = dict(zip(columns, arrays, strict=False))
-        return with_texts(Batch(self.path, block.line - 1, columns_of, problems=self._problems))
+            return self._salvaged(row, text, columns, types)
+        return with_texts(Batch(self.path, row, _arrays(table), self._problems))
 
-    def _salvaged(self, block: _Block, columns: Sequence[str], types: Mapping[str, Any]) -> Batch:
-        """Return what can be read of a block of rows; report all rows and cells that cannot.
-
-        GraphError, for a cell or row that cannot be read, if the file collects no problems.
-        """
+    def _salvaged(
+        self, row: int, text: bytes, columns: Sequence[str], types: Mapping[str, Any]
+    ) -> Batch:
+        """Return the rows of a block that can be read; report rows and cells that cannot."""
         # Arrow counts lines that are not blank.
-        filled = [bool(line.strip(b"\r")) for line in block.text.split(b"\n")]
-        rows = block.line - 1 + np.flatnonzero(filled)
+        is_filled = [bool(line.strip(b"\r")) for line in text.split(b"\n")]
+        rows = row + np.flatnonzero(is_filled)
         is_good = np.ones(len(rows), np.bool_)
-        texts: list[tuple[str, int]] = []
+        bad_rows: list[Any] = []
 
-        def note(row: Any) -> str:
-            is_good[min(row.number, len(rows)) - 1] = False
-            texts.append((row.text, row.actual_columns))
+        def skip(bad_row: Any) -> str:
+            is_good[min(bad_row.number, len(rows)) - 1] = False
+            bad_rows.append(bad_row)
             return "skip"
 
         as_texts = dict.fromkeys(self.names, pyarrow.string())
-        text = block.text.decode(errors="replace").encode()  # ``note`` gets texts
+        text = text.decode(errors="replace").encode()  # ``skip`` gets texts
         try:
-            table = self._parsed(text, columns, as_texts, note).combine_chunks()
+            table = self._parsed(text, columns, as_texts, skip)
         except Exception as error:  # of Arrow, whose message may be as long as the file
-            where = f"{self.path}: rows from {block.line - 1} on"
+            where = f"{self.path}: rows from {row} on"
             raise GraphError(f"{where} cannot be read ({one_line(error, 200)})") from None
-        everything = Batch(self.path, 0, {"": rows}, rows, self._problems)
-        everything.report(~is_good, ("length",), lambda index: self._wrong_length(*texts[0]))
-        good = rows[is_good] if np.count_nonzero(is_good) == table.num_rows else None
-        batch = Batch(self.path, block.line - 1, {}, good, self._problems)
-        arrays: dict[str, Any] = {}
-        unread: dict[str, BoolArray] = {}
-        for name, column in zip(columns, table.columns if table.num_rows else (), strict=False):
+        lines = Batch(self.path, 0, {"": rows}, self._problems, rows)
+        lines.report(~is_good, ("length",), lambda index: self._wrong_length(bad_rows[0]))
+        good_rows = rows[is_good] if np.count_nonzero(is_good) == table.num_rows else None
+        batch = Batch(self.path, row, _arrays(table), self._problems, good_rows)
+        arrays, unread = dict(batch.columns), {}
+        for name, texts in batch.columns.items():
             kind = types.get(name, pyarrow.string())
-            arrays[name] = column.chunk(0)
-            _report_undecoded(batch, name, arrays[name])
+            is_broken = cells.matches(texts, "\ufffd")
+            _report_cells(batch, name, is_broken, "encoding", "UTF-8; save the table as UTF-8")
             if not is_text(kind):
-                arrays[name], unread[name] = self._converted(batch, name, arrays[name], kind)
+                arrays[name], unread[name] = cells.parsed(texts, kind, self._decimal)
+                _report_cells(batch, name, unread[name], "kind", cells.noun(kind))
         return with_texts(replace(batch, columns=arrays, unread=unread))
 
-    def _converted(self, batch: Batch, name: str, texts: Any, kind: Any) -> tuple[Any, BoolArray]:
-        """Return texts as ``kind``, and report and return which are not of it, ``[n]``."""
-        array, wrong = cells.parsed(texts, kind, self._decimal)
-        expected = cells.noun(kind)
-        batch.report(
-            wrong,
-            (name, "kind"),
-            lambda index: (
-                f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected {expected}"
-            ),
-        )
-        return array, wrong
-
-    def _wrong_length(self, text: str, count: int) -> str:
-        """Return the message for a row of ``count`` values."""
+    def _wrong_length(self, row: Any) -> str:
+        """Return the message for a row of Arrow with another number of values than the header."""
         hint = ""
-        if text.count('"') % 2:
+        if row.text.count('"') % 2:
             hint = "; a quoted value seems to hold a line end, which is not read"
-        elif count == len(self.names) + 1 and text.endswith(self._delimiter):
+        elif row.actual_columns == len(self.names) + 1 and row.text.endswith(self._delimiter):
             hint = "; it ends in a delimiter, and the header does not"
         return (
-            f"'{brief(text)}' has {count} values, expected {len(self.names)} as in the header{hint}"
+            f"'{brief(row.text)}' has {row.actual_columns} values, expected {len(self.names)} as "
+            f"in the header{hint}"
         )
 
 
-def _report_undecoded(batch: Batch, name: str, texts: Any) -> None:
-    """Report cells that are not UTF-8, whose bytes have become the sign of replacement."""
+def _arrays(table: Any) -> dict[str, Any]:
+    """Return the columns of an Arrow table of at most one chunk, as arrays by name."""
+    return {
+        name: column.chunk(0) if column.num_chunks else pyarrow.array([], column.type)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+
+
+def _report_cells(batch: Batch, name: str, wrong: BoolArray, kind: str, expected: str) -> None:
+    """Report the texts of a column that ``wrong`` marks, which are not as ``expected``."""
+    texts = batch.columns[name]
     batch.report(
-        cells.matches(texts, "\ufffd"),
-        (name, "encoding"),
-        lambda index: (
-            f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected UTF-8; save the table "
-            "as UTF-8"
-        ),
+        wrong,
+        (name, kind),
+        lambda index: f"{brief(name)} is {brief(repr(texts[index].as_py()))}, expected {expected}",
     )
-
-
-_File: TypeAlias = CsvFile | parquet_file.ParquetFile
-#: Columns listed in an error, at most.
-_MAX_NAMED = 12
-#: Bytes of a batch.
-_MIN_BATCH, _MAX_BATCH = 64 << 10, 16 << 20
-#: Rows of a batch, at most: larger batches leave the caches before they are used.
-_MAX_ROWS = 1 << 17
 
 
 class Table:
@@ -248,15 +235,15 @@ class Table:
         self, files: Sequence[Path], delimiter: str, memory_bytes: int, decimal: str = "."
     ) -> None:
         self.path = files[0].parent if len(files) > 1 else files[0]
+        self.paths = list(files)  #: paths of the files
         self.problems = Problems()
         self.decimal = decimal  #: mark of decimals in CSV
-        self._files: list[_File] = [
-            parquet_file.ParquetFile(file, self.problems)
-            if batch.is_parquet(file)
+        self._files: list[CsvFile | ParquetFile] = [
+            ParquetFile(file, self.problems)
+            if file.name.endswith(".parquet")
             else CsvFile(file, delimiter, decimal, self.problems)
             for file in files
         ]
-        self._keep: BoolArray | None = None
         for file in self._files:
             # Unnamed columns are not read, so any number is fine.
             named = [name for name in file.names if name.strip()]
@@ -267,18 +254,9 @@ class Table:
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
         #: columns of Parquet that pandas wrote as its index
-        self.index_columns = {
-            name
-            for file in self._files
-            if isinstance(file, parquet_file.ParquetFile)
-            for name in file.index_columns
-        }
+        self.index_columns = {name for file in self._files for name in file.index_columns}
         self.batch_bytes = min(max(memory_bytes // 64, _MIN_BATCH), _MAX_BATCH)
-
-    @property
-    def paths(self) -> list[Path]:
-        """Paths of the files."""
-        return [file.path for file in self._files]
+        self._mask: BoolArray | None = None
 
     def require(self, option: str, column: str, *, otherwise: str = "") -> str:
         """Return ``column``, the value of an option; GraphError unless each file has it once.
@@ -291,13 +269,14 @@ class Table:
             if column not in file.names:
                 listed = ", ".join(brief(name or "''") for name in file.names[:_MAX_NAMED])
                 more = len(file.names) - _MAX_NAMED
-                hint = _delimiter_hint(file.names) if isinstance(file, CsvFile) else ""
-                if not hint:
-                    hint = suggestion(column, file.names)
-                    hint += f"; if there is none, set {otherwise}" if otherwise else ""
+                listed += f" and {more} more" if more > 0 else ""
+                hint = suggestion(column, file.names)
+                hint += f"; if there is none, set {otherwise}" if otherwise else ""
+                if isinstance(file, CsvFile) and len(file.names) == 1:
+                    hint = _delimiter_hint(file.names[0])
                 raise GraphError(
                     f"{file.path}: has no column {brief(repr(column))} (dataset.{option}), it has "
-                    f"{listed}{f' and {more} more' if more > 0 else ''}{hint}"
+                    f"{listed}{hint}"
                 )
         return column
 
@@ -308,83 +287,34 @@ class Table:
 
     def csv_text(self, path: Path, row: int, column: str) -> str | None:
         """Return the text of a cell of CSV, which is read again; None for Parquet."""
-        for file in self._files:
-            if file.path == path and isinstance(file, CsvFile):
-                return file.text(row, column)
-        return None
+        return next(file for file in self._files if file.path == path).text(row, column)
 
     def keep(self, rows: BoolArray) -> None:
         """Leave out, from now on, the rows that the mask ``[num_rows]`` does not mark."""
-        self._keep = rows
+        self._mask = rows
 
     def batches(
         self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int
-    ) -> Iterator[batch.Batch]:
+    ) -> Iterator[Batch]:
         """Yield ``columns`` in batches; CSV is parsed as ``types``.
 
         A batch of Parquet has at most as many rows of about ``row_bytes`` each as
         ``batch_bytes`` holds, or a single row.
         """
+        num_rows = min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
         first = 0
         for file in self._files:
-            parts = (
-                file.batches(columns, types, self.batch_bytes)
-                if isinstance(file, CsvFile)
-                else file.batches(columns, self._rows(row_bytes), self.batch_bytes)
-            )
-            for part in parts:
-                last = first + len(part)
-                kept = part if self._keep is None else part.kept(self._keep[first:last])
+            for batch in file.batches(columns, types, num_rows, self.batch_bytes):
+                last = first + len(batch)
+                part = batch if self._mask is None else batch.filtered(self._mask[first:last])
                 first = last
-                if len(kept):
-                    yield kept
-
-    def shares(
-        self, columns: Sequence[str], types: Mapping[str, Any], row_bytes: int, num_shares: int
-    ) -> list[Iterator[batch.Batch]]:
-        """Return up to ``num_shares`` iterators that together yield the rows of ``batches``.
-
-        Parquet is divided by row groups; CSV has one iterator, since threads parse it already.
-        """
-        files = [file for file in self._files if isinstance(file, parquet_file.ParquetFile)]
-        groups = [(file, number) for file in files for number in range(file.num_groups)]
-        count = min(num_shares, len(groups))
-        if count < 2:
-            return [self.batches(columns, types, row_bytes)]
-        bounds = [len(groups) * share // count for share in range(count + 1)]
-        rows = self._rows(row_bytes)
-        return [
-            _group_batches(groups[a:b], columns, rows, self.batch_bytes)
-            for a, b in pairwise(bounds)
-        ]
-
-    def _rows(self, row_bytes: int) -> int:
-        return min(max(self.batch_bytes // max(row_bytes, 1), 1), _MAX_ROWS)
+                if len(part):
+                    yield part
 
 
-def _group_batches(
-    groups: Sequence[tuple[parquet_file.ParquetFile, int]],
-    columns: Sequence[str],
-    batch_rows: int,
-    batch_bytes: int,
-) -> Iterator[batch.Batch]:
-    """Yield ``columns`` of consecutive Parquet row groups in batches of up to ``batch_rows`` rows.
-
-    ``groups`` are pairs of a file and a row group's number in the file. A batch has about
-    ``batch_bytes`` of texts, or a single row.
-    """
-    for file, numbers in groupby(groups, key=itemgetter(0)):
-        group_numbers = [number for _, number in numbers]
-        yield from file.batches(
-            columns, batch_rows, batch_bytes, range(group_numbers[0], group_numbers[-1] + 1)
-        )
-
-
-def _delimiter_hint(names: Sequence[str]) -> str:
-    """Return a hint for a header of a single column, which may have another delimiter."""
-    if len(names) != 1:
-        return ""
-    found = next((mark for mark in ";\t|" if mark in names[0]), None)
-    if found is None:
+def _delimiter_hint(header: str) -> str:
+    """Return a hint for the header of a single column, which may have another delimiter."""
+    mark = next((mark for mark in ";\t|" if mark in header), None)
+    if mark is None:
         return "; dataset.delimiter says what is between the values"
-    return f"; set dataset.delimiter={'tab' if found == chr(9) else repr(found)}"
+    return f"; set dataset.delimiter={'tab' if mark == chr(9) else repr(mark)}"

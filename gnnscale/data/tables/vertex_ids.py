@@ -13,11 +13,11 @@ from gnnscale.core import Array, BoolArray, GraphError, Int64Array, brief, pyarr
 from gnnscale.core.artifact import file_bytes, file_sha256, map_npy
 from gnnscale.data.tables.batch import (
     Batch,
+    Problems,
     RowLocations,
     is_text,
     null_mask,
     plain,
-    refuse_nulls,
     text_buffers,
 )
 from gnnscale.data.tables.parquet_file import ParquetFile
@@ -44,26 +44,22 @@ def csv_id_type(id_type: str, guessed: Any) -> Any:
 
 
 def _uniform(batch: Batch, column: str, id_type: str) -> Any:
-    """Return the ids in a batch's ``column`` as an Arrow array of int64, uint64 or large_string.
+    """Return the ids in a column as an Arrow array of int64, uint64 or large_string.
 
-    ``id_type`` string makes texts of integers. A null is reported, and becomes an empty text or 0.
-    GraphError: ids are not of ``id_type``.
+    ``id_type`` string makes texts of integers. A null becomes an empty text or 0. GraphError: ids
+    are not of ``id_type``.
     """
-    refuse_nulls(batch, column)
     array = plain(batch.columns[column])
     whole = pyarrow.types.is_integer(array.type)
     if not (whole or is_text(array.type)) or (id_type == "integer" and not whole):
         raise GraphError(
-            f"{batch.file}: column {brief(repr(column))} holds {brief(array.type)}, ids are whole "
+            f"{batch.name(column)} holds {brief(array.type)}, ids are whole "
             f"numbers{'' if id_type == 'integer' else ' or strings'} (dataset.id_type={id_type})"
         )
-    if array.null_count:  # reported: any id will do
-        array = array.fill_null(0 if whole else "")
+    array = array.fill_null(0 if whole else "")
     if whole and id_type == "string":
-        return pyarrow.compute.cast(array, pyarrow.large_string())
-    if not whole or array.type == pyarrow.uint64():
-        return array
-    return pyarrow.compute.cast(array, pyarrow.int64())
+        return array.cast(pyarrow.large_string())
+    return array.cast(pyarrow.int64()) if whole and array.type != pyarrow.uint64() else array
 
 
 class IdColumn:
@@ -89,26 +85,27 @@ class IdColumn:
         """Append the ids of a batch; GraphError: types differ, or texts exceed ``max_bytes``."""
         if self.column is None:
             first = self.num_vertices
-            self._arrays.append(pyarrow.array(np.arange(first, first + len(batch))))
-            self.locations.add(batch)
-            return
-        self._empty.append(null_mask(batch.columns[self.column]))
-        array = _uniform(batch, self.column, self.id_type)
+            array = pyarrow.array(np.arange(first, first + len(batch)))
+        else:
+            self._empty.append(batch.report_nulls(self.column))
+            array = _uniform(batch, self.column, self.id_type)
+            self._check(batch, self.column, array)
+        self._arrays.append(array)
+        self.locations.add(batch)
+
+    def _check(self, batch: Batch, column: str, array: Any) -> None:
         self._text_bytes_left -= len(text_buffers(array)[1]) if is_text(array.type) else 0
         if self._text_bytes_left < 0:
             raise GraphError(
-                f"{batch.file}: texts of column {brief(repr(self.column))} take over "
-                f"{self._max_bytes} bytes, too many for the size of the table; one that is not "
-                "compressed has no such limit"
+                f"{batch.file}: texts of column {brief(repr(column))} take over {self._max_bytes} "
+                "bytes, too many for the size of the table; one that is not compressed has no such "
+                "limit"
             )
         if self._arrays and self._arrays[0].type != array.type:
             raise GraphError(
-                f"{batch.file}: column {brief(repr(self.column))} holds {brief(array.type)}, and "
-                f"{self.locations.first_file} has {brief(self._arrays[0].type)}; set "
-                "dataset.id_type=string"
+                f"{batch.name(column)} holds {brief(array.type)}, and {self.locations.first_file} "
+                f"has {brief(self._arrays[0].type)}; set dataset.id_type=string"
             )
-        self._arrays.append(array)
-        self.locations.add(batch)
 
     def array(self) -> Any:
         """Return the ids as an Arrow array of int64, uint64 or large_string, and release them."""
@@ -120,7 +117,8 @@ class IdColumn:
         array = self.array()
         id_map = IdMap(self, array)
         if id_map.repeated is not None:
-            firsts = _first_equals(array)
+            codes = array.dictionary_encode().indices.to_numpy()  # values by appearance
+            firsts = np.unique(codes, return_index=True)[1][codes]
             self.locations.report(
                 (firsts < np.arange(len(array))) & ~np.concatenate(self._empty),
                 (self.column or "", "repeated"),
@@ -130,14 +128,6 @@ class IdColumn:
                 ),
             )
         return id_map
-
-
-def _first_equals(array: Any) -> Int64Array:
-    """Return the index of the first equal value of each value of an Arrow array, ``[n]``."""
-    codes = array.dictionary_encode().indices.to_numpy()
-    _, firsts = np.unique(codes, return_index=True)  # codes number values by appearance
-    found: Int64Array = firsts[codes]
-    return found
 
 
 class IdMap:
@@ -150,7 +140,7 @@ class IdMap:
         self._table: ops.IntegerIds | ops.TextIds | None = None
         if is_text(array.type):
             self._table = ops.TextIds(*text_buffers(array))
-        elif not _counts_up(numbers := self._bits(array)):
+        elif not _counts_up(numbers := _bits(array)):
             self._table = ops.IntegerIds(numbers)
         #: ids as an Arrow array. None: ids are the vertex numbers, or were released.
         self.array: Any = None if self._table is None else array
@@ -170,41 +160,33 @@ class IdMap:
 
     def find(self, batch: Batch, column: str) -> Array:
         """Return the vertex, int32 or int64, of each id in a column; -1: unknown id."""
-        return self._find_numbers(self.ids_of(batch, column))
+        batch.report_nulls(column)
+        return self._find(self._ids(batch, column))
 
-    def unknown(self, batch: Batch, column: str) -> tuple[BoolArray, Any]:
-        """Return which ids in a column are unknown, ``[n]``, and the distinct unknown ids."""
-        array = self.ids_of(batch, column)
-        is_unknown = self._find_numbers(array) < 0
+    def unknown(self, batch: Batch, column: str) -> tuple[Any, bool]:
+        """Return the distinct unknown ids in a column, and whether any other id is in it."""
+        batch.report_nulls(column)
+        array = self._ids(batch, column)
+        is_unknown = self._find(array) < 0
         ids = array.filter(pyarrow.array(is_unknown)).unique()
         try:
-            return is_unknown, ids.cast(self.type)
+            return ids.cast(self.type), not is_unknown.all()
         except pyarrow.ArrowInvalid:
             raise GraphError(
-                f"{batch.file}: column {brief(repr(column))} has ids that {brief(self.type)}, the "
-                "type of the ids of the vertices, cannot hold; set dataset.id_type=string"
+                f"{batch.name(column)} has ids that {brief(self.type)}, the type of the ids of the "
+                "vertices, cannot hold; set dataset.id_type=string"
             ) from None
 
-    def ids_of(self, batch: Batch, column: str) -> Any:
-        """Return the ids in a column of a batch; GraphError: they are not of the vertices' type."""
-        array = _uniform(batch, column, self._column.id_type)
-        if is_text(array.type) != is_text(self.type):
-            raise GraphError(
-                f"{batch.file}: column {brief(repr(column))} holds {brief(array.type)}, the ids of "
-                f"the vertices are {brief(self.type)}; set dataset.id_type=string"
-            )
-        return array
-
-    def refuse_unknown(self, batch: Batch, column: str, is_unknown: BoolArray) -> None:
+    def report_unknown(self, batch: Batch, column: str, is_unknown: BoolArray) -> None:
         """Report the ids that ``is_unknown`` marks in a column.
 
         Empty cells, which are reported already, and ids of rows that were left out do not count.
         """
         is_unknown = is_unknown & ~null_mask(batch.columns[column])
         if self.dropped is not None:
-            ids = self.ids_of(batch, column)
+            ids = self._ids(batch, column)
             was_row = pyarrow.compute.is_in(ids, value_set=self.dropped.cast(ids.type))
-            is_unknown = is_unknown & ~was_row.to_numpy(zero_copy_only=False)
+            is_unknown &= ~was_row.to_numpy(zero_copy_only=False)
         of = brief(self._column.column or "row number")
         batch.report(
             is_unknown,
@@ -216,38 +198,42 @@ class IdMap:
             ),
         )
 
-    def _find_numbers(self, array: Any) -> Array:
+    def _ids(self, batch: Batch, column: str) -> Any:
+        """Return the ids in a column; GraphError: they are of another type than the vertices'."""
+        array = _uniform(batch, column, self._column.id_type)
+        if is_text(array.type) != is_text(self.type):
+            raise GraphError(
+                f"{batch.name(column)} holds {brief(array.type)}, the ids of the vertices are "
+                f"{brief(self.type)}; set dataset.id_type=string"
+            )
+        return array
+
+    def _find(self, array: Any) -> Array:
         """Return the vertex of each id, -1 for an unknown id."""
         if isinstance(self._table, ops.TextIds):
-            vertices, _ = self._table.find(*text_buffers(array), num_threads=1)
-            return vertices
-        numbers = self._bits(array)
+            return self._table.find(*text_buffers(array), num_threads=1)[0]
+        numbers = _bits(array)
         if self._table is not None:
             vertices, _ = self._table.find(numbers, num_threads=1)
         else:
-            vertices = numbers
-            wrong = (numbers < 0) | (numbers >= self.size)
-            if wrong.any():
-                vertices = np.where(wrong, -1, numbers)
+            is_vertex = (numbers >= 0) & (numbers < self.size)
+            vertices = numbers if is_vertex.all() else np.where(is_vertex, numbers, -1)
         if array.type != self.type and numbers.size and numbers.min() < 0:
             # One type is signed, the other not: the sign bit means different numbers.
             vertices = np.where(numbers < 0, -1, vertices)
         return vertices
 
-    @staticmethod
-    def _bits(array: Any) -> Int64Array:
-        numbers: Array = array.to_numpy()
-        return numbers.view(np.int64)
+
+def _bits(array: Any) -> Int64Array:
+    numbers: Array = array.to_numpy()
+    return numbers.view(np.int64)
 
 
 def _counts_up(numbers: Int64Array) -> bool:
     """Whether the ids are 0, 1, 2 and so on, compared in slices."""
     step = 1 << 20
-    for first in range(0, len(numbers), step):
-        part = numbers[first : first + step]
-        if not np.array_equal(part, np.arange(first, first + len(part))):
-            return False
-    return True
+    parts = ((first, numbers[first : first + step]) for first in range(0, len(numbers), step))
+    return all(np.array_equal(part, np.arange(first, first + len(part))) for first, part in parts)
 
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 17, 16 << 20
@@ -273,15 +259,16 @@ def read_ids(graph: Graph) -> pyarrow.Array | None:
 
 def _read_texts(path: Path, num_vertices: int) -> pyarrow.Array:
     """Return the text ids ``[num_vertices]`` of a Parquet file; GraphError: other content."""
-    file = ParquetFile(path)
+    file = ParquetFile(path, problems := Problems())
     if file.names != ["id"] or file.num_rows() != num_vertices:
         raise GraphError(
             f"{path}: expected {num_vertices} rows of 'id', got {file.num_rows()} of "
             f"{brief(file.names)}"
         )
     texts = IdColumn("id", "auto", max_id_bytes(file_bytes(path)))
-    for batch in file.batches(["id"], _BATCH_ROWS, _BATCH_BYTES):
+    for batch in file.batches(["id"], {}, _BATCH_ROWS, _BATCH_BYTES):
         texts.add(batch)
+    problems.raise_any()
     ids = texts.array()
     if ids.type != pyarrow.large_string():
         raise GraphError(f"{path}: expected texts as ids, got {brief(ids.type)}")
@@ -297,22 +284,18 @@ def read_classes(graph: Graph, *, edges: bool = False) -> list[str] | None:
     if names is None:
         return None
     count = graph.edge_labels.num_classes if edges and graph.edge_labels else graph.num_classes
-    if not (
-        isinstance(names, list)
-        and len(names) == count <= MAX_CLASSES
-        and all(isinstance(name, str) and _is_utf8(name) for name in names)
-    ):
+    if not (isinstance(names, list) and len(names) == count <= MAX_CLASSES and _are_texts(names)):
         raise GraphError(
             f"{graph.path / 'meta.json'}: {entry}: expected the names of {count} classes"
         )
     return names
 
 
-def _is_utf8(name: str) -> bool:
-    """Whether a text has no lone surrogates, which JSON can contain."""
+def _are_texts(names: list[Any]) -> bool:
+    """Whether ``names`` are texts without lone surrogates, which JSON can contain."""
     try:
-        name.encode()
-    except UnicodeEncodeError:
+        "".join(names).encode()
+    except (TypeError, UnicodeEncodeError):
         return False
     return True
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from one_line import one_line
 from pyarrow import parquet
 
-from gnnscale.core.errors import ConfigError, GraphError
+from gnnscale.core.errors import GraphError
 from gnnscale.data import Tables, read_classes, read_ids, verify_store
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
@@ -249,27 +249,16 @@ def test_all_problems_of_a_file_are_told_at_once(tmp_path):
     assert "more like it" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("cell", "likely"),
-    [
-        ("{:02d}.01.2024", "dates such as '01.01.2024'? write them as 2024-01-31 (ISO 8601)"),
-        ("{},5 EUR", "amounts such as"),
-        ("user{}@bank", "an id or a name, such as"),
-        ("called {} times", "free text, such as"),
-    ],
-)
-def test_texts_that_are_no_categories_are_left_out_or_refused(tmp_path, caplog, cell, likely):
-    rows = "".join(f"v{i},{i % 3},{cell.format(i + 1)}\n" for i in range(20)).replace(",5 ", ".5 ")
-    vertices, edges = f"id,a,note\n{rows}", "source,target\nv0,v1\n"
+def test_texts_that_are_no_categories_are_left_out_or_refused(tmp_path, caplog):
+    rows = [f"v{i},{i % 3},called {i + 1} times\n" for i in range(20)]
+    vertices, edges = "id,a,note\n" + "".join(rows), "source,target\nv0,v1\n"
     graph = make(tmp_path / "raw", vertices, edges).open()
     assert [each.name for each in read_columns(graph)] == ["a"]
     (line,) = [line for line in caplog.messages if "left out of the features" in line]
-    assert f"'note' (20 different texts in 20 cells: {likely}" in line
+    assert "'note' (20 different texts in 20 cells: free text, such as" in line
     kept = make(tmp_path / "raw", vertices, edges, categories=["note"]).open()
     assert kept.num_features == 21
-    more = f"id,a,note\n{rows}" + "".join(
-        f"w{i},0,{cell.format(i)}x{i}\n".replace(",5 ", ".5 ") for i in range(300)
-    )
+    more = vertices + "".join(f"w{i},0,called x{i}\n" for i in range(300))
     with one_line("cannot be features: 'note' (over 256 different texts", error=GraphError):
         make(tmp_path / "raw", more, edges, features=["note"]).prepare()
 
@@ -323,12 +312,6 @@ def test_lists_with_gaps(tmp_path):
     vertices = {"id": ["ann", "bob", "cem"], "x": [[1.0, 2.0], None, [3.0, 6.0]]}
     graph = make(tmp_path / "raw", vertices).open()
     assert graph.features.tolist() == [[1, 2, 0], [2, 4, 1], [3, 6, 0]]
-
-
-@pytest.mark.parametrize("option", ["unknown_ids", "missing", "decimal"])
-def test_policies_that_do_not_exist(option):
-    with pytest.raises(ConfigError, match=f"dataset.{option}=x: allowed are"):
-        Tables(name="mine", raw="x", **{option: "x"})
 
 
 CELLS = {

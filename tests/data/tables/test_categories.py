@@ -1,10 +1,7 @@
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from one_line import one_line
 
 from gnnscale.data import from_arrays
@@ -100,22 +97,3 @@ def test_unseen_categories_are_empty_cells_and_counted() -> None:
     assert arrange_features(graph, found).features.tolist() == [[5, 0, 0], [6, 1, 0], [7, 0, 0]]
     assert list(unseen_categories(have, want)) == [("city", ["bern", "zug"], [1, 3])]
     assert count_cells(rows, [1, 3], "float32", 4) == 2
-
-
-@pytest.mark.long
-@settings(max_examples=20)
-@given(st.data())
-def test_one_hot_rows_mean_the_same_after_they_are_arranged(data: Any) -> None:
-    known = tuple(sorted(data.draw(st.sets(st.sampled_from("abcdefgh"), min_size=1))))
-    there = tuple(sorted(data.draw(st.sets(st.sampled_from(known), min_size=1))))
-    rows = data.draw(st.lists(st.sampled_from(there), min_size=3, max_size=3))
-    have, want = (AGE, cities(*there)), (AGE, cities(*known))
-
-    def one_hot(categories: tuple[str, ...]) -> np.ndarray:
-        return np.array([[9, *(each == name for name in categories)] for each in rows], np.uint8)
-
-    graph = from_arrays(EDGES, one_hot(there))
-    places = arranged_as(have, want)
-    arranged = graph if places is None else arrange_features(graph, places)
-    assert np.array_equal(arranged.features, one_hot(known))
-    assert arranged.features.dtype == np.uint8

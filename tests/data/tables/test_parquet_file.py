@@ -13,13 +13,14 @@ from pyarrow import parquet
 
 from gnnscale.core.errors import GraphError
 from gnnscale.data.tables import parquet_file
+from gnnscale.data.tables.batch import Problems
 from gnnscale.data.tables.parquet_file import ParquetFile
 
 LONG = "x" * 20_000
 
 
 def read(file: Path, columns: list[str], rows: int = 1 << 17, num_bytes: int = 16 << 20) -> Any:
-    return ParquetFile(file).batches(columns, rows, num_bytes)
+    return ParquetFile(file, Problems()).batches(columns, {}, rows, num_bytes)
 
 
 def written(file: Path, columns: dict[str, Any], **options: Any) -> Path:
@@ -130,7 +131,7 @@ def test_a_page_that_lies_about_its_values_and_a_pipe(tmp_path: Path) -> None:
         list(read(file, ["c"]))
     os.mkfifo(tmp_path / "pipe.parquet")  # which is not waited for
     with pytest.raises(GraphError, match="not a regular file"):
-        ParquetFile(tmp_path / "pipe.parquet")
+        ParquetFile(tmp_path / "pipe.parquet", Problems())
 
 
 #: A file of some kilobytes, whose texts or pages have gigabytes once they are decoded.
@@ -151,7 +152,9 @@ import sys
 from pathlib import Path
 import pyarrow
 from gnnscale.data.tables.parquet_file import ParquetFile
-rows = sum(map(len, ParquetFile(Path(sys.argv[1])).batches(["c"], 1 << 17, 16 << 20)))
+from gnnscale.data.tables.batch import Problems
+file = ParquetFile(Path(sys.argv[1]), Problems())
+rows = sum(map(len, file.batches(["c"], {}, 1 << 17, 16 << 20)))
 print(rows, pyarrow.default_memory_pool().max_memory())
 """
 

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale.core.errors import GraphError
-from gnnscale.data.tables.parquet_pages import ColumnChunk, Page, read_footer, read_pages
+from gnnscale.data.tables.parquet_pages import (
+    ChunkLocation,
+    ColumnChunk,
+    Page,
+    read_footer,
+    read_pages,
+)
 
 #: Type 0 (data), 10 bytes unpacked, 4 packed; 3 values in encoding 8, levels in encoding 3.
 DATA = bytes.fromhex("15 00 15 14 15 08 2c 15 06 15 10 15 06 15 06 00 00")
@@ -19,7 +25,8 @@ DATA_V2 = bytes.fromhex("15 06 15 14 15 08 15 02 4c 15 06 15 02 15 04 15 10 15 0
 
 
 def pages(content: bytes, num_values: int = 100) -> tuple[Page, ...]:
-    return read_pages(io.BytesIO(b"PAR1" + content), 4, len(content), num_values, "f: column 'c'")
+    place = ChunkLocation(4, len(content), num_values)
+    return read_pages(io.BytesIO(b"PAR1" + content), place, "f: column 'c'")
 
 
 def test_pages_by_hand() -> None:

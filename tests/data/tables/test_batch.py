@@ -4,7 +4,7 @@ import pytest
 from one_line import one_line
 
 from gnnscale.core import GraphError
-from gnnscale.data.tables.problems import Problems
+from gnnscale.data.tables.batch import Problems
 
 FIRST, SECOND = Path("a.csv"), Path("b.csv")
 
