@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
 import torch
 
 from gnnscale.api.hitgnn import training
@@ -16,7 +17,7 @@ from gnnscale.api.result import Result
 from gnnscale.api.seeds import SeedResults, each_seed, listed_seeds
 from gnnscale.core import ConfigError, brief, decode, listed_numbers, standard_arithmetic
 from gnnscale.core.config import SUMMARY_FILE, flat_options, option_of_keyword, read_regular
-from gnnscale.core.config.user_code import name_of_code, pass_code
+from gnnscale.core.config.user_code import name_of_code, pass_code, short_name
 from gnnscale.core.notebook import in_notebook
 from gnnscale.data.array_inputs import type_name
 from gnnscale.inference.evaluate import Evaluation, measure
@@ -189,9 +190,22 @@ def _choose_groups(
     if callable(model) and not isinstance(model, OptionGroup):
         names = [name for name in options if name.startswith("model.")]
         model_options = {name: options.pop(name) for name in names}
+        _check_arguments(model, arguments or {})
         return [*groups, choose_module(model, arguments or {}, model_options)], options
     check_option_group("model", model, "model")
     return [*groups, model], options
+
+
+def _check_arguments(module: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise ConfigError if an argument of the constructor is an object, which no option holds."""
+    for name, value in arguments.items():
+        if not _is_plain(value):
+            raise ConfigError(
+                f"arguments: {name}: expected numbers, texts, lists and mappings, got "
+                f"{type_name(value)}; pass a function in place of the class, such as lambda "
+                f"in_channels, out_channels: {short_name(name_of_code(module))}(in_channels, "
+                f"out_channels, {name}=...)"
+            )
 
 
 @standard_arithmetic()
@@ -222,14 +236,10 @@ def load(
         name = module if isinstance(module, str) else name_of_code(module)
         replacements["model.module"] = name
     # Options hold plain values only; _with_module adds other arguments below.
-    plain = (type(None), str, int, float, Path, list, tuple, dict)
     for name, value in (arguments or {}).items():
-        if isinstance(value, plain):
+        if _is_plain(value):
             replacements[f"model.arguments.{name}"] = value
-    replacements = {
-        option: str(value) if isinstance(value, Path) else value
-        for option, value in replacements.items()
-    }
+    replacements = {option: _plain(value) for option, value in replacements.items()}
     config = load_run(folder, replacements, in_program=True)
     if module is not None:
         config = replace(config, model=_with_module(config.model, module, arguments or {}))
@@ -309,6 +319,19 @@ class _Summary:
 
     metric: str
     test_metrics: dict[str, float | None]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the options of a run can hold ``value``."""
+    if isinstance(value, (list, tuple, dict)):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or isinstance(value, (str, int, float, Path, np.generic))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value
 
 
 def _test_metrics(folder: Path) -> tuple[str, dict[str, float | None]] | None:

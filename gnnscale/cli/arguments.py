@@ -58,10 +58,17 @@ def check_hydra_option(argument: str, key: str) -> None:
         )
 
 
+def searches(arguments: Sequence[str]) -> bool:
+    """Whether Optuna chooses the jobs of a sweep."""
+    return any(argument.lstrip("+") == "hydra/sweeper=optuna" for argument in arguments)
+
+
 def check_search(arguments: Sequence[str]) -> None:
     """Raise ConfigError if Optuna is to search without a direction, maximize or minimize."""
-    options = dict(argument.lstrip("+").split("=", 1) for argument in arguments if "=" in argument)
-    if options.get("hydra/sweeper") == "optuna" and "hydra.sweeper.direction" not in options:
+    has_direction = any(
+        argument.lstrip("+").startswith("hydra.sweeper.direction=") for argument in arguments
+    )
+    if searches(arguments) and not has_direction:
         raise ConfigError(
             "hydra/sweeper=optuna: expected the direction of the validation metric, "
             "hydra.sweeper.direction=maximize (accuracy, F1) or minimize (an error)"
@@ -71,8 +78,7 @@ def check_search(arguments: Sequence[str]) -> None:
 def defaults_of_search(arguments: Sequence[str]) -> list[str]:
     """Return an argument that lets Optuna, unless a limit is typed, continue after failed jobs."""
     is_typed = any(argument.startswith(_MAX_FAILURE_RATE) for argument in arguments)
-    searches = "hydra/sweeper=optuna" in arguments
-    return [f"{_MAX_FAILURE_RATE}1.0"] if searches and not is_typed else []
+    return [f"{_MAX_FAILURE_RATE}1.0"] if searches(arguments) and not is_typed else []
 
 
 def explain_missing_plugin(group: str, name: str) -> str | None:

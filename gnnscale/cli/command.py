@@ -211,7 +211,8 @@ def _run_hydra(command: str, translated: TranslatedArguments, rank_folder: str |
         if rank_folder:
             arguments.append("hydra.output_subdir=null")
     stops = cli_arguments.lets_jobs_stop(command, arguments)
-    job = CommandJob(command=command, stops=stops, code=user_code.allowed())
+    searches = cli_arguments.searches(arguments)
+    job = CommandJob(command=command, stops=stops, searches=searches, code=user_code.allowed())
     arguments += cli_arguments.defaults_of_search(arguments)
     register_resolvers()
     # Makes Hydra raise its exceptions, not print them.
@@ -248,18 +249,27 @@ class CommandJob:
     command: str
     #: whether a failure is raised, so that the sweeper may end the sweep
     stops: bool = False
+    searches: bool = False  #: whether the sweeper chooses jobs by the metrics of earlier ones
     code: tuple[str, ...] = ()  #: user code that the user has named, for a launcher's processes
 
     def __call__(self, options: Any) -> float | None:
         """Run the task on ``options``, and return the metric, if any, for the sweeper.
 
-        A failure is printed and kept in ``failures``, and raised if ``stops``.
+        A failure, such as a search without a metric, is printed and kept in ``failures``, and
+        raised if ``stops``. None: the task has no metric, or failed.
         """
         register_resolvers()
         user_code.allow(self.code)
         name_lost_files()
         try:
-            return TASKS[self.command](options)
+            metric = TASKS[self.command](options)
+            if metric is None and self.searches:
+                raise ConfigError(
+                    "hydra/sweeper=optuna: expected a validation metric to search by, got none; "
+                    "it needs labeled validation vertices or edges, such as dataset.split=random "
+                    "draws"
+                )
+            return metric
         except (Exception, SystemExit) as raised:
             error = exit_error(raised) if isinstance(raised, SystemExit) else raised
             failures.append(error)

@@ -52,9 +52,10 @@ def call_user_function(
         kinds = (
             f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}" for x in (outputs, targets)
         )
-        raise ConfigError(
-            f"{user_code_error(option, error)}; it gets torch tensors, {' and '.join(kinds)}"
-        ) from error
+        message = f"{user_code_error(option, error)}; it gets torch tensors, {' and '.join(kinds)}"
+        if isinstance(function, type):
+            message += f"; a class only builds an object: pass {function.__name__}()"
+        raise ConfigError(message) from error
 
 
 #: Kinds of labels, in the words of messages.

@@ -218,6 +218,8 @@ def _refuse_without_validation(config: RunConfig, task: Task) -> None:
         option = f"runtime.patience={config.runtime.patience}"
     elif config.optimizer.follows_metrics:
         option = f"optimizer.schedule={config.optimizer.schedule}"
+    elif config.threshold is not None:
+        option = f"threshold={config.threshold}"
     if option is not None:
         raise ConfigError(
             f"{option}: expected a validation part, which the split of {task.graph.name} lacks; "

@@ -269,6 +269,10 @@ def test_a_mistake_is_one_line(planted: Graph, tmp_path: Path) -> None:
         ({"options": {"runtime.checkpoint": False}}, "runtime.checkpoint=false: expected true"),
         ({"model": 5}, "model=5: expected the result of gnn_model"),
         ({"arguments": {"heads": 2}}, "^arguments: expected none without a module"),
+        (
+            {"model": OwnBlocks, "arguments": {"act": [torch.nn.ReLU()]}},
+            "^arguments: act: expected .* OwnBlocks.in_channels, out_channels, act=...",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             gnnscale.train(planted, **given)

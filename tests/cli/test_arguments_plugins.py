@@ -103,3 +103,15 @@ def test_a_search_says_what_is_better() -> None:
     assert explain_missing_plugin("hydra/launcher", "nope") is None
     line = explain_missing_plugin("hydra/sweeper", "optuna")
     assert line == "hydra/sweeper=optuna: not installed, pip install hydra-optuna-sweeper"
+
+
+@pytest.mark.parametrize("searches", [False, True])
+def test_a_search_needs_a_metric(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], searches: bool
+) -> None:
+    """A run without validation vertices returns None, which Optuna only calls no number."""
+    monkeypatch.setattr("gnnscale.cli.command.failures", failures := [])
+    monkeypatch.setitem(TASKS, "train", lambda *_: None)
+    assert CommandJob(command="train", searches=searches)(OmegaConf.create()) is None
+    assert len(failures) == searches
+    assert ("expected a validation metric to search by" in capsys.readouterr().err) == searches

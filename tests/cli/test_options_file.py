@@ -14,6 +14,7 @@ from tiny_runs import TINY
 
 from gnnscale.cli.config_files import translate
 from gnnscale.core.config.compose import compose
+from gnnscale.core.config.yaml_file import load_yaml
 from gnnscale.core.errors import ConfigError
 from gnnscale.run import parse_run_options
 
@@ -121,8 +122,9 @@ def test_a_run_of_an_earlier_release_gives_its_options() -> None:
 def test_runs_are_repeated_from_any_folder(gnnscale, tmp_path, monkeypatch) -> None:
     ends, labels = np.arange(60), np.arange(60) % 2
     edges, features = np.stack([ends, np.roll(ends, 1)]), np.eye(60, 4, dtype=np.float32)
-    np.savez(tmp_path / "mine.npz", edge_index=edges, features=features, labels=labels)
-    arrays = ("dataset=arrays", "dataset.raw=mine.npz", "dataset.split=random")
+    raw = tmp_path / "${mine}.npz"  # no reference, as \\${ says
+    np.savez(raw, edge_index=edges, features=features, labels=labels)
+    arrays = ("dataset=arrays", r"dataset.raw=\${mine}.npz", "dataset.split=random")
     small = ("epochs=1", "model.hidden=8", "sampler.fanouts=[2,2]", "num_threads=1")
     other = ("model=gin", "optimizer=sgd", "logger=csv", "features=degrees")
     gnnscale("train", *arrays, *small, *other, "output=a/run").succeeded()
@@ -139,10 +141,11 @@ def test_runs_are_repeated_from_any_folder(gnnscale, tmp_path, monkeypatch) -> N
         assert (again / "config.yaml").read_text() == (folder / "config.yaml").read_text()
         found = json.loads((again / "summary.json").read_text())
         assert found["test_metric"] == summary["test_metric"]
-    config = OmegaConf.load(tmp_path / "a" / "run" / "config.yaml")
-    assert config.dataset.raw == f"{tmp_path}/mine.npz"
+    assert load_yaml(tmp_path / "a" / "run" / "config.yaml")["dataset"]["raw"] == str(raw)
+    gnnscale("train", "resume=a/run", "epochs=2").succeeded()
+    gnnscale("evaluate", "run=a/run").succeeded()
     shutil.move(tmp_path / "a" / "run", elsewhere)
     monkeypatch.chdir(elsewhere)
-    assert options("config=run").dataset.raw == f"{tmp_path}/mine.npz"
+    assert options("config=run").dataset.raw == str(raw)
     with pytest.raises(ConfigError, match="no such file or folder"):
         options(f"config={tmp_path}/a/run")

@@ -134,10 +134,15 @@ def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
 def test_standard_error_is_json_lines(command_in, tmp_path) -> None:
     """Of a run, of a wrong line and of a resumed run; standard output is for results."""
     gnnscale = command_in(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import warnings\ndef loss(outputs, targets):\n"
+        "    warnings.warn('of\\nmine')\n    return outputs.square().mean()\n"
+    )
+    loss = "loss.function=mine.py:loss"
     lines = (
+        ("train", *TINY, "loss=custom", loss, "epochs=1", "output=run", "log=json"),
         ("train", *TINY, "epochs=1", "output=run", "log=json"),
-        ("train", *TINY, "epochs=1", "output=run", "log=json"),
-        ("train", "resume=run", "log=json", "epochs=2"),
+        ("train", "resume=run", "log=json", "epochs=2", loss),
     )
     answers = [gnnscale(*line) for line in lines]
     assert [answer.returncode for answer in answers] == [0, 1, 0]
@@ -149,6 +154,8 @@ def test_standard_error_is_json_lines(command_in, tmp_path) -> None:
     for epoch, ended in enumerate((trained, resumed), 1):
         assert ended[-1]["message"].startswith(f"epoch {epoch}/{epoch} ")
         assert ended[-1]["level"] == "INFO"
+        (warned,) = (each for each in ended if each["logger"] == "py.warnings")
+        assert "UserWarning: of\nmine\n" in warned["message"]
     (error,) = refused
     assert error["level"] == "ERROR"
     assert "holds a run" in error["message"]

@@ -156,6 +156,7 @@ def test_the_function_gets_outputs_and_targets(labeled):
             r"by_numpy fails with AttributeError: .*astype.* "
             r"\(.*own_losses.py:\d+\); it gets torch tensors, float32 \[2, 2\] and int64 \[2\]",
         ),
+        ("torch.nn:CrossEntropyLoss", r"a class only builds an object: pass CrossEntropyLoss\(\)"),
         ("no_such_module:loss", "loss.function=no_such_module:loss: no module no_such_module"),
     ],
 )

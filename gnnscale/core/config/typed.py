@@ -169,6 +169,8 @@ def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:
             values[name] = schema[name]
         except MissingMandatoryValue:
             raise ConfigError(f"{prefix}{name}: required") from None
+        except InterpolationResolutionError as error:
+            raise ConfigError(f"{prefix}{name}: {_first_line(error)}; {REFERENCE}") from None
         except OmegaConfBaseException as error:
             raise ConfigError(f"{prefix}{name}: {_first_line(error)}") from None
         except (OverflowError, RecursionError):

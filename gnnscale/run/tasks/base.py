@@ -141,6 +141,8 @@ class LabelTask:
             cause = f"none of {size:,} {what} has a label" if size else f"no {what}"
             _LOG.warning(f"{self.labels.name}: {cause}: {effect}")
         targets = self.labels.labels
+        if targets.ndim == 1 and targets.dtype.kind != "f":
+            self._warn_of_absent_classes()
         if targets.ndim == 1 or targets.dtype.kind != "f":
             return
         for split in parts:
@@ -152,6 +154,20 @@ class LabelTask:
                     f"{self.labels.name}: all {len(rows):,} {split} {self.labelled} have NaN as "
                     f"target {', '.join(map(str, unknown))} (from 0), so that nothing {does} it"
                 )
+
+    def _warn_of_absent_classes(self) -> None:
+        """Warn of classes without a training label, which the model cannot learn."""
+        num_classes = self.labels.num_classes
+        present = np.bincount(self.labels.labels[self.seeds], minlength=num_classes) > 0
+        absent = np.flatnonzero(~present)
+        if len(absent):
+            names = read_classes(self.graph, edges=isinstance(self.labels, EdgeLabels))
+            listed = [str(names[number] if names else number) for number in absent[:5].tolist()]
+            more = f" and {len(absent) - 5:,} more" if len(absent) > 5 else ""
+            _LOG.warning(
+                f"{self.labels.name}: of {num_classes:,} classes, {len(absent):,} have no training "
+                f"{self.labelled}, and are not learned: {', '.join(listed)}{more}"
+            )
 
     def _ids(self, split: str) -> Array:
         ids: Array = getattr(self.labels.split, f"{split}_idx")

@@ -104,7 +104,8 @@ class _LogForwarder(logging.Handler):
         self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._messages.send("log", (record.name, record.levelno, record.getMessage()))
+        line = record.getMessage().rstrip()  # a captured warning ends with a line break
+        self._messages.send("log", (record.name, record.levelno, line))
 
 
 def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) -> None:
@@ -116,9 +117,11 @@ def work(task: WorkerTask, connection: Connection, replies: SimpleQueue[bytes]) 
     """
     _end_without_memory()
     messages = Messages(connection)
-    if task.rank == 0:
-        logging.getLogger().addHandler(_LogForwarder(messages))
-        logging.getLogger().setLevel(logging.INFO)
+    # Rank 0 logs for all; warnings are of the user's code in any of them.
+    logger = logging.getLogger(None if task.rank == 0 else "py.warnings")
+    logger.addHandler(_LogForwarder(messages))
+    logger.setLevel(logging.INFO)
+    logging.captureWarnings(True)
     try:
         register_kinds(task.kinds)
         take_code(task.code)

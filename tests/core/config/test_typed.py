@@ -1,7 +1,7 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from omegaconf import OmegaConf
@@ -35,6 +35,11 @@ def test_builds_nested_dataclasses_and_lists_of_them() -> None:
     # Interpolations resolve where they stand.
     node = OmegaConf.create({"count": 7, "inner": {"rate": 1, "sizes": ["${count}", 2]}})
     assert typed(node, Outer).inner.sizes == [7, 2]
+    # What a reference or an escape gave is not resolved again.
+    texts = OmegaConf.create({"texts": [r"\${x}"], "more": {"a": [r"\\\${b}"]}})
+    assert typed(texts, Nested) == Nested(texts=["${x}"], more={"a": [r"\${b}"]})
+    with one_line("more: Interpolation key 'x' not found; ${ begins a reference"):
+        typed(OmegaConf.create({"texts": [], "more": {"a": "${x}"}}), Nested)
     with pytest.raises(ConfigError, match="inner: required"):
         typed(OmegaConf.create({"count": 1}), Outer)
     node = OmegaConf.create({"parts": [{"rate": 1}, {"rate": 2, "sizes": [3]}]})
@@ -49,6 +54,12 @@ def test_builds_nested_dataclasses_and_lists_of_them() -> None:
     ):
         with one_line(begins=message):
             typed(OmegaConf.create({"parts": parts}), Several, group="g")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nested:
+    texts: list[str]
+    more: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,16 @@ def test_the_positive_class_is_named_with_its_share(graph: Graph, caplog) -> Non
     assert VertexTask(graph=two, metrics=["accuracy"]).base_rates == {}
 
 
+def test_classes_that_training_lacks_are_named(graph: Graph, caplog) -> None:
+    labels = np.full(graph.num_vertices, 1)
+    labels[graph.test_idx] = 0
+    VertexTask(graph=replace(graph, labels=labels, num_classes=9)).log_split()
+    (line,) = caplog.messages
+    assert line.endswith(
+        "of 9 classes, 8 have no training vertices, and are not learned: 0, 2, 3, 4, 5 and 3 more"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [
