@@ -212,7 +212,8 @@ class MeasuredRun:
     @property
     def valid_metric(self) -> float | None:
         """Validation metric of the best epoch; None: not validated, or not defined."""
-        return self.valid_metrics.get(self.metric)
+        best = self.best_epoch
+        return None if best is None else self.history[best - 1].valid_metric
 
 
 @dataclass(frozen=True, kw_only=True)

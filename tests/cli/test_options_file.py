@@ -14,7 +14,6 @@ from tiny_runs import TINY
 
 from gnnscale.cli.config_files import translate
 from gnnscale.core.config.compose import compose
-from gnnscale.core.config.yaml_file import load_yaml
 from gnnscale.core.errors import ConfigError
 from gnnscale.run import parse_run_options
 
@@ -141,7 +140,7 @@ def test_runs_are_repeated_from_any_folder(gnnscale, tmp_path, monkeypatch) -> N
         assert (again / "config.yaml").read_text() == (folder / "config.yaml").read_text()
         found = json.loads((again / "summary.json").read_text())
         assert found["test_metric"] == summary["test_metric"]
-    assert load_yaml(tmp_path / "a" / "run" / "config.yaml")["dataset"]["raw"] == str(raw)
+    assert OmegaConf.load(tmp_path / "a" / "run" / "config.yaml").dataset.raw == str(raw)
     gnnscale("train", "resume=a/run", "epochs=2").succeeded()
     gnnscale("evaluate", "run=a/run").succeeded()
     shutil.move(tmp_path / "a" / "run", elsewhere)

@@ -184,7 +184,7 @@ def test_a_store_of_an_earlier_rule_is_used_with_a_warning(
     written = dataset.prepare()
     # As an earlier release wrote it: under another name, without the entry.
     identity = {key: value for key, value in dataset._identity().items() if key != "stratified"}
-    earlier = written.rename(dataset._place(identity))
+    earlier = written.rename(dataset._directory(identity))
     meta = json.loads((earlier / "meta.json").read_text())
     del meta["options"]["stratified"]
     (earlier / "meta.json").write_text(json.dumps(meta))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from belady_hits import count_hits
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from late_source import (
@@ -14,7 +15,6 @@ from late_source import (
     ids,
 )
 
-from gnnscale.cache.belady import count_hits
 from gnnscale.core.stages import Access
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner

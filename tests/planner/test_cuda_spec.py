@@ -16,7 +16,7 @@ FREE = 7 << 30
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = {"index": 0, "memory": 8 << 30, "free": FREE, "capability": (9, 0), "taken": False}
+    numbers = {"index": 0, "memory": 8 << 30, "free": FREE, "capability": (9, 0), "is_busy": False}
     found = nvml.Gpu(name="Card", uuid="GPU-1", **numbers)
     gpus = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(found,))
     monkeypatch.setattr(nvml, "find_gpus", lambda: gpus)

@@ -204,19 +204,6 @@ def test_columns_of_other_types_are_left_out_or_refused(tables, caplog, cells, k
         assert "vertices.parquet: column 'a': expected " in refusal(tables(vertices, **options))
 
 
-def test_a_store_of_an_earlier_release_is_warned_of(tables, caplog):
-    vertices = VERTICES.replace("a,b", "Unnamed: 0,x_mask")
-    dataset = tables(vertices, features=["Unnamed: 0", "x_mask"])
-    graph = dataset.open()
-    assert "earlier release" not in caplog.text
-    options = {"features": None, "store": str(graph.path)}
-    change_meta(graph, lambda meta: meta["options"].update(features=None))
-    replace(dataset, **options).open()
-    assert caplog.messages[-1].startswith(
-        f"{graph.path}: features are also 'Unnamed: 0' (no name), 'x_mask' (a mask), as an earlier"
-    )
-
-
 @pytest.mark.parametrize(
     "number",
     [

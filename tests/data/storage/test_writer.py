@@ -440,7 +440,7 @@ def targets(labels):
         (targets([np.nan] * 3), "raw: no vertex has a label"),
         (targets([0.5, 1]), "raw: 2 labels for 3 vertices"),
         (targets([np.nan, 1, 1]), "raw: vertex 0 of the valid split has no label"),
-        (targets([[]] * 3), "labels: expected classes [3], "),
+        (targets([[]] * 3), "expected labels, classes [3], "),
         ({"split": ([], [2], [1])}, "raw: the train split is empty"),
         ({"split": ([2], [2], [1])}, "overlapping splits, vertex 2 of the valid split"),
         ({"split": ([2], [0], [3])}, "raw: test split: vertex id 3 is out of range"),
