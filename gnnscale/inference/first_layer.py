@@ -1,5 +1,6 @@
 """First layer of exact inference from rows that passes over the features transform."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from gnnscale.features import HostFeatures
 from gnnscale.graph import Graph
 from gnnscale.inference.activation_store import FileRows, MemoryRows
 from gnnscale.inference.chunks import Chunk, Workers, in_order
-from gnnscale.inference.memory_plan import InputPlan, MemoryLimits, RankBitmap
+from gnnscale.inference.memory_plan import InputPlan, LayerSize, MemoryLimits, RankBitmap
 from gnnscale.inference.streamed_inputs import FeatureReader, Reading, TransformedRows, make_rows
 from gnnscale.nn.transform_first import TransformFirstLayer
 from gnnscale.sampling import Block
+
+#: Bytes of features in a trial of a pass.
+_TRIAL_BYTES = 256 << 20
 
 Advance = Callable[[int], None]
 
@@ -68,9 +72,13 @@ class FirstLayer:
         layer: TransformFirstLayer,
         reader: FeatureReader,
         advance: Advance,
+        count: int | None = None,
     ) -> TransformedRows:
-        """Return a store of the plan's transformed rows, computed in one pass over the features."""
-        vertices, num_vertices = self.plan.vertices, self.graph.num_vertices
+        """Return a store of transformed rows, computed in one pass over the features.
+
+        The store has the rows of the plan's first ``count`` vertices; None: all.
+        """
+        vertices = self.plan.vertices[:count]
         first, end = layer.columns
         rows = MemoryRows(len(vertices), end - first)
         make_rows(
@@ -82,8 +90,21 @@ class FirstLayer:
             workers=self.workers,
             advance=advance,
         )
-        positions = None
-        if not isinstance(vertices, range):
+        return self._with_positions(rows, reader)
+
+    def _with_positions(self, rows: MemoryRows, reader: FeatureReader) -> TransformedRows:
+        """Return a store that finds transformed ``rows`` by vertex.
+
+        If a trial has transformed only some vertices, each row stands for many vertices.
+        """
+        vertices, num_vertices = self.plan.vertices, self.graph.num_vertices
+        positions: Callable[[Array], Array] | None = None
+        if (count := len(rows.rows)) < len(vertices):  # a trial: its rows represent all rows
+
+            def positions(ids: Array) -> Array:
+                return ids % count
+
+        elif not isinstance(vertices, range):
             positions = RankBitmap(vertices, num_vertices).ranks
         return TransformedRows(
             rows, positions, reader, num_vertices, num_threads=self.workers.threads_per_chunk
@@ -147,3 +168,38 @@ class FirstLayer:
             indptr=np.zeros(count + 1, np.int64), indices=np.zeros(0, np.int32), num_src=count
         )
         return block, x if features is None else torch.cat([x, features()], dim=1)
+
+    def estimated_s(
+        self,
+        trial: Array,
+        size: LayerSize,
+        compute: Callable[[Iterator[Chunk]], Iterator[LoadedChunk]],
+    ) -> float:
+        """Return the estimated seconds of all passes and of the layer, by a run for ``trial``.
+
+        ``trial`` has some output vertices, ``size`` counts all vertices and edges; ``compute``
+        computes the layer for chunks.
+        """
+        plan = self.plan
+        blocks, layer = len(plan.blocks), plan.layer.part(*plan.blocks[0])
+        row_bytes = max(self.store.row_bytes, layer.width)
+        count = min(max(_TRIAL_BYTES // row_bytes, 1), len(plan.vertices))
+        with closing(self._reader()) as reader:
+            # The first run has one-time costs, such as the clearing of memory.
+            self._transform(layer, reader, lambda _: None, count // 8)
+            begin = time.perf_counter()
+            transformed = self._transform(layer, reader, lambda _: None, count)
+            row_s = (time.perf_counter() - begin) / max(count, 1)
+            edge_s = 0.0
+            for vertices in (trial[: len(trial) // 8], trial):
+                begin, num_edges = time.perf_counter(), len(vertices)
+                chunks = in_order(self._chunk_loads(layer, transformed, vertices))
+                for block, _ in (compute if blocks == 1 else self._load)(chunks):
+                    num_edges += block.num_edges
+                edge_s = (time.perf_counter() - begin) / max(num_edges, 1)
+        self_s = row_s * size.num_vertices if blocks > 1 and layer.reads_own else 0.0
+        pass_s = row_s * len(plan.vertices) + edge_s * (size.num_edges + size.num_vertices)
+        return blocks * pass_s + self_s
+
+    def _load(self, chunks: Iterator[Chunk]) -> Iterator[LoadedChunk]:
+        return self.workers.map(lambda chunk: chunk.load(), chunks)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -46,7 +47,7 @@ class LayerPass:
         """Whether the first layer aggregates rows that earlier passes have transformed."""
         return self._work.inputs is not None
 
-    def _first(self, store: FeatureStore) -> FirstLayer:
+    def first(self, store: FeatureStore) -> FirstLayer:
         """Return the first layer, which runs the planned passes over the features in ``store``."""
         assert self._work.inputs is not None
         assert isinstance(store, HostFeatures)
@@ -59,20 +60,24 @@ class LayerPass:
             workers=self._workers,
         )
 
-    def encode(self, store: FeatureStore, advance: Callable[[int], None]) -> MemoryRows | FileRows:
-        """Encode the features of all vertices into a new store.
+    def encode(
+        self, store: FeatureStore, advance: Callable[[int], None], count: int | None = None
+    ) -> MemoryRows | FileRows:
+        """Encode the features of the first ``count`` vertices (None: all) into a new store.
 
         ``advance`` gets the number of vertices after each part.
         """
         encoder, width = self._model.encoder, self._model.widths[1]
         assert isinstance(store, HostFeatures)
         assert encoder is not None
-        num_rows = self._graph.num_vertices
+        num_rows = self._graph.num_vertices if count is None else count
         out: MemoryRows | FileRows
         if self._work.encoded == "memory":
             out = MemoryRows(num_rows, width)
         else:
-            out = FileRows(num_rows, width, range_bytes=self._work.plan.stream_bytes)
+            # A trial with fewer rows has as many ranges as all rows.
+            range_bytes = self._work.plan.stream_bytes * num_rows // self._graph.num_vertices
+            out = FileRows(num_rows, width, range_bytes=range_bytes)
         try:
             reader = FeatureReader(store, self._graph, num_threads=self._workers.threads_per_chunk)
             with closing(reader):
@@ -89,6 +94,10 @@ class LayerPass:
             close(out)
             raise
         return out
+
+    def num_reads(self, index: int) -> int:
+        """Return how many earlier outputs layer ``index`` reads in addition to its input."""
+        return len(self._model.reads(index))
 
     def output(self, index: int, num_rows: int) -> MemoryRows | FileRows | None:
         """Allocate a store for the output of layer ``index``. None: it is the last, not stored."""
@@ -118,16 +127,10 @@ class LayerPass:
         work, model = self._work, self._model
         layer = work.layers[index]
         following = work.layers[index + 1] if index + 1 < len(work.layers) else None
-        threads = self._workers.threads_per_chunk
 
         def compute(chunk: Chunk) -> LoadedChunk:
             block, x = chunk.load()
-            self_rows = [
-                store.gather(chunk.vertices, dtype=torch.float32, num_threads=threads)[0]
-                for store in self_stores
-                if chunk.vertices is not None
-            ]
-            h = model.infer(index, x, block, layer, self_rows).float()
+            h = model.infer(index, x, block, layer, self._read_self(chunk, self_stores)).float()
             if out is None:
                 return block, h
             rows = following.project(h) if isinstance(following, ProjectedLayer) else h
@@ -137,12 +140,20 @@ class LayerPass:
         for group in groups:
             yield from self._workers.map(compute, group)
 
+    def _read_self(self, chunk: Chunk, stores: Sequence[FeatureStore]) -> list[torch.Tensor]:
+        """Return the rows of a chunk's vertices in each of ``stores``."""
+        if not stores:
+            return []
+        assert chunk.vertices is not None
+        options: Any = {"dtype": torch.float32, "num_threads": self._workers.threads_per_chunk}
+        return [store.gather(chunk.vertices, **options)[0] for store in stores]
+
     def chunks(
         self,
         index: int,
         rows: FeatureStore,
         vertices: Vertices,
-        advance: Callable[[int], None],
+        advance: Callable[[int], None] = lambda _: None,
     ) -> Iterator[Iterable[Chunk]]:
         """Yield the chunks of layer ``index`` for ``vertices``, in groups.
 
@@ -151,7 +162,7 @@ class LayerPass:
         features first, ``advance`` gets the number of vertices after each part of a pass.
         """
         if index == 0 and self.makes_rows:
-            yield from self._first(rows).chunks(vertices, advance)
+            yield from self.first(rows).chunks(vertices, advance)
             return
         limits, layer, stored = self._limits, self._work.layers[index], stored_rows(rows)
         in_file = isinstance(stored, FileRows)

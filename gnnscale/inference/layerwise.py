@@ -17,7 +17,7 @@ from gnnscale.graph import Graph
 from gnnscale.inference.chunks import Chunk, Workers, as_chunks
 from gnnscale.inference.layers import EncodedRows, LayerPass, close
 from gnnscale.inference.memory_plan import InferenceWork, MemoryLimits, SubsetStore, find_work
-from gnnscale.inference.pass_planning import with_passes
+from gnnscale.inference.pass_planning import estimated_s, with_passes
 from gnnscale.nn import TrainableModel
 
 _LOG = logging.getLogger(__name__)
@@ -132,11 +132,16 @@ class LayerwiseInference:
             return
         _LOG.info(
             f"exact inference of {len(work.outputs):,} vertices of {self._graph.name}: "
-            f"{num_edges:,} edges each time, "
+            f"about {self.estimate_s(vertices):,.0f} s each time, "
             f"{size(work.plan.temporary_bytes)} of temporary disk, "
             f"{size(work.plan.memory_bytes)} of memory for hidden layers"
             f"{_describe_reading(work, self._from_disk)}"
         )
+
+    def estimate_s(self, vertices: Array | None) -> float:
+        """Return the estimated seconds of ``logits(vertices)`` on the host, from a trial."""
+        with self._passes(vertices) as (passes, work):
+            return estimated_s(passes, work, self._graph, self._store, self._features)
 
     @torch.no_grad()
     def logits(self, vertices: Array | None = None) -> torch.Tensor:
@@ -249,7 +254,7 @@ class LayerwiseInference:
             raise
         if isinstance(vertices, range):
             return out
-        return SubsetStore(out, vertices, self._graph.num_vertices)
+        return SubsetStore.from_vertices(out, vertices, self._graph.num_vertices)
 
 
 def _progress(

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -31,15 +31,16 @@ def needed_vertices(
     graph: Graph,
     outputs: loading.Vertices,
     num_hidden: int,
-    limits: "MemoryLimits",
     *,
+    chunk_edges: int,
+    chunk_vertices: int,
     num_threads: int,
 ) -> list[loading.Vertices]:
     """Return the vertices for which each hidden layer is required, first layer first.
 
     A layer is required for the vertices of the next layer and their in-neighbors, from ``outputs``
-    on. All vertices are computed if more than half of them are required. Chunks of ``limits`` are
-    searched at a time.
+    on. All vertices are computed if more than half of them are required. ``chunk_edges`` and
+    ``chunk_vertices`` limit the in-edges and vertices searched at a time.
     """
     everything = range(graph.num_vertices)
     sampler = NeighborSampler(graph, fanouts=[-1], num_threads=num_threads)
@@ -50,7 +51,7 @@ def needed_vertices(
             required = everything
         else:
             is_input = np.zeros(graph.num_vertices, np.bool_)
-            for chunk in loading.cut(graph, required, limits.chunk_edges, limits.chunk_vertices):
+            for chunk in loading.cut(graph, required, chunk_edges, chunk_vertices):
                 is_input[sampler.reach(chunk, 0).input_vertices] = True
             is_subset = int(is_input.sum()) <= _MAX_SUBSET_SHARE * len(everything)
             inputs = np.flatnonzero(is_input).astype(graph.indices.dtype)
@@ -80,11 +81,20 @@ class RankBitmap:
 class SubsetStore(WrappedStore):
     """Store of the rows of a subset of vertices, indexed by vertex."""
 
-    def __init__(self, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int) -> None:
-        """Read row ``i`` of ``rows`` for ascending ``vertices[i]``."""
+    def __init__(
+        self, rows: MemoryRows | FileRows, positions: Callable[[Array], Array], num_vertices: int
+    ) -> None:
+        """Read the row of a vertex in ``rows`` at its position, which ``positions`` returns."""
         self.inner = self.rows = rows
-        self._positions = RankBitmap(vertices, num_vertices).ranks
+        self._positions = positions
         self._num_vertices = num_vertices
+
+    @classmethod
+    def from_vertices(
+        cls, rows: MemoryRows | FileRows, vertices: Array, num_vertices: int
+    ) -> "SubsetStore":
+        """Return a store in which row ``i`` of ``rows`` belongs to ascending ``vertices[i]``."""
+        return cls(rows, RankBitmap(vertices, num_vertices).ranks, num_vertices)
 
     @property
     def num_rows(self) -> int:
@@ -138,6 +148,7 @@ class InferencePlan:
     memory_bytes: int  #: maximum bytes of layers in memory that exist together
     #: maximum bytes of sums over the edges of a layer in a file, and of the rows mapped meanwhile
     stream_bytes: int
+    cached: bool  #: whether the files fit into the page cache, so that reads need no disk
 
     def check_disk(self) -> None:
         """Raise ConfigError if ``temporary_bytes`` exceed the free disk."""
@@ -167,13 +178,7 @@ def plan_layers(
         keeps_all: whether the last layer reads the outputs of all hidden layers, so that all exist
             together.
     """
-
-    def total(numbers: Sequence[int]) -> int:
-        """Return the bytes that exist together: of all layers, or of a layer and the next."""
-        if keeps_all:
-            return sum(numbers)
-        return max((a + b for a, b in pairwise([0, *numbers])), default=0)
-
+    total = sum if keeps_all else _adjacent
     available = read_memory().available
     sizes = [4 * rows * width for rows, width in layers]
     if hidden_bytes is None:
@@ -187,9 +192,10 @@ def plan_layers(
     ]
     in_memory = [0 if filed else num_bytes for num_bytes, filed in zip(sizes, in_file, strict=True)]
     temporary_bytes = total(files)
+    cached = temporary_bytes <= available * _CACHED_SHARE
     if stream_bytes is None:
         stream_bytes = int(available * _STREAM_SHARE)
-        if temporary_bytes <= available * _CACHED_SHARE:
+        if cached:
             stream_bytes = min(stream_bytes, _MAX_CACHED_STREAM_BYTES)
         stream_bytes = max(stream_bytes, _MIN_STREAM_BYTES)
     return InferencePlan(
@@ -197,7 +203,13 @@ def plan_layers(
         temporary_bytes=temporary_bytes,
         memory_bytes=total(in_memory),
         stream_bytes=stream_bytes,
+        cached=cached,
     )
+
+
+def _adjacent(sizes: Sequence[int]) -> int:
+    """Return the maximum sum of two consecutive sizes."""
+    return max((a + b for a, b in pairwise([0, *sizes])), default=0)
 
 
 #: Maximum ratio of projected rows to output rows. A few vertices have many neighbors, whose
@@ -310,7 +322,14 @@ def find_work(
     everything = range(graph.num_vertices)
     needed: list[loading.Vertices] = [everything] * num_hidden
     if graph.num_vertices > limits.whole_vertices:
-        needed = needed_vertices(graph, outputs, num_hidden, limits, num_threads=num_threads)
+        needed = needed_vertices(
+            graph,
+            outputs,
+            num_hidden,
+            chunk_edges=limits.chunk_edges,
+            chunk_vertices=limits.chunk_vertices,
+            num_threads=num_threads,
+        )
     needed = [*needed, outputs]
     layers = [model.layer(0)]
     widths = []

@@ -107,8 +107,8 @@ def test_bad_options_of_rmat():
 )
 def test_sizes_that_do_not_fit(dataset, sizes, leftovers):
     message = (
-        r"dataset.num_vertices=\d+, num_edges=\d+, num_features=\d+: preparing: needs [\d,.]+ GiB of "
-        r"memory, and [\d,.]+ \wiB are available; [\d,.]+ GiB of disk, and [\d,.]+ \wiB are free"
+        r"dataset.num_vertices=\d+, num_edges=\d+, num_features=\d+: preparing: needs [\d,.]+ GiB "
+        r"of memory, and [\d,.]+ \wiB are available; [\d,.]+ GiB of disk, and [\d,.]+ \wiB are free"
     )
     made = dataset(name="p", num_vertices=2**31 - 1, **sizes)
     with pytest.raises(GraphError, match=message):

@@ -9,6 +9,7 @@ import torch
 from model_runs import full_batch
 
 from gnnscale.graph import Graph
+from gnnscale.inference import first_layer as first
 from gnnscale.inference import streamed_inputs as inputs
 from gnnscale.inference.layerwise import LayerwiseInference
 from gnnscale.inference.memory_plan import MemoryLimits
@@ -40,6 +41,7 @@ LIMITS = MemoryLimits(
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "_RANGE_BYTES", 4 * 80 * 50)
+    monkeypatch.setattr(first, "_TRIAL_BYTES", 4 * 80 * 100)
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -70,6 +72,7 @@ def test_rows_made_in_passes_equal_a_batch_of_full_neighbourhoods(
         assert all(end - begin <= 16 for begin, end in work.inputs.blocks) or len(begins) == 1
         logits = inference.logits(vertices)
         assert close(logits, full_batch(model, graph, vertices))
+        assert 0 < inference.estimate_s(vertices) < 100
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
@@ -133,6 +136,7 @@ def test_an_encoder_reads_features_once(random_graph, on_disk, made_bytes) -> No
     limits = replace(LIMITS, hidden_bytes=made_bytes, made_bytes=made_bytes)
     inference = LayerwiseInference(model, graph, num_threads=2, store=store, limits=limits)
     assert inference.work(None).encoded == ("memory" if made_bytes else "file")
+    assert inference.estimate_s(None) > 0
     read: list[int] = []
     model.encoder.register_forward_hook(lambda _, inputs, __: read.append(len(inputs[0])))
     vertices = np.random.default_rng(0).permutation(400)[:30]
@@ -191,14 +195,14 @@ def test_whoever_stops_reading_leaves_no_file_open(random_graph: Any, on_disk: A
     graph, store = on_disk(random_graph(400, 4000, num_features=80))
     model = GraphSAGE(num_layers=1).build(num_features=80, num_classes=5).train()
     closed: list[Any] = []
-    original = inputs.FeatureReader.close
+    original = first.FeatureReader.close
 
     def noted(self: Any) -> None:
         closed.append(self)
         original(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs.FeatureReader, "close", noted)
+        patch.setattr(first.FeatureReader, "close", noted)
         limits = replace(LIMITS, made_bytes=4 * 16 * 400)
         inference = LayerwiseInference(model, graph, num_threads=2, store=store, limits=limits)
         rows = inference.rows()

@@ -1,7 +1,9 @@
+import itertools
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,8 +19,12 @@ from model_runs import full_batch
 from one_line import one_line
 
 from gnnscale.backend.feature_loading import ChunkLoader
-from gnnscale.inference.layerwise import LayerwiseInference
-from gnnscale.inference.memory_plan import MemoryLimits
+from gnnscale.features import HostFeatures
+from gnnscale.inference import pass_planning as estimate
+from gnnscale.inference.activation_store import EDGE_BYTES
+from gnnscale.inference.chunks import Workers
+from gnnscale.inference.layerwise import LayerPass, LayerwiseInference, estimated_s
+from gnnscale.inference.memory_plan import MemoryLimits, find_work
 from gnnscale.nn import APPNP, GAT, GCN, GIN, GNN, SGC, GATv2, GraphSAGE, ModelConfig
 from gnnscale.nn.scatter_gather import Custom
 from gnnscale.nn.transform_first import ProjectedLayer
@@ -86,6 +92,7 @@ def test_connected_layers_equal_a_batch_of_full_neighbourhoods(random_graph, con
                 parameter.mul_(1.5)
         expected = full_batch(model, graph, vertices)
         torch.testing.assert_close(inference.logits(vertices), expected, rtol=1e-4, atol=1e-4)
+        assert inference.estimate_s(vertices) > 0
 
 
 @pytest.mark.long
@@ -102,6 +109,9 @@ def test_few_classes_of_wide_rows_equal_a_batch_of_full_neighbourhoods(
     limits = MemoryLimits(hidden_bytes=hidden_bytes, whole_vertices=whole_vertices, **chunks)
     inference = LayerwiseInference(model, graph, num_threads=2, limits=limits)
     vertices = np.random.default_rng(0).permutation(num_vertices)[: num_vertices // 5]
+    for some in (None, vertices, vertices[:0]):
+        assert 0 <= inference.estimate_s(some) < 100
+        assert model.training
     work = inference.work(vertices)
     assert isinstance(work.needed[0], range) == (whole_vertices > 0)
     for wanted in (None, vertices) if whole_vertices else (vertices,):
@@ -226,7 +236,7 @@ def test_a_disk_without_room_is_an_error(random_graph: Any, monkeypatch: Any) ->
     inference.prepare(graph.valid_idx)
 
 
-def test_inference_announces_its_edges_and_memory(random_graph: Any, caplog: Any) -> None:
+def test_inference_announces_its_time_and_memory(random_graph: Any, caplog: Any) -> None:
     graph = random_graph(500, 4000)
     model = GraphSAGE(hidden=20, num_layers=3).build(num_features=20, num_classes=5).train()
     caplog.set_level("INFO")
@@ -234,11 +244,35 @@ def test_inference_announces_its_edges_and_memory(random_graph: Any, caplog: Any
     LayerwiseInference(model, graph, num_threads=1, limits=limits).prepare(graph.valid_idx)
     (message,) = [record.getMessage() for record in caplog.records]
     # Two layers of 500 rows of 20 features, filled up to 32.
-    takes = (
-        r"[\d,]+ edges each time, 0.1 MiB of temporary disk, 0.0 MiB of memory for hidden layers"
-    )
+    takes = r"about \d+ s each time, 0.1 MiB of temporary disk, 0.0 MiB of memory for hidden layers"
     assert re.fullmatch(rf"exact inference of \d+ vertices of \S+: {takes}", message)
     assert model.training
     # A graph that is done in no time needs no announcement.
     LayerwiseInference(model, graph, num_threads=1).prepare(graph.valid_idx)
     assert len(caplog.records) == 1
+
+
+def test_time_is_that_of_some_vertices_times_what_there_are(random_graph, monkeypatch) -> None:
+    graph = random_graph(400, 4000)
+    model = GraphSAGE(hidden=40).build(num_features=20, num_classes=5).eval()
+    monkeypatch.setattr(estimate, "_TRIAL_VERTICES", 80)
+    limits = MemoryLimits(hidden_bytes=0, stream_bytes=10_000)
+    work = find_work(model, graph, range(400), limits, num_threads=2)
+    tried = np.concatenate([np.arange(first, first + 10) for first in range(0, 400, 50)])
+    edges = np.diff(graph.indptr)[tried].sum()
+    parts = 4400 / (edges + 80)
+    workers = Workers(2)
+    with workers.running():
+        passes = LayerPass(model, graph, work, limits, workers)
+        store = HostFeatures.of(graph)
+        ticks = itertools.count()  # 1 s for each layer
+        monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 1e12)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(2 * parts)
+        # Two parts of 16 columns of a row: a slow disk takes longer to write than they to compute.
+        monkeypatch.setattr(estimate, "disk_rate", lambda: 400 * 128 / 1000)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + parts)
+        # Files that the system has no room for are read as often as sums do not fit.
+        work = replace(work, plan=replace(work.plan, cached=False))
+        times = -(-(400 * 64 + graph.num_edges * EDGE_BYTES) // 10_000)
+        assert estimated_s(passes, work, graph, store) == pytest.approx(1000 + 500 * times)

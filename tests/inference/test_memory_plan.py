@@ -56,8 +56,8 @@ def test_layers_that_fit_into_memory_stay_there(monkeypatch: pytest.MonkeyPatch)
     # What stays in the page cache is read once for every 256 MiB of sums, what does not as rarely
     # as memory allows.
     fits, exceeds = planned((50 << 20, 256)), planned((51 << 20, 256))
-    assert fits.stream_bytes == 256 << 20
-    assert exceeds.stream_bytes == 15 << 30
+    assert (fits.stream_bytes, fits.cached) == (256 << 20, True)
+    assert (exceeds.stream_bytes, exceeds.cached) == (15 << 30, False)
 
 
 def test_a_full_disk_is_refused_with_alternatives(monkeypatch: Any) -> None:
@@ -65,7 +65,7 @@ def test_a_full_disk_is_refused_with_alternatives(monkeypatch: Any) -> None:
     usage = SimpleNamespace(free=(5 << 30) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     sizes = {"temporary_bytes": 5 << 30, "memory_bytes": 0, "stream_bytes": 1}
-    plan = InferencePlan(in_file=(True,), **sizes)
+    plan = InferencePlan(in_file=(True,), cached=True, **sizes)
     with pytest.raises(ConfigError) as error:
         plan.check_disk()
     assert str(error.value) == (
@@ -99,8 +99,8 @@ OWN = partial(Custom, functions=own_layers.MaxPooling)
 def test_needed_vertices_by_hand(tiny_graph: Graph, random_graph: Callable[..., Graph]) -> None:
     # 0 <- 1, 2; 1 <- 3; 2 <- 0, 3; 3 <- nobody; 4 <- 4.
     def needed(vertex: int, num_layers: int) -> list[Any]:
-        limits = MemoryLimits(chunk_edges=64, chunk_vertices=8)
-        return needed_vertices(tiny_graph, np.array([vertex]), num_layers, limits, num_threads=2)
+        options = {"chunk_edges": 64, "chunk_vertices": 8, "num_threads": 2}
+        return needed_vertices(tiny_graph, np.array([vertex]), num_layers, **options)
 
     assert [list(vertices) for vertices in needed(1, 2)] == [[1, 3], [1, 3]]
     assert [list(vertices) for vertices in needed(4, 1)] == [[4]]

@@ -75,6 +75,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     model = config.build(num_features=given.features, num_classes=given.classes)
     limits = MemoryLimits(hidden_bytes=0 if place == "file" else sys.maxsize, kept_bytes=0)
     inference = LayerwiseInference(model, graph, num_threads=given.threads, limits=limits)
+    predicted_s = inference.estimate_s(None)
     ends, infer = [0.0, 0.0], inference._infer
 
     def timed(index: int, *arguments: Any) -> Any:
@@ -94,7 +95,7 @@ def measure(place: str, options: dict[str, Any]) -> dict[str, Any]:
     return {
         **{f"{layer}_edges_per_s": graph.num_edges / each for layer, each in seconds.items()},
         **{"seconds": end - begin, "cores": (end_cpu - begin_cpu) / (end - begin)},
-        "temporary_bytes": most[0] - used,
+        **{"predicted_s": predicted_s, "temporary_bytes": most[0] - used},
         "predicted_temporary_bytes": inference.work(None).plan.temporary_bytes,
         **{"peak_rss_bytes": peak << 10, "rss_before_bytes": before << 10},
         "sum": float(logits.double().sum()),
@@ -108,11 +109,11 @@ def run(options: argparse.Namespace) -> Any:
     for place, found in figures.items():
         rates = [found[f"{layer}_edges_per_s"] / 1e6 for layer in ("first", "second")]
         cells = [*(f"{rate:.1f} M" for rate in rates), f"{found['cores']:.2f}"]
-        cells += [f"{found['seconds']:.1f}"]
+        cells += [f"{found['predicted_s']:.1f} / {found['seconds']:.1f}"]
         cells += [f"{found[name] / 1e9:.2f}" for name in sizes]
         rows.append([place, *cells, f"{found['sum']:.6g}"])
     columns = [
-        *("hidden in", "edges/s 1", "edges/s 2", "cores", "s"),
+        *("hidden in", "edges/s 1", "edges/s 2", "cores", "predicted / actual s"),
         *("predicted disk GB", "disk GB", "peak GB", "sum of logits"),
     ]
     show(f"Exact inference, {options.model}, {options.vertices:,} vertices", columns, rows)
