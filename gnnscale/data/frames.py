@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,11 +13,21 @@ from gnnscale.core import ConfigError, GraphError, brief, home, one_line, pyarro
 from gnnscale.core.artifact import files
 from gnnscale.data.array_inputs import type_name
 from gnnscale.data.readers.tables import Tables
+from gnnscale.data.tables.table import Table
 from gnnscale.graph import Graph
 
 #: Options of tables in files that frames do not have.
 _OF_FILES = frozenset(("raw", "store", "vertices", "edges", "delimiter", "decimal", "memory_bytes"))
 _OPTIONS = {option.name for option in fields(Tables)} - _OF_FILES
+
+
+class FrameTables(Tables):
+    """Tables of data frames, called ``vertices`` and ``edges`` in the log."""
+
+    def _table(self, table: str) -> Table:
+        opened = super()._table(table)
+        opened.path = Path(table)
+        return opened
 
 
 def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: Any) -> Graph:
@@ -59,9 +70,11 @@ def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: A
             with files.readable(path):
                 pyarrow.parquet.write_table(table, path)
         content = [files.file_sha256(path) for path in paths]
-        store = folder / f"tables-{files.digest([name, content, sorted(options.items())])}"
+        # Another release may read the same frames in another way.
+        identity = [version("gnnscale"), name, content, sorted(options.items())]
+        store = folder / f"tables-{files.digest(identity)}"
         try:
-            return Tables(name=name, raw=raw, store=str(store), **options).open()
+            return FrameTables(name=name, raw=raw, store=str(store), **options).open()
         except (ConfigError, GraphError) as error:
             raise type(error)(_as_keywords(str(error), raw)) from None
 

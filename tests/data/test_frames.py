@@ -73,6 +73,7 @@ def test_equal_frames_have_one_store(caplog: pytest.LogCaptureFixture) -> None:
         graphs = [from_tables(PEOPLE, CALLS, id="person") for _ in range(2)]
     assert graphs[0].path == graphs[1].path
     assert caplog.text.count("preparing") == 1
+    assert ".frames" not in caplog.text
     assert from_tables(PEOPLE[::-1], CALLS, id="person").path != graphs[0].path
     folder = graphs[0].path.parent
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".frames")]
