@@ -20,6 +20,7 @@ from torch.nn import functional
 from benchmarks.cases.accuracy import opened, points_of, report, train_best, train_gnnscale
 from benchmarks.runner import composed, data_folder, take
 from gnnscale.core.hardware import usable_cores
+from gnnscale.inference.export.module_export import Program
 from gnnscale.inference.export.pyg_modules import PYG
 
 
@@ -63,7 +64,7 @@ def pyg_module(config: Any, num_features: int, num_classes: int, *, start: str =
     """Return the module that an export prints, as PyG initialises it, or as a run here begins."""
     torch.manual_seed(config.seed)
     model = config.model.build(num_features=num_features, num_classes=num_classes)
-    program = PYG.snippet(config.model, model.widths, Path("weights"))
+    program = PYG.snippet(Program(config=config.model, widths=model.widths, file=Path("weights")))
     lines = [line for line in program.splitlines() if not line.startswith(("model.load", "logits"))]
     made: dict[str, Any] = {}
     torch.manual_seed(config.seed)

@@ -50,7 +50,7 @@ def make(graph: Graph, num_parts: int, num_threads: int) -> tuple[Parts, dict[st
     """Make the parts; return them, and what that took and gave."""
     given = {"num_parts": num_parts, "num_hops": len(FANOUTS), "num_threads": num_threads}
     with watch_peak() as peak:
-        before = peak.before
+        before = peak.initial
         forecast = PaGraph().forecast(graph, **given)
         cpu = time.process_time()
         seconds, parts = timed(partial(PaGraph().assign, graph, **given))

@@ -146,7 +146,7 @@ def _same_cache(bench: Bench) -> None:
     """Read rows and lists that a device keeps: what it keeps is spoilt at the host."""
     graph, engine = random_graph(TINY), bench.engine
     kept = np.arange(0, graph.num_vertices, 3, dtype=np.int32)
-    own = {"names": ("card",), "positions": (0,), "own": 0}
+    own = {"names": ("card",), "positions": (0,), "member": 0}
     clique = CliqueCache(**own, features=(kept,), topology=(kept,))
     cache = ResidentCache(clique, graph, engine)
     ids = torch.arange(graph.num_vertices, device=engine.device)

@@ -80,7 +80,7 @@ class Stores(Stored):
 def _check_names(graph: Graph) -> None:
     ids, classes = read_ids(graph), read_classes(graph)
     if ids is not None:
-        rows = RowIds(vertices=None, own=ids).array(0, len(ids))
+        rows = RowIds(vertices=None, user_ids=ids).array(0, len(ids))
         if not len(rows) == len(ids) == graph.num_vertices:
             raise WrongResultError("not an id for each vertex")
     columns = read_edge_columns(graph)

@@ -52,8 +52,8 @@ class Counted:
                 ops.count_uses(vertices, found.visits[device], num_threads=1)
 
         for epoch in range(run.num_epochs):
-            for _ in run.draws.epoch(epoch, visit=count):
-                pass
+            for draw in run.draws.epoch(epoch):
+                count(draw)
         return found
 
     def transactions(self, task: CacheTask, made: CachePlan) -> float:
