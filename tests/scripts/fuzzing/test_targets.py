@@ -62,6 +62,7 @@ DAMAGED_BY = {f"gnnscale.{each}": name for name, all_ in READERS.items() for eac
 #: Modules that read what this program, its installation or the system has written.
 OWN = {
     "gnnscale.data.storage.remote": "its own list of a file that it downloads",
+    "gnnscale.core.files": "files for the readers of every kind",
     "gnnscale.core.hardware": "the system's files",
     "gnnscale.partition.edge_cut.subprocess": "an installed library, and its answer",
     "gnnscale.core.metrics": "the system's files",
