@@ -183,7 +183,7 @@ def memory(run: TrainResult) -> str:
         "proportional set (PSS) at the end": proportional,
     }
     body = (
-        f"{document.column_table({'worker': labels}, figures)}"
+        f'<div class="memory">{document.column_table({"worker": labels}, figures)}</div>'
         '<p class="soft">Pages that workers share, such as the graph, count in the RSS of each, '
         "and once in the sum of their PSS.</p>"
     )
