@@ -1,6 +1,7 @@
 """Belady's MIN over the batches of the next steps, with FastGL's Match as an option."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gnnscale.cache.plan import LookAhead
@@ -152,6 +153,38 @@ def belady_bytes(num_vertices: int, capacity: int, *, window: int, batch_rows: i
         + _SLOT_BYTES * capacity
         + (_EXPECTED_BYTES * (window + 1) + _SERVED_BYTES) * batch_rows
     )
+
+
+def count_hits(
+    batches: Iterable[Array],
+    *,
+    num_vertices: int,
+    capacity: int,
+    window: int,
+    priority: Int32Array,
+    match: bool = False,
+    num_threads: int,
+) -> HitCounts:
+    """Return the hits and misses of ``batches``, served in turn by an initially empty ``Belady``.
+
+    The vertices of a batch are distinct.
+    """
+    cache = Belady(
+        num_vertices,
+        capacity,
+        window=window,
+        priority=priority,
+        match=match,
+        num_threads=num_threads,
+    )
+    counts = HitCounts()
+    for batch in batches:
+        cache.expect(batch)
+        if cache.num_expected > window:
+            counts += cache.advance().counts
+    while cache.num_expected:
+        counts += cache.advance().counts
+    return counts
 
 
 class LookAheadReplay:

@@ -25,9 +25,9 @@ class FrameTables(Tables):
     """Tables of data frames, called ``vertices`` and ``edges`` in the log."""
 
     def _table(self, table: str) -> Table:
-        opened = super()._table(table)
-        opened.path = Path(table)
-        return opened
+        frame = super()._table(table)
+        frame.path = Path(table)
+        return frame
 
 
 def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: Any) -> Graph:

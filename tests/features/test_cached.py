@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from belady_hits import count_hits
 from fault_injection import processes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnscale import ops
 from gnnscale.cache import LookAhead
+from gnnscale.cache.belady import count_hits
 from gnnscale.core.stages import Access, Traffic
 from gnnscale.features import HostFeatures
 from gnnscale.features.cached import (

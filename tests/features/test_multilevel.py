@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from belady_hits import count_hits
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from late_source import (
@@ -15,6 +14,7 @@ from late_source import (
     ids,
 )
 
+from gnnscale.cache.belady import count_hits
 from gnnscale.core.stages import Access
 from gnnscale.features.multilevel import DeviceCacheRows, MultiLevelStore
 from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner

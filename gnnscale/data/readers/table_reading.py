@@ -149,10 +149,9 @@ class _VertexReader:
         self.columns = [replace(column, num_empty=0) for column in self.columns]
 
     def write(self, unknown: Any) -> IdMap:
-        """Set number, labels and split of the vertices; write their ids.
+        """Write the vertices: their number, labels, split and ids.
 
-        Return the map of the user's ids, and of those of further vertices, ``unknown``, to
-        vertices.
+        Return the map from ids to vertices, in which the ids ``unknown`` are further vertices.
         """
         writer, source, num_added = self._writer, self._table.path, len(unknown)
         writer.set_num_vertices(self._num_vertices + num_added, source=source)

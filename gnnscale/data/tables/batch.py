@@ -53,9 +53,9 @@ class Problems:
         if kind in self._settled:
             return
         with self._lock:
-            *first, total = self._by_kind.get(kind, (file, row, message, 0))
-            first = min(first, [file, row, message])
-            self._by_kind[kind] = *first, total + count  # type: ignore[assignment]
+            earlier = self._by_kind.get(kind, (file, row, message, 0))
+            first = min(earlier[:3], (file, row, message))
+            self._by_kind[kind] = (*first, earlier[3] + count)
 
     def raise_any(self) -> None:
         """Raise a GraphError of one line that shows all problems, if there are any."""

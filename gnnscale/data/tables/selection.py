@@ -195,17 +195,18 @@ def _vertex_numbers(
     ``vertex_ids`` are the user's ids of all vertices. None: ids are vertex numbers.
     """
     if vertex_ids is None:
+        vertices: IntArray = ids
         if not isinstance(ids, np.ndarray):
             if not pyarrow.types.is_integer(ids.type):
                 raise ConfigError(f"{option}: holds {brief(ids.type)}, ids are whole numbers")
-            ids = ids.to_numpy(zero_copy_only=False)
-        wrong = (ids < 0) | (ids >= graph.num_vertices)
+            vertices = ids.to_numpy(zero_copy_only=False)
+        wrong = (vertices < 0) | (vertices >= graph.num_vertices)
         if wrong.any():
             raise ConfigError(
-                f"{option}: {ids[wrong.argmax()]} is no vertex of {graph.name}, whose ids are 0 to "
-                f"{graph.num_vertices - 1}"
+                f"{option}: {vertices[wrong.argmax()]} is no vertex of {graph.name}, whose ids are 0 "
+                f"to {graph.num_vertices - 1}"
             )
-        return ids  # type: ignore[no-any-return]
+        return vertices
     try:
         requested = pyarrow.array(ids) if isinstance(ids, np.ndarray) else ids
         requested = requested.cast(vertex_ids.type)

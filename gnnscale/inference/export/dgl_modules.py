@@ -257,7 +257,7 @@ def _snippet(program: Program) -> str:
 
 
 def _note(program: Program) -> str:
-    """Return how DGL's modules differ from the model; empty: not at all, or if ``weighted``."""
+    """Return how DGL's modules differ from the model; empty if they do not, as with weights."""
     return "" if program.weighted else NOTES.get(program.config.name, "")
 
 

@@ -179,10 +179,10 @@ def predict(config: PredictConfig) -> Path:
         OSError: the file cannot be written.
     """
     writers.check_file(config.out, force=config.force)
-    opened = _open(config)
-    if isinstance(opened.trained.model, EdgeGNN) and config.layer == -1:
+    run = _open(config)
+    if isinstance(run.trained.model, EdgeGNN) and config.layer == -1:
         if config.vertices == "all":
-            _predict_edges(opened, opened.trained.model)
+            _predict_edges(run, run.trained.model)
             return config.out
         if isinstance(config.vertices, str) and config.vertices in EDGES:
             raise ConfigError(
@@ -193,7 +193,7 @@ def predict(config: PredictConfig) -> Path:
         raise ConfigError(
             f"edges={config.edges}: expected all for a run that predicts no edge labels"
         )
-    (_compare if config.compares else _predict_vertices)(opened)
+    (_compare if config.compares else _predict_vertices)(run)
     return config.out
 
 
@@ -229,36 +229,36 @@ def _open(config: PredictConfig) -> _OpenedRun:
     )
 
 
-def _predict_vertices(opened: _OpenedRun) -> None:
+def _predict_vertices(run: _OpenedRun) -> None:
     """Check options and disk, and write the outputs of the selected vertices."""
-    config, graph, model = opened.config, opened.graph, opened.trained.model
+    config, graph, model = run.config, run.graph, run.trained.model
     num_layers = outputs.check_layer(
         config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
-    outputs.check_labels(config.what, opened.trained.signature)
+    outputs.check_labels(config.what, run.trained.signature)
     user_ids = read_ids(graph)
     vertices = find_vertices(config.vertices, graph, user_ids)
-    predictor = opened.predictor(num_layers)
+    predictor = run.predictor(num_layers)
     predictor.prepare(vertices)
-    opened.write(
+    run.write(
         outputs.RowIds(vertices=vertices, user_ids=user_ids),
         graph.num_vertices if vertices is None else len(vertices),
-        outputs.width_of(model, opened.trained.signature, num_layers),
+        outputs.width_of(model, run.trained.signature, num_layers),
         predictor.rows(vertices),
     )
 
 
-def _predict_edges(opened: _OpenedRun, model: EdgeGNN) -> None:
+def _predict_edges(run: _OpenedRun, model: EdgeGNN) -> None:
     """Check options and disk, and write predicted labels of edges or pairs."""
-    config, graph, schema = opened.config, opened.graph, opened.trained.signature
+    config, graph, schema = run.config, run.graph, run.trained.signature
     if config.top is not None:
         raise ConfigError("top: expected a run of task=links, got a run that predicts edge labels")
     outputs.check_labels(config.what, schema)
     user_ids = read_ids(graph)
     ends, rows = find_edges(config.edges, config.pairs, graph, user_ids, schema)
-    chunks = EdgePredictor(model, opened.predictor()).outputs(ends, rows, graph.edge_features)
+    chunks = EdgePredictor(model, run.predictor()).outputs(ends, rows, graph.edge_features)
     ids = outputs.EdgeIds(vertices=ends, user_ids=user_ids)
-    opened.write(ids, len(ends), schema.num_classes, chunks)
+    run.write(ids, len(ends), schema.num_classes, chunks)
 
 
 def find_edges(
@@ -294,9 +294,9 @@ def find_edges(
     return np.asarray(ends[rows]), rows
 
 
-def _compare(opened: _OpenedRun) -> None:
+def _compare(run: _OpenedRun) -> None:
     """Write scores of pairs, or with ``top`` the best partners of vertices."""
-    config, graph, model = opened.config, opened.graph, opened.trained.model
+    config, graph, model = run.config, run.graph, run.trained.model
     user_ids = read_ids(graph)
     if config.layer != -1 or config.what is not None:
         raise ConfigError("layer, what: expected neither with pairs or top, which give scores")
@@ -307,7 +307,7 @@ def _compare(opened: _OpenedRun) -> None:
         raise ConfigError(
             f"{option}: expected a run of task=links, got a run that predicts vertices"
         )
-    scorer = PairScorer(model, opened.predictor(), graph)
+    scorer = PairScorer(model, run.predictor(), graph)
     if config.top is None:
         pairs = find_pairs(config.pairs, graph, user_ids)
         writers.write_scores(config.out, pairs, scorer.scores(pairs), user_ids)
@@ -316,9 +316,9 @@ def _compare(opened: _OpenedRun) -> None:
     if vertices is None:
         vertices = np.arange(graph.num_vertices, dtype=graph.indices.dtype)
     candidates = find_candidates(
-        config.candidates, graph, user_ids, vertices, config.top, default=opened.candidates
+        config.candidates, graph, user_ids, vertices, config.top, default=run.candidates
     )
-    left_out = find_known(config.known, graph, vertices, opened.task)
+    left_out = find_known(config.known, graph, vertices, run.task)
     partners = scorer.partners(vertices, candidates, config.top, left_out)
     chunks = check_partners(partners, "top", refuse=config.out.suffix == ".npy")
     writers.write_partners(config.out, vertices, chunks, config.top, user_ids)

@@ -74,24 +74,18 @@ def missed(
     graph: Any, batches: Sequence[Any], part: float, window: int, threads: int, *, above: Any = None
 ) -> int:
     """Return the rows that Belady misses, in a memory of this part below the cache ``above``."""
-    from gnnscale.cache.belady import Belady, HitCounts
+    from gnnscale.cache.belady import count_hits
     from gnnscale.cache.hotness.degree import out_degree
 
     priority = out_degree(graph)
-    cache = Belady(
-        graph.num_vertices,
-        int(part * graph.num_vertices),
+    counts = count_hits(
+        batches,
+        num_vertices=graph.num_vertices,
+        capacity=int(part * graph.num_vertices),
         window=window,
         priority=priority if above is None else above.host_priority(priority),
         num_threads=threads,
     )
-    counts = HitCounts()
-    for batch in batches:
-        cache.expect(batch)
-        if cache.num_expected > window:
-            counts += cache.advance().counts
-    while cache.num_expected:
-        counts += cache.advance().counts
     return int(counts.num_misses)
 
 

@@ -2,11 +2,11 @@ from collections import deque
 
 import numpy as np
 import pytest
-from belady_hits import count_hits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from late_source import NUM_ROWS, PRIORITY, belady, ids
 
+from gnnscale.cache.belady import count_hits
 from gnnscale.features.tiered.policies import StaticPolicy, TierPlanner
 
 
