@@ -203,8 +203,8 @@ def _vertex_numbers(
         wrong = (vertices < 0) | (vertices >= graph.num_vertices)
         if wrong.any():
             raise ConfigError(
-                f"{option}: {vertices[wrong.argmax()]} is no vertex of {graph.name}, whose ids are 0 "
-                f"to {graph.num_vertices - 1}"
+                f"{option}: {vertices[wrong.argmax()]} is no vertex of {graph.name}, whose ids are "
+                f"0 to {graph.num_vertices - 1}"
             )
         return vertices
     try:
