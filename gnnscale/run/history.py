@@ -64,7 +64,7 @@ class History(Sequence[EpochRecord]):
 
     def first(self, length: int) -> "History":
         """Return a history of the first ``length`` records in the same file."""
-        history = History()
+        history = History.__new__(History)  # without a file of its own
         history._spool, history._length = self._spool, length
         return history
 

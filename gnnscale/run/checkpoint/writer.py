@@ -300,7 +300,8 @@ class RunCheckpoint:
         check_not_begun(self.directory, group, **flags)
         if group.is_rank0 and not self.restarts:
             file, last = self.directory / CONFIG_FILE, self.directory / LAST
-            check_same_options(file, resolved(read_yaml(file)), config=self.run.options)
+            if file.exists():
+                check_same_options(file, resolved(read_yaml(file)), config=self.run.options)
             log.info(f"{last}: the run stopped before its first checkpoint; it starts again")
 
 

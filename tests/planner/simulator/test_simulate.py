@@ -253,7 +253,7 @@ def test_a_published_platform_stands_beside() -> None:
 @pytest.fixture
 def measured_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CardRates:
     monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path))
-    numbers = {"index": 0, "memory": 1 << 34, "free": 1 << 34, "taken": False}
+    numbers = {"index": 0, "memory": 1 << 34, "free": 1 << 34, "is_busy": False}
     gpu = nvml.Gpu(name="A card", uuid="GPU-1", capability=(9, 0), **numbers)
     found = nvml.Gpus(driver="600.1", cuda=(13, 0), devices=(gpu,))
     monkeypatch.setattr(nvml, "find_gpus", lambda: found)
