@@ -128,8 +128,11 @@ def check_tiers(run: Any) -> None:
     assert device["memory_hit_rate"] == pytest.approx(
         tier["hits"] / (tier["hits"] + tier["misses"]), rel=0.01
     )
-    assert tier["link_bytes"] >= 48 * tier["misses"]
     assert tier["link_requests"] > 0
+    # Which of two workers is told of a read depends on which takes its step first.
+    tiers = [each["traffic"]["tier"] for each in run.summary["devices"]]
+    read, missing = (sum(each[name] for each in tiers) for name in ("link_bytes", "misses"))
+    assert read >= 48 * missing
     assert tier["waited_us"] > 0
     steps = [step["traffic"] for step in run.of_device(1) if step["seeds"]]
     assert sum(each.get("tier", {}).get("misses", 0) for each in steps) > 0
