@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds the native tests and runs them: as released, with the address and undefined-behaviour
-# sanitizers, and with the thread sanitizer. Build trees stay in build/native-test for the next time.
+# Builds the native tests and runs them with the address and undefined-behaviour sanitizers and with
+# the thread sanitizer; by the name `plain` as released, too. Build trees stay in build/native-test for
+# the next time. Kernels of several instruction sets are looked at where the package was built.
 #
-#   scripts/tools/check_native.sh [plain|address|thread ...]      all three by default
+#   scripts/tools/check_native.sh [plain|address|thread ...]      address and thread by default
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -24,7 +25,11 @@ check_nothing_shared() {
   [[ -z $shared ]] || { echo "shared between instruction sets:" "$shared" >&2; return 1; }
 }
 
-for name in "${@:-plain address thread}"; do
+# What `pip install -e .` left, which is compiled as released.
+for tree in build/cp*-*; do
+  if [[ -d $tree ]]; then check_nothing_shared "$tree"; fi
+done
+for name in "${@:-address thread}"; do
   for build in $name; do
     [[ -v sanitizers[$build] ]] || { echo "$build: allowed are ${!sanitizers[*]}" >&2; exit 2; }
     echo "== native tests, $build =="
