@@ -1,6 +1,5 @@
 """What a run uses reaches its workers, from wherever a user may define it."""
 
-import io
 import os
 import subprocess
 import sys
@@ -91,37 +90,27 @@ def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def computed_elsewhere(value: Any, x: torch.Tensor) -> torch.Tensor:
-    """Pickle ``value``, and call it with ``x`` in a fresh process."""
+@pytest.mark.long
+def test_what_a_program_defines_works_elsewhere(program) -> None:
+    """Weights, globals, helper functions, lambdas and closures come along to a fresh process.
+
+    What comes back is of the program's own classes, as the device of a plan in a worker's message.
+    """
     command = (
-        "import sys, torch; from gnnscale.training.launcher.serialization import load;"
-        "function, x = load(sys.stdin.buffer.read());"
-        "torch.save(function(x), sys.stdout.buffer)"
+        "import sys, torch; from gnnscale.training.launcher.serialization import dump, load;"
+        "functions, x, sent = load(sys.stdin.buffer.read());"
+        "sys.stdout.buffer.write(dump(([function(x) for function in functions], sent)))"
     )
-    content = dump((value, x))
+    x = torch.randn(5, 3)
+    functions = [program.Net(), program.make(3.0)(), partial(program.scaled)]
+    sent = (program.Options(scale=3.0), program.Net)
+    content = dump((functions, x, sent))
     done = subprocess.run([sys.executable, "-c", command], input=content, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
-    return torch.load(io.BytesIO(done.stdout))
-
-
-@pytest.mark.long
-def test_a_module_of_a_program_computes_the_same_elsewhere(program) -> None:
-    """Weights, globals, helper functions, lambdas and closures come along."""
-    x = torch.randn(5, 3)
-    for value in (program.Net(), program.make(3.0)(), partial(program.scaled)):
-        torch.testing.assert_close(computed_elsewhere(value, x), value(x), rtol=0, atol=0)
-
-
-@pytest.mark.long
-def test_a_class_of_a_program_comes_back_as_itself(program) -> None:
-    """As the device of a plan in a worker's message, whose class the program has defined."""
-    command = (
-        "import sys; from gnnscale.training.launcher.serialization import dump, load;"
-        "sys.stdout.buffer.write(dump(load(sys.stdin.buffer.read())))"
-    )
-    content = dump((program.Options(scale=3.0), program.Net))
-    done = subprocess.run([sys.executable, "-c", command], input=content, capture_output=True)
-    assert load(done.stdout) == (program.Options(scale=3.0), program.Net)
+    computed, returned = load(done.stdout)
+    for function, found in zip(functions, computed, strict=True):
+        torch.testing.assert_close(found, function(x), rtol=0, atol=0)
+    assert returned == sent
 
 
 def test_nothing_is_left_registered_with_cloudpickle(program) -> None:

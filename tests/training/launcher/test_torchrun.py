@@ -118,67 +118,68 @@ OTHERS = tuple(each for each in ON_CPUS if not each.startswith("dataset."))
 DIVIDED = "Rows divided among machines"
 
 
-def divide(start: Start, *options: str) -> None:
-    """Divide rows by the command of the page."""
-    (line,) = (each for each in section(DIVIDED) if each.startswith("gnnscale partition"))
-    finished(start("-m", *shlex.split(line), *GRAPH, *options))
-
-
-@pytest.mark.timeout(240)
-def test_machines_that_divide_rows(start, launched, settings, tmp_path) -> None:
-    divide(start)
-    memory = "features.memory_bytes=60000"
-    first, second = map(finished, machines_of_the_page(start, *OTHERS, memory, name=DIVIDED))
-    assert first.splitlines()[-1] == str(tmp_path / "divided")
-    assert first.splitlines()[-3].startswith("network: ")
-    assert second == ""
-    whole = launched(tmp_path / "launched", *ON_CPUS, "device_plan=cpu_x2")
-    assert whole.losses
-    assert losses(tmp_path / "divided") == pytest.approx(whole.losses, rel=1e-5)
-    summary = json.loads((tmp_path / "divided" / "summary.json").read_text())
-    alone = whole.summary
-    assert summary["test_metric"] == alone["test_metric"]
-    network = summary["network"]
-    assert (network["machines"], network["row_bytes"], network["id_bytes"]) == (2, 32, 4)
-    assert network["bytes"] == pytest.approx(network["expected"], rel=0.01)
-    assert network["rows"] > 0
-    # Afterwards, the store of the whole graph is needed.
-    store = settings(*ON_CPUS).dataset.prepare()
-    command = ("-m", "gnnscale", "evaluate", "run=divided", f"dataset.store={store}")
-    assert f"test accuracy {alone['test_metric']:.4f}" in finished(start(*command)).splitlines()
-
-
 WIDE = ("dataset.num_vertices=2000", "dataset.num_edges=6000", "dataset.num_features=512")
 
 
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory, stores: Path) -> Path:
+    """Where the command of the page has divided rows."""
+    folder = tmp_path_factory.mktemp("divided")
+    (line,) = (each for each in section(DIVIDED) if each.startswith("gnnscale partition"))
+    command = [sys.executable, "-m", *shlex.split(line), *GRAPH, *WIDE]
+    environment = os.environ | {"GNNSCALE_HOME": str(stores)}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return folder / "parts"
+
+
+@pytest.fixture
+def on_machines(together: Any, divided: Path, tmp_path: Path) -> Callable[..., str]:
+    """Train on two machines that divide rows; return what they printed."""
+    (tmp_path / "parts").symlink_to(divided)
+
+    def train(*options: str, workers: int = 1) -> str:
+        given = ("features=shared", "dataset=store", "dataset.store=parts/rows/N", "output=divided")
+        where = (free_port(), workers, tmp_path)
+        together("train_on_machines", 2 * workers, *where, *given, *OTHERS, *options)
+        return (tmp_path / "output.txt").read_text()
+
+    return train
+
+
 @pytest.mark.timeout(240)
-def test_machines_whose_own_rows_exceed_memory(start, launched, tmp_path) -> None:
+def test_machines_that_divide_rows(start, launched, settings, on_machines, tmp_path) -> None:
     """Own rows are 2 MB: with 2 MB for all rows, each machine reads its own from the disk.
 
     A machine has two workers, and with 20 MB each row crosses the network once at most.
     """
-    divide(start, *WIDE)
-    learnt, runs, lines = [], [], []
-    for memory in ("20e6", "2e6"):
-        # Bits follow the number of threads, which a plan takes from what it measures.
-        given = (f"features.memory_bytes={memory}", "epochs=2", "num_threads=1")
-        nodes = machines_of_the_page(start, *OTHERS, *given, name=DIVIDED, workers=2)
-        outputs = [node.communicate(timeout=200) for node in nodes]
-        assert [node.returncode for node in nodes] == [0, 0], outputs
-        lines.append([each for each in outputs[0][1].splitlines() if "features=shared: " in each])
-        run = (tmp_path / "divided").rename(tmp_path / f"run{len(runs)}")
+    # Bits follow the number of threads, which a plan takes from what it measures.
+    common = ("epochs=2", "num_threads=1")
+    given = (*OTHERS, "features.memory_bytes=20e6", *common)
+    nodes = machines_of_the_page(start, *given, name=DIVIDED, workers=2)
+    outputs = [node.communicate(timeout=200) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], outputs
+    (printed, told), (nothing, _) = outputs
+    assert printed.splitlines()[-1] == str(tmp_path / "divided")
+    assert printed.splitlines()[-3].startswith("network: ")
+    assert nothing == ""
+    learnt, runs = [], []
+    for name in ("run0", "run1"):
+        if name == "run1":
+            options = ("features.memory_bytes=2e6", "device_plan=cpu_x4", *common)
+            told += on_machines(*options, workers=2)
+        run = (tmp_path / "divided").rename(tmp_path / name)
         learnt.append(losses(run))
         runs.append(json.loads((run / "summary.json").read_text()))
     assert learnt[0] == learnt[1]
     assert len(set(learnt[0])) > 10
     memory, disk = runs
-    given = (*ON_CPUS, *WIDE, "epochs=2", "num_threads=1", "device_plan=cpu_x4")
-    whole = launched(tmp_path / "launched", *given)
+    graph = (*ON_CPUS, *WIDE)
+    whole = launched(tmp_path / "launched", *graph, *common, "device_plan=cpu_x4")
     assert learnt[0] == pytest.approx(whole.losses, rel=1e-5)
     assert memory["test_metric"] == disk["test_metric"] == whole.summary["test_metric"]
     assert len(disk["devices"]) == 4
     assert 0 < memory["network"]["rows"] * len(learnt[0]) <= 2000
-    ((first,), (second,)) = lines
+    first, second = (each for each in told.splitlines() if "features=shared: " in each)
     assert "of memory hold 100% of other machines' " in first
     assert "of rows exceed its memory, and are read from the disk; " in second
     for each in memory["devices"]:
@@ -189,22 +190,24 @@ def test_machines_whose_own_rows_exceed_memory(start, launched, tmp_path) -> Non
         assert own["link_bytes"] >= 2048 * own["misses"]
         assert 0 < each["memory_hit_rate"] < 1
     for network in (memory["network"], disk["network"]):
+        assert (network["machines"], network["row_bytes"], network["id_bytes"]) == (2, 2048, 4)
         assert network["bytes"] == pytest.approx(network["expected"], rel=0.01)
     assert network["rows"] > memory["network"]["rows"]
     page = (tmp_path / "run1" / "report.html").read_text()
     assert "own rows on the disk" in page
     assert "own rows on the disk" not in (tmp_path / "run0" / "report.html").read_text()
+    # Afterwards, the store of the whole graph is needed.
+    store = settings(*graph).dataset.prepare()
+    command = ("-m", "gnnscale", "evaluate", "run=run0", f"dataset.store={store}")
+    expected = f"test accuracy {memory['test_metric']:.4f}"
+    assert expected in finished(start(*command)).splitlines()
 
 
-@pytest.mark.timeout(240)
-def test_machines_whose_devices_have_caches(start, launched, tmp_path) -> None:
+def test_machines_whose_devices_have_caches(launched, on_machines, tmp_path) -> None:
     """Their own rows are on the disk."""
-    divide(start, *WIDE)
     devices = plan_of(*[accelerator(host_aggregates=False)] * 2)
     caches = ("cache_planner=belady", "cache_planner.ratio=0.2")
-    options = ("features.memory_bytes=2e6", devices, *caches)
-    for node in machines_of_the_page(start, *OTHERS, *options, name=DIVIDED):
-        finished(node)
+    on_machines("features.memory_bytes=2e6", devices, *caches)
     whole = launched(tmp_path / "launched", *ON_CPUS, *WIDE, devices)
     assert losses(tmp_path / "divided") == pytest.approx(whole.losses, rel=1e-5)
     summary = json.loads((tmp_path / "divided" / "summary.json").read_text())
