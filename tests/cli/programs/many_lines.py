@@ -4,17 +4,27 @@ Reads ``{"directory", "lines": [[argument, ...], ...]}`` as JSON from each line 
 The first arguments may be variables such as ``COMP_LINE=...``. Where ``directory`` is null, each
 command line is started in an empty one of its own. Writes a line
 ``[{"status", "stdout", "stderr", "left"}, ...]`` for it, ``left`` being what lies in the directory.
+
+The server of the workers of ``train`` is forked as well: it runs what a new process would, with
+torch imported.
 """
 
 import gc
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+os.environ |= {"OPENBLAS_NUM_THREADS": "1"}
 import numpy.random  # noqa: F401
+
+del os.environ["OPENBLAS_NUM_THREADS"]
 from hydra import compose, initialize_config_module
 
 import gnnscale.data
@@ -27,6 +37,7 @@ import gnnscale.report.run_report
 import gnnscale.report.simulate
 import gnnscale.training.launcher.launch  # noqa: F401
 from gnnscale.cli.command import main
+from gnnscale.training.launcher import fork_server, worker_handles
 
 
 def run(arguments: list[str], started_in: str | None) -> dict[str, object]:
@@ -40,6 +51,8 @@ def run(arguments: list[str], started_in: str | None) -> dict[str, object]:
                 os.dup2(stream.fileno(), number)
             os.chdir(directory)
             sys.argv = ["gnnscale", *_with_variables(arguments)]
+            if sys.argv[1:2] == ["train"]:
+                worker_handles.start_server()
             _end()
         _, status = os.waitpid(child, 0)
         for stream in streams:
@@ -58,6 +71,46 @@ def _with_variables(arguments: list[str]) -> list[str]:
     return _with_variables(arguments[1:])
 
 
+class ForkedServer:
+    """What the process of a ``WorkerServer`` is to it, without imports of its own."""
+
+    def __init__(self, command: Sequence[str], *, pass_fds: Sequence[int], stdin: int) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid:
+            return
+        try:
+            assert stdin == subprocess.DEVNULL
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            (control,) = pass_fds
+            os.closerange(3, control)
+            os.closerange(control + 1, 256)
+            fork_server.serve(control, command[-1])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and os.waitpid(self.pid, os.WNOHANG)[0]:
+            self.returncode = 1
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        if self.poll() is None:
+            os.waitpid(self.pid, 0)
+            self.returncode = 1
+
+
+worker_handles.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
+    Popen=ForkedServer, DEVNULL=subprocess.DEVNULL
+)
+
+
 def _end() -> None:
     status: object = 99
     try:
@@ -66,6 +119,7 @@ def _end() -> None:
         status = leave.code
     except BaseException:
         traceback.print_exc()
+    worker_handles.stop_server()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else 0)
