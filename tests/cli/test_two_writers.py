@@ -79,7 +79,7 @@ REFUSED = (
     ("export", "run=run"),
     ("export", "run=run", "out=run/checkpoints/model.safetensors", "force=true"),
     ("predict", "run=run", "out=run/rows.npy"),
-    ("simulate", "output=run"),
+    ("simulate", "accelerators=[1]", "graph=reddit", "hybrid=false", "output=run"),
 )
 
 
