@@ -26,8 +26,8 @@ sys.path.insert(0, str(ROOT / "tests" / "fakes"))
 # The fuzzer and the faults are no part of the package: they are imported as ``fuzz``, ``faults``.
 sys.path.insert(1, str(ROOT / "scripts"))
 
-#: Fixtures of whole runs and of recorded runs, in tests/fakes.
-pytest_plugins = ["report_fixtures", "run_fixtures"]
+#: Fixtures of command lines, of whole runs and of recorded runs, in tests/fakes.
+pytest_plugins = ["command_fixtures", "report_fixtures", "run_fixtures"]
 
 # Processes that tests start compile the package once, not each for itself.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,8 +1,6 @@
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -65,12 +63,11 @@ def test_every_example_is_run():
 @pytest.mark.parametrize(
     "name", ["graph_from_pyg", pytest.param("graph_from_dgl", marks=pytest.mark.long)]
 )
-def test_a_converted_graph_trains_by_the_command_that_is_shown(run_example, name):
+def test_a_converted_graph_trains_by_the_command_that_is_shown(run_example, run_lines, name):
     shown = shlex.split(run_example(name)[1].splitlines()[-1])
     assert shown[0] == "gnnscale"
     options = ["epochs=20", "num_threads=1", "hydra.run.dir=run"]
-    command = [sys.executable, "-m", *shown, *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    run_lines([[*shown[1:], *options]], Path.cwd())[0].succeeded()
     assert json.loads(Path("run/summary.json").read_text())["test_metric"] > 0.75
 
 
@@ -90,15 +87,14 @@ def test_modules_of_every_form_are_taken_as_such(module, needs):
     assert model.infers_by_layer
 
 
-def test_a_file_of_modules_is_trained_by_the_command(tmp_path, write_figures):
+def test_a_file_of_modules_is_trained_by_the_command(tmp_path, run_lines):
     command = [
-        *(sys.executable, "-m", "gnnscale", "train", "model=custom", "model.hidden=16"),
+        *("train", "model=custom", "model.hidden=16"),
         f"model.module={EXAMPLES}/custom_modules.py:Plain",
         *("dataset.num_vertices=2000", "dataset.num_edges=20000", "dataset.num_classes=4"),
         *("batch_size=256", "epochs=8", "num_threads=2", f"hydra.run.dir={tmp_path}/run"),
     ]
-    environment = os.environ | {"GNNSCALE_HOME": str(write_figures(tmp_path / "home"))}
-    subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True)
+    run_lines([command], tmp_path)[0].succeeded()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["model"] == "Plain"
     assert summary["test_metric"] > 0.6

@@ -1,11 +1,7 @@
 import csv
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +29,16 @@ def in_an_empty_folder(tmp_path, monkeypatch, write_figures) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def program() -> Iterator[subprocess.Popen[str]]:
-    """Runs command lines in processes that have their imports behind them."""
-    file = ROOT / "tests" / "cli" / "programs" / "many_lines.py"
-    with subprocess.Popen(
-        [sys.executable, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as started:
-        yield started
-
-
 @pytest.fixture
 def run_command(request, tmp_path) -> Callable[[list[str]], str]:
     """Run a command that a page shows in the current folder, and return what it printed."""
 
     def run(words: list[str]) -> str:
         assert words[0] == "gnnscale"
-        program = request.getfixturevalue("program")  # a page without commands needs none
+        run_lines = request.getfixturevalue("run_lines")  # a page without commands needs none
         line = [f"GNNSCALE_HOME={tmp_path / 'home'}", *words[1:]]
-        asked = {"directory": os.getcwd(), "lines": [line]}
-        print(json.dumps(asked), file=program.stdin, flush=True)
-        (answer,) = json.loads(program.stdout.readline())
-        assert answer["status"] == 0, answer
-        return answer["stdout"]
+        (answer,) = run_lines([line], Path.cwd())
+        return answer.succeeded().stdout
 
     return run
 

@@ -120,7 +120,8 @@ def test_folders_of_commands_that_did_not_begin(run_lines: Any, tmp_path: Path) 
     assert (tmp_path / "mine" / "file").exists()
     # A folder that another command has claimed, and has not yet written anything else into.
     (tmp_path / "run" / ".hydra").mkdir(parents=True)
-    (answer,) = run_lines([["simulate", f"output={tmp_path}/run"]])
+    small = ("accelerators=[1]", "graph=reddit", "hybrid=false")
+    (answer,) = run_lines([["simulate", *small, f"output={tmp_path}/run"]])
     assert answer.status == 1
     assert "holds .hydra, which would be overwritten" in answer.stderr
     assert os.listdir(tmp_path / "run") == [".hydra"]

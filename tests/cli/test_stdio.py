@@ -131,9 +131,8 @@ def test_closed_streams_are_taken_by_no_other_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_standard_error_is_json_lines(command_in, tmp_path) -> None:
+def test_standard_error_is_json_lines(gnnscale, tmp_path) -> None:
     """Of a run, of a wrong line and of a resumed run; standard output is for results."""
-    gnnscale = command_in(tmp_path)
     (tmp_path / "mine.py").write_text(
         "import warnings\ndef loss(outputs, targets):\n"
         "    warnings.warn('of\\nmine')\n    return outputs.square().mean()\n"
@@ -144,7 +143,7 @@ def test_standard_error_is_json_lines(command_in, tmp_path) -> None:
         ("train", *TINY, "epochs=1", "output=run", "log=json"),
         ("train", "resume=run", "log=json", "epochs=2", loss),
     )
-    answers = [gnnscale(*line) for line in lines]
+    answers = [gnnscale(*line, WITH_STREAMS="1") for line in lines]
     assert [answer.returncode for answer in answers] == [0, 1, 0]
     trained, refused, resumed = (
         [json.loads(line) for line in answer.stderr.splitlines()] for answer in answers
@@ -160,5 +159,5 @@ def test_standard_error_is_json_lines(command_in, tmp_path) -> None:
     assert error["level"] == "ERROR"
     assert "holds a run" in error["message"]
     assert answers[0].stdout.splitlines()[-1] == str(tmp_path / "run")
-    wrong = gnnscale("train", "log=yaml")
+    wrong = gnnscale("train", "log=yaml", WITH_STREAMS="1")
     assert (wrong.returncode, wrong.stderr) == (1, "log=yaml: expected json or text\n")

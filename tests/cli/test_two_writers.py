@@ -12,27 +12,20 @@ from typing import Any
 
 import pytest
 import tiny_runs
+from one_line import one_line
 from tiny_runs import STORE
 
+from gnnscale import api, train
 from gnnscale.run.checkpoint import BEST
 
 pytestmark = pytest.mark.integration
 
 TINY = (*tiny_runs.TINY, "batch_size=64")
-_TRAIN = """
-import sys
-import gnnscale
-from gnnscale import api
-
-if __name__ == "__main__":
-    sizes = {"num_vertices": 600, "num_edges": 3000, "num_classes": 4, "num_features": 8}
-    graph = api.load_input_graph("planted_partition", **sizes)
-    for keyword in ("resume", "directory"):
-        try:
-            gnnscale.train(graph, **{keyword: sys.argv[1]})
-        except gnnscale.ConfigError as error:
-            print(error)
-"""
+#: A device that mostly waits, and leaves the cores to others.
+SLOW = (
+    "device_plan.devices=[{kind:emulated,macs_per_s:1e10,memory_bandwidth:1e10,"
+    "link_bandwidth:1e9,launch_s:0.1,memory_bytes:1000000000}]"
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +60,15 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def training(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """The directory of a run that trains, and has weights; and the process that writes there."""
     folder = tmp_path_factory.mktemp("training")
-    with start(folder, "train", *TINY, "epochs=1000000", "output=run") as process:
+    with start(folder, "train", *TINY, SLOW, "epochs=1000000", "output=run") as process:
         wait_for((folder / "run" / BEST).exists)
         yield folder / "run", process.pid
 
 
 def in_one_line(answer: Any) -> str:
-    text = answer.stderr if isinstance(answer.stderr, str) else answer.stderr.read()
-    (line,) = (each for each in text.splitlines() if each != "starting")
-    assert "Traceback" not in text
-    return line
+    (line,) = (each for each in answer.stderr.splitlines() if each != "starting")
+    assert "Traceback" not in answer.stderr
+    return str(line)
 
 
 REFUSED = (
@@ -87,7 +79,7 @@ REFUSED = (
     ("export", "run=run"),
     ("export", "run=run", "out=run/checkpoints/model.safetensors", "force=true"),
     ("predict", "run=run", "out=run/rows.npy"),
-    ("simulate", "output=run"),
+    ("simulate", "accelerators=[1]", "graph=reddit", "hybrid=false", "output=run"),
 )
 
 
@@ -109,29 +101,26 @@ def test_a_run_that_trains_may_be_read(training: tuple[Path, int], run_lines: An
     assert (directory.parent / "rows.npy").exists()
 
 
-def test_a_program_is_refused_as_a_command_is(training: tuple[Path, int], command_in: Any) -> None:
+def test_a_program_is_refused_as_a_command_is(training, stores, monkeypatch) -> None:
     directory, pid = training
-    program = directory.parent / "program.py"
-    program.write_text(_TRAIN)
-    answer = command_in(directory.parent, program)(directory)
-    for keyword, line in zip(("resume", "directory"), answer.stdout.splitlines(), strict=True):
-        assert line.startswith(f"{keyword}={directory}: is being written by process {pid} on ")
+    monkeypatch.setenv("GNNSCALE_HOME", str(stores))
+    sizes = {"num_vertices": 600, "num_edges": 3000, "num_classes": 4, "num_features": 8}
+    graph = api.load_input_graph("planted_partition", **sizes)
+    for keyword in ("resume", "directory"):
+        with one_line("", begins=f"{keyword}={directory}: is being written by process {pid} on "):
+            train(graph, **{keyword: directory})
 
 
-def test_of_two_that_resume_a_run_one_does(gnnscale: Any, start: Any, tmp_path: Path) -> None:
+def test_of_two_that_resume_a_run_one_does(gnnscale: Any, run_lines: Any, tmp_path: Path) -> None:
     """The record is that of one run, to the bit, and a third one resumes it."""
     for name, epochs in (("run", 2), ("whole", 8)):
         assert gnnscale("train", *TINY, f"epochs={epochs}", f"output={name}").returncode == 0
-    line = ("train", "resume=run", "epochs=6")
-    with start(tmp_path, *line) as first, start(tmp_path, *line) as second:
-        first.wait()
-        second.wait()
-        statuses = {first.returncode, second.returncode}
-        # The second one may come so late that the first has ended.
-        assert statuses in ({0, 1}, {0})
-        for process in (first, second):
-            if process.returncode:
-                assert "run: is being written by process " in in_one_line(process)
+    answers = run_lines([("train", "resume=run", "epochs=6")] * 2, tmp_path, at_once=True)
+    # The second one may come so late that the first has ended.
+    assert {answer.status for answer in answers} in ({0, 1}, {0})
+    for answer in answers:
+        if answer.status:
+            assert "run: is being written by process " in in_one_line(answer)
     assert gnnscale("train", "resume=run", "epochs=8").returncode == 0
     records = [
         [json.loads(each) for each in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
@@ -154,7 +143,7 @@ def test_a_run_whose_directory_may_be_that_of_another_writes_no_more(
     start: Any, tmp_path: Path, change: Callable[[Path], Any]
 ) -> None:
     directory = tmp_path / "run"
-    with start(tmp_path, "train", *TINY, "epochs=1000000", "output=run") as process:
+    with start(tmp_path, "train", *TINY, SLOW, "epochs=1000000", "output=run") as process:
         wait_for((directory / BEST).exists)
         change(directory)
         before = sorted(directory.rglob("*.safetensors"))
@@ -167,7 +156,7 @@ def test_a_run_whose_directory_may_be_that_of_another_writes_no_more(
 
 
 def test_a_sweep_that_runs_is_written_by_nobody_else(start, run_lines, tmp_path) -> None:
-    line = ("train", "-m", *TINY, "epochs=1000000", "seed=0,1")
+    line = ("train", "-m", *TINY, SLOW, "epochs=1000000", "seed=0,1")
     with start(tmp_path, *line, "output=sweep") as process:
         wait_for((tmp_path / "sweep" / "0" / ".lock").exists)
         others = [(*line, "output=sweep"), ("train", "resume=sweep/0")]
@@ -201,13 +190,12 @@ PARTS = ("partition.json", "partition.svg", "parts/0/meta.json", "parts/1/meta.j
     ],
     ids=["store", "partition", "plan"],
 )
-def test_of_two_that_make_an_artifact_one_waits(start, tmp_path, arguments, place, holds) -> None:
+def test_of_two_that_make_an_artifact_one_waits(
+    run_lines, tmp_path, arguments, place, holds
+) -> None:
     line = [*(each.format(place=place) for each in arguments), *STORE]
-    with start(tmp_path, *line) as first, start(tmp_path, *line) as second:
-        for process in (first, second):
-            out, errors = process.communicate()
-            assert process.returncode == 0, (out, errors)
-            assert out.splitlines()[-1] == str(tmp_path / place)
+    for answer in run_lines([line, line], tmp_path, at_once=True):
+        assert answer.succeeded().stdout.splitlines()[-1] == str(tmp_path / place)
     assert all((tmp_path / place / name).exists() for name in holds)
     assert os.listdir(tmp_path) == [place]
     assert not [*(tmp_path / place).rglob(".*")]

@@ -1,7 +1,5 @@
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -76,15 +74,11 @@ def test_bad_options() -> None:
 
 
 @pytest.mark.long
-def test_the_command_says_what_is_damaged(store: Path, tmp_path: Path) -> None:
+def test_the_command_says_what_is_damaged(store: Path, run_lines: Any, tmp_path: Path) -> None:
     damage(store)
-    command = [sys.executable, "-m", "gnnscale", "doctor", f"store='{store}'"]
-    environment = os.environ | {"GNNSCALE_HOME": str(tmp_path / "home")}
-    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert answer.returncode == 1
-    # A slow machine says first that the command is starting.
-    *_, line = answer.stderr.splitlines()
-    assert line.startswith(f"{store}/features.npy: checksum ")
+    home = f"GNNSCALE_HOME={tmp_path / 'home'}"
+    (answer,) = run_lines([[home, "doctor", f"store='{store}'"]], tmp_path)
+    assert answer.last_line.startswith(f"{store}/features.npy: checksum ")
     findings = json.loads(Path(answer.stdout.splitlines()[-1]).read_text())
     assert len([check for check in findings["store"]["checks"] if check["problem"]]) == 2
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,14 @@ from gnnscale import api
 from gnnscale.core.errors import ConfigError
 from gnnscale.fpga_design.design import read_design
 from gnnscale.planner.fpga_board import board
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(stores: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GNNSCALE_HOME", str(stores))
+        yield
+
 
 LISTING = {"SLR": 4, "DSP": 3072, "LUT": 423_000, "URAM": 320, "BW": 19.25}
 
@@ -130,7 +139,7 @@ def test_a_layer_of_ones_own_brings_its_header(tmp_path: Path, monkeypatch) -> N
     layer = import_module("max_pool").MaxPool
     own = api.gnn_model(api.gnn_computation("customize", layer), api.gnn_parameters(2, 16))
     bitstream, _ = api.generate_design(
-        own, {"fanouts": [4, 4]}, platform(), batch_size=64, directory=tmp_path / "design"
+        own, {"fanouts": [10, 10]}, platform(), batch_size=64, directory=tmp_path / "design"
     )
     assert bitstream.header == folder / "max_pool.hpp"
     copied = tmp_path / "design" / "layer.hpp"

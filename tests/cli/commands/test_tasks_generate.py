@@ -12,8 +12,10 @@ pytestmark = pytest.mark.integration
 DATA = Path(os.environ["GNNSCALE_TEST_DATA"]) / "planetoid"
 CORA = (
     *("dataset=planetoid", "dataset.name=cora", f"dataset.raw={DATA}"),
-    *("model=gcn", "model.hidden=16", "sampler.fanouts=[10,10]", "batch_size=140"),
+    *("model=gcn", "sampler.fanouts=[10,10]", "batch_size=140"),
 )
+#: One design, and so one compilation, for every graph here.
+SMALL_CARD = ("board=u50", "model.hidden=16")
 
 
 def losses(run: Path) -> list[float]:
@@ -24,7 +26,7 @@ def losses(run: Path) -> list[float]:
 def test_a_generated_design_trains_cora_to_the_processors_losses(gnnscale, tmp_path) -> None:
     if not DATA.is_dir():
         pytest.skip("the graphs for tests are not here")
-    done = gnnscale("generate", *CORA, "output=design", "board=u50").succeeded()
+    done = gnnscale("generate", *CORA, *SMALL_CARD, "output=design").succeeded()
     assert done.stdout.strip().splitlines()[-1].endswith("/design")
     for run, more in (("card", ()), ("cpu", ("device_plan=cpu", "device_plan.devices=[cpu]"))):
         gnnscale(
@@ -70,7 +72,7 @@ def test_a_card_of_ones_own(gnnscale, tmp_path: Path) -> None:
 def test_several_cards_have_the_parts_of_their_system(gnnscale, tmp_path: Path) -> None:
     sizes = ("dataset.num_vertices=600", "dataset.num_edges=4000", "dataset.num_classes=3")
     graph = ("dataset=planted_partition", *sizes, "sampler.fanouts=[4,4]", "batch_size=64")
-    gnnscale("generate", *graph, "cards=2", "model.hidden=16", "output=design").succeeded()
+    gnnscale("generate", *graph, "cards=2", *SMALL_CARD, "output=design").succeeded()
     text = (tmp_path / "design" / "train.yaml").read_text()
     assert "override /partitioner: edge_cut" in text
     gnnscale("train", "config=design/train.yaml", "epochs=1", "output=run").succeeded()

@@ -1,11 +1,9 @@
 import json
-import os
 import shutil
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from one_process import run_commands
 
 from gnnscale.core.config import renamed
 
@@ -32,16 +30,18 @@ def losses(run: Path) -> list[float]:
 
 
 @pytest.mark.integration
-def test_runs_are_resumed_and_their_stores_serve_others(tmp_path: Path) -> None:
+def test_runs_are_resumed_and_their_stores_serve_others(
+    run_lines, write_figures, tmp_path: Path
+) -> None:
     shutil.copytree(RELEASE, tmp_path, dirs_exist_ok=True)
-    home, again = tmp_path / "home", tmp_path / "again"
+    home, again = write_figures(tmp_path / "home"), tmp_path / "again"
     before = stores(home)
     commands = [["train", f"resume={tmp_path / name}", "epochs=4"] for name in ("cached", "links")]
     for name in ("legion", "preaggregated"):
         options = tmp_path / name / "config.yaml"
         commands.append(["train", f"config={options}", f"output={again / name}"])
-    environment = os.environ | {"GNNSCALE_HOME": str(home)}
-    run_commands(commands, cwd=tmp_path, env=environment, timeout=280)
+    for answer in run_lines([[f"GNNSCALE_HOME={home}", *each] for each in commands], tmp_path):
+        answer.succeeded()
     # A run of more epochs has a plan of its own.
     made = {path.parent.name.rpartition("-")[0] for path in stores(home) - before}
     assert made == {"planted-partition-pagraph"}
