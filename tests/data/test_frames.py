@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,10 @@ CALLS = pd.DataFrame({"source": ["ann", "ann", "eve"], "target": ["bob", "cid", 
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GNNSCALE_HOME", str(tmp_path / "home"))
+def own_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_figures: Callable[[Path], Path]
+) -> None:
+    monkeypatch.setenv("GNNSCALE_HOME", str(write_figures(tmp_path / "home")))
 
 
 def test_frames_are_the_graph_of_their_files(tmp_path: Path) -> None:

@@ -21,6 +21,20 @@ _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
+class Propagation:
+    """Work of a mini-batch's propagation, whatever else the host does."""
+
+    layers: tuple[tuple[LayerWork, LayerWork], ...]  #: each layer's work, forward and backward
+    total: LayerWork  #: sum of ``layers``
+
+    @classmethod
+    def of(cls, workload: Workload, size: equations.BatchSize) -> "Propagation":
+        """Return the work of a mini-batch of ``size``."""
+        layers = stage_work.propagation_work(workload, size)
+        return cls(layers=layers, total=sum(chain.from_iterable(layers), start=LayerWork()))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """Model of the host: its methods return the seconds of a device's stages on the host.
 
@@ -76,8 +90,13 @@ class Host:
         self, workload: Workload, size: equations.BatchSize, threads: int, active: float
     ) -> float:
         """Return the seconds of propagation on the host, eq. 10 to 12 plus a time per operation."""
-        layers = stage_work.propagation_work(workload, size)
-        work = sum(chain.from_iterable(layers), start=LayerWork())
+        return self.propagation_seconds(workload, Propagation.of(workload, size), threads, active)
+
+    def propagation_seconds(
+        self, workload: Workload, propagation: Propagation, threads: int, active: float
+    ) -> float:
+        """Return the seconds of ``propagation``, which is of a mini-batch of ``workload``."""
+        work = propagation.total
         minimum = work.operations * self.processor.layer_seconds(threads, active)
         factor = 1.0 if workload.counted is None else workload.counted.host_factor
         # Amounts count float32 values.
@@ -91,7 +110,7 @@ class Host:
         else:
             bandwidth = rate("operand_bandwidth") / narrower
             seconds = equations.product_seconds(
-                layers, macs_per_s=rate(products), operand_bandwidth=bandwidth
+                propagation.layers, macs_per_s=rate(products), operand_bandwidth=bandwidth
             )
         amounts = {
             "aggregate_bandwidth": narrower * work.read_bytes,
@@ -149,6 +168,25 @@ class DeviceTimes:
         return DeviceTimes(stages=replace(self.stages), busy=self.busy)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unloaded:
+    """What no load of the host changes about a device's mini-batch."""
+
+    propagation: Propagation  #: work of the propagation
+    accelerator: StageTimes | None  #: the accelerator's own stage times. None: it is none
+
+    @classmethod
+    def of(cls, share: DeviceShare, workload: Workload, size: equations.BatchSize) -> "Unloaded":
+        """Return the part of a device's times that its mini-batch alone decides."""
+        device = share.device
+        return cls(
+            propagation=Propagation.of(workload, size),
+            accelerator=accelerator_seconds(device, workload, size)
+            if isinstance(device, Accelerator)
+            else None,
+        )
+
+
 def device_times(
     host: Host,
     share: DeviceShare,
@@ -156,6 +194,7 @@ def device_times(
     size: equations.BatchSize,
     active: Mapping[str, float],
     correction: Mapping[str, float],
+    unloaded: Unloaded | None = None,
 ) -> DeviceTimes:
     """Return a device's stage times for a mini-batch, and its threads and seconds on the host.
 
@@ -163,11 +202,13 @@ def device_times(
         active: for each stage, the number of host threads that work during the stage, its own
             included.
         correction: factor for the host's seconds of each stage.
+        unloaded: what ``Unloaded.of`` returns for the mini-batch. None: it is computed.
     """
     threads, device, count = share.threads, share.device, share.num_seeds
     times = StageTimes(sync=host.sync(workload, device), exchange=host.exchange(workload, size))
     if not count:
         return DeviceTimes(stages=times, busy={})
+    unloaded = unloaded or Unloaded.of(share, workload, size)
     busy: dict[str, int] = {}
     if not device.samples or host.computes(device):
         busy["sample"] = threads.sample
@@ -177,7 +218,9 @@ def device_times(
         times.load = host.load(workload, size, threads.load, active["load"])
     if host.computes(device):
         busy["propagate"] = max(threads.propagate, 1)
-        times.propagate = host.propagate(workload, size, busy["propagate"], active["propagate"])
+        times.propagate = host.propagation_seconds(
+            workload, unloaded.propagation, busy["propagate"], active["propagate"]
+        )
     for stage in busy:
         setattr(times, stage, getattr(times, stage) * correction.get(stage, 1.0))
     occupied = {stage: (on_host, getattr(times, stage)) for stage, on_host in busy.items()}
@@ -185,8 +228,8 @@ def device_times(
     varying_s = equations.pipeline_seconds(
         StageTimes(**{stage: seconds for stage, (_, seconds) in occupied.items()}), share.prefetch
     )
-    if isinstance(device, Accelerator):
-        accelerator = accelerator_seconds(device, workload, size)
+    if unloaded.accelerator is not None:
+        accelerator = replace(unloaded.accelerator)
         if part := share.host_samples / SAMPLED_IN_TURN:
             on_host = host.sample(workload, count, size, threads.sample, active["sample"])
             accelerator.sample = max((1 - part) * accelerator.sample, part * on_host)
@@ -301,29 +344,32 @@ def _fixed_point(
     """Return each device's times, iterated until they agree with the host load that they cause."""
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
-    parts = [
-        (share, workload, workload.size(share.num_seeds), factors)
-        for share, workload, factors in zip(plan.shares, workloads, corrections, strict=True)
-    ]
     first_equal = _first_equal(plan, workloads, corrections)
+    parts = []
+    for share, workload, factors in zip(plan.shares, workloads, corrections, strict=True):
+        size = workload.size(share.num_seeds)
+        first = first_equal[len(parts)] == len(parts)
+        unloaded = Unloaded.of(share, workload, size) if first and share.num_seeds else None
+        parts.append((share, workload, size, factors, unloaded))
     load = dict.fromkeys(_lanes(plan), 0.0)
     step = 0.0
     times: list[DeviceTimes] = []
     for _ in range(_ROUNDS):
         total = sum(load.values())
         times = []
-        for position, (share, workload, size, factors) in enumerate(parts):
+        for position, (share, workload, size, factors, unloaded) in enumerate(parts):
             if first_equal[position] < position:
-                times.append(times[first_equal[position]].copy())
+                times.append(times[first_equal[position]])
                 continue
             active = _active(share, position, load, total)
-            times.append(device_times(host, share, workload, size, active, factors))
+            times.append(device_times(host, share, workload, size, active, factors, unloaded))
         last_step, step = step, _longest(plan, times)
         last_load, load = load, _host_load(plan, times, step, load)
         moved = max(abs(load[lane] - last_load[lane]) for lane in load)
         if max(abs(step - last_step) / step, moved) <= _TOLERANCE:
             break
-    return times
+    pairs = zip(first_equal, times, strict=True)
+    return [t if first == position else t.copy() for position, (first, t) in enumerate(pairs)]
 
 
 def _first_equal(
