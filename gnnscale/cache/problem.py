@@ -12,6 +12,7 @@ from gnnscale.cache.hotness.degree import Inclusion, inclusion, out_degree, slic
 from gnnscale.cache.hotness.presampled import Presampled, Reads, presample
 from gnnscale.cache.presampling import Presampler
 from gnnscale.core import Array, Int32Array, Int64Array, track
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.graph import Graph, vertex_dtype
 from gnnscale.partition import Parts
 from gnnscale.sampling import MiniBatch, seed_order
@@ -96,7 +97,7 @@ class CacheTask:
             return train_idx
         by_device = self.parts.train_vertices(train_idx)
         vertices = [by_device[device] for device in devices]
-        return np.unique(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
+        return distinct(np.concatenate([ids if len(ids) else train_idx for ids in vertices]))
 
     def inclusion(self, devices: Sequence[int], batch_size: float) -> Inclusion:
         """Return the expected reads of each vertex's row and list by a batch of neighbor sampling.

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from msgspec import Meta
 
 from gnnscale.cache.base import CachePlannerConfig
@@ -24,6 +23,7 @@ from gnnscale.core import Array, GraphError, brief
 from gnnscale.core.artifact import ArtifactType, Form, check_limits, check_lines, digest, plain
 from gnnscale.core.artifact.npy import ArrayEntry, write_array
 from gnnscale.core.config import code_digest, stored_path
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.graph import Graph, vertex_dtype
 from gnnscale.partition.store import GraphIdentity, check_graph, describe
 
@@ -266,7 +266,7 @@ def _arrays(path: Path, header: _CachePlanHeader, graph: Graph) -> dict[str, Arr
         file = path / f"{name}.npy"
         if len(vertices) and not 0 <= vertices.min() <= vertices.max() < graph.num_vertices:
             raise CACHE_PLAN.error_with_hint(path, f"{file}: holds what is no vertex")
-        if len(np.unique(vertices)) != len(vertices):
+        if len(distinct(vertices)) != len(vertices):
             raise CACHE_PLAN.error_with_hint(path, f"{file}: holds a vertex twice")
     return arrays
 

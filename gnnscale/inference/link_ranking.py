@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from gnnscale.core import Array, Float32Array, Float64Array, Int64Array, IntArray, ranking, track
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.predictor import Predictor
 from gnnscale.nn import LinkGNN
@@ -115,7 +116,7 @@ class LinkExaminer:
         sources at a time.
         """
         edges = self._edges(split)
-        sources = np.unique(edges[:, 0])
+        sources = distinct(edges[:, 0])
         pairs = self._task.known_pairs(split)
         edges_left_out = KnownTargets(sources, pairs, num_vertices=self._task.graph.num_vertices)
         ranks, lists, num_lists = [], [], 0

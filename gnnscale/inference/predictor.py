@@ -16,6 +16,7 @@ from gnnscale.backend import InferenceCapable
 from gnnscale.backend import feature_loading as loading
 from gnnscale.core import Array, Float32Array, IntArray, track
 from gnnscale.core.artifact.files import check_space
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.inference.known_edges import KnownTargets
@@ -171,7 +172,7 @@ class PairScorer:
     @torch.no_grad()
     def scores(self, pairs: IntArray) -> Iterator[Float32Array]:
         """Yield the scores of ``pairs`` ``[n, 2]`` (sources, targets) in chunks, in order."""
-        vertices = np.unique(pairs)
+        vertices = distinct(pairs)
         step = max(1, _SLICE_BYTES // (8 * self._width))
         output_rows = _output_rows(self._predictor, vertices, len(vertices), self._width)
         with output_rows as rows, track("scoring", len(pairs), "pairs") as advance:
@@ -197,7 +198,7 @@ class PairScorer:
         undefined.
         """
         targets = np.arange(self._graph.num_vertices) if candidates is None else candidates
-        needed = None if candidates is None else np.union1d(vertices, candidates)
+        needed = None if candidates is None else distinct(np.concatenate([vertices, candidates]))
         num_sources, num_targets = self._slice_sizes(len(vertices), len(targets), k)
         total, num_rows = len(vertices) * len(targets), len(targets if needed is None else needed)
         output_rows = _output_rows(self._predictor, needed, num_rows, self._width)
@@ -263,7 +264,7 @@ class EdgePredictor:
 
     def prepare(self, ends: IntArray) -> None:
         """Log the cost of predicting edges with ``ends`` ``[n, 2]``; ConfigError: little disk."""
-        self._predictor.prepare(np.unique(ends))
+        self._predictor.prepare(distinct(ends))
 
     @torch.no_grad()
     def outputs(
@@ -275,7 +276,7 @@ class EdgePredictor:
         num_edge_features]``; None: edges have no features.
         """
         self._model.network.eval()
-        vertices = np.unique(ends)
+        vertices = distinct(ends)
         step = max(1, _SLICE_BYTES // (4 * (3 * self._width + self._model.network.width_in)))
         output_rows = _output_rows(self._predictor, vertices, len(vertices), self._width)
         with output_rows as vertex_rows, track("predicting", len(ends), "edges") as advance:

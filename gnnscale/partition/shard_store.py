@@ -11,6 +11,7 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, track
 from gnnscale.core.artifact import check_space, new_folder, npy, open_regular
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.core.types import BoolArray, Float32Array, Int16Array, IntArray, UInt32Array
 from gnnscale.graph import Graph, ShardedFeatures, store_format
 from gnnscale.partition.base import UNREACHED, Parts
@@ -215,7 +216,7 @@ def _write_features(
             slice_rows[present_rows] = rows[part][present_rows]
             crc32 = zlib.crc32(slice_rows.reshape(-1).view(np.uint8).data, crc32)
             # Adjacent pages are written together; holes below a page save nothing.
-            pages = np.unique(present_rows // page)
+            pages = distinct(present_rows // page)
             for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
                 if len(run):
                     first, last = int(run[0]) * page, (int(run[-1]) + 1) * page

@@ -19,6 +19,7 @@ from gnnscale.core import (
     Int64Array,
     IntArray,
 )
+from gnnscale.core.sorted_sets import contained, distinct
 from gnnscale.graph import Graph
 from gnnscale.sampling import minibatch, seed_order
 from gnnscale.sampling.minibatch import Block, Links, MiniBatch
@@ -317,7 +318,7 @@ def without_edges(batch: MiniBatch, sources: IntArray, destinations: IntArray) -
         return batch
     edges = _EdgeSet(sources, destinations)
     expanded = batch.input_vertices[: batch.blocks[0].num_dst]
-    rows = np.flatnonzero(_contained(expanded.astype(np.int64, copy=False), edges.destinations))
+    rows = np.flatnonzero(contained(expanded.astype(np.int64, copy=False), edges.destinations))
     blocks = tuple(_without(block, batch.input_vertices, rows, edges) for block in batch.blocks)
     return replace(batch, blocks=blocks)
 
@@ -329,21 +330,14 @@ class _EdgeSet:
         src, dst = (np.asarray(ends, np.int64) for ends in (sources, destinations))
         #: Above all ids, so that a pair of ids is one number.
         self._base = int(max(src.max(), dst.max())) + 1
-        self.destinations = np.unique(dst)
-        self._keys = np.unique(src * self._base + dst)
+        self.destinations = distinct(dst)
+        self._keys = distinct(src * self._base + dst)
 
     def contains(self, src: IntArray, dst: IntArray) -> BoolArray:
         """Return ``[n]``, whether the edge from ``src[i]`` to ``dst[i]`` is in the set."""
         src, dst = src.astype(np.int64), dst.astype(np.int64)
         is_in_range = (src < self._base) & (dst < self._base)
-        return is_in_range & _contained(src * self._base + dst, self._keys)
-
-
-def _contained(values: Int64Array, ascending: Int64Array) -> BoolArray:
-    """Return a mask of the ``values`` that are in the sorted, non-empty ``ascending``."""
-    positions = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
-    contained: BoolArray = ascending[positions] == values
-    return contained
+        return is_in_range & contained(src * self._base + dst, self._keys)
 
 
 def _without(block: Block, vertices: IntArray, rows: NDArray[np.intp], edges: _EdgeSet) -> Block:

@@ -15,6 +15,7 @@ from gnnscale import ops
 from gnnscale.core import Array, GraphError, brief, check_choice, pyarrow
 from gnnscale.core.artifact import check_array, map_npy
 from gnnscale.core.config.untrusted import names
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.data import base, raw_paths
 from gnnscale.data.formats.text import COMMENTS, csv_columns, head_lines, refuse_lone_cr
 from gnnscale.data.storage.writer import StoreWriter
@@ -117,7 +118,7 @@ class EdgeText:
 def _distinct(ids: list[_Ids]) -> _Ids:
     """Return the distinct ids in several arrays, ascending."""
     if isinstance(ids[0], np.ndarray):
-        return np.unique(np.concatenate(ids))
+        return distinct(np.concatenate(ids))
     texts = pyarrow.concat_arrays(ids).unique()
     return texts.take(pyarrow.compute.sort_indices(texts))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.core.artifact.files import file_bytes
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.data import base, validation
 from gnnscale.data.formats import sparse, text
 from gnnscale.data.formats.safe_pickle import array_of, load_pickle, sparse_fields
@@ -104,7 +105,7 @@ class Planetoid(base.Dataset):
                 f"{file}: {allx.shape[1]} and {tx.shape[1]} features, "
                 f"{ally.shape[1]} and {ty.shape[1]} classes in the files of known and test vertices"
             )
-        if len(np.unique(test)) != num_tested:
+        if len(distinct(test)) != num_tested:
             raise GraphError(f"{file}: a test vertex is named twice")
         # The test range of CiteSeer skips 15 ids of 1,015.
         low, high = int(test.min()), int(test.max())

@@ -345,24 +345,29 @@ def _fixed_point(
     host = Host(processor=platform.processor, num_workers=len(plan.shares), emulates=emulates)
     corrections = ({},) * len(plan.shares) if correction is None else correction.host
     first_equal = _first_equal(plan, workloads, corrections)
-    parts = []
-    for share, workload, factors in zip(plan.shares, workloads, corrections, strict=True):
-        size = workload.size(share.num_seeds)
-        first = first_equal[len(parts)] == len(parts)
-        unloaded = Unloaded.of(share, workload, size) if first and share.num_seeds else None
-        parts.append((share, workload, size, factors, unloaded))
+    sizes = [
+        workload.size(share.num_seeds)
+        for share, workload in zip(plan.shares, workloads, strict=True)
+    ]
+    unloaded = [
+        Unloaded.of(plan.shares[rank], workloads[rank], sizes[rank])
+        if first == rank and plan.shares[rank].num_seeds
+        else None
+        for rank, first in enumerate(first_equal)
+    ]
+    parts = [*zip(plan.shares, workloads, sizes, corrections, unloaded, strict=True)]
     load = dict.fromkeys(_lanes(plan), 0.0)
     step = 0.0
     times: list[DeviceTimes] = []
     for _ in range(_ROUNDS):
         total = sum(load.values())
         times = []
-        for position, (share, workload, size, factors, unloaded) in enumerate(parts):
+        for position, (share, workload, size, factors, alone) in enumerate(parts):
             if first_equal[position] < position:
                 times.append(times[first_equal[position]])
                 continue
             active = _active(share, position, load, total)
-            times.append(device_times(host, share, workload, size, active, factors, unloaded))
+            times.append(device_times(host, share, workload, size, active, factors, alone))
         last_step, step = step, _longest(plan, times)
         last_load, load = load, _host_load(plan, times, step, load)
         moved = max(abs(load[lane] - last_load[lane]) for lane in load)

@@ -7,6 +7,7 @@ import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import BoolArray, Int64Array, track
+from gnnscale.core.sorted_sets import distinct
 from gnnscale.graph import Graph
 
 _SLICE_EDGES = 1 << 22
@@ -104,7 +105,7 @@ def _two_colorable(graph: Graph) -> bool:
     components = _num_components(src, dst, num)
     if _num_components(src, dst + num, 2 * num, mirrored=num) != 2 * components:
         return False
-    pairs = np.unique(np.minimum(src, dst) * num + np.maximum(src, dst))
+    pairs = distinct(np.minimum(src, dst) * num + np.maximum(src, dst))
     return len(pairs) > num - components
 
 

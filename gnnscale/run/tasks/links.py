@@ -9,6 +9,7 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Int64Array, IntArray, brief
 from gnnscale.core.ranking import TOP_METRICS
+from gnnscale.core.sorted_sets import contained, distinct
 from gnnscale.data import GraphSource
 from gnnscale.data.tables.selection import find_kinds, find_vertices, is_table, open_table
 from gnnscale.data.tables.vertex_ids import read_ids
@@ -214,5 +215,6 @@ def _drop_mutual(edges: IntArray, candidates: Candidates) -> IntArray:
     src, dst = edges.astype(np.int64).T
     is_candidate = candidates.kinds >= 0
     reversible = np.flatnonzero(~is_candidate[dst] & is_candidate[src])
-    is_mutual = np.isin(dst[reversible] * num_vertices + src[reversible], src * num_vertices + dst)
+    pairs = distinct(src * num_vertices + dst)
+    is_mutual = contained(dst[reversible] * num_vertices + src[reversible], pairs)
     return np.delete(edges, reversible[is_mutual], axis=0) if is_mutual.any() else edges
