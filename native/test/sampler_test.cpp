@@ -294,8 +294,8 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
        {std::pair{none, 0}, std::pair{static_cast<const void*>(table.data()), 0},
         std::pair{static_cast<const void*>(table.data()), 54}}) {
     Pick<Vertex> hop{
-        indices.data(), begin, vertices.data(), begins.data(), degrees.data(), indptr.data(),
-        picked.data(),  kKey,  replace,         prefetched,    shift};
+        indices.data(), {0, begin},    {},   vertices.data(), begins.data(), degrees.data(),
+        indptr.data(),  picked.data(), kKey, replace,         prefetched,    shift};
     std::fill(picked.begin(), picked.end(), Vertex{-1});
     const auto last = static_cast<int64_t>(sizes.size());
     const auto pick = [&] {
@@ -308,7 +308,10 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
     CHECK(pick());
     CHECK(std::equal(picked.begin(), picked.end(), expected.begin(), expected.end()));
     // A graph with fewer vertices makes the largest id invalid.
-    hop.num_vertices = *std::max_element(expected.begin(), expected.end());
+    hop.sources.size = *std::max_element(expected.begin(), expected.end());
+    CHECK(!pick());
+    // So does a type that begins after the smallest.
+    hop.sources = {*std::min_element(expected.begin(), expected.end()) + 1, begin};
     CHECK(!pick());
   }
 }
@@ -334,7 +337,8 @@ void test_full_copies_of(const PickKernels& kernels) {
     for (const int shift : {-1, 0, 54}) {
       std::vector<Vertex> picked(num_edges);
       Pick<Vertex> hop{indices.data(),
-                       begin,
+                       {0, begin},
+                       {},
                        nullptr,
                        begins.data(),
                        degrees.data(),
