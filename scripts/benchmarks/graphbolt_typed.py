@@ -1,7 +1,7 @@
 """A process of the case ``typed`` that samples with GraphBolt.
 
-As ``graphbolt.py``, this file imports NumPy, torch and DGL alone. GraphBolt has one list a vertex, in
-which edges of a type follow each other.
+As ``graphbolt.py``, this file imports NumPy, torch and DGL alone. GraphBolt has one list a vertex,
+in which edges of a type follow each other.
 """
 
 import argparse

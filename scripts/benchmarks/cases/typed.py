@@ -8,6 +8,7 @@ that has DGL 2.1 and torch 2.2.
 
 import argparse
 import json
+import sys
 import tempfile
 from functools import cache, partial
 from pathlib import Path
@@ -166,7 +167,8 @@ def run(options: argparse.Namespace) -> Any:
         others = _graphbolt(options)
         for threads in (1, 2):
             options.threads = threads
-            found = results[threads] = interleave([*SAMPLERS, *others], options, others=others)
+            command = (sys.executable, *sys.argv, "--folder", folder)
+            found = results[threads] = interleave([*SAMPLERS, *others], options, command, others)
             own_rate = found["gnnscale"]["edges_per_s"]
             for name, each in found.items():
                 rate = each["edges_per_s"]
