@@ -92,7 +92,8 @@ class Graph(Topology):
 
     Attributes:
         name: name in reports.
-        indptr: ``[num_vertices + 1]`` int64 offsets of the in-neighbors of each vertex (CSC).
+        indptr: ``[num_vertices + 1]`` int64 offsets of the in-neighbors of each vertex (CSC);
+            ``[num_rows + 1]``, one list for each row of the schema, if there are ``types``.
         indices: ``[num_edges]`` int32 or int64; ``indices[indptr[v]:indptr[v+1]]`` are the vertices
             that send messages to ``v``, sorted.
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``. Rows of int8 and
@@ -111,6 +112,7 @@ class Graph(Topology):
         edges: data of edges.
         lists: ``ops.DiskLists`` if samplers read neighbors from disk. None: samplers read
             ``indices``.
+        types: types of vertices and edges. None: there are none.
         num_quantized: number of features of an int8 or int4 row; unused for other types.
 
     Example:
@@ -233,7 +235,7 @@ class Graph(Topology):
         """
         path = Path(path)
         meta = store_format.read_meta(path)
-        arrays = store_format.map_arrays(path, meta)
+        arrays: dict[str, Any] = store_format.map_arrays(path, meta)
         # Another process may have replaced the store in between.
         if store_format.read_meta(path).content != meta.content:
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")

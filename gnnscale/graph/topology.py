@@ -9,6 +9,7 @@ import numpy as np
 
 from gnnscale.core import Array, Float32Array, GraphError, Int64Array, IntArray, UInt32Array
 from gnnscale.graph import store_format
+from gnnscale.graph.schema import GraphSchema
 from gnnscale.graph.split import Split, SplitSource
 
 #: Names of the split of edges in ``from_arrays``, which takes it as one argument.
@@ -193,6 +194,12 @@ class Topology:
     degrees: UInt32Array | None = None
     edges: EdgeData = field(default_factory=EdgeData)
     lists: Any = None
+    types: GraphSchema | None = None
+
+    @cached_property
+    def schema(self) -> GraphSchema:
+        """Types of vertices and edges; one of each if the graph has no ``types``."""
+        return self.types or GraphSchema.homogeneous(len(self.indptr) - 1)
 
     @property
     def edge_weights(self) -> Float32Array | None:
@@ -226,8 +233,8 @@ class Topology:
 
     @property
     def num_vertices(self) -> int:
-        """Number of vertices."""
-        return len(self.indptr) - 1
+        """Number of vertices, of all types."""
+        return len(self.indptr) - 1 if self.types is None else self.types.num_vertices
 
     @property
     def num_edges(self) -> int:

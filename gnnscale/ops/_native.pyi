@@ -116,6 +116,23 @@ class SampledHop(NamedTuple):
 #: outwards; and the vertices that are sources of the last hop's edges.
 Sampled: TypeAlias = tuple[Array, list[SampledHop], Array | None]
 
+class TypedSample(NamedTuple):
+    """Native sample of a graph with types.
+
+    Attributes:
+        input_vertices: ``[n]`` ids of all vertices, in the order of types.
+        type_sizes: number of input vertices of each type.
+        hops: for each hop, from the seeds outward, a block for each edge type, whose local ids
+            count the vertices of its source type; None: its fan-out is 0.
+        edge_vertices: for each edge type ``[num_edges]`` ids of the sources of the last hop's
+            edges; None: its fan-out is 0.
+    """
+
+    input_vertices: Array
+    type_sizes: list[int]
+    hops: list[list[SampledHop | None]]
+    edge_vertices: list[Array | None]
+
 class DiskLists:
     """Reader of adjacency lists in a file, of which memory holds some, such as ``Graph.lists``.
 
@@ -208,6 +225,30 @@ class NativeSampler:
 
         Raises:
             ValueError: the edges have no weights.
+        """
+
+    def sample_typed(
+        self,
+        seeds: Array,
+        fanouts: list[list[int]],
+        *,
+        replace: bool,
+        seed: int,
+        step: int,
+        num_threads: int,
+        only_new: bool = False,
+        by_weight: bool = False,
+        labor: bool | None = None,
+        edge_positions: bool = False,
+        edge_weights: bool = False,
+        edge_rows: bool = False,
+    ) -> TypedSample:
+        """Return up to ``fanouts[h][r]`` in-neighbors by edge type ``r`` of vertices of hop ``h``.
+
+        As ``sample_neighbors``, of a graph with any number of types; 0 leaves an edge type out.
+        What vertex ``v`` draws by edge type ``r`` at hop ``h`` depends on ``(seed, step, h, v, r)``
+        alone. ``labor`` keeps the neighbors of smallest random numbers, as ``sample_labor`` with
+        this ``layer_dependency``; None: neighbors have no shared numbers.
         """
 
     def sample_neighbors(

@@ -31,6 +31,7 @@ from gnnscale.sampling.seed_order import (
     TwoStageOrder,
     labeled_vertices,
 )
+from gnnscale.sampling.typed import TypedBlock, TypedMiniBatch, TypedSampler
 
 if TYPE_CHECKING:
     from gnnscale.sampling.edge_batches import *  # noqa: F403

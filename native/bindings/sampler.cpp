@@ -13,7 +13,7 @@ constexpr int64_t kMaxFanout = kMaxLocal;
 // Maximum fan-out with replacement, which does not depend on the degree.
 constexpr int64_t kMaxReplaced = int64_t{1} << 20;
 
-Record hop_type;
+Record hop_type, typed_sample;
 
 template <typename T>
 py::object optional_numpy(Array<T>&& array) {
@@ -21,17 +21,44 @@ py::object optional_numpy(Array<T>&& array) {
   return to_numpy(std::move(array));
 }
 
+// None: the edge type was left out.
+py::object to_python(BlockArrays&& block) {
+  if (!block.indptr.data) return py::none();
+  return hop_type(
+      to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)), block.num_src,
+      optional_numpy(std::move(block.importance)), optional_numpy(std::move(block.positions)),
+      optional_numpy(std::move(block.edge_weights)), optional_numpy(std::move(block.edge_rows)));
+}
+
 template <typename Vertex>
 py::object to_python(SampledBatch<Vertex>&& batch) {
   py::list blocks;
-  for (BlockArrays& block : batch.blocks) {
-    blocks.append(hop_type(
-        to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)), block.num_src,
-        optional_numpy(std::move(block.importance)), optional_numpy(std::move(block.positions)),
-        optional_numpy(std::move(block.edge_weights)), optional_numpy(std::move(block.edge_rows))));
-  }
+  for (BlockArrays& block : batch.blocks) blocks.append(to_python(std::move(block)));
   return py::make_tuple(to_numpy(std::move(batch.input_vertices)), blocks,
-                        optional_numpy(std::move(batch.edge_vertices)));
+                        optional_numpy(std::move(batch.edge_vertices.front())));
+}
+
+template <typename Vertex>
+struct TypedBatch {
+  SampledBatch<Vertex> batch;
+};
+
+template <typename Vertex>
+py::object to_python(TypedBatch<Vertex>&& typed) {
+  SampledBatch<Vertex>& batch = typed.batch;
+  py::list hops, edge_vertices, sizes;
+  const size_t num_types = batch.edge_vertices.size();
+  for (size_t first = 0; first < batch.blocks.size(); first += num_types) {
+    py::list hop;
+    for (size_t r = 0; r < num_types; ++r)
+      hop.append(to_python(std::move(batch.blocks[first + r])));
+    hops.append(hop);
+  }
+  for (auto& vertices : batch.edge_vertices) {
+    edge_vertices.append(optional_numpy(std::move(vertices)));
+  }
+  for (const int64_t size : batch.type_sizes) sizes.append(size);
+  return typed_sample(to_numpy(std::move(batch.input_vertices)), sizes, hops, edge_vertices);
 }
 
 template <typename Vertex>
@@ -52,6 +79,22 @@ py::object to_python(HopTimes&& times) {
 
 Seeds seeds_of(const Ids& ids) { return {ids.ids.data, ids.ids.wide, ids.size}; }
 
+// Vertex and edge types as GraphSchema.native describes them.
+GraphTypes types_of(const py::object& schema) {
+  const py::tuple native = schema.attr("native");
+  GraphTypes types;
+  for (const py::handle item : native[0]) {
+    const auto type = item.cast<py::tuple>();
+    types.vertices.push_back({type[0].cast<int64_t>(), type[1].cast<int64_t>()});
+  }
+  for (const py::handle item : native[1]) {
+    const auto type = item.cast<py::tuple>();
+    types.edges.push_back({type[0].cast<int>(), type[1].cast<int>(), type[2].cast<int64_t>(),
+                           type[3].cast<int64_t>()});
+  }
+  return types;
+}
+
 std::vector<int64_t> fanouts_of(const py::object& fanouts, bool replace) {
   return integers(fanouts, "fanouts", -1, replace ? kMaxReplaced : kMaxFanout);
 }
@@ -69,8 +112,8 @@ py::object damaged(const py::object& graph, const std::string& error) {
 
 template <typename Vertex>
 struct Pools {
-  Pools(Topology<Vertex> graph, const DiskLists<Vertex>* disk)
-      : usual(graph, {}, disk), at_once(graph, {.at_once_from = 1}) {}
+  Pools(Topology<Vertex> graph, const DiskLists<Vertex>* disk, const GraphTypes* types)
+      : usual(graph, {}, disk, types), at_once(graph, {.at_once_from = 1}) {}
 
   SamplerPool<Vertex> usual;
   SamplerPool<Vertex> at_once;  // for time_relabeling
@@ -90,6 +133,7 @@ class NativeSampler {
     weights_ = graph.attr("edge_weights");
     rows_ = graph.attr("edge_rows");
     lists_ = graph.attr("lists");
+    types_ = types_of(graph.attr("schema"));
     if (!lists_.is_none() && !py::isinstance<BoundLists>(lists_)) {
       refuse_type("lists", type_name(lists_), "DiskLists and None");
     }
@@ -103,9 +147,11 @@ class NativeSampler {
       edge_weights_ = optional_vector<float>(weights_, "edge_weights", graph.num_edges).data;
       edge_rows_ = optional_vector<uint32_t>(rows_, "edge_rows", graph.num_edges).data;
       offsets_ = graph.indptr;
-      num_vertices_ = graph.num_vertices;
+      num_rows_ = graph.num_vertices;
       num_edges_ = graph.num_edges;
-      pools_ = std::make_unique<Pools<Vertex>>(graph, disk);
+      check_rows();
+      graph.num_vertices = types_.vertices.back().first + types_.vertices.back().size;
+      pools_ = std::make_unique<Pools<Vertex>>(graph, disk, &types_);
     });
   }
 
@@ -120,6 +166,7 @@ class NativeSampler {
                               const py::object& only_new, const py::object& by_weight,
                               const py::object& positions, const py::object& edge_weights,
                               const py::object& edge_rows) {
+    refuse_typed("sample_neighbors");
     const Ids from = ids(seeds, "seeds");
     const bool replaces = flag(replace, "replace");
     const auto counts = fanouts_of(fanouts, replaces);
@@ -137,9 +184,37 @@ class NativeSampler {
     });
   }
 
+  py::object sample_typed(const py::object& seeds, const py::object& fanouts,
+                          const py::object& replace, const py::object& seed, const py::object& step,
+                          const py::object& num_threads, const py::object& only_new,
+                          const py::object& by_weight, const py::object& labor,
+                          const py::object& positions, const py::object& edge_weights,
+                          const py::object& edge_rows) {
+    const Ids from = ids(seeds, "seeds");
+    const bool replaces = flag(replace, "replace");
+    const auto counts = typed_fanouts(fanouts, replaces);
+    const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
+    const int threads = thread_count(num_threads);
+    const bool expands_new = flag(only_new, "only_new");
+    EdgeOptions edge_options =
+        ask_of(flag(by_weight, "by_weight"), positions, edge_weights, edge_rows);
+    if (edge_options.by_weight) edge_options.slots = weight_slots(threads);
+    if (!labor.is_none()) {
+      refuse_on_disk("labor");
+      edge_options.labor = labor_of(labor);
+    }
+    return run([&]<typename Vertex>(Pools<Vertex>& pools) {
+      return pools.usual.with_sampler([&](auto& sampler) {
+        return TypedBatch<Vertex>{sampler.sample_neighbors(
+            seeds_of(from), counts, replaces, run_seed, at, threads, expands_new, edge_options)};
+      });
+    });
+  }
+
   py::object reach_neighbors(const py::object& seeds, const py::object& fanouts,
                              const py::object& replace, const py::object& seed,
                              const py::object& step, const py::object& num_threads) {
+    refuse_typed("reach_neighbors");
     const Ids from = ids(seeds, "seeds");
     const bool replaces = flag(replace, "replace");
     const auto counts = fanouts_of(fanouts, replaces);
@@ -157,6 +232,7 @@ class NativeSampler {
                           const py::object& step, const py::object& num_threads,
                           const py::object& positions, const py::object& edge_weights,
                           const py::object& edge_rows) {
+    refuse_typed("sample_labor");
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     refuse_on_disk("sample_labor");
@@ -175,6 +251,7 @@ class NativeSampler {
   py::object reach_labor(const py::object& seeds, const py::object& fanouts,
                          const py::object& layer_dependency, const py::object& seed,
                          const py::object& step, const py::object& num_threads) {
+    refuse_typed("reach_labor");
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     refuse_on_disk("reach_labor");
@@ -194,6 +271,7 @@ class NativeSampler {
                               const py::object& seed, const py::object& step,
                               const py::object& num_threads) {
     refuse_on_disk("time_relabelling");
+    refuse_typed("time_relabelling");
     const Ids from = ids(seeds, "seeds");
     const auto counts = fanouts_of(fanouts, false);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -210,6 +288,7 @@ class NativeSampler {
                            const py::object& positions, const py::object& edge_weights,
                            const py::object& edge_rows) {
     refuse_on_disk("sample_layers");
+    refuse_typed("sample_layers");
     const Ids from = ids(seeds, "seeds");
     const auto sizes = integers(layer_sizes, "layer_sizes", 1, kMaxLocal);
     const uint64_t run_seed = word(seed, "seed"), at = word(step, "step");
@@ -262,6 +341,37 @@ class NativeSampler {
     return edge_options;
   }
 
+  // The lists of all edge types must be those that the topology has.
+  void check_rows() const {
+    int64_t num_rows = 0;
+    for (const EdgeType& edges : types_.edges) num_rows += types_.vertices[edges.destination].size;
+    if (num_rows != num_rows_) {
+      refuse_value("indptr", "offsets of " + std::to_string(num_rows_) + " lists",
+                   std::to_string(num_rows) + ", those of the schema");
+    }
+  }
+
+  // Fan-outs of a list of hops, each a list with a number for each edge type.
+  Fanouts typed_fanouts(const py::object& fanouts, bool replace) const {
+    const int64_t last = replace ? kMaxReplaced : kMaxFanout;
+    const size_t num_types = types_.edges.size();
+    Fanouts counts;
+    for (const py::handle hop : sequence(fanouts, "fanouts", "a list of lists", 64)) {
+      const py::tuple of_types = sequence(hop, "fanouts", "a list of lists", num_types);
+      if (of_types.size() != num_types) {
+        refuse_value("fanouts", std::to_string(of_types.size()) + " numbers of a hop",
+                     std::to_string(num_types) + ", one for each edge type");
+      }
+      for (const py::handle item : of_types) counts.push_back(integer(item, "fanouts", -1, last));
+    }
+    return counts;
+  }
+
+  void refuse_typed(const char* name) const {
+    if (types_.vertices.size() == 1 && types_.edges.size() == 1) return;
+    refuse_value(name, "a graph with types of vertices or edges", "those without");
+  }
+
   void refuse_on_disk(const char* name) const {
     if (lists_.is_none()) return;
     refuse_value(name, "a graph whose lists are read from the disk", "those in memory");
@@ -276,15 +386,16 @@ class NativeSampler {
   const WeightSlots* weight_slots(int num_threads) {
     NoGil released;
     std::call_once(prepared_, [&] {
-      weight_slots_ = std::make_unique<WeightSlots>(offsets_, num_vertices_, edge_weights_,
-                                                    num_edges_, num_threads);
+      weight_slots_ = std::make_unique<WeightSlots>(offsets_, num_rows_, edge_weights_, num_edges_,
+                                                    num_threads);
     });
     return weight_slots_.get();
   }
 
   py::object name_, indptr_, indices_, weights_, rows_, lists_;
   const int64_t* offsets_ = nullptr;
-  int64_t num_vertices_ = 0, num_edges_ = 0;
+  GraphTypes types_;
+  int64_t num_rows_ = 0, num_edges_ = 0;
   const float* edge_weights_ = nullptr;
   const uint32_t* edge_rows_ = nullptr;
   std::once_flag prepared_;
@@ -299,6 +410,7 @@ void bind_sampler(py::module_& m) {
   m.def("damaged", &damaged, "graph"_a, "found"_a);
   hop_type.define(m, "SampledHop",
                   "indptr indices num_src importance positions edge_weights edge_rows", 4);
+  typed_sample.define(m, "TypedSample", "input_vertices type_sizes hops edge_vertices", 0);
   py::class_<NativeSampler>(m, "NativeSampler", py::module_local())
       .def(py::init<const py::object&>(), "graph"_a)
       .def("prepare_weights", &NativeSampler::prepare_weights, py::kw_only(), "num_threads"_a)
@@ -306,6 +418,10 @@ void bind_sampler(py::module_& m) {
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
            "by_weight"_a = false, "edge_positions"_a = false, "edge_weights"_a = false,
            "edge_rows"_a = false)
+      .def("sample_typed", &NativeSampler::sample_typed, "seeds"_a, "fanouts"_a, py::kw_only(),
+           "replace"_a, "seed"_a, "step"_a, "num_threads"_a, "only_new"_a = false,
+           "by_weight"_a = false, "labor"_a = py::none(), "edge_positions"_a = false,
+           "edge_weights"_a = false, "edge_rows"_a = false)
       .def("reach_neighbors", &NativeSampler::reach_neighbors, "seeds"_a, "fanouts"_a,
            py::kw_only(), "replace"_a, "seed"_a, "step"_a, "num_threads"_a)
       .def("sample_labor", &NativeSampler::sample_labor, "seeds"_a, "fanouts"_a, py::kw_only(),

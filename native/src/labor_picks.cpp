@@ -117,7 +117,7 @@ bool pick_labor(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* p
     Vertex* picked = hop.picked + hop.indptr[dst];
     for (int64_t i = 0; i < count; ++i) {
       const Vertex u = hop.indices[positions[i]];
-      good = good && u >= 0 && u < hop.num_vertices;
+      good = good && hop.sources.has(u);
       picked[i] = u;
       prefetch_entry(hop, u);
     }

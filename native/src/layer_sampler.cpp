@@ -45,8 +45,8 @@ std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr,
                                                       std::vector<int64_t>& begins) const {
   std::vector<Vertex> neighbors;
   indptr[0] = 0;
-  for (int64_t dst = 0; dst < map_.size(); ++dst) {
-    const auto [begin, degree] = graph_.list(vertices_.data()[dst]);
+  for (int64_t dst = 0; dst < fronts_[0].map.size(); ++dst) {
+    const auto [begin, degree] = graph_.list(fronts_[0].vertices.data()[dst]);
     begins.push_back(begin);
     neighbors.insert(neighbors.end(), graph_.indices + begin, graph_.indices + begin + degree);
     indptr[dst + 1] = static_cast<int64_t>(neighbors.size());
@@ -61,7 +61,7 @@ std::vector<Vertex> Sampler<Vertex>::neighbors_of_all(int64_t* indptr,
 template <typename Vertex>
 BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
                                           const EdgeOptions& edge_options) {
-  const int64_t num_dst = map_.size();
+  const int64_t num_dst = fronts_[0].map.size();
   std::vector<int64_t> lists(num_dst + 1), begins, positions;
   const std::vector<Vertex> neighbors = neighbors_of_all(lists.data(), begins);
   const std::vector<Vertex> candidates = distinct(neighbors);
@@ -86,14 +86,14 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
   std::vector<float> scales;
   const bool needs_positions =
       edge_options.positions || edge_options.edge_weights || edge_options.rows != nullptr;
-  grow(static_cast<int64_t>(candidates.size()));
+  grow(0, static_cast<int64_t>(candidates.size()));
   block.indptr.data[0] = 0;
   for (int64_t dst = 0; dst < num_dst; ++dst) {
     for (int64_t edge = lists[dst]; edge < lists[dst + 1]; ++edge) {
       const auto from = std::lower_bound(candidates.begin(), candidates.end(), neighbors[edge]);
       const float scale = importance[from - candidates.begin()];
       if (scale == 0.0F) continue;
-      local.push_back(map_.insert(*from, vertices_.data()));
+      local.push_back(fronts_[0].map.insert(*from, fronts_[0].vertices.data()));
       scales.push_back(scale);
       if (needs_positions) positions.push_back(begins[dst] + edge - lists[dst]);
     }
@@ -115,7 +115,7 @@ BlockArrays Sampler<Vertex>::sample_layer(int64_t layer_size, uint64_t key,
   };
   if (edge_options.edge_weights) block.edge_weights = look_up(edge_options.weights);
   if (edge_options.rows != nullptr) block.edge_rows = look_up(edge_options.rows);
-  block.num_src = map_.size();
+  block.num_src = fronts_[0].map.size();
   return block;
 }
 
@@ -126,6 +126,7 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_layers(const Seeds& seeds,
                                                     const EdgeOptions& edge_options) {
   start(seeds);
   SampledBatch<Vertex> batch;
+  batch.edge_vertices.resize(1);
   for (size_t hop = 0; hop < layer_sizes.size(); ++hop) {
     const uint64_t key = stream_key(Stream::layerwise, seed, step, hop);
     batch.blocks.push_back(sample_layer(layer_sizes[hop], key, edge_options));

@@ -100,10 +100,28 @@ enum class Chunk : uint8_t { waiting, picked, damaged };
 }  // namespace
 
 template <typename Vertex>
+Sampler<Vertex>::Sampler(Topology<Vertex> graph, Relabelling how, const DiskLists<Vertex>* disk,
+                         const GraphTypes* types)
+    : graph_(graph),
+      how_(how),
+      disk_(disk),
+      types_(types == nullptr ? GraphTypes::homogeneous(graph.num_vertices) : *types),
+      seen_(graph.num_vertices) {
+  // Tables of all types share the cache.
+  const int64_t dense_bytes = graph.num_vertices <= how.dense_bytes / 4 ? how.dense_bytes : 0;
+  fronts_.reserve(types_.vertices.size());
+  for (const VertexType& type : types_.vertices) {
+    fronts_.push_back({RelabelMap<Vertex>(type.size, dense_bytes, 1, type.first)});
+  }
+}
+
+template <typename Vertex>
 void Sampler<Vertex>::start(const Seeds& seeds) {
-  map_.start();
   if (seeds.size > kMaxLocal) refuse_size();
-  map_.reserve(seeds.size, vertices_.reserve(seeds.size + 1));
+  for (Front& front : fronts_) {
+    front.map.start();
+    front.map.reserve(seeds.size, front.vertices.reserve(seeds.size + 1));
+  }
   for (int64_t i = 0; i < seeds.size; ++i) {
     const int64_t seed = seeds[i];
     if (seed < 0 || seed >= graph_.num_vertices) {
@@ -111,22 +129,27 @@ void Sampler<Vertex>::start(const Seeds& seeds) {
                                   " is not a vertex, the graph has " +
                                   std::to_string(graph_.num_vertices));
     }
-    if (map_.insert(static_cast<Vertex>(seed), vertices_.data()) != i) {
+    size_t type = 0;
+    while (!types_.vertices[type].has(seed)) ++type;
+    Front& front = fronts_[type];
+    const int64_t next = front.map.size();
+    if (front.map.insert(static_cast<Vertex>(seed), front.vertices.data()) != next) {
       throw std::invalid_argument("seeds: " + std::to_string(seed) + " appears twice in a batch");
     }
   }
 }
 
 template <typename Vertex>
-void Sampler<Vertex>::grow(int64_t num_more) {
-  const int64_t max_vertices = std::min(map_.size() + num_more, graph_.num_vertices);
+void Sampler<Vertex>::grow(int type, int64_t num_more) {
+  auto& [map, vertices] = fronts_[type];
+  const int64_t max_vertices = std::min(map.size() + num_more, types_.vertices[type].size);
   if (max_vertices > kMaxLocal) refuse_size();
-  map_.reserve(num_more, vertices_.reserve(max_vertices + 1, map_.size()));
+  map.reserve(num_more, vertices.reserve(max_vertices + 1, map.size()));
 }
 
 template <typename Vertex>
 typename Sampler<Vertex>::Hop Sampler<Vertex>::open_hop(const Plan& plan) {
-  const int64_t num_dst = map_.size() - plan.first_dst;
+  const int64_t num_dst = plan.last_dst - plan.first_dst;
   Hop hop{plan, Array<int64_t>(num_dst + 1)};
   hop.indptr.data[0] = 0;
   begins_.reserve(2 * num_dst);
@@ -141,11 +164,12 @@ typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t
                                                                int64_t last, Keep&& keep) {
   int64_t* indptr = hop.indptr.data.get();
   int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
-  const Vertex* vertices = vertices_.data() + hop.first_dst;
+  const Vertex* vertices = fronts_[hop.edges.destination].vertices.data() + hop.first_dst;
   Counted counted;
   for (int64_t dst = first; dst < last; ++dst) {
-    __builtin_prefetch(&graph_.indptr[vertices[std::min(dst + kPrefetchDistance, last - 1)]]);
-    const auto [begin, degree] = graph_.list(vertices[dst]);
+    const Vertex later = vertices[std::min(dst + kPrefetchDistance, last - 1)];
+    __builtin_prefetch(&graph_.indptr[hop.edges.row(later)]);
+    const auto [begin, degree] = graph_.list(hop.edges.row(vertices[dst]));
     begins[dst] = begin;
     degrees[dst] = degree;
     counted.edges += degree;
@@ -182,7 +206,7 @@ void Sampler<Vertex>::close_lists(Hop& hop, const Counted& counted, int64_t grai
   hop.num_edges = counted.kept;
   hop.takes_all = counted.kept == counted.edges && !(hop.replace && hop.fanout >= 0);
   hop.grain = grain;
-  grow(hop.num_edges);
+  grow(hop.edges.source, hop.num_edges);
 }
 
 template <typename Vertex>
@@ -254,7 +278,8 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
     const auto v = static_cast<int64_t>(pick_from.vertices[dst]);
     const uint64_t key = combine(hop.key, static_cast<uint64_t>(v));
     const int64_t begin = pick_from.begins[dst], degree = pick_from.degrees[dst];
-    return WeightedPick{weighted_list(hop.ask.weights, slots, v, begin, degree), key,
+    const int64_t row = hop.edges.row(v);
+    return WeightedPick{weighted_list(hop.ask.weights, slots, row, begin, degree), key,
                         indptr[dst + 1] - indptr[dst], replace};
   };
   // A draw reads a slot, then possibly its alias slot, then a neighbor. Each is prefetched one
@@ -287,7 +312,7 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
     pick.finish(positions + edge);
     for (int64_t i = edge; i < edge + pick.k; ++i) {
       const Vertex u = graph_.indices[positions[i]];
-      good = good && u >= 0 && u < graph_.num_vertices;
+      good = good && pick_from.sources.has(u);
       if (pick_from.table != nullptr) prefetch_far(entry_of(pick_from, u));
       pick_from.picked[span.first_edge + i] = u;
     }
@@ -307,9 +332,9 @@ void Sampler<Vertex>::read_hop(const Hop& hop, const Pick<Vertex>& pick_from) {
   }
   tell(hop, all, positions);
   disk_->read(pick_from, hop.num_dst(), positions);
-  const auto is_vertex = [&](Vertex v) { return v >= 0 && v < graph_.num_vertices; };
+  const auto is_source = [&](Vertex v) { return pick_from.sources.has(v); };
   const Vertex* picked = pick_from.picked;
-  if (!std::all_of(picked, picked + hop.num_edges, is_vertex)) refuse_picked(picked, all);
+  if (!std::all_of(picked, picked + hop.num_edges, is_source)) refuse_picked(pick_from, all);
 }
 
 // Allocates the requested edge outputs of a hop.
@@ -350,9 +375,11 @@ void Sampler<Vertex>::tell(const Hop& hop, const Span& span, const int64_t* posi
 }
 
 template <typename Vertex>
-void Sampler<Vertex>::refuse_picked(const Vertex* picked, const Span& span) const {
+void Sampler<Vertex>::refuse_picked(const Pick<Vertex>& pick_from, const Span& span) const {
+  const Vertex* picked = pick_from.picked;
   graph_.refuse(*std::find_if(picked + span.first_edge, picked + span.last_edge,
-                              [&](Vertex v) { return v < 0 || v >= graph_.num_vertices; }));
+                              [&](Vertex v) { return !pick_from.sources.has(v); }),
+                pick_from.sources);
 }
 
 template <typename Vertex>
@@ -391,15 +418,16 @@ void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, in
     }
   });
   for (; next_use < num_chunks; use_chunk(next_use++)) {
-    if (states[next_use] == Chunk::damaged) refuse_picked(pick_from.picked, span(hop, next_use));
+    if (states[next_use] == Chunk::damaged) refuse_picked(pick_from, span(hop, next_use));
   }
 }
 
 template <typename Vertex>
 Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relabels) const {
   Pick<Vertex> pick{graph_.indices,
-                    graph_.num_vertices,
-                    vertices_.data() + hop.first_dst,
+                    types_.vertices[hop.edges.source],
+                    hop.edges,
+                    fronts_[hop.edges.destination].vertices.data() + hop.first_dst,
                     begins_.data(),
                     begins_.data() + hop.num_dst(),
                     hop.indptr.data.get(),
@@ -408,32 +436,34 @@ Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relab
                     hop.replace && hop.fanout >= 0,
                     nullptr,
                     0};
-  if (relabels && map_.dense() != nullptr) {
-    pick.table = map_.dense()->data();
+  const RelabelMap<Vertex>& map = fronts_[hop.edges.source].map;
+  if (relabels && map.dense() != nullptr) {
+    pick.table = map.dense()->data();
   } else if (relabels) {
-    pick.table = map_.hash()->data();
-    pick.shift = map_.hash()->shift();
+    pick.table = map.hash()->data();
+    pick.shift = map.hash()->shift();
   }
   return pick;
 }
 
+// Samples a hop by one edge type into `block`. Returns the global source vertices of its edges.
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_threads,
-                                                SampledBatch<Vertex>& batch) {
+Array<Vertex> Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_threads,
+                                                  BlockArrays& block) {
   Hop hop = plan_hop(plan);
-  BlockArrays block;
   make_room(hop, block);
   block.indices = Array<int32_t>(hop.num_edges);
   int32_t* local = block.indices.data.get();
-  batch.edge_vertices = Array<Vertex>(hop.num_edges);
-  Vertex* picked = batch.edge_vertices.data.get();
-  Vertex* vertices = vertices_.data();
+  Array<Vertex> edge_vertices(hop.num_edges);
+  Vertex* picked = edge_vertices.data.get();
+  RelabelMap<Vertex>& map = fronts_[hop.edges.source].map;
+  Vertex* vertices = fronts_[hop.edges.source].vertices.data();
   const int threads = hop.threads(num_threads);
   // Whether the picking thread has prefetched the table entries.
   const bool fetches = threads <= 1 && disk_ == nullptr;
   pick_hop(hop, pick_of(hop, picked, fetches), threads, [&](int64_t first, int64_t last) {
-    map_.visit([&](auto& table) {
-      Numbering numbering = map_.numbering();
+    map.visit([&](auto& table) {
+      Numbering numbering = map.numbering();
       const int64_t fetched = fetches ? first : std::max(first, last - kPrefetchDistance);
       int64_t edge = first;
       for (; edge < fetched; ++edge) {
@@ -441,27 +471,29 @@ BlockArrays Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_thread
         local[edge] = table.insert(numbering, picked[edge], vertices);
       }
       for (; edge < last; ++edge) local[edge] = table.insert(numbering, picked[edge], vertices);
-      map_.inserted(numbering);
+      map.inserted(numbering);
     });
   });
   block.indptr = std::move(hop.indptr);
-  block.num_src = map_.size();
-  return block;
+  return edge_vertices;
 }
 
+// As sample_hop_in_turn; nothing if the fan-out is 0. `inputs`: the batch's vertices, if these are
+// all that it reaches; or null.
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_hop(const Plan& plan, int num_threads, bool is_last,
-                                        SampledBatch<Vertex>& batch) {
-  return relabels_at_once(plan, num_threads) ? sample_hop_at_once(plan, num_threads, is_last, batch)
-                                             : sample_hop_in_turn(plan, num_threads, batch);
+Array<Vertex> Sampler<Vertex>::sample_hop(const Plan& plan, int num_threads, BlockArrays& block,
+                                          Array<Vertex>* inputs) {
+  if (plan.fanout == 0) return {};
+  return relabels_at_once(plan, num_threads) ? sample_hop_at_once(plan, num_threads, block, inputs)
+                                             : sample_hop_in_turn(plan, num_threads, block);
 }
 
 template <typename Vertex>
 Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int64_t& num_reached) {
   Hop hop = plan_hop(plan);
   Vertex* picked = picked_.reserve(hop.num_edges);
-  Vertex* vertices = vertices_.data();
-  num_reached = map_.size();
+  Vertex* vertices = fronts_[0].vertices.data();
+  num_reached = fronts_[0].map.size();
   for (int64_t i = 0; i < num_reached; ++i) seen_.insert(vertices[i]);
   // Resets all vertices to unseen for the next batch, also after an exception.
   struct Forget {
@@ -484,53 +516,80 @@ Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int
 // Skipped if the last hop has already written the vertices.
 template <typename Vertex>
 void Sampler<Vertex>::take_vertices(SampledBatch<Vertex>& batch) const {
+  int64_t num_vertices = 0;
+  for (const Front& front : fronts_) {
+    batch.type_sizes.push_back(front.map.size());
+    num_vertices += front.map.size();
+  }
   if (batch.input_vertices.data) return;
-  batch.input_vertices = Array<Vertex>(map_.size());
-  std::copy_n(vertices_.data(), map_.size(), batch.input_vertices.data.get());
+  batch.input_vertices = Array<Vertex>(num_vertices);
+  Vertex* to = batch.input_vertices.data.get();
+  for (const Front& front : fronts_) to = std::copy_n(front.vertices.data(), front.map.size(), to);
 }
 
 template <typename Vertex>
-SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds,
-                                                       const std::vector<int64_t>& fanouts,
+SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const Fanouts& fanouts,
                                                        bool replace, uint64_t seed, uint64_t step,
                                                        int num_threads, bool only_new,
                                                        const EdgeOptions& edge_options) {
   start(seeds);
+  const size_t num_relations = types_.edges.size(), num_hops = fanouts.size() / num_relations;
   SampledBatch<Vertex> batch;
-  int64_t num_expanded = 0;
-  for (size_t hop = 0; hop < fanouts.size(); ++hop) {
-    const int64_t first_dst = only_new ? num_expanded : 0;
-    num_expanded = map_.size();
+  batch.blocks.resize(fanouts.size());
+  batch.edge_vertices.resize(num_relations);
+  std::vector<int64_t> firsts(fronts_.size()), ends(fronts_.size());
+  for (size_t hop = 0; hop < num_hops; ++hop) {
+    for (size_t type = 0; type < fronts_.size(); ++type) {
+      if (only_new) firsts[type] = ends[type];
+      ends[type] = fronts_[type].map.size();
+    }
     const uint64_t key = hop_key(edge_options, seed, step, hop);
-    batch.blocks.push_back(sample_hop({first_dst, fanouts[hop], replace, key, edge_options},
-                                      num_threads, hop + 1 == fanouts.size(), batch));
+    BlockArrays* blocks = &batch.blocks[hop * num_relations];
+    for (size_t r = 0; r < num_relations; ++r) {
+      const EdgeType& edges = types_.edges[r];
+      // LABOR's numbers belong to vertices.
+      const bool shares = num_relations == 1 || edge_options.labor != Labor::no;
+      const Plan plan{edges,
+                      firsts[edges.destination],
+                      ends[edges.destination],
+                      fanouts[hop * num_relations + r],
+                      replace,
+                      shares ? key : combine(key, r),
+                      edge_options};
+      const bool is_all = num_relations == 1 && fronts_.size() == 1 && hop + 1 == num_hops;
+      batch.edge_vertices[r] =
+          sample_hop(plan, num_threads, blocks[r], is_all ? &batch.input_vertices : nullptr);
+    }
+    for (size_t r = 0; r < num_relations; ++r) {
+      blocks[r].num_src = fronts_[types_.edges[r].source].map.size();
+    }
   }
   take_vertices(batch);
   return batch;
 }
 
 template <typename Vertex>
-ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds,
-                                                      const std::vector<int64_t>& fanouts,
+ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds, const Fanouts& fanouts,
                                                       bool replace, uint64_t seed, uint64_t step,
                                                       int num_threads,
                                                       const EdgeOptions& edge_options) {
   start(seeds);
+  const Front& front = fronts_[0];
   ReachedBatch<Vertex> batch;
-  SampledBatch<Vertex> timed_batch;
-  int64_t num_reached = map_.size();
+  int64_t num_reached = front.map.size();
   for (size_t hop = 0; hop < fanouts.size(); ++hop) {
     const uint64_t key = hop_key(edge_options, seed, step, hop);
-    const Plan plan{0, fanouts[hop], replace, key, edge_options};
+    const Plan plan{types_.edges[0], 0, front.map.size(), fanouts[hop], replace, key, edge_options};
     if (hop + 1 == fanouts.size()) {
       batch.indptrs.push_back(reach_hop(plan, num_threads, num_reached));
     } else {
-      BlockArrays block = sample_hop(plan, num_threads, false, timed_batch);
+      BlockArrays block;
+      sample_hop(plan, num_threads, block, nullptr);
       batch.indptrs.push_back(std::move(block.indptr));
     }
   }
   batch.vertices = Array<Vertex>(num_reached);
-  std::copy_n(vertices_.data(), num_reached, batch.vertices.data.get());
+  std::copy_n(front.vertices.data(), num_reached, batch.vertices.data.get());
   return batch;
 }
 

@@ -62,7 +62,7 @@ class PhaseClock {
 template <typename Vertex>
 bool Sampler<Vertex>::relabels_at_once(const Plan& plan, int num_threads) const {
   if (num_threads < how_.at_once_from || disk_ != nullptr) return false;
-  const int64_t num_dst = map_.size() - plan.first_dst;
+  const int64_t num_dst = plan.last_dst - plan.first_dst;
   const int64_t mean_degree = graph_.num_edges / std::max<int64_t>(graph_.num_vertices, 1);
   // A few chunks for each thread; otherwise waking the threads costs more than they save.
   return num_dst * (plan.fanout < 0 ? mean_degree : plan.fanout) >=
@@ -70,15 +70,16 @@ bool Sampler<Vertex>::relabels_at_once(const Plan& plan, int num_threads) const 
 }
 
 template <typename Vertex>
-BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_threads, bool is_last,
-                                                SampledBatch<Vertex>& batch) {
+Array<Vertex> Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_threads,
+                                                  BlockArrays& block, Array<Vertex>* inputs) {
   PhaseClock clock(times_);
   Hop hop = open_hop(plan);
-  const int64_t num_dst = hop.num_dst(), num_known = map_.size();
+  Front& front = fronts_[hop.edges.source];
+  const int64_t num_dst = hop.num_dst(), num_known = front.map.size();
   counted_.assign((num_dst + kLists - 1) / kLists, {});
   const auto num_lists = [&] { return std::ssize(counted_); };
   const auto end_of = [&](int64_t lists) { return std::min((lists + 1) * kLists, num_dst); };
-  BlockArrays block;
+  Array<Vertex> edge_vertices;
   Pick<Vertex> pick_from{};
   Vertex* vertices = nullptr;
 
@@ -94,9 +95,9 @@ BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thread
     close_lists(hop, sum, grain_of(sum.kept, num_threads));
     make_room(hop, block);
     block.indices = Array<int32_t>(hop.num_edges);
-    batch.edge_vertices = Array<Vertex>(hop.num_edges);
-    pick_from = pick_of(hop, batch.edge_vertices.data.get(), true);
-    at_once_.start(map_, vertices_.data(), pick_from.picked, hop.num_edges, hop.grain,
+    edge_vertices = Array<Vertex>(hop.num_edges);
+    pick_from = pick_of(hop, edge_vertices.data.get(), true);
+    at_once_.start(front.map, front.vertices.data(), pick_from.picked, hop.num_edges, hop.grain,
                    block.indices.data.get());
     return num_lists();
   };
@@ -108,17 +109,17 @@ BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thread
   };
   const auto pick_and_claim = [&](int64_t chunk) {
     const Span picked = span(hop, chunk);
-    if (!pick_span(hop, pick_from, picked)) refuse_picked(pick_from.picked, picked);
+    if (!pick_span(hop, pick_from, picked)) refuse_picked(pick_from, picked);
     at_once_.claim(picked.first_edge, picked.last_edge);
   };
   // Vertices of the last hop are written directly to the batch.
   const auto place_vertices = [&] {
     const int64_t num_new = at_once_.place();
-    vertices = vertices_.data();
-    if (is_last) {
-      batch.input_vertices = Array<Vertex>(num_known + num_new);
-      vertices = batch.input_vertices.data.get();
-      std::copy_n(vertices_.data(), num_known, vertices);
+    vertices = front.vertices.data();
+    if (inputs != nullptr) {
+      *inputs = Array<Vertex>(num_known + num_new);
+      vertices = inputs->data.get();
+      std::copy_n(front.vertices.data(), num_known, vertices);
     }
     return hop.num_chunks();
   };
@@ -130,18 +131,17 @@ BlockArrays Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thread
       {clock.timed(2, num_chunks), pick_and_claim},
       {clock.timed(3, num_chunks), [&](int64_t chunk) { at_once_.count(chunk); }},
       {clock.timed(4, place_vertices),
-       [&](int64_t chunk) { at_once_.number(chunk, vertices, !is_last); }},
+       [&](int64_t chunk) { at_once_.number(chunk, vertices, inputs == nullptr); }},
   }};
   run_phases(num_threads, phases);
   clock.end(HopTimes::kNumPhases - 1);
   block.indptr = std::move(hop.indptr);
-  block.num_src = map_.size();
-  return block;
+  return edge_vertices;
 }
 
 template <typename Vertex>
-HopTimes Sampler<Vertex>::time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
-                                         uint64_t seed, uint64_t step, int num_threads) {
+HopTimes Sampler<Vertex>::time_neighbors(const Seeds& seeds, const Fanouts& fanouts, uint64_t seed,
+                                         uint64_t step, int num_threads) {
   HopTimes times;
   times_ = &times;
   const auto start = Clock::now();
@@ -159,13 +159,13 @@ HopTimes Sampler<Vertex>::time_neighbors(const Seeds& seeds, const std::vector<i
 
 template bool Sampler<int32_t>::relabels_at_once(const Plan&, int) const;
 template bool Sampler<int64_t>::relabels_at_once(const Plan&, int) const;
-template BlockArrays Sampler<int32_t>::sample_hop_at_once(const Plan&, int, bool,
-                                                          SampledBatch<int32_t>&);
-template BlockArrays Sampler<int64_t>::sample_hop_at_once(const Plan&, int, bool,
-                                                          SampledBatch<int64_t>&);
-template HopTimes Sampler<int32_t>::time_neighbors(const Seeds&, const std::vector<int64_t>&,
-                                                   uint64_t, uint64_t, int);
-template HopTimes Sampler<int64_t>::time_neighbors(const Seeds&, const std::vector<int64_t>&,
-                                                   uint64_t, uint64_t, int);
+template Array<int32_t> Sampler<int32_t>::sample_hop_at_once(const Plan&, int, BlockArrays&,
+                                                             Array<int32_t>*);
+template Array<int64_t> Sampler<int64_t>::sample_hop_at_once(const Plan&, int, BlockArrays&,
+                                                             Array<int64_t>*);
+template HopTimes Sampler<int32_t>::time_neighbors(const Seeds&, const Fanouts&, uint64_t, uint64_t,
+                                                   int);
+template HopTimes Sampler<int64_t>::time_neighbors(const Seeds&, const Fanouts&, uint64_t, uint64_t,
+                                                   int);
 
 }  // namespace gnnscale

@@ -294,8 +294,8 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
        {std::pair{none, 0}, std::pair{static_cast<const void*>(table.data()), 0},
         std::pair{static_cast<const void*>(table.data()), 54}}) {
     Pick<Vertex> hop{
-        indices.data(), begin, vertices.data(), begins.data(), degrees.data(), indptr.data(),
-        picked.data(),  kKey,  replace,         prefetched,    shift};
+        indices.data(), {0, begin},    {},   vertices.data(), begins.data(), degrees.data(),
+        indptr.data(),  picked.data(), kKey, replace,         prefetched,    shift};
     std::fill(picked.begin(), picked.end(), Vertex{-1});
     const auto last = static_cast<int64_t>(sizes.size());
     const auto pick = [&] {
@@ -308,7 +308,10 @@ void test_picks_of(const PickKernels& kernels, const std::vector<std::array<int6
     CHECK(pick());
     CHECK(std::equal(picked.begin(), picked.end(), expected.begin(), expected.end()));
     // A graph with fewer vertices makes the largest id invalid.
-    hop.num_vertices = *std::max_element(expected.begin(), expected.end());
+    hop.sources.size = *std::max_element(expected.begin(), expected.end());
+    CHECK(!pick());
+    // So does a type that begins after the smallest.
+    hop.sources = {*std::min_element(expected.begin(), expected.end()) + 1, begin};
     CHECK(!pick());
   }
 }
@@ -334,7 +337,8 @@ void test_full_copies_of(const PickKernels& kernels) {
     for (const int shift : {-1, 0, 54}) {
       std::vector<Vertex> picked(num_edges);
       Pick<Vertex> hop{indices.data(),
-                       begin,
+                       {0, begin},
+                       {},
                        nullptr,
                        begins.data(),
                        degrees.data(),
@@ -355,7 +359,7 @@ void test_full_copies_of(const PickKernels& kernels) {
       };
       for (int64_t first = 0; first < num_edges; first += grain) CHECK(copy(first));
       CHECK(picked == expected);
-      hop.num_vertices = expected.back();  // makes this id invalid
+      hop.sources.size = expected.back();  // makes this id invalid
       CHECK(!copy((num_edges - 1) / grain * grain));
       CHECK(grain == num_edges || copy(0));
     }
@@ -542,6 +546,45 @@ void test_labor_batches() {
         CHECK(same(sampler.sample_neighbors(seeds_of(seeds), {5, 40, 3}, false, 9, 5, threads,
                                             false, edges),
                    expected));
+      }
+    }
+  }
+}
+
+// Two types of vertices, 100 and 2900, and three of edges: the lists of both edge types that end at
+// the second type follow each other. Batches are equal for any number of threads and every table.
+template <typename Vertex>
+void test_typed_batches() {
+  const GraphTypes types{{{0, 100}, {100, 2900}}, {{1, 0, 0, 1}, {1, 1, -100, 2}, {0, 1, -99, 2}}};
+  std::vector<std::vector<Vertex>> lists(100 + 2 * 2900);
+  for (int64_t row = 0; row < std::ssize(lists); ++row) {
+    const bool from_first = row >= 100 && (row - 100) % 2 == 1;
+    const VertexType& sources = types.vertices[from_first ? 0 : 1];
+    for (uint64_t i = 0; i < below(draw(7, row), 61); ++i) {
+      lists[row].push_back(
+          static_cast<Vertex>(sources.first + below(draw(combine(7, row), i), sources.size)));
+    }
+  }
+  const Graph<Vertex> graph(lists);
+  auto topology = graph.topology();
+  topology.num_vertices = 3000;
+  std::vector<Vertex> seeds;
+  for (Vertex v = 0; v < 3000; v += 7) seeds.push_back(2999 - v);
+  const Fanouts fanouts{5, 40, 3, 2, 0, -1};
+  for (const bool only_new : {false, true}) {
+    Sampler<Vertex> first(topology, kDenseInTurn, nullptr, &types);
+    const auto expected =
+        first.sample_neighbors(seeds_of(seeds), fanouts, false, 9, 5, 1, only_new);
+    CHECK(expected.type_sizes.size() == 2 && !expected.blocks[4].indptr.data);
+    CHECK(expected.blocks[0].num_src == expected.blocks[1].num_src);
+    CHECK(expected.type_sizes[0] == expected.blocks[5].num_src);
+    for (const int64_t v : values(expected.edge_vertices[2])) CHECK(v < 100);
+    for (const Relabelling& how : {kDenseAtOnce, kDenseInTurn, kHashedAtOnce, kHashedInTurn}) {
+      Sampler<Vertex> sampler(topology, how, nullptr, &types);
+      for (const int threads : {1, 2, 8}) {
+        CHECK(
+            same(sampler.sample_neighbors(seeds_of(seeds), fanouts, false, 9, 5, threads, only_new),
+                 expected));
       }
     }
   }
@@ -767,7 +810,7 @@ void test_results_do_not_depend_on_relabeling() {
           for (const int threads : {1, 2, 4, 8, 16}) {
             const auto batch = sample(sampler, threads);
             CHECK(same(expected, batch));
-            CHECK(values(expected.edge_vertices) == values(batch.edge_vertices));
+            CHECK(values(expected.edge_vertices[0]) == values(batch.edge_vertices[0]));
           }
           ++step;
         }
@@ -1104,6 +1147,8 @@ int main() {
   test_relabel_at_once();
   test_picks();
   test_labor();
+  test_typed_batches<int32_t>();
+  test_typed_batches<int64_t>();
   for (const int64_t degree : {10, 100, 1000, 50000}) {
     // Sanitizers find nothing more in a minute of equal draws.
     if (kSanitized && degree > 1000) continue;

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from gnnscale.api.loader import typed_data
 from gnnscale.api.loader.loader_data import FORMATS, EdgeUse, Sampling, read_data
 from gnnscale.core import ConfigError, GraphError, Pipeline, brief, listed_numbers, suggestion
 from gnnscale.core import types as arrays
@@ -18,7 +19,6 @@ from gnnscale.core.hardware import usable_cores
 from gnnscale.core.process import standard_arithmetic
 from gnnscale.data.array_inputs import as_array
 from gnnscale.data.validation import check_ids
-from gnnscale.graph import Graph
 from gnnscale.sampling import ShuffledOrder
 
 #: Arguments of PyG's, torch's and DGL's loaders with a single supported value.
@@ -95,9 +95,11 @@ class NeighborLoader(IterableDataset[Any]):
     Args:
         data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
             edges are sorted once. Convert it to a Graph first to share the sorted edges among
-            loaders.
-        num_neighbors: neighbors per vertex and hop, from the seeds outwards; -1 for all.
-        input_nodes: seeds: distinct ids, or a mask over all vertices. None: every vertex.
+            loaders. Or PyG's ``HeteroData``: batches are ``HeteroData``, too.
+        num_neighbors: neighbors per vertex and hop, from the seeds outwards; -1 for all. For a
+            ``HeteroData`` also such a list for each edge type, with 0 for none.
+        input_nodes: seeds: distinct ids, or a mask over all vertices. None: every vertex. For a
+            ``HeteroData`` a vertex type, or a pair of a vertex type and its seeds.
         batch_size: seeds of a batch; the last batch may have fewer.
         shuffle: whether the order of seeds changes each epoch, determined by ``(seed, epoch)``.
         drop_last: whether to drop a last batch with fewer seeds.
@@ -146,9 +148,10 @@ class NeighborLoader(IterableDataset[Any]):
         output_format: str = "pyg",
         **arguments: Any,
     ) -> None:
-        if isinstance(num_neighbors, Mapping):
+        typed = typed_data.is_hetero_data(data)
+        if isinstance(num_neighbors, Mapping) and not typed:
             raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")
-        fanouts = listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
+        fanouts = [] if typed else listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
         prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         _check_minimum(0, num_workers=num_workers)
         if num_threads is None:
@@ -156,7 +159,9 @@ class NeighborLoader(IterableDataset[Any]):
         if output_format not in FORMATS:
             raise ConfigError(f"output_format={output_format!r}: expected {', '.join(FORMATS)}")
         weight = _pop_weight_attr(weight_attr, arguments)
-        _check_options(fanouts, arguments, type(self).__init__)
+        if not typed:
+            _check_fanouts(fanouts)
+        _check_options(arguments, type(self).__init__)
         _check_minimum(
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
         )
@@ -171,9 +176,14 @@ class NeighborLoader(IterableDataset[Any]):
             num_threads=num_threads,
             pinned=_can_pin(pin_memory),
         )
-        parts = read_data(data, EdgeUse(weight=weight, numbered=edge_ids))
-        self._seeds, self._input_ids = _read_seeds(input_nodes, parts.graph)
-        self._format = FORMATS[output_format](parts, sampling)
+        use = EdgeUse(weight=weight, numbered=edge_ids)
+        if typed:
+            self._open_typed(data, num_neighbors, input_nodes, use, sampling, output_format)
+        else:
+            parts = read_data(data, use)
+            seeds, self._input_ids = _read_seeds(input_nodes, parts.graph.num_vertices)
+            self._seeds = seeds.astype(parts.graph.indices.dtype)
+            self._format: Any = FORMATS[output_format](parts, sampling)
         self.batch_size = batch_size
         self._shuffle = shuffle
         self._drop_last = drop_last
@@ -182,6 +192,27 @@ class NeighborLoader(IterableDataset[Any]):
         self._transform = transform
         self._seed = seed
         self._epoch = 0
+
+    def _open_typed(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        input_nodes: Any,
+        use: EdgeUse,
+        sampling: Sampling,
+        output_format: str,
+    ) -> None:
+        """Prepare to batch PyG's ``HeteroData``."""
+        if output_format != "pyg":
+            raise ConfigError(f"output_format={output_format!r}: expected 'pyg' for a HeteroData")
+        parts = typed_data.read_hetero_data(data, use)
+        schema = parts.graph.schema
+        fanouts = typed_data.typed_fanouts(num_neighbors, schema)
+        seed_type, nodes = typed_data.seed_type(input_nodes, schema)
+        ids = schema.vertices(seed_type)
+        seeds, self._input_ids = _read_seeds(nodes, ids.stop - ids.start)
+        self._seeds = (seeds + ids.start).astype(parts.graph.indices.dtype)
+        self._format = typed_data.HeteroFormat(parts, sampling, fanouts, seed_type)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
@@ -246,12 +277,11 @@ def _can_pin(pin_memory: bool) -> bool:
     return pin_memory
 
 
-def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.Int64Array]:
-    """Return the seeds of ``input_nodes``, in the graph's id type, and the ``input_id`` of each.
+def _read_seeds(input_nodes: Any, num_vertices: int) -> tuple[arrays.Array, arrays.Int64Array]:
+    """Return the seeds of ``input_nodes``, and the ``input_id`` of each.
 
     The latter is the seed's position in ``input_nodes``, or its vertex id for a mask or None.
     """
-    num_vertices = graph.num_vertices
     nodes = np.arange(num_vertices)
     if input_nodes is not None:
         nodes = as_array(input_nodes, "input_nodes")
@@ -265,14 +295,14 @@ def _read_seeds(input_nodes: Any, graph: Graph) -> tuple[arrays.Array, arrays.In
                 f"input_nodes: expected a mask over {num_vertices} vertices, got {len(nodes)}"
             )
         nodes = np.flatnonzero(nodes)
-        return nodes.astype(graph.indices.dtype), nodes
+        return nodes, nodes
     check_ids(nodes, num_vertices, "input_nodes")
     distinct, counts = np.unique(nodes, return_counts=True)
     if len(distinct) < len(nodes):
         raise GraphError(
             f"input_nodes: expected distinct ids, got {distinct[counts > 1][0]} more than once"
         )
-    return nodes.astype(graph.indices.dtype), np.arange(len(nodes))
+    return nodes, np.arange(len(nodes))
 
 
 def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str | None:
@@ -286,14 +316,15 @@ def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str 
     return prob if weight_attr is None else weight_attr
 
 
-def _check_options(
-    fanouts: list[int], arguments: dict[str, Any], loader: Callable[..., Any]
-) -> None:
-    """Raise ConfigError for invalid fan-outs, or further ``arguments`` unknown to ``loader``."""
+def _check_fanouts(fanouts: list[int]) -> None:
     if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
         raise ConfigError(
             f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
         )
+
+
+def _check_options(arguments: dict[str, Any], loader: Callable[..., Any]) -> None:
+    """Raise ConfigError for further ``arguments`` that are unknown to ``loader``."""
     for name, value in arguments.items():
         if name in FIXED:
             expected = FIXED[name]

@@ -60,15 +60,21 @@ class DenseTable {
  public:
   static constexpr bool kHasSlots = false;
 
-  explicit DenseTable(int64_t num_vertices) : num_bytes_(num_vertices * 4), stamps_(num_vertices) {}
+  // For vertices `first` to `first + num_vertices - 1`.
+  explicit DenseTable(int64_t num_vertices, int64_t first = 0)
+      : num_bytes_(num_vertices * 4),
+        stamps_(num_vertices),
+        origin_(reinterpret_cast<uint32_t*>(reinterpret_cast<uintptr_t>(stamps_.data()) -
+                                            4 * static_cast<uintptr_t>(first))) {}
 
   void clear() { std::memset(stamps_.data(), 0, num_bytes_); }
-  void prefetch(Vertex vertex) const { __builtin_prefetch(&stamps_.data()[vertex], 1, 2); }
-  const void* data() const { return stamps_.data(); }
+  void prefetch(Vertex vertex) const { __builtin_prefetch(&origin_[vertex], 1, 2); }
+  // Where the stamp of vertex 0 is or would be.
+  const void* data() const { return origin_; }
 
   // As RelabelMap::insert.
   int32_t insert(Numbering& numbering, Vertex vertex, Vertex* vertices) {
-    uint32_t& stamp = stamps_.data()[vertex];
+    uint32_t& stamp = origin_[vertex];
     vertices[numbering.next - numbering.base] = vertex;
     stamp = numbering.given(stamp);
     return static_cast<int32_t>(stamp - numbering.base);
@@ -78,7 +84,7 @@ class DenseTable {
   // table has no slots and returns 0.
   int32_t claim(const Claims<Vertex>& claims, int64_t position) {
     const uint32_t base = claims.numbering.base, claim_stamp = claims.stamp(position);
-    const std::atomic_ref<uint32_t> entry(stamps_.data()[claims.picked[position]]);
+    const std::atomic_ref<uint32_t> entry(origin_[claims.picked[position]]);
     uint32_t current = entry.load(std::memory_order_relaxed);
     // Unsigned: stamps below the base compare as larger than all stamps of the batch.
     while (current - base > claim_stamp - base &&
@@ -88,12 +94,13 @@ class DenseTable {
   }
   // Table entry of a vertex, by vertex and slot.
   void prefetch_slot(Vertex vertex, int32_t /*slot*/) const { prefetch(vertex); }
-  uint32_t stamp(Vertex vertex, int32_t /*slot*/) const { return stamps_.data()[vertex]; }
-  void settle(Vertex vertex, int64_t /*slot*/, uint32_t stamp) { stamps_.data()[vertex] = stamp; }
+  uint32_t stamp(Vertex vertex, int32_t /*slot*/) const { return origin_[vertex]; }
+  void settle(Vertex vertex, int64_t /*slot*/, uint32_t stamp) { origin_[vertex] = stamp; }
 
  private:
   int64_t num_bytes_;
   HugeArray<uint32_t> stamps_;
+  uint32_t* origin_;  // of vertex 0, before the table if it begins with a later vertex
 };
 
 // Hash table with linear probing, sized for a batch. An entry is a stamp and the lower half of its
@@ -190,11 +197,14 @@ template <typename Vertex>
 class RelabelMap {
  public:
   // A dense table has at most `dense_bytes`, unless a batch's hash table would be larger.
-  // `first_stamp` is above 0 and only affects when tables are cleared.
-  RelabelMap(int64_t num_vertices, int64_t dense_bytes, uint32_t first_stamp = 1)
-      : num_vertices_(num_vertices), numbering_{first_stamp, first_stamp}, end_(first_stamp) {
+  // `first_stamp` is above 0 and only affects when tables are cleared. Ids begin with `first`.
+  RelabelMap(int64_t num_vertices, int64_t dense_bytes, uint32_t first_stamp = 1, int64_t first = 0)
+      : num_vertices_(num_vertices),
+        first_(first),
+        numbering_{first_stamp, first_stamp},
+        end_(first_stamp) {
     if (num_vertices <= dense_bytes / 4) {
-      dense_ = std::make_unique<DenseTable<Vertex>>(num_vertices);
+      dense_ = std::make_unique<DenseTable<Vertex>>(num_vertices, first);
     } else {
       hash_ = std::make_unique<HashTable<Vertex>>(HashTable<Vertex>::slots_for(0));
     }
@@ -249,7 +259,7 @@ class RelabelMap {
     const int64_t num_slots = HashTable<Vertex>::slots_for(count);
     if (num_slots <= hash_->num_slots()) return false;
     if (num_slots >= num_vertices_ / 2) {
-      dense_ = std::make_unique<DenseTable<Vertex>>(num_vertices_);
+      dense_ = std::make_unique<DenseTable<Vertex>>(num_vertices_, first_);
       hash_ = nullptr;
     } else {
       hash_ = std::make_unique<HashTable<Vertex>>(num_slots);
@@ -264,7 +274,7 @@ class RelabelMap {
     for (int64_t id = 0; id < size(); ++id) table.insert(numbering, vertices[id], vertices);
   }
 
-  int64_t num_vertices_;
+  int64_t num_vertices_, first_;
   Numbering numbering_;
   uint32_t end_;  // end of the batch's stamps
   std::unique_ptr<DenseTable<Vertex>> dense_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gnnscale/disk_lists.hpp"
+#include "gnnscale/graph_types.hpp"
 #include "gnnscale/memory.hpp"
 #include "gnnscale/parallel.hpp"
 #include "gnnscale/relabel.hpp"
@@ -77,11 +78,14 @@ struct EdgeOptions {
 
 template <typename Vertex>
 struct SampledBatch {
-  Array<Vertex> input_vertices;
-  std::vector<BlockArrays> blocks;  // from the seeds outward
-  // Global source vertices of the outermost block's edges, for reading features without mapping
+  Array<Vertex> input_vertices;     // grouped by type
+  std::vector<int64_t> type_sizes;  // number of input vertices of each type
+  // From the seeds outward; for each hop one block for each edge type, whose local ids count the
+  // vertices of the source type, and of the destination type.
+  std::vector<BlockArrays> blocks;
+  // Global source vertices of the outermost blocks' edges, for reading features without mapping
   // local ids. Only set by neighbor sampling.
-  Array<Vertex> edge_vertices;
+  std::vector<Array<Vertex>> edge_vertices;
 };
 
 // Input frontier of a batch: its vertices and offsets, without edges.
@@ -114,6 +118,9 @@ struct HopTimes {
   double alone = 0;
 };
 
+// Fan-outs: of hop h and edge type r at h * (number of edge types) + r; -1 takes all, 0 none.
+using Fanouts = std::vector<int64_t>;
+
 // Samples batches over one topology. Owns scratch memory sized for a batch, a dense table of four
 // bytes for each vertex if it fits into the cache and, after the first input frontier, a bit for
 // each vertex. Not thread-safe; a sampler may use several threads internally.
@@ -123,52 +130,55 @@ class Sampler {
   // With `disk`, neighbors are read from the file and the topology's indices are not used; sampling
   // by weight, LABOR and layer-wise sampling are then unavailable.
   explicit Sampler(Topology<Vertex> graph, Relabelling how = {},
-                   const DiskLists<Vertex>* disk = nullptr)
-      : graph_(graph),
-        how_(how),
-        disk_(disk),
-        map_(graph.num_vertices, how.dense_bytes),
-        seen_(graph.num_vertices) {}
+                   const DiskLists<Vertex>* disk = nullptr, const GraphTypes* types = nullptr);
 
-  // For hop h, keeps min(degree, fanouts[h]) in-neighbors of every vertex reached so far, uniformly
-  // without replacement; with replacement, fanouts[h] of them unless the degree is 0; -1 keeps all.
-  // The choice for vertex v depends on (seed, step, h, v) alone. With `only_new`, hop h expands
-  // only vertices first reached by hop h - 1, which are the block's destinations.
+  // For hop h, keeps min(degree, fan-out) in-neighbors by each edge type of every vertex reached so
+  // far, uniformly without replacement; with replacement, as many as the fan-out unless the degree
+  // is 0; -1 keeps all. The choice for vertex v and edge type r depends on (seed, step, h, v, r)
+  // alone. With `only_new`, hop h expands only vertices first reached by hop h - 1, which are the
+  // block's destinations.
   //
   // With `ask.by_weight`, neighbors are drawn one after the other with probability proportional to
   // edge weight; edges of weight 0 are never drawn, even if all neighbors are kept.
   //
   // With `ask.labor`, every vertex t has a random number that depends on (seed, step, h, t), or on
-  // (seed, step, t), and a list keeps the neighbors with the smallest numbers. Repeated entries of
-  // a neighbor in a list have numbers of their own.
+  // (seed, step, t), for all edge types, and a list keeps the neighbors with the smallest numbers.
+  // Repeated entries of a neighbor in a list have numbers of their own.
   //
   // Throws invalid_argument if a seed is no vertex or appears twice, length_error if a hop has more
   // than kMaxLocal vertices or edges, TopologyError if the topology is damaged.
-  SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
-                                        bool replace, uint64_t seed, uint64_t step, int num_threads,
+  SampledBatch<Vertex> sample_neighbors(const Seeds& seeds, const Fanouts& fanouts, bool replace,
+                                        uint64_t seed, uint64_t step, int num_threads,
                                         bool only_new = false, const EdgeOptions& ask = {});
 
   // Returns the input frontier of sample_neighbors with equal arguments. Vertices of the last hop
-  // get no local ids, which saves the dense table.
-  ReachedBatch<Vertex> reach_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts,
-                                       bool replace, uint64_t seed, uint64_t step, int num_threads,
+  // get no local ids, which saves the dense table. Requires a single type of vertices and edges.
+  ReachedBatch<Vertex> reach_neighbors(const Seeds& seeds, const Fanouts& fanouts, bool replace,
+                                       uint64_t seed, uint64_t step, int num_threads,
                                        const EdgeOptions& ask = {});
 
   // For hop h, keeps layer_sizes[h] of all distinct in-neighbors of the vertices reached so far,
   // with probability proportional to their degree, and every edge from a kept vertex (FastGCN, as
   // PaGraph section 5.1 uses it). An edge's importance is 1 / P(kept). Throws as sample_neighbors
-  // does.
+  // does. Requires a single type of vertices and edges.
   SampledBatch<Vertex> sample_layers(const Seeds& seeds, const std::vector<int64_t>& layer_sizes,
                                      uint64_t seed, uint64_t step, const EdgeOptions& ask = {});
 
   // Returns the time of sample_neighbors without replacement, with all hops relabeled in parallel.
-  HopTimes time_neighbors(const Seeds& seeds, const std::vector<int64_t>& fanouts, uint64_t seed,
-                          uint64_t step, int num_threads);
+  HopTimes time_neighbors(const Seeds& seeds, const Fanouts& fanouts, uint64_t seed, uint64_t step,
+                          int num_threads);
 
  private:
-  // Destinations of a hop, and the options of its expansion.
+  // Vertices of one type that a batch has reached, by local id, and their ids in the map.
+  struct Front {
+    RelabelMap<Vertex> map;
+    Scratch<Vertex> vertices = {};
+  };
+
+  // Destinations of a hop by one edge type, and the options of their expansion.
   struct Plan {
-    int64_t first_dst, fanout;
+    EdgeType edges;
+    int64_t first_dst, last_dst, fanout;
     bool replace;
     uint64_t key;
     EdgeOptions ask = {};
@@ -221,7 +231,7 @@ class Sampler {
   };
 
   void start(const Seeds& seeds);
-  void grow(int64_t num_more);
+  void grow(int type, int64_t num_more);
 
   Hop open_hop(const Plan& plan);
   Counted count_lists(Hop& hop, int64_t first, int64_t last);
@@ -239,7 +249,7 @@ class Sampler {
   void list_positions(const Hop& hop, const Span& span, int64_t* positions) const;
   static void tell(const Hop& hop, const Span& span, const int64_t* positions);
   void read_hop(const Hop& hop, const Pick<Vertex>& pick_from);
-  [[noreturn]] void refuse_picked(const Vertex* picked, const Span& span) const;
+  [[noreturn]] void refuse_picked(const Pick<Vertex>& pick_from, const Span& span) const;
 
   // Picks the neighbors of a hop, and calls use(first, last) for ranges of picked edges, in order.
   template <typename Use>
@@ -247,11 +257,11 @@ class Sampler {
   Array<int64_t> reach_hop(const Plan& plan, int num_threads, int64_t& num_reached);
 
   bool relabels_at_once(const Plan& plan, int num_threads) const;
-  BlockArrays sample_hop(const Plan& plan, int num_threads, bool is_last,
-                         SampledBatch<Vertex>& batch);
-  BlockArrays sample_hop_in_turn(const Plan& plan, int num_threads, SampledBatch<Vertex>& batch);
-  BlockArrays sample_hop_at_once(const Plan& plan, int num_threads, bool is_last,
-                                 SampledBatch<Vertex>& batch);
+  Array<Vertex> sample_hop(const Plan& plan, int num_threads, BlockArrays& block,
+                           Array<Vertex>* inputs);
+  Array<Vertex> sample_hop_in_turn(const Plan& plan, int num_threads, BlockArrays& block);
+  Array<Vertex> sample_hop_at_once(const Plan& plan, int num_threads, BlockArrays& block,
+                                   Array<Vertex>* inputs);
   void take_vertices(SampledBatch<Vertex>& batch) const;
 
   std::vector<Vertex> neighbors_of_all(int64_t* indptr, std::vector<int64_t>& begins) const;
@@ -260,9 +270,9 @@ class Sampler {
   Topology<Vertex> graph_;
   Relabelling how_;
   const DiskLists<Vertex>* disk_;
-  RelabelMap<Vertex> map_;
+  const GraphTypes types_;
+  std::vector<Front> fronts_;  // by vertex type
   RelabelAtOnce<Vertex> at_once_;
-  Scratch<Vertex> vertices_;
   Scratch<int64_t> begins_;
   Scratch<int64_t> positions_;
   Scratch<Vertex> picked_;
@@ -281,8 +291,8 @@ template <typename Vertex>
 class SamplerPool {
  public:
   explicit SamplerPool(Topology<Vertex> graph, Relabelling how = {},
-                       const DiskLists<Vertex>* disk = nullptr)
-      : graph_(graph), how_(how), disk_(disk) {}
+                       const DiskLists<Vertex>* disk = nullptr, const GraphTypes* types = nullptr)
+      : graph_(graph), how_(how), disk_(disk), types_(types) {}
 
   // Calls `use(sampler)` with exclusive use of a sampler.
   template <typename Use>
@@ -304,12 +314,13 @@ class SamplerPool {
         return sampler;
       }
     }
-    return std::make_unique<Sampler<Vertex>>(graph_, how_, disk_);
+    return std::make_unique<Sampler<Vertex>>(graph_, how_, disk_, types_);
   }
 
   Topology<Vertex> graph_;
   Relabelling how_;
   const DiskLists<Vertex>* disk_;
+  const GraphTypes* types_;
   std::vector<std::unique_ptr<Sampler<Vertex>>> idle_;
 };
 

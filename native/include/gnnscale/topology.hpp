@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gnnscale/checks.hpp"
+#include "gnnscale/graph_types.hpp"
 
 namespace gnnscale {
 
@@ -16,11 +17,11 @@ struct Topology {
   const int64_t* indptr;
   const Vertex* indices;
 
-  // Offset and length of a vertex's list. Throws TopologyError.
+  // Offset and length of list `row`, of vertex `row` unless edges have types. Throws TopologyError.
   struct List {
     int64_t begin, degree;
   };
-  List list(Vertex v) const;
+  List list(int64_t row) const;
 
   // Returns the neighbor at `index`, which is below num_edges. Throws TopologyError if the neighbor
   // is no vertex.
@@ -32,6 +33,8 @@ struct Topology {
   }
 
   [[noreturn]] void refuse(Vertex u) const;
+  // As refuse, for a neighbor that is no vertex of a type.
+  [[noreturn]] void refuse(Vertex u, const VertexType& type) const;
 };
 
 }  // namespace gnnscale

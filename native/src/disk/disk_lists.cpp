@@ -160,7 +160,7 @@ void DiskLists<Vertex>::read(const Pick<Vertex>& hop, int64_t num_dst,
   for (int64_t first = 0; first < num_dst; first += kLookUp) {
     const int64_t size = std::min(kLookUp, num_dst - first);
     for (int64_t i = 0; i < size; ++i) {
-      vertices[i] = static_cast<int64_t>(hop.vertices[first + i]);
+      vertices[i] = hop.edges.row(static_cast<int64_t>(hop.vertices[first + i]));
       ranks_.prefetch(vertices[i]);
     }
     ranks_.rank(vertices, size, ranks);

@@ -59,22 +59,23 @@ inline void pick_positions(uint64_t key, int64_t begin, int64_t n, int64_t k, bo
   }
 }
 
-// Returns whether 0 <= ids[i] < bound for all i: read as unsigned, a negative id exceeds every
+// Returns whether all ids are of `type`: read as unsigned, an id below the first exceeds every
 // bound. The ids were just written, so they are in the first-level cache.
 template <typename Vertex, typename Unsigned>
-inline bool all_below(const Vertex* ids, int64_t size, int64_t bound) {
+inline bool all_within(const Vertex* ids, int64_t size, const VertexType& type) {
+  const auto first = static_cast<Unsigned>(type.first);
   Unsigned max = 0;
   for (int64_t i = 0; i < size; ++i) {
-    const auto id = static_cast<Unsigned>(ids[i]);
+    const Unsigned id = static_cast<Unsigned>(ids[i]) - first;
     max = id > max ? id : max;
   }
-  return size == 0 || static_cast<uint64_t>(max) < static_cast<uint64_t>(bound);
+  return size == 0 || static_cast<uint64_t>(max) < static_cast<uint64_t>(type.size);
 }
-inline bool all_vertices(const int32_t* ids, int64_t size, int64_t num_vertices) {
-  return all_below<int32_t, uint32_t>(ids, size, num_vertices);
+inline bool all_of(const VertexType& type, const int32_t* ids, int64_t size) {
+  return all_within<int32_t, uint32_t>(ids, size, type);
 }
-inline bool all_vertices(const int64_t* ids, int64_t size, int64_t num_vertices) {
-  return all_below<int64_t, uint64_t>(ids, size, num_vertices);
+inline bool all_of(const VertexType& type, const int64_t* ids, int64_t size) {
+  return all_within<int64_t, uint64_t>(ids, size, type);
 }
 
 enum class Table { none, dense, hashed };
@@ -112,8 +113,7 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   }
   read_until(computed);
   if constexpr (!kChecked) return true;
-  return all_vertices(hop.picked + hop.indptr[first], hop.indptr[last] - hop.indptr[first],
-                      hop.num_vertices);
+  return all_of(hop.sources, hop.picked + hop.indptr[first], hop.indptr[last] - hop.indptr[first]);
 }
 
 template <typename Vertex>
@@ -164,7 +164,7 @@ bool copy_as(const Pick<Vertex>& hop, int64_t dst, int64_t first, int64_t last) 
     });
   }
   if constexpr (!kChecked) return true;
-  return all_vertices(hop.picked + first, last - first, hop.num_vertices);
+  return all_of(hop.sources, hop.picked + first, last - first);
 }
 
 template <typename Vertex>

@@ -3,13 +3,16 @@
 
 #include <cstdint>
 
+#include "gnnscale/graph_types.hpp"
+
 namespace gnnscale {
 
 // The destinations of one hop, the starts of their lists, and the output of their picks.
 template <typename Vertex>
 struct Pick {
   const Vertex* indices;   // adjacency lists of the whole graph
-  int64_t num_vertices;    // upper bound of valid ids
+  VertexType sources;      // valid ids
+  EdgeType edges;          // rows of the destinations' lists
   const Vertex* vertices;  // [num_dst]
   const int64_t* begins;   // [num_dst] offset of the first neighbor
   const int64_t* degrees;  // [num_dst]

@@ -8,6 +8,7 @@ stands beside, for its input vertices.
 import argparse
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
     graph = open_graph(options.store)
     kind: Any = NeighborSampler if system == "gnnscale-neighbor" else LaborSampler
     how = {"layer_dependency": True} if system == "gnnscale-dependent" else {}
-    return rate_of(own_sampler(kind, graph, options.threads, **how), graph, options.steps)
+    sample = own_sampler(kind, graph, options.threads, **how)
+    return rate_of(sample, options.steps, partial(seeds_of, graph))
 
 
 def run(options: argparse.Namespace) -> Any:

@@ -6,6 +6,7 @@ expands new vertices alone. The case ``weighted`` draws by weights of the edges.
 """
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,15 +21,20 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def worker(system: str, options: argparse.Namespace) -> Measure:
     graph = open_graph(options.store)
-    return rate_of(SAMPLERS[system](graph, options.threads), graph, options.steps)
+    return rate_of(
+        SAMPLERS[system](graph, options.threads), options.steps, partial(seeds_of, graph)
+    )
 
 
-def rate_of(sample: Any, graph: Any, steps: int) -> Measure:
-    """Return the measure of ``sample``, which returns edges and input vertices of a mini-batch."""
+def rate_of(sample: Any, steps: int, seeds: Callable[[int], Any]) -> Measure:
+    """Return the measure of ``sample``, which returns edges and input vertices of a mini-batch.
+
+    ``seeds`` are those of a step.
+    """
 
     def measure(number: int) -> dict[str, float]:
         numbers = range(number * steps, (number + 1) * steps)
-        batches = [(seeds_of(graph, step), step) for step in numbers]
+        batches = [(seeds(step), step) for step in numbers]
         seconds, sizes = timed(lambda: [sample(*batch) for batch in batches])
         edges, inputs = (sum(each) for each in zip(*sizes, strict=True))
         found = {"edges_per_s": edges / seconds, "edges": edges / steps, "inputs": inputs / steps}

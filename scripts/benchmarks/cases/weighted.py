@@ -6,12 +6,13 @@ beside our uniform sampling, which reads no weights, and DGL's sampling by the s
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks.cases.sampler import dgl_sampler, own_sampler, rate_of
-from benchmarks.runner import Measure, interleave, open_graph, show, take
+from benchmarks.runner import Measure, interleave, open_graph, seeds_of, show, take
 
 SYSTEMS = ["gnnscale", "gnnscale-uniform", "dgl"]
 
@@ -37,7 +38,7 @@ def worker(system: str, options: argparse.Namespace) -> Measure:
         sample = own_sampler(WeightedSampler, weighted, **how)
     else:
         sample = own_sampler(NeighborSampler, graph, **how)
-    return rate_of(sample, graph, options.steps)
+    return rate_of(sample, options.steps, partial(seeds_of, graph))
 
 
 def run(options: argparse.Namespace) -> Any:

@@ -18,7 +18,7 @@ from gnnscale.graph.dtypes import as_float32
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
-from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.sampler.base import SubgraphType
 
@@ -350,7 +350,6 @@ def test_data_that_is_refused(graph: Graph) -> None:
     negative = as_data(graph, edge_attr=torch.full((graph.num_edges, 1), -1.0))
     two = {"x": torch.zeros(2, 2)}
     for data, weights, message in (
-        (HeteroData(), None, "got torch_geometric.HeteroData; graphs of several"),
         (Data(**two), None, r"data: data\.edge_index is missing, and so is data\.adj_t"),
         (negative, "w", "weights 'w' of data: expected 'edge_attr'"),
         (graph, "w", "weights 'w' of graph: expected none"),

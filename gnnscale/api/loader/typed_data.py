@@ -1,0 +1,311 @@
+"""Data of a loader over a graph with types: PyG's ``HeteroData``, in and out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, Sampling, allocate
+from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
+from gnnscale.data.array_inputs import is_instance_of
+from gnnscale.data.typed_edges import typed_topology
+from gnnscale.graph import EdgeType, Graph, GraphSchema
+
+Triple = tuple[str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedLoaderData:
+    """Topology and data of the user's ``HeteroData``."""
+
+    graph: Graph  #: topology
+    #: by vertex type its attributes with a row a vertex, by PyG's names
+    rows: dict[str, dict[str, AlignedRows]]
+    #: by edge type its attributes with a row an edge
+    edge_rows: dict[Triple, dict[str, AlignedRows]]
+    #: further attributes of vertex types, edge types and the graph, copied into every batch
+    constants: dict[Any, dict[str, Any]] = field(default_factory=dict)
+
+
+def is_hetero_data(data: Any) -> bool:
+    """Whether ``data`` is PyG's ``HeteroData``."""
+    return is_instance_of(data, "torch_geometric", "data.HeteroData")
+
+
+def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
+    """Read PyG's ``HeteroData``; rows keep their types.
+
+    GraphError: a type has no number of vertices, an attribute cannot be batched, an edge type has
+    no ``edge_index`` or an id out of range, or lacks the sampling weights that ``use`` names.
+    """
+    sizes = {store._key: _num_vertices(store) for store in data.node_stores}
+    triples = [tuple(store._key) for store in data.edge_stores]
+    schema = GraphSchema.of(sizes, triples)
+    edges = [_edges(store, sizes) for store in data.edge_stores]
+    rows: dict[str, dict[str, AlignedRows]] = {}
+    constants: dict[Any, dict[str, Any]] = {None: dict(data._global_store)}
+    for store in data.node_stores:
+        rows[store._key], constants[store._key] = _divided(store, sizes[store._key], "vertex")
+    edge_rows: dict[Triple, dict[str, AlignedRows]] = {}
+    for store, (src, _) in zip(data.edge_stores, edges, strict=True):
+        edge_rows[store._key], constants[store._key] = _divided(store, len(src), "edge")
+    weights = None
+    if use.weight is not None:
+        weights = [_weights(edge_rows[triple], use.weight, triple) for triple in triples]
+    graph = typed_topology(
+        schema,
+        edges,
+        name="data",
+        weights=weights,
+        number_edges=use.numbered or any(edge_rows.values()),
+    )
+    return TypedLoaderData(graph=graph, rows=rows, edge_rows=edge_rows, constants=constants)
+
+
+def _num_vertices(store: Any) -> int:
+    # PyG guesses from the edges of other types where no attribute tells.
+    known = "num_nodes" in store or any(store.is_node_attr(key) for key in store)
+    count = store.num_nodes if known else None
+    if count is None:
+        raise GraphError(
+            f"data[{store._key!r}]: it has no attribute with a row a vertex; num_nodes says how "
+            "many vertices there are"
+        )
+    return int(count)
+
+
+def _edges(store: Any, sizes: dict[str, int]) -> tuple[Int64Array, Int64Array]:
+    """Return sources and destinations of an edge type, whose ids are checked."""
+    index = store.get("edge_index")
+    if index is None:
+        raise GraphError(f"data[{store._key}]: edge_index is missing")
+    if not isinstance(index, torch.Tensor) or index.ndim != 2 or len(index) != 2:
+        raise GraphError(f"data[{store._key}].edge_index: expected a tensor [2, num_edges]")
+    if index.is_floating_point() or index.device.type != "cpu":
+        raise GraphError(
+            f"data[{store._key}].edge_index: expected integers on cpu, got {index.dtype} on "
+            f"{index.device}"
+        )
+    src, dst = index.long().contiguous().numpy()
+    source, _, destination = store._key
+    for ids, name in ((src, source), (dst, destination)):
+        wrong = (ids < 0) | (ids >= sizes[name])
+        if wrong.any():
+            raise GraphError(
+                f"data[{store._key}].edge_index: {ids[wrong.argmax()]} is no vertex of type "
+                f"{name!r}, which has {sizes[name]}"
+            )
+    return src, dst
+
+
+def _divided(store: Any, count: int, kind: str) -> tuple[dict[str, AlignedRows], dict[str, Any]]:
+    """Return a type's attributes with a row a vertex or an edge, and its further attributes."""
+    is_row = store.is_node_attr if kind == "vertex" else store.is_edge_attr
+    rows, constants = {}, {}
+    for name, values in store.items():
+        if name in ("edge_index", "num_nodes", "n_id", "e_id"):
+            continue
+        if isinstance(values, (torch.Tensor, np.ndarray)) and is_row(name):
+            rows[name] = AlignedRows.wrap(name, values, count, kind=kind)
+        else:
+            constants[name] = values
+    return rows, constants
+
+
+def _weights(rows: dict[str, AlignedRows], name: str, triple: Triple) -> Array:
+    if name not in rows:
+        expected = ", ".join(map(repr, rows)) or "none, since the edges have no data"
+        raise GraphError(f"weights {name!r} of data[{triple}]: expected {expected}")
+    found = rows[name]
+    ids = np.arange(len(found.array))
+    weights = found.take(ids, num_threads=1, pinned=False).float().flatten().numpy()
+    if len(weights) != len(ids) or not (np.isfinite(weights) & (weights >= 0)).all():
+        raise GraphError(
+            f"weights {name!r} of data[{triple}]: expected one finite number of at least 0 an edge"
+        )
+    return weights
+
+
+def seed_type(input_nodes: Any, schema: GraphSchema) -> tuple[int, Any]:
+    """Return the number of the seeds' vertex type, and the seeds (None: all of the type).
+
+    ConfigError: ``input_nodes`` names no vertex type.
+    """
+    names = [each.name for each in schema.vertex_types]
+    name, nodes = (input_nodes, None) if isinstance(input_nodes, str) else (None, None)
+    if isinstance(input_nodes, tuple) and len(input_nodes) == 2:
+        name, nodes = input_nodes
+    if name not in names:
+        raise ConfigError(
+            f"input_nodes={brief(input_nodes)}: expected a vertex type ({', '.join(names)}), or a "
+            f"pair such as ({names[0]!r}, ids)"
+        )
+    return names.index(name), nodes
+
+
+def typed_fanouts(
+    num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]], schema: GraphSchema
+) -> list[list[int]]:
+    """Return the fan-out of every hop and edge type, of one list or PyG's dictionary of lists.
+
+    ConfigError: an edge type is unknown or missing, numbers of hops differ, or a number is below
+    -1. 0 leaves an edge type out.
+    """
+    triples = [(each.source, each.relation, each.destination) for each in schema.edge_types]
+    if isinstance(num_neighbors, Mapping):
+        given = {_triple(key, triples): value for key, value in num_neighbors.items()}
+        for triple in triples:
+            if triple not in given:
+                raise ConfigError(
+                    f"num_neighbors: {triple} is missing; [0] for each hop leaves it out"
+                )
+    else:
+        given = dict.fromkeys(triples, num_neighbors)
+    lists = [_numbers(given[triple], triple) for triple in triples]
+    hops = {len(each) for each in lists}
+    if len(hops) != 1:
+        raise ConfigError("num_neighbors: expected lists of equally many hops for all edge types")
+    return [list(hop) for hop in zip(*lists, strict=True)]
+
+
+def _triple(key: Any, triples: Sequence[Triple]) -> Triple:
+    found = tuple(key) if isinstance(key, (tuple, list)) else tuple(str(key).split("__"))
+    for triple in triples:
+        if triple == found:
+            return triple
+    names = ", ".join(map(str, triples))
+    raise ConfigError(f"num_neighbors: {brief(key)!r} is no edge type, expected {names}")
+
+
+def _numbers(values: Any, triple: Triple) -> list[int]:
+    numbers = list(values) if isinstance(values, (list, tuple)) else []
+    valid = all(isinstance(each, int) and not isinstance(each, bool) for each in numbers)
+    if not numbers or not valid or min(numbers) < -1:
+        raise ConfigError(
+            f"num_neighbors: {brief(values)} of {triple}: expected a list of whole numbers, one a "
+            "hop; -1 takes all neighbors and 0 none"
+        )
+    return numbers
+
+
+class HeteroFormat:
+    """Maker of PyG's ``HeteroData``; each hop expands only the vertices new in the last hop."""
+
+    def __init__(
+        self, data: TypedLoaderData, sampling: Sampling, fanouts: list[list[int]], seed_type: int
+    ) -> None:
+        """Prepare to sample seeds of a type by ``fanouts`` of every hop and edge type."""
+        from torch_geometric.data import HeteroData
+
+        self._make = HeteroData
+        self._data = data
+        self._sampling = sampling
+        self._fanouts = fanouts
+        self._seed_type = seed_type
+        self._sampler = ops.NativeSampler(data.graph)
+        self._schema = data.graph.schema
+        self._has_ids = data.graph.edge_ids is not None
+
+    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
+        """Return the batch of ``seeds``, of one type, with its ``input_id``.
+
+        ``step`` fixes random choices.
+        """
+        sampling, schema = self._sampling, self._schema
+        sampled = self._sampler.sample_typed(
+            seeds,
+            self._fanouts,
+            replace=sampling.replace,
+            seed=sampling.seed,
+            step=step,
+            num_threads=sampling.num_threads,
+            only_new=True,
+            by_weight=sampling.by_weight,
+            edge_positions=self._has_ids,
+        )
+        batch = self._make()
+        batch._global_store.update(self._data.constants[None])
+        reached = _reached(schema, sampled.hops, self._seed_type, len(seeds))
+        offset = 0
+        for number, vertex_type in enumerate(schema.vertex_types):
+            size = sampled.type_sizes[number]
+            first = schema.vertices(number).start
+            n_id = self._empty((size,))
+            np.subtract(sampled.input_vertices[offset : offset + size], first, out=n_id.numpy())
+            offset += size
+            self._add_vertices(batch[vertex_type.name], vertex_type.name, n_id)
+            batch[vertex_type.name].num_sampled_nodes = np.diff(reached[number], prepend=0).tolist()
+        store = batch[schema.vertex_types[self._seed_type].name]
+        store.input_id = torch.from_numpy(input_ids)
+        store.batch_size = len(seeds)
+        for number, edge_type in enumerate(schema.edge_types):
+            hops = [hop[number] for hop in sampled.hops]
+            firsts = [0, *reached[int(schema.destinations[number])]]
+            self._add_edges(batch, edge_type, hops, firsts)
+        return batch
+
+    def _empty(self, shape: tuple[int, ...]) -> torch.Tensor:
+        return allocate(shape, torch.int64, pinned=self._sampling.pinned)
+
+    def _add_vertices(self, store: Any, name: str, n_id: torch.Tensor) -> None:
+        store.update(self._data.constants[name])
+        store.n_id = n_id
+        for attribute, rows in self._data.rows[name].items():
+            store[attribute] = self._take(rows, n_id.numpy())
+        if not self._data.rows[name]:
+            store.num_nodes = len(n_id)
+
+    def _take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
+        sampling = self._sampling
+        return rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
+
+    def _add_edges(
+        self,
+        batch: Any,
+        edge_type: EdgeType,
+        hops: Sequence[ops.SampledHop | None],
+        firsts: Sequence[int],
+    ) -> None:
+        """Add the edges of a type; a hop's destinations begin with local id ``firsts[hop]``."""
+        triple = (edge_type.source, edge_type.relation, edge_type.destination)
+        store = batch[triple]
+        store.update(self._data.constants[triple])
+        counts = [0 if hop is None else len(hop.indices) for hop in hops]
+        edge_index = self._empty((2, sum(counts)))
+        done = 0
+        for hop, count, first in zip(hops, counts, firsts, strict=False):
+            if hop is not None and count:
+                out = edge_index.numpy()[:, done : done + count]
+                ops.expand_edges(hop.indptr, hop.indices, first_dst=first, out=out)
+            done += count
+        store.edge_index = edge_index
+        store.num_sampled_edges = counts
+        ids = self._data.graph.edge_ids
+        if ids is None:
+            return
+        positions = [hop.positions for hop in hops if hop is not None and hop.positions is not None]
+        positions.append(np.empty(0, np.int64))
+        store.e_id = torch.from_numpy(ids[np.concatenate(positions)])
+        for attribute, rows in self._data.edge_rows[triple].items():
+            store[attribute] = self._take(rows, store.e_id.numpy())
+
+
+def _reached(
+    schema: GraphSchema,
+    hops: Sequence[Sequence[ops.SampledHop | None]],
+    seed_type: int,
+    num_seeds: int,
+) -> list[list[int]]:
+    """Return for each vertex type how many vertices are reached before hop 1, after it, ..."""
+    now = [num_seeds * (number == seed_type) for number in range(len(schema.vertex_types))]
+    reached = [[count] for count in now]
+    for hop in hops:
+        for block, source in zip(hop, schema.sources.tolist(), strict=True):
+            if block is not None:
+                now[source] = block.num_src
+        for counts, count in zip(reached, now, strict=True):
+            counts.append(count)
+    return reached

@@ -1,0 +1,186 @@
+"""Schema of a graph: its types of vertices and edges, and where their ids and lists lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gnnscale.core import Array, GraphError, Int64Array, IntArray
+
+#: Names of the types of a graph whose vertices and edges have no types.
+ONLY_VERTEX, ONLY_RELATION = "vertex", "edge"
+#: Largest numbers of types: a model has parameters for each.
+MAX_VERTEX_TYPES, MAX_EDGE_TYPES = 256, 1024
+
+
+@dataclass(frozen=True)
+class VertexType:
+    """Name of a vertex type, and the number of its vertices."""
+
+    name: str
+    num_vertices: int
+
+
+@dataclass(frozen=True)
+class EdgeType:
+    """Edge type: edges by ``relation`` from vertices of type ``source`` to ``destination``."""
+
+    source: str
+    relation: str
+    destination: str
+
+    def __str__(self) -> str:
+        """Return the three names, with ``-`` between them: ``user-buys-item``."""
+        return f"{self.source}-{self.relation}-{self.destination}"
+
+
+@dataclass(frozen=True)
+class GraphSchema:
+    """Types of a graph's vertices and edges.
+
+    Ids of a vertex type are contiguous, in the order of ``vertex_types``. A vertex has one
+    adjacency list for each edge type that ends at its type, one after the other in the order of
+    ``edge_types``: its rows. The row of vertex ``v`` of type ``t`` and the ``k``-th of ``t``'s
+    ``n`` edge types is ``first_rows[t] + (v - first_vertices[t]) * n + k``. A graph without types
+    has one type of each, and row ``v`` is the list of vertex ``v``.
+
+    Example:
+        >>> schema = GraphSchema.of({"user": 3, "item": 2}, [("user", "buys", "item")])
+        >>> schema.num_vertices, schema.num_rows, str(schema.edge_types[0])
+        (5, 2, 'user-buys-item')
+    """
+
+    vertex_types: tuple[VertexType, ...]
+    edge_types: tuple[EdgeType, ...]
+
+    def __post_init__(self) -> None:
+        _check_names("vertex type", [each.name for each in self.vertex_types])
+        _check_names("edge type", self.edge_types)
+        _check_number("vertex types", len(self.vertex_types), MAX_VERTEX_TYPES)
+        _check_number("edge types", len(self.edge_types), MAX_EDGE_TYPES)
+        names = [each.name for each in self.vertex_types]
+        for each in self.edge_types:
+            for end in (each.source, each.destination):
+                if end not in names:
+                    raise GraphError(
+                        f"edge type {each}: {end!r} is no vertex type, allowed are "
+                        f"{', '.join(names)}"
+                    )
+
+    @classmethod
+    def of(cls, num_vertices: dict[str, int], edge_types: Iterable[Sequence[str]]) -> GraphSchema:
+        """Return the schema of numbers of vertices by type, and of triples of names.
+
+        GraphError: a triple names an unknown type, or a type appears twice.
+        """
+        return cls(
+            tuple(VertexType(name, number) for name, number in num_vertices.items()),
+            tuple(EdgeType(*names) for names in edge_types),
+        )
+
+    @classmethod
+    def homogeneous(cls, num_vertices: int) -> GraphSchema:
+        """Return the schema of a graph of ``num_vertices`` without types."""
+        return cls.of({ONLY_VERTEX: num_vertices}, [(ONLY_VERTEX, ONLY_RELATION, ONLY_VERTEX)])
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether there is one vertex type, and one edge type."""
+        return len(self.vertex_types) == len(self.edge_types) == 1
+
+    @cached_property
+    def first_vertices(self) -> Int64Array:
+        """``[num_vertex_types + 1]`` first id of each vertex type, and the number of vertices."""
+        return _offsets([each.num_vertices for each in self.vertex_types])
+
+    @cached_property
+    def first_rows(self) -> Int64Array:
+        """``[num_vertex_types + 1]`` first row of each vertex type, and the number of rows."""
+        strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
+        return _offsets(
+            [
+                each.num_vertices * int(stride)
+                for each, stride in zip(self.vertex_types, strides, strict=True)
+            ]
+        )
+
+    @cached_property
+    def sources(self) -> IntArray:
+        """``[num_edge_types]`` number of each edge type's source type."""
+        return self._type_numbers("source")
+
+    @cached_property
+    def destinations(self) -> IntArray:
+        """``[num_edge_types]`` number of each edge type's destination type."""
+        return self._type_numbers("destination")
+
+    @property
+    def num_vertices(self) -> int:
+        """Number of vertices of all types."""
+        return int(self.first_vertices[-1])
+
+    @property
+    def num_rows(self) -> int:
+        """Number of adjacency lists."""
+        return int(self.first_rows[-1])
+
+    def vertices(self, vertex_type: int) -> slice:
+        """Return the ids of the vertex type of this number."""
+        first, end = self.first_vertices[vertex_type : vertex_type + 2]
+        return slice(int(first), int(end))
+
+    def rows(self, edge_type: int) -> slice:
+        """Return the rows of the edge type of this number, one for each destination vertex."""
+        destination = int(self.destinations[edge_type])
+        same = np.flatnonzero(self.destinations == destination)
+        position = int(np.searchsorted(same, edge_type))
+        first, end = (int(row) for row in self.first_rows[destination : destination + 2])
+        return slice(first + position, end, len(same))
+
+    def type_of(self, vertices: Array) -> IntArray:
+        """Return the number of the type of each of ``vertices`` ``[n]``, which are valid ids."""
+        numbers: IntArray = np.searchsorted(self.first_vertices, vertices, side="right") - 1
+        return numbers
+
+    @cached_property
+    def native(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, int, int]]]:
+        """Types as native code takes them.
+
+        For each vertex type its first id and number of vertices; for each edge type the numbers of
+        its source and destination type, and offset and stride: the row of ``v`` is
+        ``v * stride + offset``.
+        """
+        vertices = [
+            (int(first), each.num_vertices)
+            for first, each in zip(self.first_vertices, self.vertex_types, strict=False)
+        ]
+        edges = []
+        for number, (source, destination) in enumerate(
+            zip(self.sources.tolist(), self.destinations.tolist(), strict=True)
+        ):
+            rows = self.rows(number)
+            offset = rows.start - vertices[destination][0] * rows.step
+            edges.append((source, destination, offset, rows.step))
+        return vertices, edges
+
+    def _type_numbers(self, end: str) -> IntArray:
+        numbers = {each.name: number for number, each in enumerate(self.vertex_types)}
+        return np.array([numbers[getattr(each, end)] for each in self.edge_types], dtype=np.int64)
+
+
+def _offsets(sizes: Sequence[int]) -> Int64Array:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def _check_names(kind: str, names: Sequence[object]) -> None:
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise GraphError(f"{kind} {name}: appears twice, allowed are distinct types")
+
+
+def _check_number(kind: str, number: int, maximum: int) -> None:
+    if not 1 <= number <= maximum:
+        raise GraphError(f"{number} {kind}: allowed are 1 to {maximum}")

@@ -1,0 +1,212 @@
+"""Neighbor sampling over a graph with types: mini-batches with a block for each edge type."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gnnscale.core import Array, ConfigError, IntArray
+from gnnscale.graph import Graph, GraphSchema
+from gnnscale.ops import NativeSampler, SampledHop, TypedSample
+from gnnscale.sampling.minibatch import Block
+from gnnscale.sampling.neighbor import check_fanouts
+
+#: How neighbors of a list are drawn: all alike, by the weights of edges, or by LABOR, whose random
+#: numbers lists share in a hop or in the whole mini-batch.
+Draws = Literal["uniform", "weight", "labor_hop", "labor_batch"]
+#: Fan-outs by hop for all edge types, or for each edge type by its name.
+Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedBlock:
+    """One layer of a mini-batch over a graph with types.
+
+    For each type of vertices, destinations are the first ``num_dst[t]`` of ``num_src[t]`` sources.
+    """
+
+    #: by edge type its edges, in local ids of its source type, to the destinations of its
+    #: destination type. None: the edge type was left out
+    relations: tuple[Block | None, ...]
+    num_src: tuple[int, ...]  #: number of source vertices of each vertex type
+    num_dst: tuple[int, ...]  #: number of destination vertices of each vertex type
+
+    @property
+    def num_edges(self) -> int:
+        """Number of sampled edges of all types."""
+        return sum(block.num_edges for block in self.relations if block is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedMiniBatch:
+    """A sampled computation graph of one step over a graph with types: blocks, inputs first.
+
+    Every layer's vertices of a type are a prefix of the type's input vertices; the seeds of the
+    type are the first of them.
+    """
+
+    seed: int  #: the run's seed
+    step: int  #: global step that, with the run's seed, determines every random choice
+    input_vertices: IntArray  #: ``[n]`` global ids, those of a type contiguous
+    type_sizes: tuple[int, ...]  #: number of input vertices of each vertex type
+    seed_sizes: tuple[int, ...]  #: number of seeds of each vertex type
+    blocks: tuple[TypedBlock, ...]  #: from the input layer to the output layer
+
+    @property
+    def num_edges(self) -> int:
+        """Number of sampled edges over all layers."""
+        return sum(block.num_edges for block in self.blocks)
+
+    def vertices(self, vertex_type: int) -> IntArray:
+        """Return the global ids of the input vertices of the type of this number."""
+        first = sum(self.type_sizes[:vertex_type])
+        return self.input_vertices[first : first + self.type_sizes[vertex_type]]
+
+    def seeds(self, vertex_type: int) -> IntArray:
+        """Return the global ids of the seeds of the type of this number."""
+        return self.vertices(vertex_type)[: self.seed_sizes[vertex_type]]
+
+
+class TypedSampler:
+    """Sampler of in-neighbors by each edge type, of each vertex of every hop.
+
+    The neighbors that vertex ``v`` gets by edge type ``r`` at hop ``h`` of step ``s`` depend on
+    ``(seed, s, h, v, r)`` alone: any number of threads, and any split of the seeds over workers,
+    gives the same answer.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        fanouts: Fanouts,
+        draws: Draws = "uniform",
+        replace: bool = False,
+        seed: int = 0,
+        num_threads: int = 1,
+    ) -> None:
+        """Prepare to draw up to a fan-out of neighbors of a vertex by each edge type at each hop.
+
+        Args:
+            graph: the graph.
+            fanouts: for each hop, from the seeds outward, one number for all edge types; or such
+                lists for all edge types by name. -1 takes all neighbors, 0 none.
+            draws: how neighbors are drawn.
+            replace: draw with replacement; LABOR draws without.
+            seed: determines all draws, with the step.
+            num_threads: threads of a call, which change its speed only.
+
+        Raises:
+            ConfigError: fan-outs of an unknown edge type, or none of one; or neighbors are drawn by
+                weights, and edges have none.
+        """
+        self.schema = graph.schema
+        self.fanouts = fanouts_by_type(graph.schema, fanouts, replace=replace)
+        if draws == "weight" and graph.edge_weights is None:
+            raise ConfigError(
+                f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
+                "neighbors by; sampler=neighbor draws all alike"
+            )
+        self.num_threads = num_threads
+        self._native = NativeSampler(graph)
+        self._seed = seed
+        self._has_rows = graph.edge_rows is not None
+        self._draws = draws
+        self._replace = replace
+
+    def sample(self, seeds: Array, step: int) -> TypedMiniBatch:
+        """Return the mini-batch of ``seeds`` (distinct vertex ids of any types) at ``step``."""
+        labor = {"labor_hop": False, "labor_batch": True}.get(self._draws)
+        sampled = self._native.sample_typed(
+            seeds,
+            self.fanouts,
+            replace=self._replace,
+            seed=self._seed,
+            step=step,
+            num_threads=self.num_threads,
+            by_weight=self._draws == "weight",
+            labor=labor,
+            edge_rows=self._has_rows,
+        )
+        seed_types = self.schema.type_of(np.asarray(seeds))
+        sizes = np.bincount(seed_types, minlength=len(self.schema.vertex_types))
+        return TypedMiniBatch(
+            seed=self._seed,
+            step=step,
+            input_vertices=sampled.input_vertices,
+            type_sizes=tuple(sampled.type_sizes),
+            seed_sizes=tuple(sizes.tolist()),
+            blocks=_blocks(self.schema, sampled, sizes.tolist()),
+        )
+
+
+def _blocks(
+    schema: GraphSchema, sampled: TypedSample, seed_sizes: Sequence[int]
+) -> tuple[TypedBlock, ...]:
+    """Return the blocks of a native sample, from the inputs to the seeds."""
+    num_dst = tuple(seed_sizes)
+    blocks: list[TypedBlock] = []
+    for number, hop in enumerate(sampled.hops):
+        is_last = number + 1 == len(sampled.hops)
+        edge_vertices = sampled.edge_vertices if is_last else [None] * len(hop)
+        relations = tuple(map(_block, hop, edge_vertices))
+        num_src = _num_src(schema, relations, num_dst)
+        blocks.append(TypedBlock(relations=relations, num_src=num_src, num_dst=num_dst))
+        num_dst = num_src
+    return tuple(reversed(blocks))
+
+
+def _block(hop: SampledHop | None, edge_vertices: Array | None) -> Block | None:
+    if hop is None:
+        return None
+    return Block(
+        indptr=hop.indptr,
+        indices=hop.indices,
+        num_src=hop.num_src,
+        edge_vertices=edge_vertices,
+        edge_weights=hop.edge_weights,
+        edge_rows=hop.edge_rows,
+    )
+
+
+def _num_src(
+    schema: GraphSchema, relations: Sequence[Block | None], num_dst: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the number of sources by vertex type: destinations and what edges come from."""
+    num_src = list(num_dst)
+    for block, source in zip(relations, schema.sources.tolist(), strict=True):
+        if block is not None:
+            num_src[source] = block.num_src
+    return tuple(num_src)
+
+
+def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts, *, replace: bool) -> list[list[int]]:
+    """Return for each hop the fan-out of each of the schema's edge types.
+
+    ConfigError: an edge type is unknown or left out, numbers of hops differ, or a number is no
+    fan-out.
+    """
+    names = [str(each) for each in schema.edge_types]
+    if not isinstance(fanouts, Mapping):
+        fanouts = dict.fromkeys(names, tuple(fanouts))
+    for name in fanouts:
+        if name not in names:
+            raise ConfigError(
+                f"sampler.fanouts: {name!r} is no edge type, allowed are {', '.join(names)}"
+            )
+    for name in names:
+        if name not in fanouts:
+            raise ConfigError(
+                f"sampler.fanouts: {name} is missing; one 0 a hop leaves an edge type out"
+            )
+    by_type = [list(fanouts[name]) for name in names]
+    hops = len(by_type[0])
+    for name, numbers in zip(names, by_type, strict=True):
+        if len(numbers) != hops:
+            raise ConfigError(
+                f"sampler.fanouts: {name} has {len(numbers)} hops, {names[0]} has {hops}; "
+                "all need the same number"
+            )
+        check_fanouts([number or -1 for number in numbers], replace=replace)
+    return [list(hop) for hop in zip(*by_type, strict=True)]

@@ -1,0 +1,41 @@
+"""Small graphs with types of vertices and edges."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnnscale import Graph
+from gnnscale.data import from_arrays
+from gnnscale.graph import GraphSchema
+
+Lists = dict[tuple[int, int], list[int]]  # by edge type and destination: sources, as global ids
+
+
+def typed_graph(schema: GraphSchema, lists: Lists, **edge_arrays: Any) -> Graph:
+    """Return the graph of lists of global ids, without features of use."""
+    rows: list[list[int]] = [[] for _ in range(schema.num_rows)]
+    for (edge_type, v), sources in lists.items():
+        destination = int(schema.destinations[edge_type])
+        numbers = schema.rows(edge_type)
+        row = numbers.start + (v - schema.vertices(destination).start) * numbers.step
+        rows[row] = sorted(sources)
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    indices = np.array([u for row in rows for u in row], np.int32)
+    none = np.empty(0, np.int64)
+    base = from_arrays((none, none), np.zeros((schema.num_vertices, 1), np.float32))
+    edges = replace(base.edges, **edge_arrays)
+    return replace(base, indptr=indptr, indices=indices, types=schema, edges=edges)
+
+
+def random_lists(schema: GraphSchema, generator: np.random.Generator, mean: float) -> Lists:
+    """Return lists of random lengths, with repeated neighbours."""
+    lists: Lists = {}
+    for edge_type in range(len(schema.edge_types)):
+        sources = schema.vertices(int(schema.sources[edge_type]))
+        destinations = schema.vertices(int(schema.destinations[edge_type]))
+        for v in range(destinations.start, destinations.stop):
+            size = int(generator.poisson(mean)) if sources.stop > sources.start else 0
+            found = generator.integers(sources.start, max(sources.stop, 1), size)
+            lists[edge_type, v] = found.tolist()
+    return lists
