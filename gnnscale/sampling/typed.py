@@ -9,8 +9,7 @@ import numpy as np
 from gnnscale.core import Array, ConfigError, IntArray
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
-from gnnscale.sampling.minibatch import Block
-from gnnscale.sampling.neighbor import check_fanouts
+from gnnscale.sampling.minibatch import Block, whole_numbers
 
 #: How neighbors of a list are drawn: all alike, by the weights of edges, or by LABOR, whose random
 #: numbers lists share in a hop or in the whole mini-batch.
@@ -99,17 +98,17 @@ class TypedSampler:
 
         Raises:
             ConfigError: fan-outs of an unknown edge type, or none of one; or neighbors are drawn by
-                weights, and edges have none.
+                weights, and edges have none. ValueError, from ``sample``: a number is no fan-out.
         """
+        self._native = NativeSampler(graph)
         self.schema = graph.schema
-        self.fanouts = fanouts_by_type(graph.schema, fanouts, replace=replace)
+        self.fanouts = fanouts_by_type(graph.schema, fanouts)
         if draws == "weight" and graph.edge_weights is None:
             raise ConfigError(
                 f"sampler=weighted: edges of {graph.path or graph.name} have no weights to draw "
                 "neighbors by; sampler=neighbor draws all alike"
             )
         self.num_threads = num_threads
-        self._native = NativeSampler(graph)
         self._seed = seed
         self._has_rows = graph.edge_rows is not None
         self._draws = draws
@@ -181,15 +180,15 @@ def _num_src(
     return tuple(num_src)
 
 
-def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts, *, replace: bool) -> list[list[int]]:
-    """Return for each hop the fan-out of each of the schema's edge types.
+def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts) -> list[list[int]]:
+    """Return for each hop the fan-out of each edge type of the schema, unchecked numbers.
 
-    ConfigError: an edge type is unknown or left out, numbers of hops differ, or a number is no
-    fan-out.
+    ConfigError: an edge type is unknown or left out, or numbers of hops differ. TypeError: fan-outs
+    are no list.
     """
     names = [str(each) for each in schema.edge_types]
     if not isinstance(fanouts, Mapping):
-        fanouts = dict.fromkeys(names, tuple(fanouts))
+        fanouts = dict.fromkeys(names, whole_numbers("fanouts", fanouts))
     for name in fanouts:
         if name not in names:
             raise ConfigError(
@@ -200,7 +199,7 @@ def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts, *, replace: bool) -> 
             raise ConfigError(
                 f"sampler.fanouts: {name} is missing; one 0 a hop leaves an edge type out"
             )
-    by_type = [list(fanouts[name]) for name in names]
+    by_type = [whole_numbers("fanouts", fanouts[name]) for name in names]
     hops = len(by_type[0])
     for name, numbers in zip(names, by_type, strict=True):
         if len(numbers) != hops:
@@ -208,5 +207,4 @@ def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts, *, replace: bool) -> 
                 f"sampler.fanouts: {name} has {len(numbers)} hops, {names[0]} has {hops}; "
                 "all need the same number"
             )
-        check_fanouts([number or -1 for number in numbers], replace=replace)
     return [list(hop) for hop in zip(*by_type, strict=True)]

@@ -96,7 +96,7 @@ def of_process() -> dict[str, Any]:
         "start method": multiprocessing.get_start_method(allow_none=True),
         "faulthandler": faulthandler.is_enabled(),
         "locale": locale.setlocale(locale.LC_ALL, None),
-        "collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+        "collector": (gc.isenabled(), gc.get_threshold()),
         "threads": sorted(each.name for each in threading.enumerate()),
     }
 

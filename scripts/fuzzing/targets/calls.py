@@ -17,10 +17,16 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.graph import EdgeData, Graph
+from gnnscale.graph import EdgeData, Graph, GraphSchema
 from gnnscale.graph.dtypes import MAX_QUANTIZED, SCALE_BYTES, row_length
 from gnnscale.ops import _native
-from gnnscale.sampling import LaborSampler, LayerSampler, NeighborSampler, WeightedSampler
+from gnnscale.sampling import (
+    LaborSampler,
+    LayerSampler,
+    NeighborSampler,
+    TypedSampler,
+    WeightedSampler,
+)
 
 Args = dict[str, Any]
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
@@ -28,9 +34,9 @@ _COMPUTED = (torch.float32, torch.bfloat16)
 _NOTHING = np.zeros(1, np.int64)
 _METHODS = (
     *("sample_neighbors", "sample_labor", "sample_layers", "reach_neighbors", "reach_labor"),
-    *("time_relabelling", "prepare_weights"),
+    *("time_relabelling", "prepare_weights", "sample_typed"),
 )
-_SAMPLERS = (NeighborSampler, WeightedSampler, LaborSampler, LayerSampler)
+_SAMPLERS = (NeighborSampler, WeightedSampler, LaborSampler, LayerSampler, TypedSampler)
 _RMAT = dict(a=0.57, b=0.19, c=0.19)
 
 
@@ -120,6 +126,19 @@ class Calls:
         graph = graph_of(**self.csc())
         rows = self.maybe(self.ids(graph.num_edges, 9, np.int64).astype(np.uint32))
         return replace(graph, edges=EdgeData(rows=rows))
+
+    def typed_graph(self) -> Graph:
+        ends = [(self.size(0, 1), self.size(0, 1)) for _ in range(self.size(1, 3))]
+        triples = [("ab"[src], str(number), "ab"[dst]) for number, (src, dst) in enumerate(ends)]
+        schema = GraphSchema.of({"a": self.size(1, 6), "b": self.size(1, 6)}, triples)
+        indptr = self.starts(schema.num_rows, self.pick((1, 4, 12)))
+        row_sources = np.empty(schema.num_rows, np.int64)
+        for number, source in enumerate(schema.sources.tolist()):
+            row_sources[schema.rows(number)] = source
+        sources = np.repeat(row_sources, np.diff(indptr))
+        firsts, sizes = schema.first_vertices[:-1], np.diff(schema.first_vertices)
+        indices = firsts[sources] + self.ids(len(sources), 60, np.int64) % sizes[sources]
+        return replace(graph_of(indptr, indices.astype(np.int32)), types=schema)
 
     def weighted(self) -> Args:
         indptr, indices, *_ = ops.make_undirected(*self.csc().values(), 1)
@@ -531,6 +550,18 @@ class Calls:
         rows = graph.edge_rows is not None and self.half()
         return dict(**made, only_new=self.half(0.3), edge_rows=rows)
 
+    def sample_typed(self) -> Args:
+        graph, hops = self.typed_graph(), self.size(1, 3)
+        types = range(len(graph.schema.edge_types))
+        fanouts = [[self.pick((-1, 0, 1, 2, 5)) for _ in types] for _ in range(hops)]
+        made = dict(graph=graph, seeds=self.distinct(graph.num_vertices), fanouts=fanouts)
+        made |= dict(replace=self.half(), seed=self.seed(), step=self.size(0, 99))
+        return dict(**made, only_new=self.half(0.3))
+
+    def typed_sampler(self) -> Args:
+        made = _without(self.sample_typed(), "only_new")
+        return made | dict(fanouts=[self.pick((-1, 1, 2, 5)) for _ in range(self.size(1, 3))])
+
     def sample_labor(self) -> Args:
         made = _without(_reached(self), "replace")
         return dict(**made, layer_dependency=self.half())
@@ -719,6 +750,8 @@ MAKERS: dict[str, Callable[[Calls], Args]] = {
     **{"SharedSum": Calls.shared_sum, "SharedSum.add": Calls.add_shared},
     "NativeSampler.sample_neighbors": Calls.sample_neighbors,
     "NativeSampler.sample_layers": Calls.sample_layers,
+    "NativeSampler.sample_typed": Calls.sample_typed,
+    "TypedSampler.sample": Calls.typed_sampler,
     **dict.fromkeys(
         ("NativeSampler.sample_labor", "NativeSampler.reach_labor"), Calls.sample_labor
     ),

@@ -249,6 +249,8 @@ def _sequence(value: Any, rng: random.Random) -> Spoilt:
         is_array = isinstance(changed[at], np.ndarray)
         if isinstance(changed[at], tuple):
             inner = _pair("", "", changed[at], rng)
+        elif isinstance(changed[at], list):
+            inner = _sequence(changed[at], rng)
         else:
             inner = (_form if is_array else rng.choice(_TENSORS))(changed[at], rng)
         changed[at] = inner.value

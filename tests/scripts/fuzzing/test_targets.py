@@ -28,7 +28,7 @@ GENERATED = {"PlantedPartition", "RMat", "Structure", "Dataset"}
 #: What functions of ops take and return.
 RECORDS = {
     *("ArrangedBlock", "Contracted", "EdgeTiles", "Refined", "Replacing", "Rows", "Sampled"),
-    *("SampledHop", "naming_graph", "Shared", "UndirectedLists"),
+    *("SampledHop", "TypedSample", "naming_graph", "Shared", "UndirectedLists"),
 }
 #: The target for each kind of artefact that a run is made of.
 ARTEFACTS = {"GRAPH_STORE": "store", "PARTITION": "partition", "LINKS": "links"}
