@@ -228,7 +228,7 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
             f"{name}: expected a torch_geometric.data.Data, got {array_inputs.describe_graph(data)}"
         )
     if fields.get("edge_index") is None and fields.get("adj_t") is not None:
-        fields |= _of_adjacency(fields.pop("adj_t"), name)
+        fields |= fields_of_adjacency(fields.pop("adj_t"), name)
     if fields.get("edge_index") is None:
         raise GraphError(f"{name}: data.edge_index is missing, and so is data.adj_t")
     return fields
@@ -247,7 +247,7 @@ def _fields_of_types(data: Any, name: str) -> dict[str, Any]:
     return {"num_nodes": vertices.num_nodes, **dict(vertices), **dict(edges)}
 
 
-def _of_adjacency(adjacency: Any, name: str) -> dict[str, Any]:
+def fields_of_adjacency(adjacency: Any, name: str) -> dict[str, Any]:
     """Return ``edge_index`` and the values of PyG's transposed adjacency matrix ``adj_t``.
 
     Row i has the in-neighbors of vertex i. The matrix is a sparse tensor, of torch or torch_sparse.

@@ -11,7 +11,7 @@ from gnnscale import ops
 from gnnscale.core import Array, GraphError, Int64Array, import_dgl
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
-from gnnscale.data.peers import pyg_fields, single_graph
+from gnnscale.data.peers import pyg_fields
 from gnnscale.features import read_from_disk
 from gnnscale.graph import Graph
 from gnnscale.nn.adapters import to_dgl_blocks
@@ -112,14 +112,13 @@ class EdgeUse:
 
 
 def read_data(data: Any, use: EdgeUse) -> LoaderData:
-    """Read a Graph, a homogeneous PyG ``Data`` or DGL graph, or a data set of one of them.
+    """Read a Graph, or a homogeneous PyG ``Data`` or DGL graph.
 
     Rows keep their type, except that a Graph's quantized features become float32. GraphError if an
     attribute cannot be batched, or the edges lack the sampling weights that ``use`` names.
     """
     if isinstance(data, Graph):
         return _read_graph(data, use)
-    data = single_graph(data, "data").graph
     if is_instance_of(data, "torch_geometric", "data.Data"):
         return _read_pyg(data, use)
     if is_instance_of(data, "dgl", "DGLGraph") and data.is_homogeneous:

@@ -18,6 +18,7 @@ from gnnscale.core import types as arrays
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.process import standard_arithmetic
 from gnnscale.data.array_inputs import as_array
+from gnnscale.data.peers import single_graph
 from gnnscale.data.validation import check_ids
 from gnnscale.sampling import ShuffledOrder
 
@@ -148,6 +149,7 @@ class NeighborLoader(IterableDataset[Any]):
         output_format: str = "pyg",
         **arguments: Any,
     ) -> None:
+        data = single_graph(data, "data").graph
         typed = typed_data.is_hetero_data(data)
         if isinstance(num_neighbors, Mapping) and not typed:
             raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")

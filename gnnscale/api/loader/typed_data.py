@@ -1,7 +1,8 @@
 """Data of a loader over a graph with types: PyG's ``HeteroData``, in and out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gnnscale import ops
 from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, Sampling, allocate
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
 from gnnscale.data.array_inputs import is_instance_of
+from gnnscale.data.peers import fields_of_adjacency
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.graph import EdgeType, Graph, GraphSchema
 
@@ -44,14 +46,19 @@ def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
     sizes = {store._key: _num_vertices(store) for store in data.node_stores}
     triples = [tuple(store._key) for store in data.edge_stores]
     schema = GraphSchema.of(sizes, triples)
-    edges = [_edges(store, sizes) for store in data.edge_stores]
+    fields = {store._key: _edge_fields(store) for store in data.edge_stores}
+    edges = [_edges(triple, found["edge_index"], sizes) for triple, found in fields.items()]
     rows: dict[str, dict[str, AlignedRows]] = {}
     constants: dict[Any, dict[str, Any]] = {None: dict(data._global_store)}
     for store in data.node_stores:
-        rows[store._key], constants[store._key] = _divided(store, sizes[store._key], "vertex")
+        name, is_row = store._key, store.is_node_attr
+        rows[name], constants[name] = _divided(dict(store), is_row, sizes[name], "vertex")
     edge_rows: dict[Triple, dict[str, AlignedRows]] = {}
     for store, (src, _) in zip(data.edge_stores, edges, strict=True):
-        edge_rows[store._key], constants[store._key] = _divided(store, len(src), "edge")
+        triple, count = store._key, len(src)
+        # What an adjacency matrix holds is of edges.
+        is_row = partial(_is_edge_attribute, store)
+        edge_rows[triple], constants[triple] = _divided(fields[triple], is_row, count, "edge")
     weights = None
     if use.weight is not None:
         weights = [_weights(edge_rows[triple], use.weight, triple) for triple in triples]
@@ -77,35 +84,46 @@ def _num_vertices(store: Any) -> int:
     return int(count)
 
 
-def _edges(store: Any, sizes: dict[str, int]) -> tuple[Int64Array, Int64Array]:
+def _edge_fields(store: Any) -> dict[str, Any]:
+    """Return the attributes of an edge type; ``adj_t`` becomes ``edge_index`` and its values."""
+    fields = dict(store)
+    if fields.get("edge_index") is None and fields.get("adj_t") is not None:
+        fields |= fields_of_adjacency(fields.pop("adj_t"), f"data[{store._key}]")
+    if fields.get("edge_index") is None:
+        raise GraphError(f"data[{store._key}]: edge_index is missing, and so is adj_t")
+    return fields
+
+
+def _is_edge_attribute(store: Any, name: str) -> bool:
+    return name not in store or bool(store.is_edge_attr(name))
+
+
+def _edges(triple: Triple, index: Any, sizes: dict[str, int]) -> tuple[Int64Array, Int64Array]:
     """Return sources and destinations of an edge type, whose ids are checked."""
-    index = store.get("edge_index")
-    if index is None:
-        raise GraphError(f"data[{store._key}]: edge_index is missing")
     if not isinstance(index, torch.Tensor) or index.ndim != 2 or len(index) != 2:
-        raise GraphError(f"data[{store._key}].edge_index: expected a tensor [2, num_edges]")
+        raise GraphError(f"data[{triple}].edge_index: expected a tensor [2, num_edges]")
     if index.is_floating_point() or index.device.type != "cpu":
         raise GraphError(
-            f"data[{store._key}].edge_index: expected integers on cpu, got {index.dtype} on "
+            f"data[{triple}].edge_index: expected integers on cpu, got {index.dtype} on "
             f"{index.device}"
         )
     src, dst = index.long().contiguous().numpy()
-    source, _, destination = store._key
-    for ids, name in ((src, source), (dst, destination)):
+    for ids, name in ((src, triple[0]), (dst, triple[2])):
         wrong = (ids < 0) | (ids >= sizes[name])
         if wrong.any():
             raise GraphError(
-                f"data[{store._key}].edge_index: {ids[wrong.argmax()]} is no vertex of type "
-                f"{name!r}, which has {sizes[name]}"
+                f"data[{triple}].edge_index: {ids[wrong.argmax()]} is no vertex of type {name!r}, "
+                f"which has {sizes[name]}"
             )
     return src, dst
 
 
-def _divided(store: Any, count: int, kind: str) -> tuple[dict[str, AlignedRows], dict[str, Any]]:
+def _divided(
+    fields: Mapping[str, Any], is_row: Callable[[str], bool], count: int, kind: str
+) -> tuple[dict[str, AlignedRows], dict[str, Any]]:
     """Return a type's attributes with a row a vertex or an edge, and its further attributes."""
-    is_row = store.is_node_attr if kind == "vertex" else store.is_edge_attr
     rows, constants = {}, {}
-    for name, values in store.items():
+    for name, values in fields.items():
         if name in ("edge_index", "num_nodes", "n_id", "e_id"):
             continue
         if isinstance(values, (torch.Tensor, np.ndarray)) and is_row(name):

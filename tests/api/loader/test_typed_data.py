@@ -11,7 +11,7 @@ from gnnscale import GraphError, NeighborLoader
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
-from torch_geometric.data import HeteroData
+from torch_geometric.data import HeteroData, InMemoryDataset
 from torch_geometric.nn import SAGEConv, to_hetero
 from torch_geometric.utils import trim_to_layer
 
@@ -211,6 +211,35 @@ def test_what_is_refused(shops) -> None:
     refused("20 is no vertex of type 'shop', which has 20", error=GraphError)
     del shops["shop"].num_nodes
     refused("data['shop']", "num_nodes says how many", error=GraphError)
+
+
+def test_transposed_matrices_are_edges(shops) -> None:
+    loader = {"num_neighbors": [-1], "input_nodes": "item", "batch_size": 300}
+    (expected,) = NeighborLoader(shops, **loader)
+    for triple in shops.edge_types:
+        src, dst = shops[triple].edge_index
+        sizes = shops[triple[2]].num_nodes, shops[triple[0]].num_nodes
+        # Edges that appear twice are one in a matrix.
+        matrix = torch.sparse_coo_tensor(torch.stack([dst, src]), torch.ones(len(src)), sizes)
+        shops[triple].clear()
+        shops[triple].adj_t = matrix.coalesce() * 3
+    (batch,) = NeighborLoader(shops, **loader)
+    for triple in shops.edge_types:
+        edges = whole(shops, batch, triple).T.tolist()
+        known = {*map(tuple, whole(shops, expected, triple).T.tolist())}
+        assert {*map(tuple, edges)} == known
+        assert len(batch[triple].edge_weight) == len(edges) == len(known)
+
+
+class Shops(InMemoryDataset):
+    def __init__(self, data: HeteroData) -> None:
+        super().__init__()
+        self.data, self.slices = self.collate([data])
+
+
+def test_a_data_set_is_its_only_graph(shops) -> None:
+    (batch,) = NeighborLoader(Shops(shops), [1], input_nodes="shop", batch_size=20)
+    assert batch["shop"].batch_size == 20
 
 
 def test_a_graph_without_types_of_vertices() -> None:
