@@ -213,6 +213,7 @@ def test_what_is_refused(shops) -> None:
     refused("data['shop']", "num_nodes says how many", error=GraphError)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
 def test_transposed_matrices_are_edges(shops) -> None:
     loader = {"num_neighbors": [-1], "input_nodes": "item", "batch_size": 300}
     (expected,) = NeighborLoader(shops, **loader)
