@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from one_line import one_line
+
+from gnnscale.core.errors import GraphError
+from gnnscale.graph import EdgeType, GraphSchema
+
+SHOPS = GraphSchema.of(
+    {"user": 3, "item": 2, "shop": 0},
+    [("user", "buys", "item"), ("item", "bought_by", "user"), ("shop", "sells", "item")],
+)
+
+
+def test_ids_and_rows_by_hand() -> None:
+    assert SHOPS.first_vertices.tolist() == [0, 3, 5, 5]
+    # A user has one list, an item two: of what users buy, and of what shops sell.
+    assert SHOPS.first_rows.tolist() == [0, 3, 7, 7]
+    assert [SHOPS.rows(number) for number in range(3)] == [
+        slice(3, 7, 2),
+        slice(0, 3, 1),
+        slice(4, 7, 2),
+    ]
+    assert SHOPS.vertices(1) == slice(3, 5)
+    assert SHOPS.type_of(np.array([0, 2, 3, 4])).tolist() == [0, 0, 1, 1]
+    assert (SHOPS.num_vertices, SHOPS.num_rows) == (5, 7)
+
+
+def test_native_code_finds_the_same_rows() -> None:
+    vertices, edges = SHOPS.native
+    assert vertices == [(0, 3), (3, 2), (5, 0)]
+    for number, (source, destination, offset, stride) in enumerate(edges):
+        assert (source, destination) == (SHOPS.sources[number], SHOPS.destinations[number])
+        ids, rows = SHOPS.vertices(destination), SHOPS.rows(number)
+        found = [v * stride + offset for v in range(ids.start, ids.stop)]
+        assert found == list(range(rows.start, rows.stop, rows.step))
+
+
+def test_every_row_is_of_one_edge_type() -> None:
+    rows = [row for number in range(3) for row in np.arange(SHOPS.num_rows)[SHOPS.rows(number)]]
+    assert sorted(rows) == list(range(SHOPS.num_rows))
+
+
+def test_a_graph_without_types_has_one_of_each() -> None:
+    schema = GraphSchema.homogeneous(4)
+    assert schema.is_homogeneous
+    assert schema.native == ([(0, 4)], [(0, 0, 0, 1)])
+    assert schema.rows(0) == slice(0, 4, 1)
+    assert not SHOPS.is_homogeneous
+
+
+def test_names() -> None:
+    assert str(SHOPS.edge_types[0]) == "user-buys-item"
+    assert SHOPS.edge_types[0] == EdgeType("user", "buys", "item")
+
+
+@pytest.mark.parametrize(
+    ("edges", "line"),
+    [
+        ([("user", "buys", "thing")], "user-buys-thing: 'thing' is no vertex type, allowed are"),
+        ([("user", "buys", "user")] * 2, "edge type user-buys-user: appears twice"),
+        ([], "0 edge types: allowed are 1 to 1024"),
+    ],
+)
+def test_types_that_are_refused(edges, line) -> None:
+    with one_line(line, error=GraphError):
+        GraphSchema.of({"user": 1}, edges)
