@@ -37,12 +37,12 @@ def typed_topology(
         order = np.argsort(src, kind="stable")
         rows = _rows(schema, number, dst[order])
         first = schema.vertices(int(schema.sources[number])).start
-        _place(indptr, rows, (src[order] + first).astype(indices.dtype), indices)
+        _write_lists(indptr, rows, (src[order] + first).astype(indices.dtype), indices)
         if placed_weights is not None and weights is not None:
             bits = weights[number][order].view(np.int32)
-            _place(indptr, rows, bits, placed_weights.view(np.int32))
+            _write_lists(indptr, rows, bits, placed_weights.view(np.int32))
         if ids is not None:
-            _place(indptr, rows, order, ids)
+            _write_lists(indptr, rows, order, ids)
     return Graph(
         name=name,
         indptr=indptr,
@@ -71,7 +71,7 @@ def _offsets(schema: GraphSchema, edges: Sequence[tuple[Array, Int64Array]]) -> 
     return indptr
 
 
-def _place(indptr: Int64Array, rows: Int64Array, values: Array, out: Array) -> None:
+def _write_lists(indptr: Int64Array, rows: Int64Array, values: Array, out: Array) -> None:
     """Write the values of the edges in ``rows`` to their lists in ``out``, in the given order."""
     cursor = indptr[:-1].copy()
     word = np.int64 if out.itemsize == 8 or len(cursor) > np.iinfo(np.int32).max else np.int32

@@ -57,16 +57,16 @@ class GraphSchema:
     edge_types: tuple[EdgeType, ...]
 
     def __post_init__(self) -> None:
-        _check_names("vertex type", [each.name for each in self.vertex_types])
+        _check_names("vertex type", [vertices.name for vertices in self.vertex_types])
         _check_names("edge type", self.edge_types)
         _check_number("vertex types", len(self.vertex_types), MAX_VERTEX_TYPES)
         _check_number("edge types", len(self.edge_types), MAX_EDGE_TYPES)
-        names = [each.name for each in self.vertex_types]
-        for each in self.edge_types:
-            for end in (each.source, each.destination):
+        names = [vertices.name for vertices in self.vertex_types]
+        for edges in self.edge_types:
+            for end in (edges.source, edges.destination):
                 if end not in names:
                     raise GraphError(
-                        f"edge type {each}: {end!r} is no vertex type, allowed are "
+                        f"edge type {edges}: {end!r} is no vertex type, allowed are "
                         f"{', '.join(names)}"
                     )
 
@@ -94,7 +94,7 @@ class GraphSchema:
     @cached_property
     def first_vertices(self) -> Int64Array:
         """``[num_vertex_types + 1]`` first id of each vertex type, and the number of vertices."""
-        return _offsets([each.num_vertices for each in self.vertex_types])
+        return _offsets([vertices.num_vertices for vertices in self.vertex_types])
 
     @cached_property
     def first_rows(self) -> Int64Array:
@@ -102,8 +102,8 @@ class GraphSchema:
         strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
         return _offsets(
             [
-                each.num_vertices * int(stride)
-                for each, stride in zip(self.vertex_types, strides, strict=True)
+                vertices.num_vertices * int(stride)
+                for vertices, stride in zip(self.vertex_types, strides, strict=True)
             ]
         )
 
@@ -154,8 +154,8 @@ class GraphSchema:
         ``v * stride + offset``.
         """
         vertices = [
-            (int(first), each.num_vertices)
-            for first, each in zip(self.first_vertices, self.vertex_types, strict=False)
+            (int(first), vertex_type.num_vertices)
+            for first, vertex_type in zip(self.first_vertices, self.vertex_types, strict=False)
         ]
         edges = []
         for number, (source, destination) in enumerate(
@@ -167,8 +167,8 @@ class GraphSchema:
         return vertices, edges
 
     def _type_numbers(self, end: str) -> IntArray:
-        numbers = {each.name: number for number, each in enumerate(self.vertex_types)}
-        return np.array([numbers[getattr(each, end)] for each in self.edge_types], dtype=np.int64)
+        numbers = {vertices.name: number for number, vertices in enumerate(self.vertex_types)}
+        return np.array([numbers[getattr(edges, end)] for edges in self.edge_types], dtype=np.int64)
 
 
 def _offsets(sizes: Sequence[int]) -> Int64Array:

@@ -123,14 +123,14 @@ class TypedSample(NamedTuple):
         input_vertices: ``[n]`` ids of all vertices, in the order of types.
         type_sizes: number of input vertices of each type.
         hops: for each hop, from the seeds outward, a block for each edge type, whose local ids
-            count the vertices of its source type; None: its fan-out is 0.
+            count the vertices of its source type.
         edge_vertices: for each edge type ``[num_edges]`` ids of the sources of the last hop's
-            edges; None: its fan-out is 0.
+            edges; None: there is no hop.
     """
 
     input_vertices: Array
     type_sizes: list[int]
-    hops: list[list[SampledHop | None]]
+    hops: list[list[SampledHop]]
     edge_vertices: list[Array | None]
 
 class DiskLists:

@@ -26,15 +26,15 @@ class TypedBlock:
     """
 
     #: by edge type its edges, in local ids of its source type, to the destinations of its
-    #: destination type. None: the edge type was left out
-    relations: tuple[Block | None, ...]
+    #: destination type
+    relations: tuple[Block, ...]
     num_src: tuple[int, ...]  #: number of source vertices of each vertex type
     num_dst: tuple[int, ...]  #: number of destination vertices of each vertex type
 
     @property
     def num_edges(self) -> int:
         """Number of sampled edges of all types."""
-        return sum(block.num_edges for block in self.relations if block is not None)
+        return sum(block.num_edges for block in self.relations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,17 +148,15 @@ def _blocks(
     blocks: list[TypedBlock] = []
     for number, hop in enumerate(sampled.hops):
         is_last = number + 1 == len(sampled.hops)
-        edge_vertices = sampled.edge_vertices if is_last else [None] * len(hop)
-        relations = tuple(map(_block, hop, edge_vertices))
+        sources = sampled.edge_vertices if is_last else [None] * len(hop)
+        relations = tuple(map(_block, hop, sources))
         num_src = _num_src(schema, relations, num_dst)
         blocks.append(TypedBlock(relations=relations, num_src=num_src, num_dst=num_dst))
         num_dst = num_src
     return tuple(reversed(blocks))
 
 
-def _block(hop: SampledHop | None, edge_vertices: Array | None) -> Block | None:
-    if hop is None:
-        return None
+def _block(hop: SampledHop, edge_vertices: Array | None) -> Block:
     return Block(
         indptr=hop.indptr,
         indices=hop.indices,
@@ -170,13 +168,12 @@ def _block(hop: SampledHop | None, edge_vertices: Array | None) -> Block | None:
 
 
 def _num_src(
-    schema: GraphSchema, relations: Sequence[Block | None], num_dst: Sequence[int]
+    schema: GraphSchema, relations: Sequence[Block], num_dst: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the number of sources by vertex type: destinations and what edges come from."""
     num_src = list(num_dst)
     for block, source in zip(relations, schema.sources.tolist(), strict=True):
-        if block is not None:
-            num_src[source] = block.num_src
+        num_src[source] = block.num_src
     return tuple(num_src)
 
 
@@ -186,7 +183,7 @@ def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts) -> list[list[int]]:
     ConfigError: an edge type is unknown or left out, or numbers of hops differ. TypeError: fan-outs
     are no list.
     """
-    names = [str(each) for each in schema.edge_types]
+    names = [str(edge_type) for edge_type in schema.edge_types]
     if not isinstance(fanouts, Mapping):
         fanouts = dict.fromkeys(names, whole_numbers("fanouts", fanouts))
     for name in fanouts:

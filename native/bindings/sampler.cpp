@@ -21,9 +21,7 @@ py::object optional_numpy(Array<T>&& array) {
   return to_numpy(std::move(array));
 }
 
-// None: the edge type was left out.
 py::object to_python(BlockArrays&& block) {
-  if (!block.indptr.data) return py::none();
   return hop_type(
       to_numpy(std::move(block.indptr)), to_numpy(std::move(block.indices)), block.num_src,
       optional_numpy(std::move(block.importance)), optional_numpy(std::move(block.positions)),
@@ -55,7 +53,7 @@ py::object to_python(TypedBatch<Vertex>&& typed) {
     hops.append(hop);
   }
   for (auto& vertices : batch.edge_vertices) {
-    edge_vertices.append(optional_numpy(std::move(vertices)));
+    edge_vertices.append(optional_numpy(std::move(vertices)));  // None: there is no hop
   }
   for (const int64_t size : batch.type_sizes) sizes.append(size);
   return typed_sample(to_numpy(std::move(batch.input_vertices)), sizes, hops, edge_vertices);

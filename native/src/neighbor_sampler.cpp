@@ -478,12 +478,19 @@ Array<Vertex> Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_thre
   return edge_vertices;
 }
 
-// As sample_hop_in_turn; nothing if the fan-out is 0. `inputs`: the batch's vertices, if these are
-// all that it reaches; or null.
+// As sample_hop_in_turn; no list is read if the fan-out is 0. `inputs`: the batch's vertices, if
+// these are all that it reaches; or null.
 template <typename Vertex>
 Array<Vertex> Sampler<Vertex>::sample_hop(const Plan& plan, int num_threads, BlockArrays& block,
                                           Array<Vertex>* inputs) {
-  if (plan.fanout == 0) return {};
+  if (plan.fanout == 0) {
+    Hop hop = open_hop(plan);
+    std::fill_n(hop.indptr.data.get(), hop.indptr.size, 0);
+    make_room(hop, block);
+    block.indices = Array<int32_t>(0);
+    block.indptr = std::move(hop.indptr);
+    return Array<Vertex>(0);
+  }
   return relabels_at_once(plan, num_threads) ? sample_hop_at_once(plan, num_threads, block, inputs)
                                              : sample_hop_in_turn(plan, num_threads, block);
 }

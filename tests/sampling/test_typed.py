@@ -65,8 +65,6 @@ class PlainSampler:
         destinations = [list(each) for each in self.reached]
         found = {}
         for edge_type, fanout in enumerate(fanouts):
-            if fanout == 0:
-                continue
             of_type = key if len(fanouts) == 1 else draw(key, edge_type)
             drawn = []
             for v in destinations[self.schema.destinations[edge_type]]:
@@ -85,13 +83,11 @@ def drawn(batch: TypedMiniBatch, block: TypedBlock, schema: GraphSchema) -> dict
     """Return the global ids of a block's sampled neighbours, by edge type and destination."""
     found = {}
     for edge_type, relation in enumerate(block.relations):
-        if relation is not None:
-            ids = batch.vertices(int(schema.sources[edge_type]))[relation.indices]
-            found[edge_type] = [each.tolist() for each in np.split(ids, relation.indptr[1:-1])]
-            assert len(relation.indptr) - 1 == block.num_dst[schema.destinations[edge_type]]
-            assert relation.num_src == block.num_src[schema.sources[edge_type]]
-            if len(relation.indptr) == 1:
-                found[edge_type] = []
+        ids = batch.vertices(int(schema.sources[edge_type]))[relation.indices]
+        lists = [each.tolist() for each in np.split(ids, relation.indptr[1:-1])]
+        found[edge_type] = lists if relation.num_dst else []
+        assert relation.num_dst == block.num_dst[schema.destinations[edge_type]]
+        assert relation.num_src == block.num_src[schema.sources[edge_type]]
     return found
 
 
@@ -132,7 +128,7 @@ def test_samples_equal_those_of_plain_python(schema, data) -> None:
         assert set(batch.seeds(number).tolist()) <= set(seeds)
     found = [drawn(batch, block, schema) for block in reversed(batch.blocks)]
     assert found == expected
-    sources = [block.edge_vertices for block in batch.blocks[0].relations if block is not None]
+    sources = [block.edge_vertices for block in batch.blocks[0].relations]
     last = [np.concatenate([[], *each]) for each in expected[-1].values()]
     assert [each.tolist() for each in sources] == [each.tolist() for each in last]
 

@@ -47,7 +47,7 @@ def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
     triples = [tuple(store._key) for store in data.edge_stores]
     schema = GraphSchema.of(sizes, triples)
     fields = {store._key: _edge_fields(store) for store in data.edge_stores}
-    edges = [_edges(triple, found["edge_index"], sizes) for triple, found in fields.items()]
+    edges = [_edges(triple, values["edge_index"], sizes) for triple, values in fields.items()]
     rows: dict[str, dict[str, AlignedRows]] = {}
     constants: dict[Any, dict[str, Any]] = {None: dict(data._global_store)}
     for store in data.node_stores:
@@ -74,8 +74,8 @@ def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
 
 def _num_vertices(store: Any) -> int:
     # PyG guesses from the edges of other types where no attribute tells.
-    known = "num_nodes" in store or any(store.is_node_attr(key) for key in store)
-    count = store.num_nodes if known else None
+    tells = "num_nodes" in store or any(store.is_node_attr(key) for key in store)
+    count = store.num_nodes if tells else None
     if count is None:
         raise GraphError(
             f"data[{store._key!r}]: it has no attribute with a row a vertex; num_nodes says how "
@@ -137,9 +137,8 @@ def _weights(rows: dict[str, AlignedRows], name: str, triple: Triple) -> Array:
     if name not in rows:
         expected = ", ".join(map(repr, rows)) or "none, since the edges have no data"
         raise GraphError(f"weights {name!r} of data[{triple}]: expected {expected}")
-    found = rows[name]
-    ids = np.arange(len(found.array))
-    weights = found.take(ids, num_threads=1, pinned=False).float().flatten().numpy()
+    ids = np.arange(len(rows[name].array))
+    weights = rows[name].take(ids, num_threads=1, pinned=False).float().flatten().numpy()
     if len(weights) != len(ids) or not (np.isfinite(weights) & (weights >= 0)).all():
         raise GraphError(
             f"weights {name!r} of data[{triple}]: expected one finite number of at least 0 an edge"
@@ -152,7 +151,7 @@ def seed_type(input_nodes: Any, schema: GraphSchema) -> tuple[int, Any]:
 
     ConfigError: ``input_nodes`` names no vertex type.
     """
-    names = [each.name for each in schema.vertex_types]
+    names = [vertices.name for vertices in schema.vertex_types]
     name, nodes = (input_nodes, None) if isinstance(input_nodes, str) else (None, None)
     if isinstance(input_nodes, tuple) and len(input_nodes) == 2:
         name, nodes = input_nodes
@@ -172,27 +171,27 @@ def typed_fanouts(
     ConfigError: an edge type is unknown or missing, numbers of hops differ, or a number is below
     -1. 0 leaves an edge type out.
     """
-    triples = [(each.source, each.relation, each.destination) for each in schema.edge_types]
+    triples = [(edges.source, edges.relation, edges.destination) for edges in schema.edge_types]
     if isinstance(num_neighbors, Mapping):
-        given = {_triple(key, triples): value for key, value in num_neighbors.items()}
+        lists_by_type = {_triple(key, triples): value for key, value in num_neighbors.items()}
         for triple in triples:
-            if triple not in given:
+            if triple not in lists_by_type:
                 raise ConfigError(
                     f"num_neighbors: {triple} is missing; [0] for each hop leaves it out"
                 )
     else:
-        given = dict.fromkeys(triples, num_neighbors)
-    lists = [_numbers(given[triple], triple) for triple in triples]
-    hops = {len(each) for each in lists}
+        lists_by_type = dict.fromkeys(triples, num_neighbors)
+    lists = [_numbers(lists_by_type[triple], triple) for triple in triples]
+    hops = {len(fanouts) for fanouts in lists}
     if len(hops) != 1:
         raise ConfigError("num_neighbors: expected lists of equally many hops for all edge types")
     return [list(hop) for hop in zip(*lists, strict=True)]
 
 
 def _triple(key: Any, triples: Sequence[Triple]) -> Triple:
-    found = tuple(key) if isinstance(key, (tuple, list)) else tuple(str(key).split("__"))
+    wanted_triple = tuple(key) if isinstance(key, (tuple, list)) else tuple(str(key).split("__"))
     for triple in triples:
-        if triple == found:
+        if triple == wanted_triple:
             return triple
     names = ", ".join(map(str, triples))
     raise ConfigError(f"num_neighbors: {brief(key)!r} is no edge type, expected {names}")
@@ -200,7 +199,7 @@ def _triple(key: Any, triples: Sequence[Triple]) -> Triple:
 
 def _numbers(values: Any, triple: Triple) -> list[int]:
     numbers = list(values) if isinstance(values, (list, tuple)) else []
-    valid = all(isinstance(each, int) and not isinstance(each, bool) for each in numbers)
+    valid = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
     if not numbers or not valid or min(numbers) < -1:
         raise ConfigError(
             f"num_neighbors: {brief(values)} of {triple}: expected a list of whole numbers, one a "
@@ -246,7 +245,7 @@ class HeteroFormat:
         )
         batch = self._make()
         batch._global_store.update(self._data.constants[None])
-        reached = _reached(schema, sampled.hops, self._seed_type, len(seeds))
+        counts_by_type = _vertex_counts(schema, sampled.hops, self._seed_type, len(seeds))
         offset = 0
         for number, vertex_type in enumerate(schema.vertex_types):
             size = sampled.type_sizes[number]
@@ -255,13 +254,15 @@ class HeteroFormat:
             np.subtract(sampled.input_vertices[offset : offset + size], first, out=n_id.numpy())
             offset += size
             self._add_vertices(batch[vertex_type.name], vertex_type.name, n_id)
-            batch[vertex_type.name].num_sampled_nodes = np.diff(reached[number], prepend=0).tolist()
+            batch[vertex_type.name].num_sampled_nodes = np.diff(
+                counts_by_type[number], prepend=0
+            ).tolist()
         store = batch[schema.vertex_types[self._seed_type].name]
         store.input_id = torch.from_numpy(input_ids)
         store.batch_size = len(seeds)
         for number, edge_type in enumerate(schema.edge_types):
             hops = [hop[number] for hop in sampled.hops]
-            firsts = [0, *reached[int(schema.destinations[number])]]
+            firsts = [0, *counts_by_type[int(schema.destinations[number])]]
             self._add_edges(batch, edge_type, hops, firsts)
         return batch
 
@@ -284,46 +285,43 @@ class HeteroFormat:
         self,
         batch: Any,
         edge_type: EdgeType,
-        hops: Sequence[ops.SampledHop | None],
+        hops: Sequence[ops.SampledHop],
         firsts: Sequence[int],
     ) -> None:
         """Add the edges of a type; a hop's destinations begin with local id ``firsts[hop]``."""
         triple = (edge_type.source, edge_type.relation, edge_type.destination)
         store = batch[triple]
         store.update(self._data.constants[triple])
-        counts = [0 if hop is None else len(hop.indices) for hop in hops]
+        counts = [len(hop.indices) for hop in hops]
         edge_index = self._empty((2, sum(counts)))
         done = 0
         for hop, count, first in zip(hops, counts, firsts, strict=False):
-            if hop is not None and count:
-                out = edge_index.numpy()[:, done : done + count]
-                ops.expand_edges(hop.indptr, hop.indices, first_dst=first, out=out)
+            out = edge_index.numpy()[:, done : done + count]
+            ops.expand_edges(hop.indptr, hop.indices, first_dst=first, out=out)
             done += count
         store.edge_index = edge_index
         store.num_sampled_edges = counts
         ids = self._data.graph.edge_ids
         if ids is None:
             return
-        positions = [hop.positions for hop in hops if hop is not None and hop.positions is not None]
-        positions.append(np.empty(0, np.int64))
+        positions = [hop.positions for hop in hops if hop.positions is not None]
         store.e_id = torch.from_numpy(ids[np.concatenate(positions)])
         for attribute, rows in self._data.edge_rows[triple].items():
             store[attribute] = self._take(rows, store.e_id.numpy())
 
 
-def _reached(
+def _vertex_counts(
     schema: GraphSchema,
-    hops: Sequence[Sequence[ops.SampledHop | None]],
+    hops: Sequence[Sequence[ops.SampledHop]],
     seed_type: int,
     num_seeds: int,
 ) -> list[list[int]]:
     """Return for each vertex type how many vertices are reached before hop 1, after it, ..."""
     now = [num_seeds * (number == seed_type) for number in range(len(schema.vertex_types))]
-    reached = [[count] for count in now]
+    counts_by_type = [[count] for count in now]
     for hop in hops:
         for block, source in zip(hop, schema.sources.tolist(), strict=True):
-            if block is not None:
-                now[source] = block.num_src
-        for counts, count in zip(reached, now, strict=True):
+            now[source] = block.num_src
+        for counts, count in zip(counts_by_type, now, strict=True):
             counts.append(count)
-    return reached
+    return counts_by_type

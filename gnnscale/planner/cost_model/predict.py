@@ -170,7 +170,7 @@ class DeviceTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class Unloaded:
-    """What no load of the host changes about a device's mini-batch."""
+    """Work of a device's mini-batch that does not depend on the load of the host."""
 
     propagation: Propagation  #: work of the propagation
     accelerator: StageTimes | None  #: the accelerator's own stage times. None: it is none
@@ -362,12 +362,12 @@ def _fixed_point(
     for _ in range(_ROUNDS):
         total = sum(load.values())
         times = []
-        for position, (share, workload, size, factors, alone) in enumerate(parts):
+        for position, (share, workload, size, factors, work) in enumerate(parts):
             if first_equal[position] < position:
                 times.append(times[first_equal[position]])
                 continue
             active = _active(share, position, load, total)
-            times.append(device_times(host, share, workload, size, active, factors, alone))
+            times.append(device_times(host, share, workload, size, active, factors, work))
         last_step, step = step, _longest(plan, times)
         last_load, load = load, _host_load(plan, times, step, load)
         moved = max(abs(load[lane] - last_load[lane]) for lane in load)
