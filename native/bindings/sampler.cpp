@@ -131,7 +131,7 @@ class NativeSampler {
     weights_ = graph.attr("edge_weights");
     rows_ = graph.attr("edge_rows");
     lists_ = graph.attr("lists");
-    types_ = types_of(graph.attr("schema"));
+    const py::object types = graph.attr("types");
     if (!lists_.is_none() && !py::isinstance<BoundLists>(lists_)) {
       refuse_type("lists", type_name(lists_), "DiskLists and None");
     }
@@ -147,6 +147,7 @@ class NativeSampler {
       offsets_ = graph.indptr;
       num_rows_ = graph.num_vertices;
       num_edges_ = graph.num_edges;
+      types_ = types.is_none() ? GraphTypes::homogeneous(num_rows_) : types_of(types);
       check_rows();
       graph.num_vertices = types_.vertices.back().first + types_.vertices.back().size;
       pools_ = std::make_unique<Pools<Vertex>>(graph, disk, &types_);
