@@ -269,13 +269,15 @@ class Graph(Topology):
 
         Raises:
             ConfigError: ``path`` is an address, such as ``s3://bucket/graph``.
-            GraphError: ``path`` is not empty or not writable; the graph is a part of another
-                graph; or the graph has no features, an incomplete split, or an unlabeled training
+            GraphError: ``path`` is not empty or not writable; the graph has types, or is a part of
+                another graph; or it has no features, an incomplete split, or an unlabeled training
                 or validation vertex.
         """
         refuse_address(path, "path")
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
+        if self.types is not None:
+            raise GraphError(f"{self.name}: stores have no types of vertices and edges")
         parts = (self.train_idx, self.valid_idx, self.test_idx)
         self.origin.split.check(parts, self.name)
         self.origin.split.check_labeled(parts, self.labels, self.name)

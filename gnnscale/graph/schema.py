@@ -58,7 +58,7 @@ class GraphSchema:
 
     def __post_init__(self) -> None:
         _check_names("vertex type", [vertices.name for vertices in self.vertex_types])
-        _check_names("edge type", self.edge_types)
+        _check_names("edge type", [str(edges) for edges in self.edge_types])
         _check_number("vertex types", len(self.vertex_types), MAX_VERTEX_TYPES)
         _check_number("edge types", len(self.edge_types), MAX_EDGE_TYPES)
         names = [vertices.name for vertices in self.vertex_types]
@@ -93,12 +93,12 @@ class GraphSchema:
 
     @cached_property
     def first_vertices(self) -> Int64Array:
-        """``[num_vertex_types + 1]`` first id of each vertex type, and the number of vertices."""
+        """``[num_vertex_types + 1]`` first id of each vertex type; last, the number of vertices."""
         return _offsets([vertices.num_vertices for vertices in self.vertex_types])
 
     @cached_property
     def first_rows(self) -> Int64Array:
-        """``[num_vertex_types + 1]`` first row of each vertex type, and the number of rows."""
+        """``[num_vertex_types + 1]`` first row of each vertex type; last, the number of rows."""
         strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
         return _offsets(
             [
@@ -128,12 +128,12 @@ class GraphSchema:
         return int(self.first_rows[-1])
 
     def vertices(self, vertex_type: int) -> slice:
-        """Return the ids of the vertex type of this number."""
+        """Return the ids of the vertices of type ``vertex_types[vertex_type]``."""
         first, end = self.first_vertices[vertex_type : vertex_type + 2]
         return slice(int(first), int(end))
 
     def rows(self, edge_type: int) -> slice:
-        """Return the rows of the edge type of this number, one for each destination vertex."""
+        """Return the rows of ``edge_types[edge_type]``, one for each vertex of its destination."""
         destination = int(self.destinations[edge_type])
         same = np.flatnonzero(self.destinations == destination)
         position = int(np.searchsorted(same, edge_type))
@@ -175,7 +175,7 @@ def _offsets(sizes: Sequence[int]) -> Int64Array:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
 
-def _check_names(kind: str, names: Sequence[object]) -> None:
+def _check_names(kind: str, names: Sequence[str]) -> None:
     for number, name in enumerate(names):
         if name in names[:number]:
             raise GraphError(f"{kind} {name}: appears twice, allowed are distinct types")

@@ -6,16 +6,17 @@ from typing import Literal
 
 import numpy as np
 
-from gnnscale.core import Array, ConfigError, IntArray
+from gnnscale.core import MAX_COUNT, Array, ConfigError, IntArray, brief, listed_numbers
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
-from gnnscale.sampling.minibatch import Block, whole_numbers
+from gnnscale.sampling.minibatch import Block
 
 #: How neighbors of a list are drawn: all alike, by the weights of edges, or by LABOR, whose random
 #: numbers lists share in a hop or in the whole mini-batch.
 Draws = Literal["uniform", "weight", "labor_hop", "labor_batch"]
-#: Fan-outs by hop for all edge types, or for each edge type by its name.
-Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
+#: Fan-outs by hop for all edge types, or for each edge type: by its name, ``user-buys-item``, or by
+#: the triple of its names.
+Fanouts = Sequence[int] | Mapping[str, Sequence[int]] | Mapping[tuple[str, str, str], Sequence[int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class TypedBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class TypedMiniBatch:
-    """A sampled computation graph of one step over a graph with types: blocks, inputs first.
+    """Sampled computation graph of one step, over a graph with types: a block for each layer.
 
     Every layer's vertices of a type are a prefix of the type's input vertices; the seeds of the
     type are the first of them.
@@ -58,12 +59,15 @@ class TypedMiniBatch:
         return sum(block.num_edges for block in self.blocks)
 
     def vertices(self, vertex_type: int) -> IntArray:
-        """Return the global ids of the input vertices of the type of this number."""
+        """Return the global ids of the input vertices whose type is ``schema.vertex_types[i]``.
+
+        ``vertex_type`` is ``i``.
+        """
         first = sum(self.type_sizes[:vertex_type])
         return self.input_vertices[first : first + self.type_sizes[vertex_type]]
 
     def seeds(self, vertex_type: int) -> IntArray:
-        """Return the global ids of the seeds of the type of this number."""
+        """Return the global ids of the seeds of a type, given by its number as in ``vertices``."""
         return self.vertices(vertex_type)[: self.seed_sizes[vertex_type]]
 
 
@@ -97,8 +101,8 @@ class TypedSampler:
             num_threads: threads of a call, which change its speed only.
 
         Raises:
-            ConfigError: fan-outs of an unknown edge type, or none of one; or neighbors are drawn by
-                weights, and edges have none. ValueError, from ``sample``: a number is no fan-out.
+            ConfigError: fan-outs are as ``fanouts_by_type`` refuses them; or neighbors are drawn by
+                weights, and edges have none.
         """
         self._native = NativeSampler(graph)
         self.schema = graph.schema
@@ -177,31 +181,43 @@ def _num_src(
     return tuple(num_src)
 
 
-def fanouts_by_type(schema: GraphSchema, fanouts: Fanouts) -> list[list[int]]:
-    """Return for each hop the fan-out of each edge type of the schema, unchecked numbers.
+def fanouts_by_type(
+    schema: GraphSchema, fanouts: Fanouts, *, option: str = "sampler.fanouts"
+) -> list[list[int]]:
+    """Return for each hop the fan-out of each edge type of the schema.
 
-    ConfigError: an edge type is unknown or left out, or numbers of hops differ. TypeError: fan-outs
-    are no list.
+    ConfigError, which names ``option``: an edge type is unknown or left out, numbers of hops
+    differ, or a number is below -1.
     """
     names = [str(edge_type) for edge_type in schema.edge_types]
-    if not isinstance(fanouts, Mapping):
-        fanouts = dict.fromkeys(names, whole_numbers("fanouts", fanouts))
-    for name in fanouts:
+    if isinstance(fanouts, Mapping):
+        lists = {_name(edge_type): numbers for edge_type, numbers in fanouts.items()}
+    else:
+        lists = dict.fromkeys(names, fanouts)
+    for name in lists:
         if name not in names:
             raise ConfigError(
-                f"sampler.fanouts: {name!r} is no edge type, allowed are {', '.join(names)}"
+                f"{option}: {brief(name)} is no edge type, allowed are {', '.join(names)}"
             )
+    by_type = []
     for name in names:
-        if name not in fanouts:
+        if name not in lists:
+            raise ConfigError(f"{option}: {name} is missing; one 0 a hop leaves an edge type out")
+        by_type.append(listed_numbers(option, lists[name], "[15, 10]"))
+        if any(not -1 <= fanout <= MAX_COUNT for fanout in by_type[-1]):
             raise ConfigError(
-                f"sampler.fanouts: {name} is missing; one 0 a hop leaves an edge type out"
+                f"{option}={by_type[-1]}: expected for each hop a positive number, -1 for all, or "
+                "0 for none"
             )
-    by_type = [whole_numbers("fanouts", fanouts[name]) for name in names]
-    hops = len(by_type[0])
-    for name, numbers in zip(names, by_type, strict=True):
-        if len(numbers) != hops:
+        if len(by_type[-1]) != len(by_type[0]):
             raise ConfigError(
-                f"sampler.fanouts: {name} has {len(numbers)} hops, {names[0]} has {hops}; "
+                f"{option}: {name} has {len(by_type[-1])} hops, {names[0]} has {len(by_type[0])}; "
                 "all need the same number"
             )
+    if not by_type[0]:
+        raise ConfigError(f"{option}=[]: at least one hop is needed")
     return [list(hop) for hop in zip(*by_type, strict=True)]
+
+
+def _name(edge_type: object) -> str:
+    return "-".join(map(str, edge_type)) if isinstance(edge_type, tuple) else str(edge_type)

@@ -8,6 +8,7 @@ import argparse
 import json
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ def main() -> None:
             edges += len(block.indices)
         return edges, len(nodes)
 
+    answer(rounds, sample)
+
+
+def answer(rounds: Any, sample: Callable[[Any], tuple[int, int]]) -> None:
+    """Sample the seeds of each round that is asked for; tell edges a second and their numbers."""
     print(json.dumps({"ready": True}), flush=True)
     while True:
         try:

@@ -1,20 +1,17 @@
 """A process of the case ``typed`` that samples with GraphBolt.
 
-As ``graphbolt.py``, this file imports NumPy, torch and DGL alone. GraphBolt has one list a vertex,
-in which edges of a type follow each other.
+As ``graphbolt.py``, beside it, this file imports NumPy, torch and DGL alone. GraphBolt has one list
+a vertex, in which edges of a type follow each other.
 """
 
 import argparse
 import json
-import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-
-warnings.filterwarnings("ignore")
+from graphbolt import answer
 
 
 def fused_graph(folder: Path) -> Any:
@@ -77,19 +74,7 @@ def main() -> None:
             edges += sum(len(each.indices) for each in block.values())
         return edges, sum(map(len, nodes.values()))
 
-    print(json.dumps({"ready": True}), flush=True)
-    while True:
-        try:
-            batches = rounds[int(input())]
-        except EOFError:
-            return
-        start = time.perf_counter()
-        sizes = [sample(seeds) for seeds in batches]
-        seconds = time.perf_counter() - start
-        edges, inputs = np.array(sizes).sum(0).tolist()
-        count = len(batches)
-        figures = {"edges_per_s": edges / seconds, "edges": edges / count, "inputs": inputs / count}
-        print(json.dumps(figures), flush=True)
+    answer(rounds, sample)
 
 
 if __name__ == "__main__":

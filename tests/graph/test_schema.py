@@ -58,6 +58,10 @@ def test_names() -> None:
     [
         ([("user", "buys", "thing")], "user-buys-thing: 'thing' is no vertex type, allowed are"),
         ([("user", "buys", "user")] * 2, "edge type user-buys-user: appears twice"),
+        (
+            [("user", "a-user", "user"), ("user-a", "user", "user")],
+            "user-a-user-user: appears twice",
+        ),
         ([], "0 edge types: allowed are 1 to 1024"),
     ],
 )

@@ -1,6 +1,6 @@
 """Data of a loader: the input graph, and sampled mini-batches in the formats of PyG and DGL."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from gnnscale.core import Array, GraphError, Int64Array, import_dgl
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
 from gnnscale.data.peers import pyg_fields
+from gnnscale.data.validation import check_weights
 from gnnscale.features import read_from_disk
 from gnnscale.graph import Graph
 from gnnscale.nn.adapters import to_dgl_blocks
@@ -154,20 +155,29 @@ def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
     return LoaderData(graph=graph, rows=rows, hands_weights=weighted, edge_features=features)
 
 
+def read_weights(edge_rows: Mapping[str, AlignedRows], name: str, of: str) -> Array:
+    """Return the edge attribute ``name`` as float32 weights ``[num_edges]``, or GraphError.
+
+    The error names ``of``, the edges.
+    """
+    if name not in edge_rows:
+        expected = ", ".join(map(repr, edge_rows)) or "none, since the edges have no data"
+        raise GraphError(f"weights {name!r} of {of}: expected {expected}")
+    rows = edge_rows[name]
+    count = len(rows.array)
+    weights = rows.take(np.arange(count), num_threads=1, pinned=False).float().numpy()
+    if weights.ndim == 2 and weights.shape[1] == 1:
+        weights = weights[:, 0]
+    return check_weights(weights, count, f"{of}: edge weights")
+
+
 def _topology(
     ends: tuple[torch.Tensor, torch.Tensor],
     num_vertices: int,
     edge_rows: dict[str, AlignedRows],
     use: EdgeUse,
 ) -> Graph:
-    weights = None
-    if use.weight is not None:
-        if use.weight not in edge_rows:
-            expected = ", ".join(map(repr, edge_rows)) or "none, since the edges have no data"
-            raise GraphError(f"weights {use.weight!r} of data: expected {expected}")
-        rows = edge_rows[use.weight]
-        weights = rows.take(np.arange(len(ends[0])), num_threads=1, pinned=False).float()
-        weights = weights[:, 0] if weights.ndim == 2 and weights.shape[1] == 1 else weights
+    weights = None if use.weight is None else read_weights(edge_rows, use.weight, "data")
     return from_arrays(
         (ends[0].numpy(), ends[1].numpy()),
         np.empty((num_vertices, 0), np.float32),
@@ -231,7 +241,6 @@ _DGL_EDGE_NAMES = {"edge_weight": "weight", "edge_attr": "feat"}
 class Sampling:
     """Options of a loader: how neighbors are sampled, and the memory of its batches."""
 
-    fanouts: list[int]  #: neighbors per vertex and hop, from the seeds outwards; -1 for all
     replace: bool  #: sample with replacement
     by_weight: bool  #: sample in proportion to edge weights
     edge_ids: bool  #: batches contain edge ids
@@ -239,13 +248,22 @@ class Sampling:
     num_threads: int  #: threads of the native kernels
     pinned: bool  #: allocate batches in page-locked memory
 
+    def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return an uninitialized int64 tensor, page-locked if the loader allocates batches so."""
+        return allocate(shape, torch.int64, pinned=self.pinned)
+
+    def take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
+        """Return rows ``ids`` of an attribute, in memory as ``empty`` allocates it."""
+        return rows.take(ids, num_threads=self.num_threads, pinned=self.pinned)
+
 
 class _BatchReader:
     """Sampler of the user's graph, with the data of sampled vertices and edges."""
 
-    def __init__(self, data: LoaderData, sampling: Sampling) -> None:
+    def __init__(self, data: LoaderData, sampling: Sampling, fanouts: list[int]) -> None:
         self.data = data
-        self._sampling = sampling
+        self.sampling = sampling
+        self._fanouts = fanouts
         self._sampler = ops.NativeSampler(data.graph)
         #: Whether batches contain edge ids.
         self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
@@ -255,10 +273,10 @@ class _BatchReader:
 
         A hop expands all vertices so far, or with ``only_new`` those of the last hop.
         """
-        sampling = self._sampling
+        sampling = self.sampling
         return self._sampler.sample_neighbors(
             seeds,
-            sampling.fanouts,
+            self._fanouts,
             replace=sampling.replace,
             seed=sampling.seed,
             step=step,
@@ -270,17 +288,9 @@ class _BatchReader:
             edge_rows=self.data.edge_features is not None,
         )
 
-    def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return an uninitialized int64 tensor, page-locked if the loader allocates batches so."""
-        return allocate(shape, torch.int64, pinned=self._sampling.pinned)
-
     def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
         """Return the rows of vertices ``ids`` of every vertex attribute, by PyG's names."""
-        return {name: self._take(rows, ids) for name, rows in self.data.rows.items()}
-
-    def _take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
-        sampling = self._sampling
-        return rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
+        return {name: self.sampling.take(rows, ids) for name, rows in self.data.rows.items()}
 
     def edge_rows(self, hops: list[ops.SampledHop]) -> tuple[torch.Tensor | None, dict[str, Any]]:
         """Return ids (None: not in batches) and attributes, by PyG's names, of ``hops``' edges."""
@@ -291,24 +301,24 @@ class _BatchReader:
         if self.data.edge_features is not None:
             row_ids = [hop.edge_rows for hop in hops if hop.edge_rows is not None]
             ids = np.concatenate(row_ids).astype(np.int64)
-            data["edge_attr"] = self._take(self.data.edge_features, ids)
+            data["edge_attr"] = self.sampling.take(self.data.edge_features, ids)
         if not self.has_edge_ids:
             return None, data
-        edge_ids = self.empty((sum(len(hop.indices) for hop in hops),))
+        edge_ids = self.sampling.empty((sum(len(hop.indices) for hop in hops),))
         positions = [hop.positions for hop in hops if hop.positions is not None]
         ids = np.concatenate(positions, out=edge_ids.numpy())
         if self.data.graph.edge_ids is not None:
             ids[:] = self.data.graph.edge_ids[ids]
         for name, rows in self.data.edge_rows.items():
-            data[name] = self._take(rows, ids)
+            data[name] = self.sampling.take(rows, ids)
         return edge_ids, data
 
 
 class PyGFormat:
     """Maker of PyG's batches (``Data``); each hop expands only the vertices new in the last hop."""
 
-    def __init__(self, data: LoaderData, sampling: Sampling) -> None:
-        """Prepare to sample ``data``; raise ImportError if PyG is not installed."""
+    def __init__(self, data: LoaderData, sampling: Sampling, fanouts: list[int]) -> None:
+        """Prepare to sample ``data`` by the fan-out of every hop; ImportError: there is no PyG."""
         try:
             from torch_geometric.data import Data
         except ImportError:
@@ -316,7 +326,7 @@ class PyGFormat:
                 "PyG is not installed; pip install '.[pyg]', or use output_format='dgl'"
             ) from None
         self._make: Callable[..., Any] = Data
-        self._reader = _BatchReader(data, sampling)
+        self._reader = _BatchReader(data, sampling, fanouts)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
         """Return the batch of ``seeds``, with its ``input_id``; ``step`` fixes random choices."""
@@ -326,13 +336,13 @@ class PyGFormat:
         # that the previous hop added.
         num_vertices = [len(seeds), *(hop.num_src for hop in hops)]
         num_edges = [len(hop.indices) for hop in hops]
-        edge_index = reader.empty((2, sum(num_edges)))
+        edge_index = reader.sampling.empty((2, sum(num_edges)))
         ends, done = edge_index.numpy(), 0
         for first_dst, hop in zip([0, *num_vertices], hops, strict=False):
             out = ends[:, done : done + len(hop.indices)]
             ops.expand_edges(hop.indptr, hop.indices, first_dst=first_dst, out=out)
             done += len(hop.indices)
-        n_id = reader.empty((len(vertices),))
+        n_id = reader.sampling.empty((len(vertices),))
         n_id.numpy()[:] = vertices
         e_id, edge_data = reader.edge_rows(hops)
         ids = {"n_id": n_id} if e_id is None else {"n_id": n_id, "e_id": e_id}
@@ -349,10 +359,10 @@ class PyGFormat:
 class DGLFormat:
     """Maker of DGL's batches (nodes and blocks); each hop expands all vertices sampled so far."""
 
-    def __init__(self, data: LoaderData, sampling: Sampling) -> None:
-        """Prepare to sample ``data``; raise ImportError if DGL is not installed."""
+    def __init__(self, data: LoaderData, sampling: Sampling, fanouts: list[int]) -> None:
+        """Prepare to sample ``data`` by the fan-out of every hop; ImportError: there is no DGL."""
         self._edge_id = import_dgl().EID
-        self._reader = _BatchReader(data, sampling)
+        self._reader = _BatchReader(data, sampling, fanouts)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
         """Return the batch of ``seeds``; ``step`` fixes random choices, ``input_ids`` nothing."""

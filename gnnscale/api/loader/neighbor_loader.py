@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from gnnscale.data.array_inputs import as_array
 from gnnscale.data.peers import single_graph
 from gnnscale.data.validation import check_ids
 from gnnscale.sampling import ShuffledOrder
+from gnnscale.sampling.typed import fanouts_by_type
 
 #: Arguments of PyG's, torch's and DGL's loaders with a single supported value.
 FIXED: dict[str, Any] = {
@@ -149,11 +150,6 @@ class NeighborLoader(IterableDataset[Any]):
         output_format: str = "pyg",
         **arguments: Any,
     ) -> None:
-        data = single_graph(data, "data").graph
-        typed = typed_data.is_hetero_data(data)
-        if isinstance(num_neighbors, Mapping) and not typed:
-            raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")
-        fanouts = [] if typed else listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
         prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         _check_minimum(0, num_workers=num_workers)
         if num_threads is None:
@@ -161,8 +157,6 @@ class NeighborLoader(IterableDataset[Any]):
         if output_format not in FORMATS:
             raise ConfigError(f"output_format={output_format!r}: expected {', '.join(FORMATS)}")
         weight = _pop_weight_attr(weight_attr, arguments)
-        if not typed:
-            _check_fanouts(fanouts)
         _check_options(arguments, type(self).__init__)
         _check_minimum(
             1, batch_size=batch_size, prefetch_factor=prefetch_factor, num_threads=num_threads
@@ -170,7 +164,6 @@ class NeighborLoader(IterableDataset[Any]):
         seed = _choose_seed(seed, generator)
         _check_minimum(0, seed=seed)
         sampling = Sampling(
-            fanouts=fanouts,
             replace=replace,
             by_weight=weight is not None,
             edge_ids=edge_ids,
@@ -178,14 +171,16 @@ class NeighborLoader(IterableDataset[Any]):
             num_threads=num_threads,
             pinned=_can_pin(pin_memory),
         )
-        use = EdgeUse(weight=weight, numbered=edge_ids)
-        if typed:
-            self._open_typed(data, num_neighbors, input_nodes, use, sampling, output_format)
-        else:
-            parts = read_data(data, use)
-            seeds, self._input_ids = _read_seeds(input_nodes, parts.graph.num_vertices)
-            self._seeds = seeds.astype(parts.graph.indices.dtype)
-            self._format: Any = FORMATS[output_format](parts, sampling)
+        data = single_graph(data, "data").graph
+        prepare = _prepare_typed if typed_data.is_hetero_data(data) else _prepare
+        self._format, self._seeds, self._input_ids = prepare(
+            data,
+            num_neighbors,
+            input_nodes,
+            EdgeUse(weight=weight, numbered=edge_ids),
+            sampling,
+            output_format,
+        )
         self.batch_size = batch_size
         self._shuffle = shuffle
         self._drop_last = drop_last
@@ -194,27 +189,6 @@ class NeighborLoader(IterableDataset[Any]):
         self._transform = transform
         self._seed = seed
         self._epoch = 0
-
-    def _open_typed(
-        self,
-        data: Any,
-        num_neighbors: Any,
-        input_nodes: Any,
-        use: EdgeUse,
-        sampling: Sampling,
-        output_format: str,
-    ) -> None:
-        """Prepare to batch PyG's ``HeteroData``."""
-        if output_format != "pyg":
-            raise ConfigError(f"output_format={output_format!r}: expected 'pyg' for a HeteroData")
-        parts = typed_data.read_hetero_data(data, use)
-        schema = parts.graph.schema
-        fanouts = typed_data.typed_fanouts(num_neighbors, schema)
-        seed_type, nodes = typed_data.seed_type(input_nodes, schema)
-        ids = schema.vertices(seed_type)
-        seeds, self._input_ids = _read_seeds(nodes, ids.stop - ids.start)
-        self._seeds = (seeds + ids.start).astype(parts.graph.indices.dtype)
-        self._format = typed_data.HeteroFormat(parts, sampling, fanouts, seed_type)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
@@ -269,6 +243,53 @@ class NeighborLoader(IterableDataset[Any]):
         task.batch = batch if self._transform is None else self._transform(batch)
 
 
+#: Maker of batches, seeds in the graph's id type, and the ``input_id`` of each.
+_Prepared: TypeAlias = tuple[Any, arrays.Array, arrays.Int64Array]
+
+
+def _prepare(
+    data: Any,
+    num_neighbors: Any,
+    input_nodes: Any,
+    use: EdgeUse,
+    sampling: Sampling,
+    output_format: str,
+) -> _Prepared:
+    """Prepare to batch a graph without types; arguments are those of ``NeighborLoader``."""
+    if isinstance(num_neighbors, Mapping):
+        raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")
+    fanouts = listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
+    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
+        raise ConfigError(
+            f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
+        )
+    parts = read_data(data, use)
+    seeds, input_ids = _read_seeds(input_nodes, parts.graph.num_vertices)
+    seeds = seeds.astype(parts.graph.indices.dtype)
+    return FORMATS[output_format](parts, sampling, fanouts), seeds, input_ids
+
+
+def _prepare_typed(
+    data: Any,
+    num_neighbors: Any,
+    input_nodes: Any,
+    use: EdgeUse,
+    sampling: Sampling,
+    output_format: str,
+) -> _Prepared:
+    """Prepare to batch PyG's ``HeteroData``; arguments are those of ``NeighborLoader``."""
+    if output_format != "pyg":
+        raise ConfigError(f"output_format={output_format!r}: expected 'pyg' for a HeteroData")
+    parts = typed_data.read_hetero_data(data, use)
+    schema = parts.graph.schema
+    fanouts = fanouts_by_type(schema, num_neighbors, option="num_neighbors")
+    seed_type, nodes = typed_data.seed_type(input_nodes, schema)
+    ids = schema.vertices(seed_type)
+    seeds, input_ids = _read_seeds(nodes, ids.stop - ids.start)
+    seeds = (seeds + ids.start).astype(parts.graph.indices.dtype)
+    return typed_data.HeteroFormat(parts, sampling, fanouts, seed_type), seeds, input_ids
+
+
 def _can_pin(pin_memory: bool) -> bool:
     """Return ``pin_memory``, or False with a warning (as torch's DataLoader does) without CUDA."""
     if pin_memory and not torch.cuda.is_available():
@@ -316,13 +337,6 @@ def _pop_weight_attr(weight_attr: str | None, arguments: dict[str, Any]) -> str 
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"{name}={value!r}: expected the name of an edge attribute")
     return prob if weight_attr is None else weight_attr
-
-
-def _check_fanouts(fanouts: list[int]) -> None:
-    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
-        raise ConfigError(
-            f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
-        )
 
 
 def _check_options(arguments: dict[str, Any], loader: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, Sampling, allocate
+from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, Sampling, read_weights
 from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
 from gnnscale.data.array_inputs import is_instance_of
 from gnnscale.data.peers import fields_of_adjacency
@@ -61,7 +61,9 @@ def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
         edge_rows[triple], constants[triple] = _divided(fields[triple], is_row, count, "edge")
     weights = None
     if use.weight is not None:
-        weights = [_weights(edge_rows[triple], use.weight, triple) for triple in triples]
+        weights = [
+            read_weights(edge_rows[triple], use.weight, f"data[{triple}]") for triple in triples
+        ]
     graph = typed_topology(
         schema,
         edges,
@@ -121,7 +123,7 @@ def _edges(triple: Triple, index: Any, sizes: dict[str, int]) -> tuple[Int64Arra
 def _divided(
     fields: Mapping[str, Any], is_row: Callable[[str], bool], count: int, kind: str
 ) -> tuple[dict[str, AlignedRows], dict[str, Any]]:
-    """Return a type's attributes with a row a vertex or an edge, and its further attributes."""
+    """Return the attributes of a type that have a row for each vertex or edge, and the others."""
     rows, constants = {}, {}
     for name, values in fields.items():
         if name in ("edge_index", "num_nodes", "n_id", "e_id"):
@@ -131,19 +133,6 @@ def _divided(
         else:
             constants[name] = values
     return rows, constants
-
-
-def _weights(rows: dict[str, AlignedRows], name: str, triple: Triple) -> Array:
-    if name not in rows:
-        expected = ", ".join(map(repr, rows)) or "none, since the edges have no data"
-        raise GraphError(f"weights {name!r} of data[{triple}]: expected {expected}")
-    ids = np.arange(len(rows[name].array))
-    weights = rows[name].take(ids, num_threads=1, pinned=False).float().flatten().numpy()
-    if len(weights) != len(ids) or not (np.isfinite(weights) & (weights >= 0)).all():
-        raise GraphError(
-            f"weights {name!r} of data[{triple}]: expected one finite number of at least 0 an edge"
-        )
-    return weights
 
 
 def seed_type(input_nodes: Any, schema: GraphSchema) -> tuple[int, Any]:
@@ -163,53 +152,11 @@ def seed_type(input_nodes: Any, schema: GraphSchema) -> tuple[int, Any]:
     return names.index(name), nodes
 
 
-def typed_fanouts(
-    num_neighbors: Sequence[int] | Mapping[Any, Sequence[int]], schema: GraphSchema
-) -> list[list[int]]:
-    """Return the fan-out of every hop and edge type, of one list or PyG's dictionary of lists.
-
-    ConfigError: an edge type is unknown or missing, numbers of hops differ, or a number is below
-    -1. 0 leaves an edge type out.
-    """
-    triples = [(edges.source, edges.relation, edges.destination) for edges in schema.edge_types]
-    if isinstance(num_neighbors, Mapping):
-        lists_by_type = {_triple(key, triples): value for key, value in num_neighbors.items()}
-        for triple in triples:
-            if triple not in lists_by_type:
-                raise ConfigError(
-                    f"num_neighbors: {triple} is missing; [0] for each hop leaves it out"
-                )
-    else:
-        lists_by_type = dict.fromkeys(triples, num_neighbors)
-    lists = [_numbers(lists_by_type[triple], triple) for triple in triples]
-    hops = {len(fanouts) for fanouts in lists}
-    if len(hops) != 1:
-        raise ConfigError("num_neighbors: expected lists of equally many hops for all edge types")
-    return [list(hop) for hop in zip(*lists, strict=True)]
-
-
-def _triple(key: Any, triples: Sequence[Triple]) -> Triple:
-    wanted_triple = tuple(key) if isinstance(key, (tuple, list)) else tuple(str(key).split("__"))
-    for triple in triples:
-        if triple == wanted_triple:
-            return triple
-    names = ", ".join(map(str, triples))
-    raise ConfigError(f"num_neighbors: {brief(key)!r} is no edge type, expected {names}")
-
-
-def _numbers(values: Any, triple: Triple) -> list[int]:
-    numbers = list(values) if isinstance(values, (list, tuple)) else []
-    valid = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
-    if not numbers or not valid or min(numbers) < -1:
-        raise ConfigError(
-            f"num_neighbors: {brief(values)} of {triple}: expected a list of whole numbers, one a "
-            "hop; -1 takes all neighbors and 0 none"
-        )
-    return numbers
-
-
 class HeteroFormat:
-    """Maker of PyG's ``HeteroData``; each hop expands only the vertices new in the last hop."""
+    """Maker of batches as PyG's ``HeteroData``.
+
+    As in PyG, each hop expands only the vertices that the hop before has added.
+    """
 
     def __init__(
         self, data: TypedLoaderData, sampling: Sampling, fanouts: list[list[int]], seed_type: int
@@ -250,7 +197,7 @@ class HeteroFormat:
         for number, vertex_type in enumerate(schema.vertex_types):
             size = sampled.type_sizes[number]
             first = schema.vertices(number).start
-            n_id = self._empty((size,))
+            n_id = self._sampling.empty((size,))
             np.subtract(sampled.input_vertices[offset : offset + size], first, out=n_id.numpy())
             offset += size
             self._add_vertices(batch[vertex_type.name], vertex_type.name, n_id)
@@ -266,20 +213,13 @@ class HeteroFormat:
             self._add_edges(batch, edge_type, hops, firsts)
         return batch
 
-    def _empty(self, shape: tuple[int, ...]) -> torch.Tensor:
-        return allocate(shape, torch.int64, pinned=self._sampling.pinned)
-
     def _add_vertices(self, store: Any, name: str, n_id: torch.Tensor) -> None:
         store.update(self._data.constants[name])
         store.n_id = n_id
         for attribute, rows in self._data.rows[name].items():
-            store[attribute] = self._take(rows, n_id.numpy())
+            store[attribute] = self._sampling.take(rows, n_id.numpy())
         if not self._data.rows[name]:
             store.num_nodes = len(n_id)
-
-    def _take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
-        sampling = self._sampling
-        return rows.take(ids, num_threads=sampling.num_threads, pinned=sampling.pinned)
 
     def _add_edges(
         self,
@@ -293,7 +233,7 @@ class HeteroFormat:
         store = batch[triple]
         store.update(self._data.constants[triple])
         counts = [len(hop.indices) for hop in hops]
-        edge_index = self._empty((2, sum(counts)))
+        edge_index = self._sampling.empty((2, sum(counts)))
         done = 0
         for hop, count, first in zip(hops, counts, firsts, strict=False):
             out = edge_index.numpy()[:, done : done + count]
@@ -307,7 +247,7 @@ class HeteroFormat:
         positions = [hop.positions for hop in hops if hop.positions is not None]
         store.e_id = torch.from_numpy(ids[np.concatenate(positions)])
         for attribute, rows in self._data.edge_rows[triple].items():
-            store[attribute] = self._take(rows, store.e_id.numpy())
+            store[attribute] = self._sampling.take(rows, store.e_id.numpy())
 
 
 def _vertex_counts(

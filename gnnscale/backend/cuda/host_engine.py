@@ -73,11 +73,6 @@ class _NoReads(TorchFunctionMode):
 class _NoReadsBelow(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Mode that refuses operations of backward propagation that wait for a GPU."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: torch.compile, whose import takes seconds, sees no block of this mode."""
-        return False
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _READS_BELOW:
             _refuse(func)

@@ -54,11 +54,6 @@ def note_launch(launch: Callable[[], None], arguments: tuple[object, ...]) -> No
 class Recording(TorchDispatchMode):
     """Recorded operations and kernel launches, run again by ``repeat`` like a CUDA graph."""
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Return False: torch.compile, whose import takes seconds, sees no block of this mode."""
-        return False
-
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[Callable[[], None]] = []

@@ -26,7 +26,10 @@ BUYS, BOUGHT, SELLS = (
 def shops() -> HeteroData:
     """Users have the class of most of what they buy; shops have no attributes."""
     generator = torch.Generator().manual_seed(0)
-    draw = lambda high, size: torch.randint(high, (size,), generator=generator)  # noqa: E731
+
+    def draw(high: int, size: int) -> torch.Tensor:
+        return torch.randint(high, (size,), generator=generator)
+
     data = HeteroData(name="shops")
     data["user"].x = torch.randn(600, 8, generator=generator)
     data["item"].x = torch.randn(300, 4, generator=generator)
@@ -197,13 +200,14 @@ def test_what_is_refused(shops) -> None:
 
     refused("input_nodes=buyer: expected a vertex type (user, item, shop)", input_nodes="buyer")
     refused("input_nodes=None: expected a vertex type", input_nodes=None)
-    refused(
-        "('user', 'buys', 'shop')", "no edge type", num_neighbors={("user", "buys", "shop"): [1]}
-    )
-    refused("('item', 'bought_by', 'user') is missing", num_neighbors={BUYS: [1], SELLS: [1]})
-    refused("expected a list of whole numbers", num_neighbors=[-2])
+    unknown = ("user", "buys", "shop")
+    refused("user-buys-shop is no edge type", num_neighbors={unknown: [1]})
+    refused("item-bought_by-user is missing", num_neighbors={BUYS: [1], SELLS: [1]})
+    refused("num_neighbors=[-2]: expected for each hop a positive number", num_neighbors=[-2])
+    refused("num_neighbors=2: expected a list of whole numbers", num_neighbors=2)
+    refused("num_neighbors=[]: at least one hop", num_neighbors=[])
     unequal = {BUYS: [1], BOUGHT: [1, 1], SELLS: [1]}
-    refused("equally many hops", num_neighbors=unequal)
+    refused("item-bought_by-user has 2 hops, user-buys-item has 1", num_neighbors=unequal)
     refused("expected 'pyg' for a HeteroData", output_format="dgl")
     refused("weights 'weight'", error=GraphError, weight_attr="weight")
     refused("vertex id 600 is out of range", error=GraphError, input_nodes=("user", [600]))

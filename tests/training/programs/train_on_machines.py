@@ -5,12 +5,16 @@ A machine has ``per_machine`` processes; ``N`` in an option stands for the machi
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from surroundings import set_by_torchrun
 
-from gnnscale.cli import command, main  # noqa: F401  # imported before the processes are forked
-from gnnscale.training import train  # noqa: F401
+from gnnscale.cli import main
+
+# Before the processes are forked, so that each has its imports behind it.
+for module in ("gnnscale.cli.command", "gnnscale.training.train"):
+    import_module(module)
 
 
 def run(
