@@ -119,8 +119,9 @@ def check_references(file: Path, values: Any, *, allowed: bool) -> None:
         "refer to options as ${seed}, and to nothing else" if allowed else "it holds values alone"
     )
     for text in texts_in(values):
-        plain = _ESCAPED.sub("", text)
-        if "${" in (_REFERENCE.sub("", plain) if allowed else plain):
+        # A space for each, so that what is beside it does not become a reference.
+        plain = _ESCAPED.sub(" ", text)
+        if "${" in (_REFERENCE.sub(" ", plain) if allowed else plain):
             raise ConfigError(f"{file}: {brief(text)}: not allowed in this file; {hint}")
 
 
