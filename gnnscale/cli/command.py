@@ -25,7 +25,7 @@ from gnnscale.core import address_space_reason, brief, explain, suggestion, unfi
 from gnnscale.core.config import check_unused, removed_on_error, unknown_option, user_code
 from gnnscale.core.config.compose import CONFIGS, compose, register_resolvers, resolved_now
 from gnnscale.core.config.option_names import all_entries
-from gnnscale.core.errors import ConfigError, one_line
+from gnnscale.core.errors import ConfigError, is_interrupted, one_line
 from gnnscale.core.hardware import leads_machine, restarting_run, torchrun_rank
 from gnnscale.core.locks import sole_writer
 
@@ -119,10 +119,10 @@ def _run(command: str, arguments: Sequence[str]) -> int:
                 _run_hydra(command, translated, folder)
             else:
                 _run_single(command, translated, folder)
-    except KeyboardInterrupt:
-        interruption.tell_interrupted()
-        return interruption.INTERRUPTED
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
+        if is_interrupted(error):
+            interruption.tell_interrupted()
+            return interruption.INTERRUPTED
         message = explain(error)
         if message is None:
             raise
@@ -271,6 +271,8 @@ class CommandJob:
                 )
             return metric
         except (Exception, SystemExit) as raised:
+            if is_interrupted(raised):
+                raise KeyboardInterrupt from raised
             error = exit_error(raised) if isinstance(raised, SystemExit) else raised
             failures.append(error)
             message = explain(error)

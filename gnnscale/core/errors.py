@@ -45,6 +45,14 @@ def explain(error: BaseException) -> str | None:
     return None
 
 
+def is_interrupted(error: BaseException) -> bool:
+    """Return whether a KeyboardInterrupt led to ``error``, such as one raised in a ``finally``."""
+    earlier: BaseException | None = error
+    while earlier is not None and not isinstance(earlier, KeyboardInterrupt):
+        earlier = earlier.__context__
+    return earlier is not None
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error's type, errno or message says that memory, also for a thread, ran out."""
     if isinstance(error, MemoryError):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from gnnscale.core import ConfigError, UserError, explain, standard_numpy_errors, write_atomically
 from gnnscale.core.config import CONFIG_FILE, STEPS_FILE, SUMMARY_FILE, untrusted
+from gnnscale.core.errors import is_interrupted
 from gnnscale.report import formatting, fpga, prediction, terminal
 from gnnscale.report.page.page import REPORT_FILE, render
 from gnnscale.report.steps import TRACE_FILE, read_steps, write_trace
@@ -188,7 +189,7 @@ def _write_stopped(report: terminal.RunReport, error: BaseException) -> None:
     """Write the files of a run that ``error`` ended; nothing if it had not started."""
     if report.run is None:
         return
-    interrupted = isinstance(error, KeyboardInterrupt)
+    interrupted = is_interrupted(error)
     try:
         write_outcome(
             report,

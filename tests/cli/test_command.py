@@ -289,11 +289,18 @@ def test_doctor_writes_what_it_finds(gnnscale: Command) -> None:
     assert "What each feature still needs" in answer.stdout
 
 
-def test_a_calibration_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("code_fails", [False, True])
+def test_a_calibration_that_is_interrupted_leaves_nothing(
+    code_fails, tmp_path, monkeypatch
+) -> None:
     """The flag is none of Hydra, which would make the folder of the output."""
 
     def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
+        try:
+            raise KeyboardInterrupt
+        finally:
+            if code_fails:
+                raise UnboundLocalError("a file that was not opened")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(interruption, "interrupt_on_signals", lambda: None)

@@ -3,7 +3,15 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnscale.core.errors import ConfigError, GraphError, UserError, brief, one_line, suggestion
+from gnnscale.core.errors import (
+    ConfigError,
+    GraphError,
+    UserError,
+    brief,
+    is_interrupted,
+    one_line,
+    suggestion,
+)
 
 
 @given(st.text(st.characters(codec=None), max_size=2000))
@@ -39,3 +47,14 @@ def test_a_hint_is_a_near_name_or_what_others_call_it() -> None:
     assert suggestion("gpu", ["cpu"]) == ", did you mean 'cpu'?"
     assert suggestion("sagee", ["sage", "gat"]) == ", did you mean 'sage'?"
     assert suggestion("colours", ["sage", "gat"]) == ""
+
+
+def test_an_error_on_the_way_out_of_an_interruption() -> None:
+    error = OSError("no space")
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as interrupt:
+        error.__context__ = interrupt
+    assert is_interrupted(error)
+    assert is_interrupted(KeyboardInterrupt())
+    assert not is_interrupted(ConfigError("x"))

@@ -25,6 +25,7 @@ from gnnscale.core import ConfigError, brief, home, standard_arithmetic, write_a
 from gnnscale.core.config import is_of_program, load_call, refuse_while_importing, separate_hydra
 from gnnscale.core.config.repeat import repeat_command, with_absolute_paths
 from gnnscale.core.config.run_directory import CONFIG_FILE, create_run_directory, read_run
+from gnnscale.core.errors import is_interrupted
 from gnnscale.core.process import SharedSetting
 from gnnscale.data import GraphSource
 from gnnscale.features import FeatureStoreConfig
@@ -251,7 +252,7 @@ def _train(
             raise
         raised = error.raised
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        status = "interrupted" if is_interrupted(error) else "failed"
         _tell_directory(folder, status, logging.WARNING)
         raise
     raise raised  # outside of the except block, so that the exception gets no context
