@@ -9,7 +9,7 @@ import numpy as np
 from gnnscale.core import MAX_COUNT, Array, ConfigError, IntArray, brief, listed_numbers
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
-from gnnscale.sampling.minibatch import Block
+from gnnscale.sampling.minibatch import Block, MiniBatch
 
 #: How neighbors of a list are drawn: all alike, by the weights of edges, or by LABOR, whose random
 #: numbers lists share in a hop or in the whole mini-batch.
@@ -23,52 +23,67 @@ Fanouts = Sequence[int] | Mapping[str, Sequence[int]] | Mapping[tuple[str, str, 
 class TypedBlock:
     """One layer of a mini-batch over a graph with types.
 
-    For each type of vertices, destinations are the first ``num_dst[t]`` of ``num_src[t]`` sources.
+    For each type of vertices, destinations are the first ``dst_sizes[t]`` of ``src_sizes[t]``
+    sources.
     """
 
     #: by edge type its edges, in local ids of its source type, to the destinations of its
     #: destination type
     relations: tuple[Block, ...]
-    num_src: tuple[int, ...]  #: number of source vertices of each vertex type
-    num_dst: tuple[int, ...]  #: number of destination vertices of each vertex type
+    src_sizes: tuple[int, ...]  #: number of source vertices of each vertex type
+    dst_sizes: tuple[int, ...]  #: number of destination vertices of each vertex type
+
+    @property
+    def num_src(self) -> int:
+        """Number of source vertices of all types, destinations included."""
+        return sum(self.src_sizes)
+
+    @property
+    def num_dst(self) -> int:
+        """Number of destination vertices of all types."""
+        return sum(self.dst_sizes)
 
     @property
     def num_edges(self) -> int:
         """Number of sampled edges of all types."""
         return sum(block.num_edges for block in self.relations)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the arrays of all edge types."""
+        return sum(block.num_bytes for block in self.relations)
+
 
 @dataclass(frozen=True, kw_only=True)
-class TypedMiniBatch:
+class TypedMiniBatch(MiniBatch):
     """Sampled computation graph of one step, over a graph with types: a block for each layer.
 
-    Every layer's vertices of a type are a prefix of the type's input vertices; the seeds of the
-    type are the first of them.
+    Input vertices of a type are contiguous, in the order of the schema. Every layer's vertices of a
+    type are a prefix of the type's input vertices; the seeds of the type are the first of them.
     """
 
-    seed: int  #: the run's seed
-    step: int  #: global step that, with the run's seed, determines every random choice
-    input_vertices: IntArray  #: ``[n]`` global ids, those of a type contiguous
     type_sizes: tuple[int, ...]  #: number of input vertices of each vertex type
     seed_sizes: tuple[int, ...]  #: number of seeds of each vertex type
-    blocks: tuple[TypedBlock, ...]  #: from the input layer to the output layer
+    blocks: tuple[TypedBlock, ...]  # type: ignore[assignment]
 
     @property
-    def num_edges(self) -> int:
-        """Number of sampled edges over all layers."""
-        return sum(block.num_edges for block in self.blocks)
+    def seeds(self) -> IntArray:
+        """Global ids of the seeds, type after type, in the order of the model's output rows."""
+        ids = [self.seeds_of(number) for number in range(len(self.seed_sizes))]
+        return np.concatenate(ids)
 
-    def vertices(self, vertex_type: int) -> IntArray:
-        """Return the global ids of the input vertices whose type is ``schema.vertex_types[i]``.
+    def vertices(self, vertex_type: int, count: int | None = None) -> IntArray:
+        """Return the global ids of the first ``count`` input vertices of a type; None: of all.
 
-        ``vertex_type`` is ``i``.
+        ``vertex_type`` is the type's position in ``schema.vertex_types``.
         """
         first = sum(self.type_sizes[:vertex_type])
-        return self.input_vertices[first : first + self.type_sizes[vertex_type]]
+        size = self.type_sizes[vertex_type] if count is None else count
+        return self.input_vertices[first : first + size]
 
-    def seeds(self, vertex_type: int) -> IntArray:
-        """Return the global ids of the seeds of a type, given by its number as in ``vertices``."""
-        return self.vertices(vertex_type)[: self.seed_sizes[vertex_type]]
+    def seeds_of(self, vertex_type: int) -> IntArray:
+        """Return the global ids of the seeds of a type, given by its position in the schema."""
+        return self.vertices(vertex_type, self.seed_sizes[vertex_type])
 
 
 class TypedSampler:
@@ -137,6 +152,7 @@ class TypedSampler:
         return TypedMiniBatch(
             seed=self._seed,
             step=step,
+            num_seeds=len(seeds),
             input_vertices=sampled.input_vertices,
             type_sizes=tuple(sampled.type_sizes),
             seed_sizes=tuple(sizes.tolist()),
@@ -148,15 +164,15 @@ def _blocks(
     schema: GraphSchema, sampled: TypedSample, seed_sizes: Sequence[int]
 ) -> tuple[TypedBlock, ...]:
     """Return the blocks of a native sample, from the inputs to the seeds."""
-    num_dst = tuple(seed_sizes)
+    dst_sizes = tuple(seed_sizes)
     blocks: list[TypedBlock] = []
     for number, hop in enumerate(sampled.hops):
         is_last = number + 1 == len(sampled.hops)
         sources = sampled.edge_vertices if is_last else [None] * len(hop)
         relations = tuple(map(_block, hop, sources))
-        num_src = _num_src(schema, relations, num_dst)
-        blocks.append(TypedBlock(relations=relations, num_src=num_src, num_dst=num_dst))
-        num_dst = num_src
+        src_sizes = _src_sizes(schema, relations, dst_sizes)
+        blocks.append(TypedBlock(relations=relations, src_sizes=src_sizes, dst_sizes=dst_sizes))
+        dst_sizes = src_sizes
     return tuple(reversed(blocks))
 
 
@@ -171,14 +187,14 @@ def _block(hop: SampledHop, edge_vertices: Array | None) -> Block:
     )
 
 
-def _num_src(
-    schema: GraphSchema, relations: Sequence[Block], num_dst: Sequence[int]
+def _src_sizes(
+    schema: GraphSchema, relations: Sequence[Block], dst_sizes: Sequence[int]
 ) -> tuple[int, ...]:
     """Return the number of sources by vertex type: destinations and what edges come from."""
-    num_src = list(num_dst)
+    src_sizes = list(dst_sizes)
     for block, source in zip(relations, schema.sources.tolist(), strict=True):
-        num_src[source] = block.num_src
-    return tuple(num_src)
+        src_sizes[source] = block.num_src
+    return tuple(src_sizes)
 
 
 def fanouts_by_type(

@@ -86,8 +86,8 @@ def drawn(batch: TypedMiniBatch, block: TypedBlock, schema: GraphSchema) -> dict
         ids = batch.vertices(int(schema.sources[edge_type]))[relation.indices]
         lists = [each.tolist() for each in np.split(ids, relation.indptr[1:-1])]
         found[edge_type] = lists if relation.num_dst else []
-        assert relation.num_dst == block.num_dst[schema.destinations[edge_type]]
-        assert relation.num_src == block.num_src[schema.sources[edge_type]]
+        assert relation.num_dst == block.dst_sizes[schema.destinations[edge_type]]
+        assert relation.num_src == block.src_sizes[schema.sources[edge_type]]
     return found
 
 
@@ -125,7 +125,7 @@ def test_samples_equal_those_of_plain_python(schema, data) -> None:
     batch = sampler.sample(np.array(seeds), STEP)
     for number, reached in enumerate(plain.reached):
         assert batch.vertices(number).tolist() == reached
-        assert set(batch.seeds(number).tolist()) <= set(seeds)
+        assert set(batch.seeds_of(number).tolist()) <= set(seeds)
     found = [drawn(batch, block, schema) for block in reversed(batch.blocks)]
     assert found == expected
     sources = [block.edge_vertices for block in batch.blocks[0].relations]
@@ -143,7 +143,7 @@ def test_one_type_of_each_is_the_graph_without_types(random_graph) -> None:
         (relation,) = of_types.relations
         assert np.array_equal(block.indptr, relation.indptr)
         assert np.array_equal(block.indices, relation.indices)
-        assert (block.num_src,) == of_types.num_src
+        assert (block.num_src,) == of_types.src_sizes
 
 
 STAR = GraphSchema.of({"hub": 1, "leaf": 12}, [("leaf", "to", "hub"), ("leaf", "by", "hub")])
