@@ -1,12 +1,13 @@
 """Topology of a graph with types, from the edges of each type."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from gnnscale import ops
 from gnnscale.core import Array, Float32Array, Int64Array
-from gnnscale.graph import EdgeData, Graph, GraphSchema
+from gnnscale.graph import EdgeData, Graph, GraphSchema, TypedFeatures
 from gnnscale.graph.store_format import vertex_dtype
 
 
@@ -43,11 +44,12 @@ def typed_topology(
             _write_lists(indptr, rows, bits, placed_weights.view(np.int32))
         if ids is not None:
             _write_lists(indptr, rows, order, ids)
+    features: Any = TypedFeatures([None] * len(schema.vertex_types))
     return Graph(
         name=name,
         indptr=indptr,
         indices=indices,
-        features=np.empty((schema.num_vertices, 0), np.float32),
+        features=features,
         feature_dtype="float32",
         labels=np.full(schema.num_vertices, -1, np.int64),
         num_classes=0,

@@ -26,3 +26,4 @@ from gnnscale.graph.store_format import (
     vertex_dtype,
 )
 from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, list_sums
+from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures

@@ -1,10 +1,13 @@
 """Data types of stored features, and quantization to int8 and int4 with a scale for each row."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from gnnscale.core import Array, BoolArray, Float32Array, UInt8Array
+
+#: Names of the element types of features.
+FeatureDtype = Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
 
 #: NumPy type of the stored array by feature type. bfloat16 is stored as uint16 bits, and a row of
 #: int8 or int4 as bytes.

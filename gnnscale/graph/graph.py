@@ -18,6 +18,7 @@ from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.graph.split import Split
 from gnnscale.graph.topology import EdgeData, Origin, Topology
+from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
 
 
 class ShardedFeatures:
@@ -88,7 +89,7 @@ class ShardedFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class Graph(Topology):
-    """Homogeneous, immutable graph with features, labels and a split.
+    """Immutable graph with features, labels and a split, and types of vertices and edges if any.
 
     Attributes:
         name: name in reports.
@@ -98,8 +99,8 @@ class Graph(Topology):
             that send messages to ``v``, sorted.
         features: ``[num_vertices, num_features]`` in one of ``FEATURE_DTYPES``. Rows of int8 and
             int4 are bytes, which ``dtypes.as_float32`` decodes. A ``ShardedFeatures`` if the store
-            has the rows of one part.
-        feature_dtype: key of ``FEATURE_DTYPES``.
+            has the rows of one part; ``TypedFeatures`` if there are ``types``.
+        feature_dtype: key of ``FEATURE_DTYPES``; with types, of the first that has features.
         labels: ``[num_vertices]`` int64 class, -1 if unknown; or ``[num_vertices, num_classes]``
             uint8 for multilabel; or regression targets, ``[num_vertices]`` or
             ``[num_vertices, num_classes]`` float32, NaN if unknown.
@@ -147,11 +148,16 @@ class Graph(Topology):
 
     def check_files(self) -> None:
         """Raise GraphError if a mapped file became shorter than when the graph was opened."""
-        features = () if isinstance(self.features, ShardedFeatures) else (self.features,)
+        features = self._feature_arrays()
         split = (self.train_idx, self.valid_idx, self.test_idx)
         edges = self.edges.arrays().values()
         for array in (self.indptr, self.indices, self.labels, *features, *split, *edges):
             check_length(array)
+
+    def _feature_arrays(self) -> tuple[Array, ...]:
+        if isinstance(self.features, TypedFeatures):
+            return tuple(matrix.rows for matrix in self.features.present)
+        return () if isinstance(self.features, ShardedFeatures) else (self.features,)
 
     @property
     def train_idx(self) -> IntArray:
@@ -170,14 +176,18 @@ class Graph(Topology):
 
     @property
     def num_features(self) -> int:
-        """Number of features of a vertex, f^0 in the papers."""
+        """Number of features of a vertex, f^0 in the papers; with types, of the widest one."""
+        if isinstance(self.features, TypedFeatures):
+            return max(self.features.widths)
         if self.feature_dtype in MAX_QUANTIZED:
             return self.num_quantized
         return int(self.features.shape[1])
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a stored feature row."""
+        """Bytes of a stored feature row; with types, of the longest one."""
+        if isinstance(self.features, TypedFeatures):
+            return max((matrix.row_bytes for matrix in self.features.present), default=0)
         return int(self.features.shape[1]) * self.features.itemsize
 
     @property
@@ -209,6 +219,8 @@ class Graph(Topology):
 
     def with_quantized_features(self, dtype: str) -> Graph:
         """Return the graph with features quantized to int8 or int4; GraphError: not finite."""
+        if isinstance(self.features, TypedFeatures):
+            raise self.features.refused()
         if dtype not in MAX_QUANTIZED:
             raise GraphError(f"{self.name}: features as {dtype}, allowed are int8 and int4")
         width = self.num_features
@@ -241,6 +253,9 @@ class Graph(Topology):
             raise GraphError(f"{path}: was prepared anew while it was opened; try again")
         if meta.part is not None and meta.divides_rows:
             arrays["features"] = _sharded(arrays, meta.part, path)
+        types = None if meta.types is None else meta.types.schema
+        if meta.types is not None:
+            arrays["features"] = _typed_features(arrays, meta.types)
         return cls(
             name=meta.name,
             feature_dtype=meta.feature_dtype,
@@ -252,6 +267,7 @@ class Graph(Topology):
                 path=path, content=meta.graph_content, attainable_accuracy=meta.attainable_accuracy
             ),
             edges=EdgeData.from_store(arrays, meta),
+            types=types,
             **arrays,
         )
 
@@ -269,15 +285,13 @@ class Graph(Topology):
 
         Raises:
             ConfigError: ``path`` is an address, such as ``s3://bucket/graph``.
-            GraphError: ``path`` is not empty or not writable; the graph has types, or is a part of
-                another graph; or it has no features, an incomplete split, or an unlabeled training
-                or validation vertex.
+            GraphError: ``path`` is not empty or not writable; the graph is a part of another graph;
+                or it has no features, an incomplete split, or an unlabeled training or validation
+                vertex.
         """
         refuse_address(path, "path")
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
-        if self.types is not None:
-            raise GraphError(f"{self.name}: stores have no types of vertices and edges")
         parts = (self.train_idx, self.valid_idx, self.test_idx)
         self.origin.split.check(parts, self.name)
         self.origin.split.check_labeled(parts, self.labels, self.name)
@@ -297,6 +311,7 @@ class Graph(Topology):
             num_classes=self.num_classes,
             feature_dtype=self.feature_dtype,
             num_features=self.num_features,
+            types=_type_entry(self),
             metric=self.metric,
             attainable_accuracy=self.attainable_accuracy,
             edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
@@ -340,8 +355,13 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
     """Return a graph's arrays by their names in a store, in its types, ids of splits sorted."""
     ids = store_format.vertex_dtype(graph.num_vertices)
     indices = graph.indices.astype(ids, copy=False)
-    arrays = {"indptr": graph.indptr, "indices": indices, "features": graph.features}
-    arrays["labels"] = graph.labels
+    arrays = {"indptr": graph.indptr, "indices": indices, "labels": graph.labels}
+    if isinstance(graph.features, TypedFeatures):
+        for number, matrix in enumerate(graph.features.matrices):
+            if matrix is not None:
+                arrays[store_format.typed_features(number)] = matrix.rows
+    else:
+        arrays["features"] = graph.features
     for part in store_format.SPLIT_ARRAYS:
         arrays[part] = np.sort(getattr(graph, part)).astype(ids)
     arrays |= graph.edges.arrays()
@@ -350,6 +370,26 @@ def _store_arrays(graph: Graph) -> dict[str, Array]:
             store_format.vertex_dtype(len(arrays[store_format.EDGE_LABELS]))
         )
     return arrays
+
+
+def _type_entry(graph: Graph) -> store_format.TypeEntry | None:
+    features: object = graph.features
+    if not isinstance(features, TypedFeatures):
+        return None
+    return store_format.TypeEntry.of(graph.schema, features)
+
+
+def _typed_features(arrays: dict[str, Array], types: store_format.TypeEntry) -> Any:
+    """Remove the feature matrices of types from ``arrays``; return them as ``TypedFeatures``."""
+    matrices = []
+    for number, entry in enumerate(types.vertices):
+        rows = arrays.pop(store_format.typed_features(number), None)
+        matrices.append(
+            None
+            if rows is None
+            else FeatureMatrix(rows=rows, dtype=entry.feature_dtype, width=entry.num_features)
+        )
+    return TypedFeatures(matrices)
 
 
 def _sharded(arrays: dict[str, Array], part: store_format.PartEntry, path: Path) -> Any:

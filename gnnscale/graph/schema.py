@@ -8,12 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnscale.core import Array, GraphError, Int64Array, IntArray
+from gnnscale.core import Array, GraphError, Int64Array, IntArray, brief
 
 #: Names of the types of a graph whose vertices and edges have no types.
 ONLY_VERTEX, ONLY_RELATION = "vertex", "edge"
 #: Largest numbers of types: a model has parameters for each.
 MAX_VERTEX_TYPES, MAX_EDGE_TYPES = 256, 1024
+#: Largest number of characters of a name; that of an edge type has three names.
+_MAX_NAME = 600
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,36 @@ class GraphSchema:
         numbers: IntArray = np.searchsorted(self.first_vertices, vertices, side="right") - 1
         return numbers
 
+    def edge_type_of(self, rows: Array) -> IntArray:
+        """Return the number of the edge type of each of ``rows`` ``[n]``, which are valid."""
+        types = np.searchsorted(self.first_rows, rows, side="right") - 1
+        strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
+        # Edge types in the order of their destination types, as rows of a vertex are.
+        order = np.argsort(self.destinations, kind="stable")
+        firsts = np.concatenate([[0], np.cumsum(strides)])
+        positions = (rows - self.first_rows[types]) % np.maximum(strides[types], 1)
+        numbers: IntArray = order[firsts[types] + positions]
+        return numbers
+
+    def vertex_of(self, rows: Array) -> IntArray:
+        """Return the vertex whose lists each of ``rows`` ``[n]``, which are valid, is one of."""
+        types = np.searchsorted(self.first_rows, rows, side="right") - 1
+        strides = np.bincount(self.destinations, minlength=len(self.vertex_types))
+        offsets = (rows - self.first_rows[types]) // np.maximum(strides[types], 1)
+        ids: IntArray = self.first_vertices[types] + offsets
+        return ids
+
+    def wrong_source(self, first_row: int, lengths: Array, ids: Array) -> int | None:
+        """Return the position in ``ids`` of the first source of a type that its list does not hold.
+
+        ``ids`` are the sources in the lists of ``lengths`` from ``first_row`` on. None: all are
+        right.
+        """
+        rows = np.arange(first_row, first_row + len(lengths))
+        sources = np.repeat(self.sources[self.edge_type_of(rows)], lengths)
+        wrong = (ids < self.first_vertices[sources]) | (ids >= self.first_vertices[sources + 1])
+        return int(wrong.argmax()) if wrong.any() else None
+
     @cached_property
     def native(self) -> tuple[list[tuple[int, int]], list[tuple[int, int, int, int]]]:
         """Types as native code takes them.
@@ -177,6 +209,11 @@ def _offsets(sizes: Sequence[int]) -> Int64Array:
 
 def _check_names(kind: str, names: Sequence[str]) -> None:
     for number, name in enumerate(names):
+        if not 1 <= len(name) <= _MAX_NAME or not name.isprintable():
+            raise GraphError(
+                f"{kind} {brief(repr(name))}: allowed are printable names of 1 to {_MAX_NAME} "
+                "characters"
+            )
         if name in names[:number]:
             raise GraphError(f"{kind} {name}: appears twice, allowed are distinct types")
 

@@ -3,7 +3,8 @@
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,8 +14,16 @@ from numpy.typing import NDArray
 
 from gnnscale.core import Array, GraphError, Int64Array, IntArray, UInt32Array, brief, pyarrow
 from gnnscale.core.artifact import ArrayEntry, ArtifactType, Form, files, row_slices, write_array
-from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, row_length
+from gnnscale.graph.dtypes import FEATURE_DTYPES, MAX_QUANTIZED, FeatureDtype, row_length
+from gnnscale.graph.schema import (
+    MAX_EDGE_TYPES,
+    MAX_VERTEX_TYPES,
+    EdgeType,
+    GraphSchema,
+    VertexType,
+)
 from gnnscale.graph.split import array_slices, check_splits
+from gnnscale.graph.typed_features import TypedFeatures
 
 METRICS = ("accuracy", "micro_f1", "roc_auc", "rmse")
 SPLIT_ARRAYS = ("train_idx", "valid_idx", "test_idx")
@@ -44,7 +53,7 @@ GRAPH_STORE = ArtifactType(
     option="dataset.store",
     command="gnnscale prepare",
     files=r"meta\.json|\.meta\.json\.tmp|ids\.parquet|"
-    rf"(ids|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
+    rf"(ids|features-[0-9]+|{'|'.join((*ARRAYS, DEGREES, OWNER, *EDGE_ARRAYS))})\.npy",
     max_bytes=4 << 20,
 )
 
@@ -52,6 +61,69 @@ GRAPH_STORE = ArtifactType(
 def vertex_dtype(num_vertices: int) -> np.dtype[Any]:
     """Return int32 if every vertex id fits, else int64."""
     return np.dtype(np.int32 if num_vertices < 2**31 else np.int64)
+
+
+def typed_features(vertex_type: int) -> str:
+    """Return the name of the array of a vertex type's features, given by its number."""
+    return f"features-{vertex_type}"
+
+
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexTypeEntry:
+    """Entry of ``meta.json`` for a vertex type."""
+
+    name: _Name
+    num_vertices: Annotated[int, Meta(ge=0, le=1 << 40)]
+    num_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)] = 0  #: 0 without features
+    feature_dtype: FeatureDtype = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeEntry:
+    """Entry of ``meta.json`` for types of vertices and edges.
+
+    GraphError: a name appears twice, or is of no vertex type.
+    """
+
+    vertices: Annotated[list[VertexTypeEntry], Meta(min_length=1, max_length=MAX_VERTEX_TYPES)]
+    #: source type, relation and destination type of each edge type
+    edges: Annotated[
+        list[tuple[_Name, _Name, _Name]], Meta(min_length=1, max_length=MAX_EDGE_TYPES)
+    ]
+
+    def __post_init__(self) -> None:
+        _ = self.schema  # checks the names
+
+    @cached_property
+    def schema(self) -> GraphSchema:
+        """Types of vertices and edges."""
+        return GraphSchema(
+            tuple(VertexType(entry.name, entry.num_vertices) for entry in self.vertices),
+            tuple(EdgeType(*names) for names in self.edges),
+        )
+
+    @classmethod
+    def of(cls, schema: GraphSchema, features: TypedFeatures) -> "TypeEntry":
+        """Return the entry of the types of ``schema`` with their ``features``."""
+        return cls(
+            vertices=[
+                VertexTypeEntry(name=vertices.name, num_vertices=vertices.num_vertices)
+                if matrix is None
+                else VertexTypeEntry(
+                    name=vertices.name,
+                    num_vertices=vertices.num_vertices,
+                    num_features=matrix.width,
+                    feature_dtype=matrix.dtype,
+                )
+                for vertices, matrix in zip(schema.vertex_types, features.matrices, strict=True)
+            ],
+            edges=[
+                (edges.source, edges.relation, edges.destination) for edges in schema.edge_types
+            ],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +159,13 @@ class StoreMeta:
     num_edges: Annotated[int, Meta(ge=0, le=1 << 47)]  #: directed edges
     num_features: Annotated[int, Meta(ge=0, le=MAX_FEATURES)]  #: 0 without features
     num_classes: Annotated[int, Meta(ge=0, le=MAX_CLASSES)]  #: or regression targets; 0: no labels
-    feature_dtype: Literal["float32", "float16", "bfloat16", "uint8", "int8", "int4"]
+    feature_dtype: FeatureDtype
     metric: Literal["accuracy", "micro_f1", "roc_auc", "rmse"]
     #: entries by array name: all of ``ARRAYS``; ``DEGREES``, ``OWNER``, ``EDGE_ARRAYS`` if any
     arrays: dict[str, ArrayEntry]
     part: PartEntry | None = None  #: None: the store has the full graph
     edge_labels: EdgeLabelEntry | None = None  #: None: edges have no labels
+    types: TypeEntry | None = None  #: types of vertices and edges. None: there are none
     #: best accuracy that the graph's generator allows. None: unknown
     attainable_accuracy: Annotated[float, Meta(ge=0, le=1)] | None = None
     entries: dict[str, Any] = field(default_factory=dict)  #: all of ``meta.json``, unchecked
@@ -100,6 +173,13 @@ class StoreMeta:
     def __post_init__(self) -> None:
         if not self.name.isprintable():
             raise ValueError(f"name is {brief(repr(self.name))}, allowed is a printable text")
+        if self.types is not None and self.types.schema.num_vertices != self.num_vertices:
+            raise ValueError(
+                f"num_vertices is {self.num_vertices}, types have "
+                f"{self.types.schema.num_vertices} vertices"
+            )
+        if self.types is not None and self.part is not None:
+            raise ValueError("part: a graph with types is not divided")
 
     @property
     def content(self) -> str:
@@ -134,6 +214,8 @@ class StoreMeta:
         ]
         if self.feature_dtype in MAX_QUANTIZED:  # arrays of bytes do not show type and width
             entries.append((self.feature_dtype, self.num_features))
+        if self.types is not None:
+            entries.append((repr(self.types.vertices), repr(self.types.edges)))
         return files.digest(entries)
 
 
@@ -150,13 +232,19 @@ def write_meta(
     """Write ``meta.json`` into ``folder``, which has the files of ``arrays``.
 
     ``entries`` are fields of ``StoreMeta`` that do not follow from the arrays, and further values;
-    None is omitted. ``num_features`` is required for int8 and int4.
+    None is omitted. ``num_features`` is required for int8 and int4, and with ``types``.
     """
-    sizes = {
-        "num_vertices": arrays["indptr"].shape[0] - 1,
-        "num_edges": arrays["indices"].shape[0],
-        "num_features": arrays["features"].shape[1],
-    }
+    types = entries.get("types")
+    sizes = {"num_edges": arrays["indices"].shape[0]}
+    if isinstance(types, TypeEntry):
+        sizes["num_vertices"] = types.schema.num_vertices
+        entries["types"] = {
+            "vertices": [asdict(entry) for entry in types.vertices],
+            "edges": types.edges,
+        }
+    else:
+        sizes["num_vertices"] = arrays["indptr"].shape[0] - 1
+        sizes["num_features"] = arrays["features"].shape[1]
     more = {key: value for key, value in entries.items() if value is not None}
     GRAPH_STORE.write_header(folder, {"name": name, **sizes, **more, "arrays": arrays})
 
@@ -236,6 +324,8 @@ def _check_written(folder: Path) -> None:
     meta = read_meta(folder)
     arrays = map_arrays(folder, meta)
     _check_range(f"{folder}: neighbor", arrays["indices"], meta.num_vertices - 1)
+    if meta.types is not None:
+        check_source_types(folder / "indices.npy", arrays, meta.types.schema)
     if EDGE_ROWS in arrays:
         last_row = len(arrays[EDGE_FEATURES]) - 1
         _check_range(f"{folder}: row of edge features", arrays[EDGE_ROWS], last_row)
@@ -250,6 +340,27 @@ def _check_range(name: str, ids: Array, last: int) -> None:
             raise GraphError(
                 f"{name} {low if low < 0 else high} is out of range, allowed are 0 to {last}"
             )
+
+
+#: Number of adjacency lists whose sources are checked at a time.
+_LISTS = 1 << 16
+
+
+def check_source_types(file: Path, arrays: Mapping[str, Array], schema: GraphSchema) -> None:
+    """Raise GraphError for a list with a source that is not of its edge type's source type."""
+    indptr, indices = arrays["indptr"], arrays["indices"]
+    for first in range(0, schema.num_rows, _LISTS):
+        ends = np.asarray(indptr[first : first + _LISTS + 1])
+        ids = np.asarray(indices[ends[0] : ends[-1]])
+        edge = schema.wrong_source(first, np.diff(ends), ids)
+        if edge is None:
+            continue
+        row = first + int(np.searchsorted(ends, ends[0] + edge, side="right")) - 1
+        edge_type = schema.edge_types[int(schema.edge_type_of(np.array([row]))[0])]
+        raise GraphError(
+            f"{file}: neighbor {ids[edge]} of vertex {schema.vertex_of(np.array([row]))[0]} by "
+            f"{edge_type} is no vertex of type {edge_type.source}"
+        )
 
 
 def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
@@ -276,13 +387,11 @@ def map_arrays(path: Path, meta: StoreMeta) -> dict[str, Array]:
 def _forms(meta: StoreMeta) -> dict[str, Form]:
     """Return the expected type and shape of each array; a split has any length."""
     rows, ids = meta.num_vertices, vertex_dtype(meta.num_vertices)
+    num_lists = rows if meta.types is None else meta.types.schema.num_rows
     forms: dict[str, Form] = {
-        "indptr": (np.dtype(np.int64), (rows + 1,)),
+        "indptr": (np.dtype(np.int64), (num_lists + 1,)),
         "indices": (ids, (meta.num_edges,)),
-        "features": (
-            FEATURE_DTYPES[meta.feature_dtype],
-            (rows, row_length(meta.feature_dtype, meta.num_features)),
-        ),
+        **_feature_forms(meta),
         "labels": _label_form(meta),
         **dict.fromkeys(SPLIT_ARRAYS, (ids, (None,))),
     }
@@ -305,6 +414,21 @@ def _forms(meta: StoreMeta) -> dict[str, Form]:
         count = labels.shape[0] if labels is not None and labels.shape else 0
         forms |= dict.fromkeys(EDGE_SPLITS, (vertex_dtype(count), (None,)))
     return forms
+
+
+def _feature_forms(meta: StoreMeta) -> dict[str, Form]:
+    """Return the form of the feature matrix, or of the matrices of the types that have features."""
+    if meta.types is None:
+        width = row_length(meta.feature_dtype, meta.num_features)
+        return {"features": (FEATURE_DTYPES[meta.feature_dtype], (meta.num_vertices, width))}
+    return {
+        typed_features(number): (
+            FEATURE_DTYPES[entry.feature_dtype],
+            (entry.num_vertices, row_length(entry.feature_dtype, entry.num_features)),
+        )
+        for number, entry in enumerate(meta.types.vertices)
+        if entry.num_features
+    }
 
 
 def _label_form(meta: StoreMeta) -> Form:
@@ -331,10 +455,9 @@ def check_offsets(file: Path, indptr: Int64Array, num_edges: int) -> None:
     for first, part in array_slices(indptr, overlap=1):
         falls = part[1:] < part[:-1]
         if falls.any():
-            vertex = int(falls.argmax())
+            row = int(falls.argmax())
             raise GraphError(
-                f"{file}: falls from {part[vertex]} to {part[vertex + 1]} "
-                f"after vertex {first + vertex}"
+                f"{file}: falls from {part[row]} to {part[row + 1]} after vertex {first + row}"
             )
 
 

@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from one_line import one_line
-from typed_graphs import typed_graph
 
 from gnnscale.core.errors import GraphError
 from gnnscale.data import from_arrays
-from gnnscale.graph import EdgeData, Graph, GraphSchema, topology
+from gnnscale.graph import EdgeData, Graph, topology
 from gnnscale.graph import graph as graph_module
 from gnnscale.graph.store_format import GRAPH_STORE, vertex_dtype
 
@@ -300,9 +298,3 @@ def test_a_graph_in_memory_that_trains_without_labels_names_its_own_parts(tmp_pa
         edges.save(tmp_path / "store")
     test = from_arrays(ends, x, targets, train_idx=[0], valid_idx=[2], test_idx=[1, 3])
     test.save(tmp_path / "store")
-
-
-def test_stores_have_no_types() -> None:
-    graph = typed_graph(GraphSchema.of({"a": 2}, [("a", "to", "a"), ("a", "by", "a")]), {})
-    with one_line("stores have no types of vertices and edges", error=GraphError):
-        graph.save("store")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from gnnscale.core.artifact.files import file_sha256, header_text, parse_json, r
 from gnnscale.core.artifact.npy import SLICE_BYTES, read_slices
 from gnnscale.core.files import write_atomically
 from gnnscale.data.tables.vertex_ids import check_ids_file, read_ids
-from gnnscale.graph import MAX_QUANTIZED, Graph, ShardedFeatures, finite, scales_of, store_format
+from gnnscale.graph import (
+    MAX_QUANTIZED,
+    Graph,
+    ShardedFeatures,
+    TypedFeatures,
+    finite,
+    scales_of,
+    store_format,
+)
 
 _LOG = logging.getLogger(__name__)
 #: Option of stores whose random split is stratified by class; stores of earlier releases lack it.
@@ -201,7 +210,8 @@ def verify_store(path: Path, *, slice_bytes: int = SLICE_BYTES) -> list[Check]:
     total = sum(entry.bytes for entry in meta.arrays.values())
     with track(f"checking {path.name}", total, "bytes") as advance:
         partial = (store_format.DEGREES, store_format.OWNER)
-        for name in (*store_format.ARRAYS, *partial, *store_format.EDGE_ARRAYS):
+        names = (*store_format.ARRAYS, *partial, *store_format.EDGE_ARRAYS)
+        for name in (*names, *sorted(meta.arrays.keys() - set(names))):  # last, features of types
             if name in meta.arrays:
                 checks += _array_checks(path, meta, graph, name, slice_bytes, advance)
     return checks + list(_ids_checks(path, meta, graph))
@@ -231,32 +241,50 @@ def _array_checks(
 
     ``advance`` gets the number of bytes read.
     """
-    file, array, divided = path / f"{name}.npy", graph.edges.arrays().get(name), graph.features
-    if isinstance(divided, ShardedFeatures) and name in ("features", store_format.OWNER):
-        array = divided.rows if name == "features" else divided.owner
-    array = getattr(graph, name) if array is None else array
+    file, array, checked = path / f"{name}.npy", _array(graph, name), _property(graph, name)
     problem, crc32 = None, 0
     for rows in read_slices(file, array, slice_bytes):
         advance(rows[1].nbytes)
         crc32 = zlib.crc32(rows[1].reshape(-1).view(np.uint8).data, crc32)
-        if problem is None and name in _PROPERTIES:
-            problem = _PROPERTIES[name][1](*rows, graph)
+        if problem is None and checked is not None:
+            problem = checked[1](*rows, graph)
     expected = meta.arrays[name].crc32
     differs = f"{file}: checksum {crc32}, expected {expected}" if crc32 != expected else None
     yield Check(what=f"{name}.npy: checksum", problem=differs and one_line(differs))
-    if name in _PROPERTIES:
+    if checked is not None:
         problem = problem and one_line(f"{file}: {problem}")
-        yield Check(what=f"{name}.npy: {_PROPERTIES[name][0]}", problem=problem)
+        yield Check(what=f"{name}.npy: {checked[0]}", problem=problem)
+
+
+def _array(graph: Graph, name: str) -> Array:
+    """Return the array of a graph that its store has under ``name``."""
+    features, array = graph.features, graph.edges.arrays().get(name)
+    if array is not None:
+        return array
+    if isinstance(features, ShardedFeatures) and name in ("features", store_format.OWNER):
+        return features.rows if name == "features" else features.owner
+    if isinstance(features, TypedFeatures):
+        by_name = {store_format.typed_features(i): m for i, m in enumerate(features.matrices)}
+        matrix = by_name.get(name)
+        if matrix is not None:
+            return matrix.rows
+    values: Array = getattr(graph, name)
+    return values
 
 
 def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
-    """Return a message if ``ids``, ``indices`` from ``first`` on, are out of range or unsorted."""
+    """Return a message if ``ids``, ``indices`` from ``first`` on, are out of range or unsorted.
+
+    So is an id that is not of the source type of its list.
+    """
     if ids.min() < 0 or ids.max() >= graph.num_vertices:
         edge = int(((ids < 0) | (ids >= graph.num_vertices)).argmax())
         return (
             f"neighbor {ids[edge]} of vertex {_owner(first + edge, graph)} is out of range, "
             f"the graph has {graph.num_vertices} vertices"
         )
+    if graph.types is not None and (message := _type_problem(first, ids, graph)) is not None:
+        return message
     previous = graph.indices[first - 1 : first] if first else ids[:0]
     # A neighbor may be smaller than the previous one only at the start of a list.
     falls = np.flatnonzero(np.diff(np.concatenate([previous, ids])) < 0) + first + 1 - len(previous)
@@ -267,9 +295,21 @@ def _neighbor_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
     return None
 
 
+def _type_problem(first: int, ids: IntArray, graph: Graph) -> str | None:
+    """Return a message if one of ``ids``, ``indices`` from ``first`` on, is of a wrong type."""
+    row = int(np.searchsorted(graph.indptr, first, side="right")) - 1
+    end = int(np.searchsorted(graph.indptr, first + len(ids), side="left"))
+    ends = np.clip(graph.indptr[row : end + 1], first, first + len(ids))
+    edge = graph.schema.wrong_source(row, np.diff(ends), ids)
+    if edge is None:
+        return None
+    return f"neighbor {ids[edge]} of vertex {_owner(first + edge, graph)} is of another type"
+
+
 def _owner(edge: int, graph: Graph) -> int:
     """Return the destination vertex of the edge at index ``edge`` of ``graph.indices``."""
-    return int(np.searchsorted(graph.indptr, edge, side="right")) - 1
+    row = np.searchsorted(graph.indptr, [edge], side="right") - 1
+    return int(graph.schema.vertex_of(row)[0])
 
 
 def _vertex_feature_problem(first: int, rows: Array, graph: Graph) -> str | None:
@@ -333,8 +373,23 @@ def _end_problem(first: int, ends: IntArray, graph: Graph) -> str | None:
     )
 
 
+def _property(graph: Graph, name: str) -> "tuple[str, _Problem] | None":
+    """Return the property of the array ``name``, and its check; None: it has none."""
+    if isinstance(graph.features, TypedFeatures):
+        for number, matrix in enumerate(graph.features.matrices):
+            if matrix is not None and name == store_format.typed_features(number):
+                return "all finite", partial(_matrix_problem, matrix.dtype)
+    return _PROPERTIES.get(name)
+
+
+def _matrix_problem(dtype: str, first: int, rows: Array, graph: Graph) -> str | None:
+    return _feature_problem(first, rows, dtype, "vertex")
+
+
+#: Function of the first row's number, rows and graph that returns a violation in one line, or None.
+_Problem = Callable[[int, Any, Graph], str | None]
 #: Property of arrays besides the checksum, and the function that returns its violation.
-_PROPERTIES: dict[str, tuple[str, Callable[[int, Any, Graph], str | None]]] = {
+_PROPERTIES: dict[str, tuple[str, _Problem]] = {
     "indices": ("neighbors in range and sorted", _neighbor_problem),
     "features": ("all finite", _vertex_feature_problem),
     store_format.WEIGHTS: ("all finite and not negative", _weight_problem),

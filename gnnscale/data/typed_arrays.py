@@ -1,0 +1,215 @@
+"""Graphs with types of vertices and edges, in memory, from arrays and tensors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, standard_arithmetic
+from gnnscale.data import array_inputs, validation
+from gnnscale.data.labels import Labels
+from gnnscale.data.split_input import SplitInput
+from gnnscale.data.typed_edges import typed_topology
+from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, Split, TypedFeatures
+from gnnscale.graph.store_format import METRICS, vertex_dtype
+
+#: Source type, relation and destination type of an edge type.
+Triple = tuple[str, str, str]
+
+
+@standard_arithmetic()
+def from_typed_arrays(
+    features: Mapping[str, Any],
+    edges: Mapping[Triple, Any],
+    labels: tuple[str, Any] | None = None,
+    *,
+    num_vertices: Mapping[str, int] | None = None,
+    edge_weights: Mapping[Triple, Any] | None = None,
+    split: str | Mapping[str, Any] | SplitInput | None = None,
+    num_classes: int | None = None,
+    metric: str | None = None,
+    name: str = "graph",
+    number_edges: bool = False,
+    advises: bool = True,
+) -> Graph:
+    """Return a Graph with types of vertices and edges, of arrays for each type.
+
+    Example:
+        >>> import numpy as np
+        >>> graph = from_typed_arrays(
+        ...     {"user": np.ones((3, 4), np.float32), "item": None},
+        ...     {("user", "buys", "item"): ([0, 1, 2], [0, 0, 1])},
+        ...     ("user", [0, 1, 1]),
+        ...     num_vertices={"item": 2},
+        ... )
+        >>> graph.num_vertices, str(graph.schema.edge_types[0])
+        (5, 'user-buys-item')
+
+    Args:
+        features: by vertex type ``[num_vertices, num_features]``, as ``from_arrays`` takes them;
+            None: the type has no features. Its keys, in order, are the vertex types.
+        edges: by ``(source type, relation, destination type)`` the pair ``(src, dst)`` of ids,
+            counted from 0 in each type; ``src[i]`` sends messages to ``dst[i]``.
+        labels: a vertex type and its labels, as ``from_arrays`` takes them; None: no labels.
+        num_vertices: number of vertices of the types without features.
+        edge_weights: by edge type ``[num_edges]`` finite, non-negative numbers; if given, of all.
+        split: ``random``, or a dictionary of ids or masks of the labeled type by ``train``,
+            ``valid`` and ``test``.
+        num_classes, metric, name, number_edges, advises: as in ``from_arrays``.
+
+    Raises:
+        GraphError: an argument is invalid, such as an id out of range, or an unknown type.
+    """
+    matrices = {
+        vertex_type: _matrix(rows, f"{name}: {vertex_type}", advises)
+        for vertex_type, rows in features.items()
+    }
+    sizes = {
+        vertex_type: _size(vertex_type, matrix, num_vertices or {}, name)
+        for vertex_type, matrix in matrices.items()
+    }
+    schema = GraphSchema.of(sizes, edges)
+    ends = [_ends(triple, pair, sizes, name) for triple, pair in edges.items()]
+    graph = typed_topology(
+        schema,
+        ends,
+        name=name,
+        weights=_weights(edges, edge_weights, ends, name),
+        number_edges=number_edges,
+    )
+    rows: Any = TypedFeatures([*matrices.values()])
+    present = rows.present
+    graph = replace(graph, features=rows, feature_dtype=present[0].dtype if present else "float32")
+    if labels is None:
+        return graph
+    if not isinstance(split, SplitInput):
+        split = SplitInput().chosen(split, None, name)
+    return with_labels(graph, *labels, split=split, num_classes=num_classes, metric=metric)
+
+
+def with_labels(
+    graph: Graph,
+    vertex_type: str,
+    values: Any,
+    *,
+    split: SplitInput,
+    num_classes: int | None = None,
+    metric: str | None = None,
+) -> Graph:
+    """Return ``graph`` with labels of the vertices of one type, and their split.
+
+    Vertices of other types have no label: -1, NaN, or zeros of multi-label. Arguments are as in
+    ``from_typed_arrays``.
+    """
+    name, schema = graph.name, graph.schema
+    names = [vertices.name for vertices in schema.vertex_types]
+    if vertex_type not in names:
+        raise GraphError(
+            f"{name}: labels of {brief(vertex_type)}: no such vertex type, allowed are "
+            f"{', '.join(names)}"
+        )
+    if metric is not None and metric not in METRICS:
+        raise GraphError(f"{name}: metric={brief(metric)!r}: expected one of {', '.join(METRICS)}")
+    vertices = schema.vertices(names.index(vertex_type))
+    count = vertices.stop - vertices.start
+    what = f"labels of {vertex_type}"
+    labels = array_inputs.graph_labels(
+        values, num_classes=num_classes, metric=metric, num_vertices=count, name=name, what=what
+    )
+    parts = split.read(labels, count, name)
+    return replace(
+        graph,
+        labels=_over_all(labels, vertices, schema.num_vertices),
+        num_classes=labels.num_classes,
+        metric=labels.metric,
+        split=_shifted(parts, vertices.start, schema.num_vertices),
+        origin=Origin(split=replace(split.source, labels=what), classes=labels.classes),
+    )
+
+
+def _matrix(rows: Any, name: str, advises: bool) -> FeatureMatrix | None:
+    if rows is None:
+        return None
+    dtype: Any
+    stored, dtype = array_inputs.feature_rows(rows, name, advises=advises)
+    width = int(stored.shape[1])
+    return FeatureMatrix(rows=stored, dtype=dtype, width=width) if width else None
+
+
+def _size(
+    vertex_type: str, matrix: FeatureMatrix | None, num_vertices: Mapping[str, int], name: str
+) -> int:
+    """Return the number of vertices of a type; GraphError: it is not given, or differs."""
+    number = num_vertices.get(vertex_type)
+    if matrix is None and number is None:
+        raise GraphError(
+            f"{name}: {vertex_type}: no features; num_vertices says how many vertices there are"
+        )
+    if matrix is not None and number not in (None, len(matrix.rows)):
+        raise GraphError(
+            f"{name}: {vertex_type}: {len(matrix.rows)} rows of features for {number} vertices"
+        )
+    size = len(matrix.rows) if matrix is not None else int(number or 0)
+    if size < 0:
+        raise GraphError(f"{name}: {vertex_type}: num_vertices={size}: expected at least 0")
+    return size
+
+
+def _ends(
+    triple: Triple, pair: Any, sizes: Mapping[str, int], name: str
+) -> tuple[Int64Array, Int64Array]:
+    """Return sources and destinations of an edge type; GraphError: an id is out of range."""
+    what = f"{name}: {'-'.join(triple)}"
+    if len(pair) != 2:
+        raise GraphError(f"{what}: expected (src, dst), got {len(pair)} rows")
+    src, dst = (
+        array_inputs.vertex_ids(ids, sizes[vertex_type], f"{what}: {end}")
+        for ids, vertex_type, end in zip(
+            pair, (triple[0], triple[2]), ("sources", "destinations"), strict=True
+        )
+    )
+    if len(src) != len(dst):
+        raise GraphError(f"{what}: {len(src)} edge sources, {len(dst)} destinations")
+    return src.astype(np.int64), dst.astype(np.int64)
+
+
+def _weights(
+    edges: Mapping[Triple, Any],
+    weights: Mapping[Triple, Any] | None,
+    ends: Sequence[tuple[Int64Array, Int64Array]],
+    name: str,
+) -> list[Float32Array] | None:
+    """Return the weights of each edge type; None: there are none."""
+    if not weights:
+        return None
+    for triple in (*weights, *edges):
+        if triple not in edges or triple not in weights:
+            raise GraphError(
+                f"{name}: edge weights of {'-'.join(triple)}: expected of the edge types that have "
+                "edges, and of all of them"
+            )
+    return [
+        validation.check_weights(
+            array_inputs.as_array(weights[triple], f"{name}: {'-'.join(triple)}: weights"),
+            len(src),
+            f"{name}: weights of {'-'.join(triple)}",
+        )
+        for triple, (src, _) in zip(edges, ends, strict=True)
+    ]
+
+
+def _over_all(labels: Labels, vertices: slice, num_vertices: int) -> Array:
+    """Return labels ``[num_vertices, ...]`` of all vertices, unknown outside ``vertices``."""
+    values = labels.values
+    unknown = np.nan if values.dtype.kind == "f" else -1 if values.ndim == 1 else 0
+    everywhere = np.full((num_vertices, *values.shape[1:]), unknown, values.dtype)
+    everywhere[vertices] = values
+    return everywhere
+
+
+def _shifted(split: Split, first: int, num_vertices: int) -> Split:
+    dtype = vertex_dtype(num_vertices)
+    parts = (split.train_idx, split.valid_idx, split.test_idx)
+    train, valid, test = ((part + first).astype(dtype) for part in parts)
+    return Split(train_idx=train, valid_idx=valid, test_idx=test)
