@@ -6,7 +6,8 @@ from gnnscale.core import Array
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
-from gnnscale.sampling.neighbor import check_fanouts
+from gnnscale.sampling.neighbor import FanoutSampling
+from gnnscale.sampling.typed import Draws, TypedSampler
 
 
 class LaborSampler:
@@ -101,36 +102,26 @@ class LaborSampler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaborSampling(minibatch.SamplerConfig):
+class LaborSampling(FanoutSampling):
     """Layer-neighbor sampling (LABOR).
 
     Attributes:
-        fanouts: neighbors per vertex, from the seeds outwards, one entry a layer; -1 takes all.
         layer_dependency: whether all hops of a mini-batch draw by the same random numbers. Input
             vertices are fewer still, and means over two hops and more are biased.
     """
 
-    fanouts: list[int]
     layer_dependency: bool = False
 
-    def __post_init__(self) -> None:
-        check_fanouts(self.fanouts, replace=False)
-
-    @property
-    def num_layers(self) -> int:
-        """Number of hops."""
-        return len(self.fanouts)
-
-    @property
-    def is_full_neighborhood(self) -> bool:
-        """Whether the last of ``fanouts`` takes all neighbors."""
-        return self.fanouts[-1] == -1
-
-    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LaborSampler:
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> minibatch.Sampler:
         """Build the sampler for ``graph``."""
+        if graph.types is not None:
+            draws: Draws = "labor_batch" if self.layer_dependency else "labor_hop"
+            return TypedSampler(
+                graph, fanouts=self.fanouts, draws=draws, seed=seed, num_threads=num_threads
+            )
         return LaborSampler(
             graph,
-            fanouts=list(self.fanouts),
+            fanouts=self.list_for(graph),
             layer_dependency=self.layer_dependency,
             seed=seed,
             num_threads=num_threads,

@@ -70,5 +70,13 @@ class LayerSampling(minibatch.SamplerConfig):
         return len(self.layer_sizes)
 
     def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> LayerSampler:
-        """Build the sampler for ``graph``, which runs in one thread whatever ``num_threads`` is."""
+        """Build the sampler for ``graph``, which runs in one thread whatever ``num_threads`` is.
+
+        ConfigError: the graph has types.
+        """
+        if graph.types is not None:
+            raise ConfigError(
+                f"sampler=layerwise: vertices of {graph.name} have types; neighbor, labor, weighted"
+                " and full sample such graphs"
+            )
         return LayerSampler(graph, layer_sizes=list(self.layer_sizes), seed=seed)

@@ -1,14 +1,24 @@
 """Neighbor sampling: uniform or by edge weights, and of all neighbors in the last hop."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnscale.core import MAX_COUNT, Array, ConfigError, check_range, progress
+from gnnscale.core import (
+    MAX_COUNT,
+    Array,
+    ConfigError,
+    brief,
+    check_range,
+    listed_numbers,
+    progress,
+)
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
+from gnnscale.sampling.typed import TypedSampler
 
 #: Largest fan-out with replacement, as in native code: so many are drawn whatever the degree.
 _MAX_REPLACED = 1 << 20
@@ -92,50 +102,113 @@ class NeighborSampler(_FanoutSampler):
         return minibatch.InputFrontier(input_vertices=vertices, indptrs=tuple(indptrs))
 
 
-def check_fanouts(fanouts: list[int], *, replace: bool) -> None:
-    """Raise ConfigError unless ``fanouts`` are 1 to 16 numbers, each -1 or from 1 to a maximum.
+def checked_fanouts(fanouts: Any, *, replace: bool) -> list[int] | dict[str, list[int]]:
+    """Return fan-outs as a list of 1 to 16 numbers, or a mapping of lists of one length.
 
-    The maximum is 2^31 - 1, or 2^20 with ``replace``.
+    Each number is -1 or from 1 to 2^31 - 1, or 2^20 with ``replace``; in a mapping also 0. A number
+    stands for a list of one. ConfigError: other fan-outs.
     """
+    option = "sampler.fanouts"
+    if not isinstance(fanouts, Mapping):
+        return _checked_list(option, fanouts, least=1, replace=replace)
     if not fanouts:
-        raise ConfigError("sampler.fanouts=[]: at least one hop is needed")
-    check_range("number of sampler.fanouts", len(fanouts), 1, minibatch.MAX_HOPS)
-    max_fanout = _MAX_REPLACED if replace else MAX_COUNT
-    for fanout in fanouts:
-        if fanout != -1 and not 1 <= fanout <= max_fanout:
+        raise ConfigError(f"{option}={{}}: at least one edge type is needed")
+    lists = {
+        str(name): _checked_list(f"{option}.{brief(name)}", numbers, least=0, replace=replace)
+        for name, numbers in fanouts.items()
+    }
+    first = next(iter(lists))
+    for name, numbers in lists.items():
+        if len(numbers) != len(lists[first]):
             raise ConfigError(
-                f"sampler.fanouts={list(fanouts)}: {fanout} is not a fan-out; each must "
-                f"be positive and at most {max_fanout:,}, or -1 for all neighbors"
+                f"{option}: {brief(name)} has {len(numbers)} hops, {brief(first)} has "
+                f"{len(lists[first])}; all need the same number"
             )
+    return lists
+
+
+def _checked_list(option: str, fanouts: Any, *, least: int, replace: bool) -> list[int]:
+    """Return checked fan-outs of one edge type, or of all; ``least`` is the smallest but -1."""
+    values = [fanouts] if type(fanouts) in (int, float) else fanouts
+    numbers = listed_numbers(option, values, "[15, 10]")
+    if not numbers:
+        raise ConfigError(f"{option}=[]: at least one hop is needed")
+    check_range(f"number of {option}", len(numbers), 1, minibatch.MAX_HOPS)
+    max_fanout = _MAX_REPLACED if replace else MAX_COUNT
+    for fanout in numbers:
+        if fanout != -1 and not least <= fanout <= max_fanout:
+            none = ", or 0 for none" if least == 0 else ""
+            raise ConfigError(
+                f"{option}={numbers}: {fanout} is not a fan-out; each must be positive and at most "
+                f"{max_fanout:,}, or -1 for all neighbors{none}"
+            )
+    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FanoutSampling(minibatch.SamplerConfig):
+class FanoutSampling(minibatch.SamplerConfig):
     """Base of the options of samplers with fan-outs.
 
     Attributes:
         fanouts: neighbors per vertex, from the seeds outwards, one entry a layer; -1 takes all,
-            but none of weight 0 when drawing by weight.
-        replace: draw with replacement; a fan-out of -1 still takes each neighbor once.
+            but none of weight 0 when drawing by weight. For a graph with types it may be a mapping
+            of such lists by edge type, ``user-buys-item``, in which 0 takes none.
     """
 
-    fanouts: list[int]
-    replace: bool = False
+    fanouts: Any
 
     def __post_init__(self) -> None:
-        check_fanouts(self.fanouts, replace=self.replace)
+        object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts, replace=self._replaces))
+
+    @property
+    def _replaces(self) -> bool:
+        return False
 
     @property
     def num_layers(self) -> int:
-        return len(self.fanouts)
+        """Number of hops."""
+        fanouts = self.fanouts
+        return len(next(iter(fanouts.values())) if isinstance(fanouts, dict) else fanouts)
 
-    def _options(self, seed: int, num_threads: int) -> dict[str, Any]:
-        options = {"fanouts": list(self.fanouts), "replace": self.replace}
+    @property
+    def is_full_neighborhood(self) -> bool:
+        """Whether the last hop takes all neighbors."""
+        fanouts = self.fanouts
+        lists = fanouts.values() if isinstance(fanouts, dict) else [fanouts]
+        return all(numbers[-1] == -1 for numbers in lists)
+
+    def list_for(self, graph: Graph) -> list[int]:
+        """Return the fan-outs for a graph without types; ConfigError: they are by edge type."""
+        if isinstance(self.fanouts, dict):
+            raise ConfigError(
+                f"sampler.fanouts: expected a list of numbers, as edges of {graph.name} have no "
+                f"types, got a mapping of {brief(next(iter(self.fanouts)))}"
+            )
+        return list(self.fanouts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ReplacedSampling(FanoutSampling):
+    """Base of the options of samplers that may draw with replacement.
+
+    Attributes:
+        replace: draw with replacement; a fan-out of -1 still takes each neighbor once.
+    """
+
+    replace: bool = False
+
+    @property
+    def _replaces(self) -> bool:
+        return self.replace
+
+    def _options(self, graph: Graph, seed: int, num_threads: int) -> dict[str, Any]:
+        fanouts = self.fanouts if graph.types is not None else self.list_for(graph)
+        options = {"fanouts": fanouts, "replace": self.replace}
         return options | {"seed": seed, "num_threads": num_threads}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighborSampling(_FanoutSampling):
+class NeighborSampling(_ReplacedSampling):
     """Neighbor sampling.
 
     Attributes:
@@ -151,14 +224,14 @@ class NeighborSampling(_FanoutSampling):
         if self.memory_bytes is not None:
             check_range("sampler.memory_bytes", self.memory_bytes, 0, 1 << 60)
 
-    @property
-    def is_full_neighborhood(self) -> bool:
-        """Whether the last of ``fanouts`` takes all neighbors."""
-        return self.fanouts[-1] == -1
-
-    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> NeighborSampler:
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> minibatch.Sampler:
         """Build the sampler for ``graph``."""
-        return NeighborSampler(graph, **self._options(seed, num_threads))
+        options = self._options(graph, seed, num_threads)
+        return (
+            NeighborSampler(graph, **options)
+            if graph.types is None
+            else TypedSampler(graph, **options)
+        )
 
 
 class WeightedSampler(_FanoutSampler):
@@ -188,12 +261,15 @@ class WeightedSampler(_FanoutSampler):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedSampling(_FanoutSampling):
+class WeightedSampling(_ReplacedSampling):
     """Neighbor sampling by weight."""
 
-    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> WeightedSampler:
+    def sampler(self, graph: Graph, *, seed: int, num_threads: int) -> minibatch.Sampler:
         """Build the sampler for ``graph``, whose edges have weights."""
-        return WeightedSampler(graph, **self._options(seed, num_threads))
+        options = self._options(graph, seed, num_threads)
+        if graph.types is not None:
+            return TypedSampler(graph, draws="weight", **options)
+        return WeightedSampler(graph, **options)
 
 
 class TruncatedSampler(minibatch.WrappingSampler):
