@@ -42,6 +42,23 @@ class RelationalLayer(TypedLayer):
         ]
         return multiply_means(rows, self._columns(block), weights, self.biases())
 
+    def encodes_means(self, widths: Sequence[int], block: TypedBlock) -> bool:
+        """Whether ``forward_encoded`` multiplies less than encoders and ``forward``.
+
+        ``widths`` are the numbers of features of each vertex type, before encoders.
+        """
+        encoding = self.width_in * sum(
+            width * size for width, size in zip(widths, block.src_sizes, strict=True)
+        )
+        forward = encoded = 0
+        for vertex_type, size in enumerate(block.dst_sizes):
+            numbers = self.active(vertex_type, block)
+            ends = [vertex_type, *(self.sources[number] for number in numbers)]
+            num_columns = sum(widths[end] for end in ends)
+            forward += size * len(ends) * self.width_in * self.width_out
+            encoded += (size + self.width_in) * num_columns * self.width_out
+        return encoded < encoding + forward
+
     def forward_encoded(
         self, rows: Sequence[Tensor], block: TypedBlock, encoders: Sequence[nn.Linear]
     ) -> list[Tensor]:
