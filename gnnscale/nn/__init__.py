@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from gnnscale.core.lazy import lazy_names
 from gnnscale.nn.model_config import ModelConfig
 from gnnscale.nn.options import APPNP, GAT, GCN, GIN, SGC, CustomModel, GATv2, GraphSAGE
+from gnnscale.nn.typed_options import HGT, RGAT, RGCN, RSAGE, TypedModel
 
 if TYPE_CHECKING:
     from gnnscale.nn.base import Inputs, Objective, TrainableModel, objective_on
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from gnnscale.nn.link_decoder import EdgeGNN, LinkGNN
     from gnnscale.nn.scatter_gather import Custom, CustomLayer, ScatterGatherUpdate
     from gnnscale.nn.transform_first import *  # noqa: F403
+    from gnnscale.nn.typed.layer import TypedLayer
+    from gnnscale.nn.typed.model import TypedGNN
 
 __getattr__ = lazy_names(
     __name__,
@@ -25,5 +28,7 @@ __getattr__ = lazy_names(
         "gnnscale.nn.link_decoder": "EdgeGNN LinkGNN",
         "gnnscale.nn.scatter_gather": "Custom CustomLayer ScatterGatherUpdate",
         "gnnscale.nn.transform_first": "ProjectedLayer TransformFirstLayer transform_first_layer",
+        "gnnscale.nn.typed.layer": "TypedLayer",
+        "gnnscale.nn.typed.model": "TypedGNN",
     },
 )

@@ -33,11 +33,15 @@ class Inputs:
     parts: tuple[Tensor, ...] | None = None
     #: for each block ``[num_edges, num_edge_features]`` float32; empty: the model reads none
     edge_attr: tuple[Float32Array, ...] = ()
+    #: for a graph with types, the input rows by vertex type, ``[num_input_vertices_t, width_t]``;
+    #: ``x`` is then empty
+    rows: tuple[Tensor, ...] = ()
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the feature rows (``parts`` with P3, otherwise ``x``) and edge features."""
-        return sum(rows.nbytes for rows in self.parts or (self.x,)) + self.edge_bytes
+        """Bytes of the feature rows (``parts`` with P3, otherwise ``x``, ``rows``) and of edges."""
+        parts = self.parts or (self.x, *self.rows)
+        return sum(rows.nbytes for rows in parts) + self.edge_bytes
 
     @property
     def edge_bytes(self) -> int:

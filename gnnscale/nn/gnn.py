@@ -247,7 +247,7 @@ class GNN(TrainableModel):
 
     def normalise(self, index: int, h: Tensor) -> Tensor:
         """Return output ``h`` of layer ``index``, normalized if ``connections.activates``."""
-        return _normalize(self.norms[index], h) if self.connections.activates else h
+        return normalize(self.norms[index], h) if self.connections.activates else h
 
     def infer(
         self,
@@ -326,7 +326,7 @@ def _check_edges(edge_attr: Tensor | None, width: int) -> None:
         raise ConfigError(f"edge_attr: expected {expected}, got {actual}")
 
 
-def _normalize(norm: nn.Module, h: Tensor) -> Tensor:
+def normalize(norm: nn.Module, h: Tensor) -> Tensor:
     """Return rows ``h`` ``[n, f]`` normalized by ``norm``, in the type of ``h``.
 
     Batch normalization computes mean and variance over ``h``, a device's share of a mini-batch. A

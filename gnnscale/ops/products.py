@@ -58,6 +58,15 @@ def multiply(
         return nn.functional.linear(x, weight, bias)
 
 
+def multiply_into(x: torch.Tensor, weight: torch.Tensor, *, out: torch.Tensor) -> None:
+    """Write ``x W^T``, not differentiable, to ``out`` ``[n, outputs]``, which may be a view."""
+    with torch.no_grad():
+        if _takes_onednn(x, weight.numel()):
+            out.copy_(_multiply(x, weight))
+        else:
+            torch.mm(x, weight.t(), out=out)
+
+
 def _takes_onednn(x: torch.Tensor, num_weights: int) -> bool:
     return (
         x.dim() == 2

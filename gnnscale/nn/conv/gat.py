@@ -152,6 +152,15 @@ def attend(scores: Tensor, z: Tensor, block: Block) -> Tensor:
     if isinstance(block, DeviceBlock):
         return block.attend(scores, z)
     alpha = _BlockSoftmax.apply(scores, block)  # type: ignore[no-untyped-call]
+    return head_sum(alpha, z, block)
+
+
+def head_sum(alpha: Tensor, z: Tensor, block: Block) -> Tensor:
+    """Return each destination's sum of source rows ``z``, weighted by ``alpha``, by head.
+
+    Both have gradients. ``alpha`` is ``[num_edges, num_heads]``, ``z`` ``[num_src, num_heads, f]``,
+    the result ``[num_dst, num_heads, f]``, all float32.
+    """
     return _HeadSum.apply(alpha, z, block)  # type: ignore[no-untyped-call, no-any-return]
 
 

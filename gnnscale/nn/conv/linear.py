@@ -244,6 +244,28 @@ class HopLayer(LinearAggregationLayer):
         return x if self.bias is None else x + self.bias.to(x.dtype)
 
 
+def mean_divisors(block: Block, degrees: Degrees) -> Float32Array:
+    """Return the divisors ``[num_dst]``, above 0, that turn sums over edges into means.
+
+    They are the number or weight of the sampled edges; with importance, of all in-edges.
+    """
+    if block.edge_weights is not None:
+        if block.importance is None:
+            total = list_sums(block.indptr, block.edge_weights)
+        else:
+            assert block.weight_sums is not None
+            total = block.weight_sums[: block.num_dst]
+        least = np.finfo(np.float32).tiny
+    elif block.importance is None:
+        total, least = np.diff(block.indptr).astype(np.float32), np.float32(1)
+    else:
+        # An unbiased estimate of the full sum, divided by the number of its terms.
+        assert degrees is not None
+        total, least = degrees[: block.num_dst], np.float32(1)
+    positive: Float32Array = np.maximum(total, least)
+    return positive
+
+
 class SAGELayer(LinearAggregationLayer):
     """``h'_v = W (h_v ‖ mean of h_u) + b`` over the sampled in-neighbors u.
 
@@ -268,30 +290,8 @@ class SAGELayer(LinearAggregationLayer):
 
     def aggregation(self, block: Block, degrees: Degrees) -> Aggregation:
         """Return the coefficients of the mean; a vertex without neighbors gets zeros."""
-        scale: Float32Array = np.float32(1) / self._divisors(block, degrees)
+        scale: Float32Array = np.float32(1) / mean_divisors(block, degrees)
         return Aggregation(self_term="concat", weights=block.edge_factors, dst_scale=scale)
-
-    @staticmethod
-    def _divisors(block: Block, degrees: Degrees) -> Float32Array:
-        """Return the divisors ``[num_dst]``, above 0, that turn sums over edges into means.
-
-        They are the number or weight of the sampled edges; with importance, of all in-edges.
-        """
-        if block.edge_weights is not None:
-            if block.importance is None:
-                total = list_sums(block.indptr, block.edge_weights)
-            else:
-                assert block.weight_sums is not None
-                total = block.weight_sums[: block.num_dst]
-            least = np.finfo(np.float32).tiny
-        elif block.importance is None:
-            total, least = np.diff(block.indptr).astype(np.float32), np.float32(1)
-        else:
-            # An unbiased estimate of the full sum, divided by the number of its terms.
-            assert degrees is not None
-            total, least = degrees[: block.num_dst], np.float32(1)
-        positive: Float32Array = np.maximum(total, least)
-        return positive
 
     def update(self, x: Tensor, block: Block, degrees: Degrees = None) -> Tensor:
         """Return the product of ``x``, own and aggregated rows side by side, with the weights."""

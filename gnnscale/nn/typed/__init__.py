@@ -1,0 +1,1 @@
+"""Graph neural networks over graphs with types of vertices and edges."""

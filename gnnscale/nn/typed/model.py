@@ -1,0 +1,188 @@
+"""Stack of layers over graphs with types, with an encoder for each vertex type."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnnscale.features import FeatureStore
+from gnnscale.nn.base import Inputs, TrainableModel
+from gnnscale.nn.conv.linear import Degrees, linear
+from gnnscale.nn.functional import Activation, relu_dropout
+from gnnscale.nn.gnn import make_norm, normalize
+from gnnscale.nn.typed.layer import TypedLayer
+from gnnscale.nn.typed.relational import RelationalLayer
+from gnnscale.sampling import MiniBatch, TypedBlock, TypedMiniBatch
+
+
+class TypedGNN(TrainableModel):
+    """Linear encoders of each vertex type, then layers with norm, ReLU and dropout in between.
+
+    Types are numbers, their positions in the schema. Nothing comes between the encoders and the
+    first layer: a layer of means aggregates rows first, and multiplies them once.
+    """
+
+    layers: nn.ModuleList
+
+    def __init__(
+        self,
+        layers: Sequence[TypedLayer],
+        input_widths: Sequence[int],
+        *,
+        outputs: Sequence[nn.Linear] = (),
+        norm: str = "none",
+        dropout: float = 0.0,
+        residual: bool = False,
+    ) -> None:
+        """Stack ``layers``, input layer first.
+
+        Args:
+            layers: layers between hidden rows; without ``outputs``, the last returns the logits.
+            input_widths: number of features of each vertex type, above 0.
+            outputs: last product of each vertex type; empty: the last layer returns the logits.
+            norm: normalization of each output that is activated, one of ``NORMS``.
+            dropout: probability of dropping a hidden feature.
+            residual: whether a layer's input rows are added to its output before norm and
+                activation; the last layer without ``outputs`` adds none.
+        """
+        super().__init__()
+        hidden, num_types = layers[0].width_in, layers[0].num_types
+        num_outputs = outputs[0].out_features if outputs else layers[-1].width_out
+        self.widths = (hidden, *(layer.width_out for layer in layers[:-1]), num_outputs)
+        self.input_widths = tuple(input_widths)
+        self.layers = nn.ModuleList(layers)
+        self.encoders = nn.ModuleList(nn.Linear(width, hidden) for width in input_widths)
+        self.outputs = nn.ModuleList(outputs)
+        #: by activated layer and vertex type
+        self.norms = nn.ModuleList(
+            nn.ModuleList(make_norm(norm, layer.width_out) for _ in range(num_types))
+            for layer in layers[: None if outputs else -1]
+        )
+        self.dropout, self.residual = dropout, residual
+        self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
+        for encoder in self.encoders:
+            nn.init.xavier_uniform_(encoder.weight)  # type: ignore[arg-type]
+            nn.init.zeros_(encoder.bias)  # type: ignore[arg-type]
+
+    def load(
+        self,
+        store: FeatureStore,
+        batch: MiniBatch,
+        degrees: Degrees,
+        *,
+        aggregates: bool,
+        dtype: torch.dtype,
+        num_threads: int,
+    ) -> Inputs:
+        """Read the rows of the input vertices of each type; of a graph without types, as usual."""
+        if not isinstance(batch, TypedMiniBatch):
+            return super().load(
+                store, batch, degrees, aggregates=False, dtype=dtype, num_threads=num_threads
+            )
+        typed_store: Any = store
+        rows, traffic = typed_store.gather_types(batch, dtype=dtype, num_threads=num_threads)
+        return Inputs(x=torch.empty(0, 0), aggregated=False, rows=rows, traffic=traffic)
+
+    def forward(self, batch: MiniBatch, inputs: Inputs) -> Tensor:
+        """Return the seeds' logits ``[num_seeds, num_classes]`` float32, type after type.
+
+        ``inputs.rows`` has the feature rows by vertex type. A batch of a graph without types has
+        one type of vertices and edges, and ``inputs.x`` are the rows.
+        """
+        typed = batch if isinstance(batch, TypedMiniBatch) else as_typed(batch)
+        rows: Sequence[Tensor] = inputs.rows or (inputs.x,)
+        for index, block in enumerate(typed.blocks):
+            if index == 0:
+                out, rows = self._first(rows, block)
+            else:
+                out = self.layers[index](rows, block)
+            rows = self._connect(index, rows, out)
+            if index < len(self.norms):
+                rows = self._activate(typed, index, rows)
+        return torch.cat(self._logits(rows))
+
+    def encode(self, vertex_type: int, rows: Tensor) -> Tensor:
+        """Return the rows that the first layer reads, ``[n, hidden]``, of feature rows ``rows``."""
+        return linear(self.encoders[vertex_type], rows)  # type: ignore[arg-type]
+
+    def infer_layer(self, index: int, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
+        """Return the activated output of layer ``index`` by vertex type; of the last, the logits.
+
+        Args:
+            rows: by vertex type ``[block.src_sizes[t], hidden]``: of layer 0, encoded rows.
+            block: the edges to the layer's destinations, with all neighbors. Types may lack
+                destinations.
+        """
+        out = self._connect(index, rows, self.layers[index](rows, block))
+        if index < len(self.norms):
+            out = [part.relu() for part in out]
+        return self._logits(out) if index + 1 == len(self.layers) else out
+
+    def _first(
+        self, rows: Sequence[Tensor], block: TypedBlock
+    ) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """Return the first layer's output, and the rows that a residual adds, if there is one."""
+        layer: Any = self.layers[0]
+        needs_gradient = any(part.requires_grad for part in rows)
+        if (
+            isinstance(layer, RelationalLayer)
+            and not needs_gradient
+            and layer.encodes_means(self.input_widths, block)
+        ):
+            encoders: Any = self.encoders
+            out = layer.forward_encoded(rows, block, encoders)
+            sizes = block.dst_sizes if self.residual else [0] * len(rows)
+            rows = [part[:size] for part, size in zip(rows, sizes, strict=True)]
+            return out, [self.encode(number, part) for number, part in enumerate(rows)]
+        encoded = [self.encode(number, part) for number, part in enumerate(rows)]
+        return layer(encoded, block), encoded
+
+    def _connect(self, index: int, rows: Sequence[Tensor], out: list[Tensor]) -> list[Tensor]:
+        """Return output ``out`` of layer ``index`` with the residual added, and normalized."""
+        if index >= len(self.norms):
+            return out
+        if self.residual:
+            out = [part + x[: len(part)] for part, x in zip(out, rows, strict=True)]
+        norms: Any = self.norms[index]
+        return [normalize(norm, part) for norm, part in zip(norms, out, strict=True)]
+
+    def _activate(self, batch: TypedMiniBatch, index: int, rows: Sequence[Tensor]) -> list[Tensor]:
+        """Overwrite rows of layer ``index`` by ReLU and dropout, and return them."""
+        return [
+            relu_dropout(
+                part,
+                Activation(
+                    p=self.dropout if self.training else 0.0,
+                    seed=batch.seed,
+                    step=batch.step,
+                    layer=index,
+                    vertices=batch.vertices(vertex_type, len(part)),
+                ),
+            )
+            for vertex_type, part in enumerate(rows)
+        ]
+
+    def _logits(self, rows: Sequence[Tensor]) -> list[Tensor]:
+        if not self.outputs:
+            return list(rows)
+        pairs = zip(self.outputs, rows, strict=True)
+        return [linear(layer, part) for layer, part in pairs]  # type: ignore[arg-type]
+
+
+def as_typed(batch: MiniBatch) -> TypedMiniBatch:
+    """Return a mini-batch of a graph without types, as one with one type of vertices and edges."""
+    blocks = tuple(
+        TypedBlock(relations=(block,), src_sizes=(block.num_src,), dst_sizes=(block.num_dst,))
+        for block in batch.blocks
+    )
+    return TypedMiniBatch(
+        seed=batch.seed,
+        step=batch.step,
+        num_seeds=batch.num_seeds,
+        input_vertices=batch.input_vertices,
+        type_sizes=(len(batch.input_vertices),),
+        seed_sizes=(batch.num_seeds,),
+        blocks=blocks,
+        links=batch.links,
+    )

@@ -1,0 +1,186 @@
+"""Layers whose aggregation is the mean over each edge type: R-GCN and relational GraphSAGE."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gnnscale.graph import GraphSchema
+from gnnscale.nn.typed.layer import TypedLayer
+from gnnscale.nn.typed.relation_means import MeanColumns, RelationMean, multiply_means
+from gnnscale.sampling import TypedBlock
+
+
+class RelationalLayer(TypedLayer):
+    """``h'_v = W_t h_v + sum_r W_r (mean of h_u) + b`` over the edge types r that end at v's type.
+
+    The mean is over the sampled in-neighbors u by edge type r, and 0 without any. With edge
+    weights, the mean is ``sum w_uv h_u / sum w_uv`` over the sampled edges.
+    """
+
+    #: Whether the sum over edge types is divided by the number of those that end at v's type.
+    averages: bool = False
+
+    def own_weights(self) -> Sequence[Tensor]:
+        """Return W_t of each vertex type, ``[width_out, width_in]``; subclasses define it."""
+        raise NotImplementedError
+
+    def relation_weights(self) -> Sequence[Tensor]:
+        """Return W_r of each edge type, ``[width_out, width_in]``; subclasses define it."""
+        raise NotImplementedError
+
+    def biases(self) -> Sequence[Tensor]:
+        """Return the bias of each vertex type, ``[width_out]``; subclasses define it."""
+        raise NotImplementedError
+
+    def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
+        """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
+        relations = self.relation_weights()
+        weights = [
+            torch.cat([own, *(relations[number] for number in self.active(vertex_type, block))], 1)
+            for vertex_type, own in enumerate(self.own_weights())
+        ]
+        return multiply_means(rows, self._columns(block), weights, self.biases())
+
+    def encodes_means(self, widths: Sequence[int], block: TypedBlock) -> bool:
+        """Whether ``forward_encoded`` multiplies less than encoders and ``forward``.
+
+        ``widths`` are the numbers of features of each vertex type, before encoders.
+        """
+        encoding = self.width_in * sum(
+            width * size for width, size in zip(widths, block.src_sizes, strict=True)
+        )
+        forward = encoded = 0
+        for vertex_type, size in enumerate(block.dst_sizes):
+            numbers = self.active(vertex_type, block)
+            ends = [vertex_type, *(self.sources[number] for number in numbers)]
+            num_columns = sum(widths[end] for end in ends)
+            forward += size * len(ends) * self.width_in * self.width_out
+            encoded += (size + self.width_in) * num_columns * self.width_out
+        return encoded < encoding + forward
+
+    def forward_encoded(
+        self, rows: Sequence[Tensor], block: TypedBlock, encoders: Sequence[nn.Linear]
+    ) -> list[Tensor]:
+        """Return what ``forward`` returns for encoded rows, without encoding each row.
+
+        A mean of encoded rows is the encoded mean: the encoder's matrix is multiplied with the
+        layer's, and its bias enters through the share of the mean.
+
+        Args:
+            rows: by vertex type ``[block.src_sizes[t], width_t]`` float32, without gradient.
+            block: the edges.
+            encoders: by vertex type a layer from ``width_t`` to ``width_in`` features.
+        """
+        relations = self.relation_weights()
+        weights, biases = [], []
+        for vertex_type, own in enumerate(self.own_weights()):
+            numbers = self.active(vertex_type, block)
+            own_encoder = encoders[vertex_type]
+            pairs = [(relations[number], encoders[self.sources[number]]) for number in numbers]
+            products = [weight @ encoder.weight for weight, encoder in pairs]
+            shares = [(weight @ encoder.bias)[:, None] for weight, encoder in pairs]
+            weights.append(torch.cat([own @ own_encoder.weight, *products, *shares], 1))
+            biases.append(self.biases()[vertex_type] + own @ own_encoder.bias)
+        return multiply_means(rows, self._columns(block, has_shares=True), weights, biases)
+
+    def _columns(self, block: TypedBlock, *, has_shares: bool = False) -> list[MeanColumns]:
+        """Return own rows and means of each vertex type over ``block``."""
+        columns = []
+        for vertex_type in range(self.num_types):
+            factor = 1 / max(1, len(self.incoming[vertex_type])) if self.averages else 1.0
+            means = tuple(
+                RelationMean.of(self.sources[number], block.relations[number], factor)
+                for number in self.active(vertex_type, block)
+            )
+            columns.append(
+                MeanColumns(
+                    vertex_type=vertex_type,
+                    num_dst=block.dst_sizes[vertex_type],
+                    means=means,
+                    has_shares=has_shares,
+                )
+            )
+        return columns
+
+
+class RGCNLayer(RelationalLayer):
+    """Relational graph convolution (Schlichtkrull et al. 2018, eq. 2 and 3).
+
+    The bias is one for all vertex types. With bases V_b, ``W_r = sum_b a_rb V_b``.
+    """
+
+    def __init__(
+        self, schema: GraphSchema, width_in: int, width_out: int, *, num_bases: int | None = None
+    ) -> None:
+        """Build a layer with weights by Glorot's rule; ``num_bases`` None: without bases."""
+        super().__init__(schema, width_in, width_out)
+        num_relations = len(schema.edge_types)
+        matrices = num_relations if num_bases is None else num_bases
+        self.own = nn.Parameter(torch.empty(self.num_types, width_out, width_in))
+        #: W_r of each edge type, or the bases
+        self.weight = nn.Parameter(torch.empty(matrices, width_out, width_in))
+        self.bias = nn.Parameter(torch.zeros(width_out))
+        #: a_rb ``[num_edge_types, num_bases]``; None: without bases
+        self.coefficients: nn.Parameter | None = None
+        if num_bases is not None:
+            self.coefficients = nn.Parameter(torch.empty(num_relations, num_bases))
+            nn.init.xavier_uniform_(self.coefficients)
+        for matrix in (*self.own.detach(), *self.weight.detach()):
+            nn.init.xavier_uniform_(matrix)
+
+    def own_weights(self) -> Sequence[Tensor]:
+        """Return W_t of each vertex type, ``[width_out, width_in]``."""
+        return self.own.unbind()
+
+    def relation_weights(self) -> Sequence[Tensor]:
+        """Return W_r of each edge type, ``[width_out, width_in]``, composed of the bases if any."""
+        if self.coefficients is None:
+            return self.weight.unbind()
+        composed = self.coefficients @ self.weight.flatten(1)
+        return composed.view(-1, self.width_out, self.width_in).unbind()
+
+    def biases(self) -> Sequence[Tensor]:
+        """Return the bias of each vertex type, ``[width_out]``: the same for all."""
+        return [self.bias] * self.num_types
+
+
+class RSAGELayer(RelationalLayer):
+    """GraphSAGE with weights for each edge type, and a bias for each vertex type.
+
+    With ``averages``, the sum over edge types is divided by the number of edge types that end at
+    the vertex type.
+    """
+
+    def __init__(
+        self, schema: GraphSchema, width_in: int, width_out: int, *, averages: bool = False
+    ) -> None:
+        """Build a layer with weights by Glorot's rule, over own rows and means side by side."""
+        super().__init__(schema, width_in, width_out)
+        self.averages = averages
+        #: for each vertex type a layer over own rows and the means of each edge type that ends here
+        self.linears = nn.ModuleList(
+            nn.Linear((1 + len(edge_types)) * width_in, width_out) for edge_types in self.incoming
+        )
+        for linear in self._linears():
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def own_weights(self) -> Sequence[Tensor]:
+        """Return W_t of each vertex type, ``[width_out, width_in]``."""
+        return [linear.weight[:, : self.width_in] for linear in self._linears()]
+
+    def relation_weights(self) -> Sequence[Tensor]:
+        """Return W_r of each edge type, ``[width_out, width_in]``."""
+        weights: dict[int, Tensor] = {}
+        for linear, edge_types in zip(self._linears(), self.incoming, strict=True):
+            parts = torch.split(linear.weight, self.width_in, 1)[1:]
+            weights.update(zip(edge_types, parts, strict=True))
+        return [weights[number] for number in range(len(self.sources))]
+
+    def biases(self) -> Sequence[Tensor]:
+        """Return the bias of each vertex type, ``[width_out]``."""
+        return [linear.bias for linear in self._linears()]
+
+    def _linears(self) -> list[nn.Linear]:
+        return list(self.linears)  # type: ignore[arg-type]

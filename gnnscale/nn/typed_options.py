@@ -1,0 +1,185 @@
+"""Options of models over graphs with types, checked without torch, which only ``build`` imports."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gnnscale.core import ConfigError, check_choice, check_range
+from gnnscale.graph import GraphSchema
+from gnnscale.nn.model_config import MAX_HIDDEN, NORMS, ModelConfig, check_dropout
+
+if TYPE_CHECKING:
+    from gnnscale.nn.typed.layer import TypedLayer
+    from gnnscale.nn.typed.model import TypedGNN
+
+#: How the means of the edge types that end at a vertex type are combined.
+COMBINATIONS = ("sum", "mean")
+#: Largest number of bases: the largest number of edge types.
+_MAX_BASES = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedModel(ModelConfig):
+    """Stack of layers over a graph with types of vertices and edges.
+
+    A linear encoder for each vertex type comes first, from its features to ``hidden``.
+
+    Attributes:
+        hidden: features of the hidden layers.
+        dropout: probability of dropping a hidden feature.
+        norm: normalization between layers, by vertex type, one of ``NORMS``. ``batch`` computes
+            mean and variance over the rows of a device's slice of the mini-batch.
+        residual: whether a layer's input rows are added to its output, between layers of
+            ``hidden`` features.
+    """
+
+    takes_bfloat16: ClassVar[bool] = False
+    #: Whether a product for each vertex type follows the last layer.
+    ends_with_product: ClassVar[bool] = False
+
+    hidden: int = 256
+    dropout: float = 0.5
+    norm: str = "none"
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("model.hidden", self.hidden, 1, MAX_HIDDEN)
+        check_dropout(self.dropout)
+        check_choice("model.norm", self.norm, NORMS)
+
+    @property
+    def row_width(self) -> int:
+        """Number of features of an output row from which edges are predicted: ``hidden``."""
+        return self.hidden
+
+    @abstractmethod
+    def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
+        """Build a layer from ``hidden`` to ``num_out`` features; ``last``: it is the last layer."""
+
+    def build_typed(
+        self, *, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
+    ) -> TypedGNN:
+        """Build the model; initial weights come from torch's global generator.
+
+        Args:
+            schema: types of the graph; numbers of vertices do not matter.
+            widths: number of features of each vertex type, above 0.
+            num_classes: number of features of an output row.
+        """
+        from torch import nn
+
+        from gnnscale.nn.typed.model import TypedGNN
+
+        layers = []
+        for index in range(self.num_layers):
+            last = index + 1 == self.num_layers
+            num_out = num_classes if last and not self.ends_with_product else self.hidden
+            layers.append(self.layer(schema, num_out, last=last))
+        num_outputs = len(widths) if self.ends_with_product else 0
+        return TypedGNN(
+            layers,
+            widths,
+            outputs=[nn.Linear(self.hidden, num_classes) for _ in range(num_outputs)],
+            norm=self.norm,
+            dropout=self.dropout,
+            residual=self.residual,
+        )
+
+    def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> TypedGNN:
+        """Build the model for a graph without types; it has one type of vertices and of edges."""
+        schema = GraphSchema.homogeneous(0)
+        return self.build_typed(schema=schema, widths=(num_features,), num_classes=num_classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RGCN(TypedModel):
+    """Relational graph convolutional network (Schlichtkrull et al. 2018).
+
+    Attributes:
+        num_bases: number of bases of which the weights of all edge types are sums, for graphs with
+            many edge types; null: each edge type has its own weights.
+    """
+
+    num_bases: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_bases is not None:
+            check_range("model.num_bases", self.num_bases, 1, _MAX_BASES)
+
+    def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
+        """Build an R-GCN layer from ``hidden`` to ``num_out`` features."""
+        from gnnscale.nn.typed.relational import RGCNLayer
+
+        return RGCNLayer(schema, self.hidden, num_out, num_bases=self.num_bases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RSAGE(TypedModel):
+    """GraphSAGE with weights for each edge type.
+
+    Attributes:
+        combine: one of ``COMBINATIONS``: how the messages of the edge types that end at a vertex
+            type are combined.
+    """
+
+    combine: str = "sum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("model.combine", self.combine, COMBINATIONS)
+
+    def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
+        """Build a relational GraphSAGE layer from ``hidden`` to ``num_out`` features."""
+        from gnnscale.nn.typed.relational import RSAGELayer
+
+        return RSAGELayer(schema, self.hidden, num_out, averages=self.combine == "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionModel(TypedModel):
+    """Base of models with attention; ``hidden`` counts the features of all heads together.
+
+    Attributes:
+        num_heads: attention heads, a divisor of ``hidden``.
+    """
+
+    num_heads: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_heads < 1 or self.hidden % self.num_heads:
+            raise ConfigError(
+                f"model.num_heads={self.num_heads}: expected a divisor of "
+                f"model.hidden={self.hidden}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RGAT(AttentionModel):
+    """Graph attention network with attention, and its own softmax, for each edge type."""
+
+    def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
+        """Build a layer; ``last``: heads are averaged, else concatenated."""
+        from gnnscale.nn.typed.attention import RGATLayer
+
+        return RGATLayer(schema, self.hidden, num_out, num_heads=self.num_heads, average=last)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HGT(AttentionModel):
+    """Heterogeneous graph transformer (Hu et al. 2020): one softmax over all edge types.
+
+    Its layers are of ``hidden`` features; a product for each vertex type follows.
+    """
+
+    ends_with_product: ClassVar[bool] = True
+
+    def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
+        """Build an HGT layer from ``hidden`` to ``num_out`` features."""
+        from gnnscale.nn.typed.attention import HGTLayer
+
+        return HGTLayer(schema, self.hidden, num_out, num_heads=self.num_heads)
