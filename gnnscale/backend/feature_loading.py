@@ -248,6 +248,10 @@ class FeatureLoader:
         )
         return replace(inputs, edge_attr=tuple(attr))
 
+    def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
+        """Return ``inputs``, the result of ``without_rows``, with the learned rows."""
+        return self.read(batch, inputs.degrees)
+
     def without_rows(self, batch: MiniBatch) -> Inputs:
         """Return an input for ``batch`` without rows, for learned rows that the model reads itself.
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from gnnscale.features.cached import CachedAdjacency
 from gnnscale.nn import Inputs
 from gnnscale.planner import Accelerator, Device, Threads
 from gnnscale.planner.cost_model import equations, stage_work, workload
-from gnnscale.sampling import MiniBatch
+from gnnscale.sampling import MiniBatch, TypedMiniBatch
 
 
 class CpuBackend:
@@ -60,7 +61,7 @@ class CpuBackend:
         """
         inputs = batch.inputs
         if self._model.vertex_rows is not None:
-            inputs = self._loader.read(batch.batch, inputs.degrees)
+            inputs = self._loader.with_learned(batch.batch, inputs)
         logits = self._model(batch.batch, inputs)
         loss = self._host.objective(logits, batch.batch) * weight
         loss.backward()  # type: ignore[no-untyped-call]
@@ -108,7 +109,10 @@ def passes(
     ``seeds`` are positions of at least one seed in ``batch``; sizes are of sub-batches, in seed
     order. None: the sub-batch of a single seed does not fit.
     """
-    size = size_of_part(batch, seeds)
+    if isinstance(batch, TypedMiniBatch):
+        size = size_of_typed_part(batch, seeds)
+    else:
+        size = size_of_part(batch, seeds)
     if fits(size):
         return (size,)
     if len(seeds) == 1:
@@ -116,6 +120,33 @@ def passes(
     half = len(seeds) // 2
     halves = [passes(batch, half_seeds, fits) for half_seeds in (seeds[:half], seeds[half:])]
     return None if halves[0] is None or halves[1] is None else halves[0] + halves[1]
+
+
+def size_of_typed_part(batch: TypedMiniBatch, seeds: range) -> equations.BatchSize:
+    """Return the size of the part of ``batch``, of a graph with types, that computes ``seeds``."""
+    # Seeds of a type follow those of the type before.
+    ends = np.cumsum([0, *batch.seed_sizes])
+    read = [
+        np.arange(max(seeds.start - first, 0), min(seeds.stop, end) - first)
+        for first, end in pairwise(ends.tolist())
+    ]
+    vertices, edges = [len(seeds)], []
+    for block in reversed(batch.blocks):
+        masks = [np.zeros(size, np.bool_) for size in block.src_sizes]
+        for mask, ids in zip(masks, read, strict=True):
+            mask[ids] = True
+        destinations = [mask.copy() for mask in masks]
+        count = 0
+        for number, relation in enumerate(block.relations):
+            source, destination = batch.ends[number]
+            is_read = destinations[destination][: relation.num_dst]
+            sources = relation.indices[np.repeat(is_read, np.diff(relation.indptr))]
+            masks[source][sources] = True
+            count += len(sources)
+        read = [np.flatnonzero(mask) for mask in masks]
+        vertices.append(sum(map(len, read)))
+        edges.append(count)
+    return equations.BatchSize(vertices=tuple(reversed(vertices)), edges=tuple(reversed(edges)))
 
 
 def size_of_part(batch: MiniBatch, seeds: range) -> equations.BatchSize:
@@ -388,7 +419,7 @@ def link_bytes(batch: MiniBatch, inputs: Inputs) -> tuple[int, int]:
     rows that it lacks cross, in their stored type. Edge features always cross, as input features.
     """
     blocks = batch.blocks[1:] if inputs.aggregated else batch.blocks
-    topology = sum(block.indptr.nbytes + block.indices.nbytes for block in blocks)
+    topology = sum(block.topology_bytes for block in blocks)
     rows = inputs.traffic.rows
     cached = rows.hit_rate is not None
     return (rows.host_bytes + inputs.edge_bytes if cached else inputs.num_bytes), topology

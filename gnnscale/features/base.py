@@ -182,6 +182,8 @@ class WrappedStore(FeatureStore):
 def check_store(store: FeatureStore, graph: Graph) -> None:
     """Raise GraphError unless ``store`` has a row per vertex, and columns that ``graph`` has."""
     graph.check_features()
+    if graph.types is not None:  # each type has its own matrix, or learned rows
+        return
     first, end = store.columns or (0, graph.num_features)
     inside = 0 <= first < end <= graph.num_features
     if not inside or (store.num_rows, store.width) != (graph.num_vertices, end - first):

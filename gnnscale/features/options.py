@@ -56,6 +56,10 @@ class HostFeaturesConfig(FeatureStoreConfig):
 
     def open(self, graph: Graph) -> FeatureStore:
         """Return the store of the features of ``graph`` in host memory."""
+        if graph.types is not None:
+            from gnnscale.features.typed import TypedStore
+
+            return TypedStore.of(graph)
         from gnnscale.features.host import HostFeatures
 
         return HostFeatures.of(graph)

@@ -26,4 +26,4 @@ from gnnscale.graph.store_format import (
     vertex_dtype,
 )
 from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, list_sums
-from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
+from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures

@@ -18,7 +18,7 @@ from gnnscale.graph import store_format
 from gnnscale.graph.dtypes import MAX_QUANTIZED, as_float32, quantized, row_length
 from gnnscale.graph.split import Split
 from gnnscale.graph.topology import EdgeData, Origin, Topology
-from gnnscale.graph.typed_features import FeatureMatrix, TypedFeatures
+from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures
 
 
 class ShardedFeatures:
@@ -160,6 +160,23 @@ class Graph(Topology):
         return () if isinstance(self.features, ShardedFeatures) else (self.features,)
 
     @property
+    def input_types(self) -> InputTypes | None:
+        """Types and their numbers of features, as a model reads them. None: there are no types."""
+        features: object = self.features
+        if not isinstance(features, TypedFeatures):
+            return None
+        schema = self.schema
+        return InputTypes(
+            widths={
+                vertices.name: width
+                for vertices, width in zip(schema.vertex_types, features.widths, strict=True)
+            },
+            edges=[
+                (edges.source, edges.relation, edges.destination) for edges in schema.edge_types
+            ],
+        )
+
+    @property
     def train_idx(self) -> IntArray:
         """Ids of training vertices."""
         return self.split.train_idx
@@ -206,8 +223,8 @@ class Graph(Topology):
         return self.features.nbytes
 
     def check_features(self) -> None:
-        """Raise GraphError if vertices have no features."""
-        if not self.num_features:
+        """Raise GraphError if vertices, without types, have no features."""
+        if not self.num_features and self.types is None:
             raise GraphError(
                 f"{self.path or self.name}: its vertices have no features; features=learned, "
                 "degrees or projections gives them some (docs/featureless-graphs.md)"

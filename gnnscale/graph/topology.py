@@ -202,6 +202,11 @@ class Topology:
         return self.types or GraphSchema.homogeneous(len(self.indptr) - 1)
 
     @property
+    def vertex_types(self) -> list[str]:
+        """Names of the vertex types; empty: vertices have no types."""
+        return [] if self.types is None else [entry.name for entry in self.types.vertex_types]
+
+    @property
     def edge_weights(self) -> Float32Array | None:
         """``[num_edges]`` weights. None: all edges weigh 1."""
         return self.edges.weights

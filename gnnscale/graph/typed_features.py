@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import cached_property
+from typing import Annotated, NoReturn
+
+from msgspec import Meta
 
 from gnnscale.core import Array, GraphError
 from gnnscale.graph.dtypes import FeatureDtype
+from gnnscale.graph.schema import GraphSchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +26,22 @@ class FeatureMatrix:
         return int(self.rows.shape[1]) * self.rows.itemsize
 
 
+@dataclass(frozen=True, kw_only=True)
+class InputTypes:
+    """Types of vertices and edges that a model reads, with the number of features of each type."""
+
+    widths: dict[str, Annotated[int, Meta(ge=0, le=1 << 16)]]  #: features of each vertex type
+    edges: list[tuple[str, str, str]]  #: source type, relation and destination type
+
+    def __post_init__(self) -> None:
+        _ = self.schema  # checks the names
+
+    @cached_property
+    def schema(self) -> GraphSchema:
+        """Types without numbers of vertices."""
+        return GraphSchema.of(dict.fromkeys(self.widths, 0), self.edges)
+
+
 class TypedFeatures:
     """Feature matrices of the vertex types, in the order of the schema.
 
@@ -29,9 +49,21 @@ class TypedFeatures:
     raises GraphError: ``matrices`` have the rows.
     """
 
-    def __init__(self, matrices: Sequence[FeatureMatrix | None]) -> None:
-        """Hold ``matrices``, one for each vertex type; None: the type has no features."""
+    def __init__(
+        self,
+        matrices: Sequence[FeatureMatrix | None],
+        *,
+        learned: Sequence[int] = (),
+        learned_rows: Array | None = None,
+    ) -> None:
+        """Hold ``matrices``, one for each vertex type; None: the type has no features.
+
+        Rows of the types numbered ``learned`` are weights, the parts of ``learned_rows``
+        ``[n, dim]`` float32 in this order; None: no type learns rows.
+        """
         self.matrices = tuple(matrices)
+        self.learned = tuple(learned)
+        self.learned_rows = learned_rows
         self.nbytes = sum(matrix.rows.nbytes for matrix in self.present)
 
     @property

@@ -14,8 +14,7 @@ from omegaconf import OmegaConf
 
 from gnnscale.core import ConfigError, IntArray, brief
 from gnnscale.core.config import run_directory, untrusted, user_code
-from gnnscale.features import LearnedFeaturesConfig
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, TypedFeatures
 from gnnscale.nn import CustomModel, LearnedEmbedding, LinkGNN, ModelConfig, TrainableModel
 from gnnscale.nn.optim.update_rules import ROW_OPTIMIZERS
 from gnnscale.run import artifacts, check_features, graph_read, with_features
@@ -37,6 +36,12 @@ from gnnscale.run.config import (
 from gnnscale.run.tasks.base import Task, check_threshold
 from gnnscale.run.tasks.links import read_candidates
 from gnnscale.run.tasks.options import LinkPrediction
+from gnnscale.run.typed_inputs import (
+    learned_rows,
+    learns_types,
+    read_by_type,
+    row_options,
+)
 from gnnscale.sampling import Sampler, SamplerConfig
 
 _LOG = logging.getLogger(__name__)
@@ -166,17 +171,25 @@ def open_other(
     if trained.model.uses_edge_weights:
         trained.signature.check_weights(graph)
     graph = with_features(run.features, graph, num_threads=run.num_threads)
+    graph = read_by_type(run.model, graph, seed=None)
+    if learned_rows(run.features, graph) is not None:
+        raise _learns_rows(trained.signature)
     return graph_read(run.task_inputs, trained.signature.fitted(graph, unseen=unseen))
 
 
 def check_predicts_others(run: RunConfig, signature: InputSchema) -> None:
     """Raise ConfigError if the run learns a row per vertex: no other graph can be predicted."""
     if run.features.learns:
-        raise ConfigError(
-            f"dataset: the run has learned a row for each vertex of {signature.graph}, and "
-            "knows no vertex of another graph; train with features=degrees or with features of "
-            "the vertices to predict other graphs"
-        )
+        raise _learns_rows(signature)
+
+
+def _learns_rows(signature: InputSchema) -> ConfigError:
+    hint = "features=degrees" if signature.types is None else "model.without_features=degrees"
+    return ConfigError(
+        f"dataset: the run has learned rows for vertices of {signature.graph}, and knows no vertex "
+        f"of another graph; train with {hint} or with features of the vertices to predict other "
+        "graphs"
+    )
 
 
 def open_run_task(run: RunConfig, directory: Path | None = None, *, ranks: bool = False) -> Task:
@@ -298,11 +311,12 @@ class TrainedModel:
 
     def give_rows(self, graph: Graph) -> None:
         """Copy learned rows, if any, into ``graph.features``, which the model then uses."""
-        rows = self.model.vertex_rows
+        rows, features = self.model.vertex_rows, graph.features
         if rows is not None:
+            table: Any = features.learned_rows if isinstance(features, TypedFeatures) else features
             # Sharing the memory frees the copy from the checkpoint.
-            graph.features[...] = rows.weight.numpy()
-            rows.weight = torch.nn.Parameter(torch.from_numpy(graph.features), requires_grad=False)
+            table[...] = rows.weight.numpy()
+            rows.weight = torch.nn.Parameter(torch.from_numpy(table), requires_grad=False)
 
     def check_trained_on(self, graph: Graph) -> None:
         """Raise ConfigError, naming the difference, unless ``graph`` is the training graph."""
@@ -332,7 +346,7 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
     if not os.path.lexists(file):
         raise ConfigError(f"{file}: no such checkpoint")
     # The graph determines the number of learned rows.
-    needed = graph is not None or run.features.learns
+    needed = graph is not None or run.features.learns or learns_types(run.model)
     signature = None if needed else read_input_schema(directory)
     if signature is None:
         graph = open_run_task(run, directory).graph if graph is None else graph
@@ -346,10 +360,10 @@ def load_trained(directory: Path, run: RunConfig, graph: Graph | None = None) ->
             f"{directory / INPUT_SCHEMA}: expected signature.num_classes above 0, got 0"
         )
     model = _build(run, signature)
-    if isinstance(run.features, LearnedFeaturesConfig):
-        assert graph is not None
-        optimizer = ROW_OPTIMIZERS[run.features.optimizer]
-        model.vertex_rows = LearnedEmbedding(torch.from_numpy(graph.features), optimizer)
+    table = None if graph is None else learned_rows(run.features, graph)
+    if table is not None:
+        optimizer = ROW_OPTIMIZERS[row_options(run.features).optimizer]
+        model.vertex_rows = LearnedEmbedding(torch.from_numpy(table), optimizer)
     best = load_checkpoint(file, read_checkpoint(file, limit=max_bytes(model)))
     epoch = best.get("epoch")
     if type(epoch) is not int:
@@ -390,6 +404,7 @@ def _build(run: RunConfig, signature: InputSchema) -> TrainableModel:
             num_features=signature.num_features,
             num_classes=signature.num_classes,
             num_edge_features=signature.num_edge_features,
+            types=signature.types,
         )
 
 

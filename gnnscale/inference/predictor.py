@@ -14,6 +14,7 @@ import torch
 
 from gnnscale.backend import InferenceCapable
 from gnnscale.backend import feature_loading as loading
+from gnnscale.backend.typed_loading import open_loader
 from gnnscale.core import Array, Float32Array, IntArray, track
 from gnnscale.core.artifact.files import check_space
 from gnnscale.core.sorted_sets import distinct
@@ -21,7 +22,9 @@ from gnnscale.features import FeatureStore
 from gnnscale.graph import Graph
 from gnnscale.inference.known_edges import KnownTargets
 from gnnscale.inference.layerwise import LayerwiseInference
+from gnnscale.inference.typed_layerwise import TypedInference
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
+from gnnscale.nn.typed.model import TypedGNN
 from gnnscale.run.inputs import EvaluationOptions
 from gnnscale.sampling.edge_batches import edge_links
 
@@ -63,8 +66,16 @@ class Predictor:
         self._options = options
         self._store = store
         exact = options.inference == "exact"
-        self._exact: LayerwiseInference | None = None
-        if exact and model.infers_by_layer:
+        self._exact: LayerwiseInference | TypedInference | None = None
+        if exact and isinstance(model, TypedGNN):
+            self._exact = TypedInference(
+                model,
+                graph,
+                num_threads=options.num_threads,
+                fanouts=getattr(options.sampler, "fanouts", None),
+                num_layers=num_layers,
+            )
+        elif exact and model.infers_by_layer:
             self._exact = LayerwiseInference(
                 model,
                 graph,
@@ -137,7 +148,7 @@ class Predictor:
         sampler = options.sampler.sampler(
             self._graph, seed=options.seed, num_threads=options.num_threads
         )
-        loader = loading.FeatureLoader(
+        loader = open_loader(
             self._graph,
             self._model,
             num_threads=options.num_threads,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gnnscale.core import ConfigError, check_choice, check_range
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphSchema
 
 if TYPE_CHECKING:
     from gnnscale.nn.base import TrainableModel
@@ -123,6 +123,15 @@ class ModelConfig(ABC):
         self, *, num_features: int, num_classes: int, num_edge_features: int = 0
     ) -> TrainableModel:
         """Build the model; initial weights come from torch's global generator."""
+
+    def build_typed(
+        self, *, schema: GraphSchema, widths: tuple[int, ...], num_classes: int
+    ) -> TrainableModel:
+        """Build the model for a graph with types, whose vertices have ``widths`` features.
+
+        ConfigError, as in this base class: the model reads no types.
+        """
+        raise ConfigError(f"model: expected rgcn, rsage, rgat or hgt, got {self.name}")
 
 
 @dataclass(frozen=True, kw_only=True)

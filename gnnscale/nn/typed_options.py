@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: How the means of the edge types that end at a vertex type are combined.
 COMBINATIONS = ("sum", "mean")
+#: Feature rows of vertex types without features.
+WITHOUT_FEATURES = ("learned", "degrees", "constant")
 #: Largest number of bases: the largest number of edge types.
 _MAX_BASES = 1024
 
@@ -33,6 +35,9 @@ class TypedModel(ModelConfig):
             mean and variance over the rows of a device's slice of the mini-batch.
         residual: whether a layer's input rows are added to its output, between layers of
             ``hidden`` features.
+        without_features: what vertices of a type without features get, one of
+            ``WITHOUT_FEATURES``: ``learned``, a row of ``hidden`` weights for each vertex;
+            ``degrees``, logarithms of their degrees by edge type; or ``constant``, a one.
     """
 
     takes_bfloat16: ClassVar[bool] = False
@@ -43,9 +48,11 @@ class TypedModel(ModelConfig):
     dropout: float = 0.5
     norm: str = "none"
     residual: bool = False
+    without_features: str = "learned"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice("model.without_features", self.without_features, WITHOUT_FEATURES)
         check_range("model.hidden", self.hidden, 1, MAX_HIDDEN)
         check_dropout(self.dropout)
         check_choice("model.norm", self.norm, NORMS)

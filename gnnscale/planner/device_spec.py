@@ -64,6 +64,8 @@ class Device:
     #: Whether the device supports layers with edge features.
     takes_edge_features: ClassVar[bool] = False
     takes_edge_labels: ClassVar[bool] = False  #: Whether the device supports edge labels
+    #: Whether the device trains models of graphs with types, unless it samples itself
+    takes_types: ClassVar[bool] = False
     #: Whether the device can run and overlap whole steps, weight update included; see
     #: ``owns_steps``.
     owns_step: ClassVar[bool] = False
@@ -137,6 +139,7 @@ class Cpu(Device):
     takes_links: ClassVar[bool] = True
     takes_edge_features: ClassVar[bool] = True
     takes_edge_labels: ClassVar[bool] = True
+    takes_types: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +247,7 @@ class Emulated(Accelerator):
     takes_links: ClassVar[bool] = True
     takes_edge_features: ClassVar[bool] = True
     takes_edge_labels: ClassVar[bool] = True
+    takes_types: ClassVar[bool] = True
 
     reads_host_memory: bool = False
 

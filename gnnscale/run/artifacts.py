@@ -14,6 +14,7 @@ from gnnscale.graph import Graph
 from gnnscale.partition.store import Partition, read_partition
 from gnnscale.run.inputs import graph_read, with_features
 from gnnscale.run.tasks import TaskInputs
+from gnnscale.run.typed_inputs import read_by_type
 
 if TYPE_CHECKING:
     from gnnscale.run.tasks.base import Task
@@ -73,6 +74,7 @@ def open_task(
         task = _open_task(inputs, graph, None)
     threads = inputs.num_threads
     task_graph = with_features(inputs.features, task.graph, num_threads=threads, seed=seed)
+    task_graph = read_by_type(inputs.model, task_graph, seed=seed)
     if inputs.task.divides_edges and isinstance(inputs.features, StructuralFeaturesConfig):
         task_graph = _mark_training_edges(task_graph)
     return task.over(task_graph)
@@ -91,7 +93,8 @@ def open_graph(
     if inputs.task.divides_edges:
         return open_task(inputs, artifacts, graph, seed=seed).graph
     graph, threads = graph_read(inputs, graph), inputs.num_threads
-    return with_features(inputs.features, graph, num_threads=threads, seed=seed)
+    graph = with_features(inputs.features, graph, num_threads=threads, seed=seed)
+    return read_by_type(inputs.model, graph, seed=seed)
 
 
 def _open_task(inputs: TaskInputs, graph: Graph, links: Path | None) -> "Task":

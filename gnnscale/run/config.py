@@ -14,6 +14,7 @@ from gnnscale.core.metrics import check_metric, find_metric
 from gnnscale.features import FeatureStoreConfig, HostFeaturesConfig
 from gnnscale.nn import losses
 from gnnscale.nn.optim import OptimizerConfig
+from gnnscale.nn.typed_options import TypedModel
 from gnnscale.run.batch_config import (
     NO_CACHES,
     BatchConfig,
@@ -26,7 +27,7 @@ from gnnscale.run.batch_config import (
 from gnnscale.run.inputs import EvaluationOptions, ReportOptions
 from gnnscale.run.loggers import LOGGERS, addresses_of
 from gnnscale.run.tasks import TaskConfig, TaskInputs, VertexPrediction
-from gnnscale.sampling import NeighborSampling, SamplerConfig, without_last_hop
+from gnnscale.sampling import LayerSampling, NeighborSampling, SamplerConfig, without_last_hop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +192,8 @@ def _check_run(config: RunConfig) -> None:
     if config.task.compares_rows:
         _check_edge_task(config)
     _check_sampler(config)
+    if isinstance(config.model, TypedModel):
+        _check_types(config, config.model)
     _check_loss(config)
     warmup, epochs = config.optimizer.warmup_epochs, config.epochs
     if warmup >= epochs:
@@ -263,6 +266,34 @@ def _check_sampler(config: RunConfig) -> None:
         problem = lists_problem(devices, requests_caches=config.requests_caches)
         if problem is not None:
             raise ConfigError(f"sampler.memory_bytes={config.sampler.memory_bytes}: {problem}")
+
+
+def _check_types(config: RunConfig, model: TypedModel) -> None:
+    """Refuse options that models of graphs with types do not support."""
+    option = f"model={model.name.lower()}"
+    if config.task.compares_rows:
+        raise ConfigError(f"{option}: expected task=vertices, got a task on edges")
+    if config.partitioner.divides != "nothing":
+        raise partitioned_error(config, option, "which divides vertices of one type")
+    if config.requests_caches:
+        raise ConfigError(f"{option}: {NO_CACHES} are of vertices of one type")
+    if config.exchange is not None:
+        raise ConfigError(f"{option}: expected exchange=null, got an exchange")
+    if type(config.features) is not HostFeaturesConfig:
+        raise ConfigError(
+            f"{option}: expected features=host, got features={config.features.name}; "
+            "model.without_features says what vertex types without features get"
+        )
+    if isinstance(config.sampler, LayerSampling):
+        raise ConfigError(f"{option}: expected sampler=neighbor, labor, weighted or full")
+    if getattr(config.sampler, "memory_bytes", None) is not None:
+        raise ConfigError(f"{option}: expected sampler.memory_bytes=null, got a number")
+    for device in config.device_plan.parsed():
+        if not device.takes_types or device.samples:
+            raise ConfigError(
+                f"{option}: expected devices of kind cpu, or emulated devices for which the host "
+                f"samples, got {device.label}, which takes no types of vertices and edges"
+            )
 
 
 def _check_loss(config: RunConfig) -> None:

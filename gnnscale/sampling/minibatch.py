@@ -63,6 +63,11 @@ class Block:
         return len(self.indices)
 
     @property
+    def topology_bytes(self) -> int:
+        """Bytes of ``indptr`` and ``indices``."""
+        return self.indptr.nbytes + self.indices.nbytes
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the block's arrays."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))

@@ -49,6 +49,11 @@ class TypedBlock:
         return sum(block.num_edges for block in self.relations)
 
     @property
+    def topology_bytes(self) -> int:
+        """Bytes of the offsets and indices of all edge types."""
+        return sum(block.topology_bytes for block in self.relations)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the arrays of all edge types."""
         return sum(block.num_bytes for block in self.relations)
@@ -65,6 +70,8 @@ class TypedMiniBatch(MiniBatch):
     type_sizes: tuple[int, ...]  #: number of input vertices of each vertex type
     seed_sizes: tuple[int, ...]  #: number of seeds of each vertex type
     blocks: tuple[TypedBlock, ...]  # type: ignore[assignment]
+    #: numbers of the source and destination type of each edge type
+    ends: tuple[tuple[int, int], ...]
 
     @property
     def seeds(self) -> IntArray:
@@ -128,6 +135,8 @@ class TypedSampler:
                 "neighbors by; sampler=neighbor draws all alike"
             )
         self.num_threads = num_threads
+        sources, destinations = self.schema.sources.tolist(), self.schema.destinations.tolist()
+        self._ends = tuple(zip(sources, destinations, strict=True))
         self._seed = seed
         self._has_rows = graph.edge_rows is not None
         self._draws = draws
@@ -157,6 +166,7 @@ class TypedSampler:
             type_sizes=tuple(sampled.type_sizes),
             seed_sizes=tuple(sizes.tolist()),
             blocks=_blocks(self.schema, sampled, sizes.tolist()),
+            ends=self._ends,
         )
 
 

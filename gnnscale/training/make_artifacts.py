@@ -24,6 +24,7 @@ from gnnscale.run.artifacts import (
 from gnnscale.run.batch_config import BatchConfig
 from gnnscale.run.config import RunConfig
 from gnnscale.run.inputs import check_copies, check_feature_dtype, check_features
+from gnnscale.run.typed_inputs import check_reads_types
 
 
 def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
@@ -37,11 +38,13 @@ def make_artifacts(config: RunConfig) -> tuple[RunArtifact, ...]:
     store = config.dataset.prepare()
     meta = read_meta(store)
     check_feature_dtype(config.task_inputs, config.partitioner, meta.feature_dtype)
+    types = () if meta.types is None else meta.types.vertices
+    check_reads_types(config.model, meta.name, [vertices.name for vertices in types])
     artifacts = [RunArtifact(name=GRAPH_STORE, path=store, content=meta.graph_content)]
     if isinstance(config.features, LearnedFeaturesConfig):
         num_processes = len(config.device_plan.parsed())
         check_copies(config.features, meta.num_vertices, num_processes=num_processes)
-    if meta.num_features and not config.needs_more_than_graph:
+    if (meta.num_features or types) and not config.needs_more_than_graph:
         return tuple(artifacts)
     return (*artifacts, *make_graph_artifacts(config, Graph.open(store)))
 

@@ -16,6 +16,7 @@ from gnnscale.backend import (
 )
 from gnnscale.backend import feature_loading as loading
 from gnnscale.backend.exchange import Exchange
+from gnnscale.backend.typed_loading import open_loader
 from gnnscale.cache import CachePlan
 from gnnscale.core import ConfigError, decode
 from gnnscale.distributed.process_group import SINGLE_PROCESS, Group, all_gather_object
@@ -137,7 +138,7 @@ def _open_loader(
     config: RunConfig, graph: Graph, learning: ModelState, store: FeatureStore, device: Device
 ) -> loading.FeatureLoader:
     """Return the loader that reads features from ``store`` at the host."""
-    return loading.FeatureLoader(
+    return open_loader(
         graph,
         learning.trained,
         num_threads=config.num_threads,
@@ -158,6 +159,8 @@ def _feature_store(
 
     Learned embeddings, the device's ``cache``, ``tier``, preaggregated rows, ``host``.
     """
+    if data.graph.types is not None:
+        return host
     if learning.trained.vertex_rows is not None:
         return LearnedFeatureStore(learning.trained.vertex_rows)
     if cache is not None:

@@ -63,7 +63,7 @@ class RGATLayer(TypedLayer):
         ``width_out / num_heads`` features are concatenated.
         """
         super().__init__(schema, width_in, width_out)
-        self.average = average
+        self.num_heads, self.average = num_heads, average
         width = width_out if average else width_out // num_heads
         self.relations = nn.ModuleList(
             RelationAttention(width_in, num_heads, width) for _ in schema.edge_types

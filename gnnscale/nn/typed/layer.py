@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from gnnscale.graph import GraphSchema
+from gnnscale.nn.cost import LayerCost
 from gnnscale.sampling import TypedBlock
 
 
@@ -17,6 +18,7 @@ class TypedLayer(nn.Module):
 
     #: Whether edge weights change the output.
     uses_edge_weights: bool = True
+    num_heads: int = 0  #: heads of attention; 0: neighbors are aggregated by means
 
     def __init__(self, schema: GraphSchema, width_in: int, width_out: int) -> None:
         """Create a layer from rows of ``width_in`` to rows of ``width_out`` features."""
@@ -34,6 +36,23 @@ class TypedLayer(nn.Module):
         """Return the edge types that end at ``vertex_type`` and have edges in ``block``."""
         edge_types = self.incoming[vertex_type] if block.dst_sizes[vertex_type] else ()
         return [number for number in edge_types if block.relations[number].num_edges]
+
+    @property
+    def cost(self) -> LayerCost:
+        """Cost of the layer, as if each vertex type had the mean number of incoming edge types.
+
+        One product follows the aggregation, or with ``num_heads`` of attention precedes it.
+        """
+        incoming = -(-len(self.sources) // self.num_types)
+        product = ((1 + incoming) * self.width_in, self.width_out)
+        if self.num_heads:
+            product = (self.width_in, incoming * self.width_out)
+        return LayerCost(
+            width_in=self.width_in,
+            width_out=self.width_out,
+            products=(product,),
+            attention=self.num_heads,
+        )
 
     def forward(self, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the new rows of the destinations of each vertex type.

@@ -1,6 +1,7 @@
 """Stack of layers over graphs with types, with an encoder for each vertex type."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from gnnscale.features import FeatureStore
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import Degrees, linear
+from gnnscale.nn.cost import LayerCost
 from gnnscale.nn.functional import Activation, relu_dropout
 from gnnscale.nn.gnn import make_norm, normalize
 from gnnscale.nn.typed.layer import TypedLayer
@@ -64,6 +66,25 @@ class TypedGNN(TrainableModel):
         for encoder in self.encoders:
             nn.init.xavier_uniform_(encoder.weight)  # type: ignore[arg-type]
             nn.init.zeros_(encoder.bias)  # type: ignore[arg-type]
+
+    @property
+    def layer_costs(self) -> tuple[LayerCost, ...]:
+        """Cost of each layer, input layer first; the encoders, of mean width, are in the first."""
+        costs = [layer.cost for layer in self._typed_layers]
+        width, hidden = round(sum(self.input_widths) / len(self.input_widths)), self.widths[0]
+        costs[0] = replace(
+            costs[0],
+            width_in=max(width, 1),
+            message_width=hidden,
+            message_products=((max(width, 1), hidden),),
+            host_makes_edge_rows=False,
+        )
+        return tuple(costs)
+
+    @property
+    def _typed_layers(self) -> Sequence[TypedLayer]:
+        layers: Any = self.layers
+        return layers  # type: ignore[no-any-return]
 
     def load(
         self,
@@ -184,5 +205,6 @@ def as_typed(batch: MiniBatch) -> TypedMiniBatch:
         type_sizes=(len(batch.input_vertices),),
         seed_sizes=(batch.num_seeds,),
         blocks=blocks,
+        ends=((0, 0),),
         links=batch.links,
     )

@@ -26,7 +26,15 @@ from gnnscale.data.tables.categories import (
 )
 from gnnscale.data.tables.feature_columns import read_columns, read_edge_columns
 from gnnscale.data.tables.vertex_ids import read_classes
-from gnnscale.graph import MAX_CLASSES, MAX_FEATURES, EdgeLabels, Graph, SplitLabels, read_meta
+from gnnscale.graph import (
+    MAX_CLASSES,
+    MAX_FEATURES,
+    EdgeLabels,
+    Graph,
+    InputTypes,
+    SplitLabels,
+    read_meta,
+)
 from gnnscale.nn.losses import label_kind
 from gnnscale.run.checkpoint import INPUT_SCHEMA
 
@@ -65,6 +73,8 @@ class InputSchema:
     edge_weights: bool | None = None  #: whether edges have weights; None: earlier release
     #: thresholds at which classes are predicted; None: none is chosen
     thresholds: binary_metrics.Thresholds | None = None
+    #: types of the graph; None: it has none
+    types: InputTypes | None = None
 
     def __post_init__(self) -> None:
         if self.scaling is not None and len(self.scaling.mean) != self.num_features:
@@ -94,6 +104,7 @@ class InputSchema:
             edge_columns=read_edge_columns(graph),
             edge_scaling=standardize.read_edge_scaling(graph),
             edge_weights=graph.edge_weights is not None,
+            types=graph.input_types,
         )
 
     @property
@@ -113,11 +124,39 @@ class InputSchema:
         of training; unread edge features are dropped. ConfigError if columns differ in number,
         names, order or scaling, or a category is new and ``unseen`` is ``refuse``.
         """
+        if self.types is not None or graph.types is not None:
+            self._check_types(graph)
+            return graph
         if self.num_edge_features:
             graph = self._fit(graph, unseen, of="edges")
         elif graph.num_edge_features:
             graph = graph.without_edge_features()
         return self._fit(graph, unseen)
+
+    def _check_types(self, graph: Graph) -> None:
+        """Raise ConfigError unless ``graph`` has the types and numbers of features of training."""
+        types = graph.input_types
+        if types is None or self.types is None:
+            has, trained = ("no types", "types") if types is None else ("types", "no types")
+            raise ConfigError(
+                f"dataset: vertices of {_describe(graph)} have {has}, and the run was trained on "
+                f"{self.graph}, whose vertices have {trained}"
+            )
+        for what, names, expected in (
+            ("vertex types", [*types.widths], [*self.types.widths]),
+            ("edge types", *(["-".join(t) for t in s.edges] for s in (types, self.types))),
+        ):
+            if names != expected:
+                raise ConfigError(
+                    f"dataset: {_describe(graph)} has the {what} {_join(names)}, and the run was "
+                    f"trained on {_join(expected)} of {self.graph}"
+                )
+        for name, width in types.widths.items():
+            if width != self.types.widths[name]:
+                raise ConfigError(
+                    f"dataset: {name} of {_describe(graph)} has {width} features, and the run was "
+                    f"trained on {self.types.widths[name]} of {self.graph}"
+                )
 
     def check_weights(self, graph: Graph) -> None:
         """Raise ConfigError if only one of ``graph`` and the training graph has edge weights."""

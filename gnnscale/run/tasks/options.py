@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
-from gnnscale.graph import Graph, SplitLabels
+from gnnscale.graph import Graph, InputTypes, SplitLabels
 
 if TYPE_CHECKING:
     from gnnscale.data import GraphSource
@@ -59,12 +59,22 @@ class TaskConfig(ABC):
         """Return the task over the stored ``graph``; ``split_path`` is the result of ``make``."""
 
     def build(
-        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+        types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build the model to train, with initial weights from torch's global generator.
 
-        It has ``num_classes`` outputs per vertex, classes or regression targets.
+        It has ``num_classes`` outputs per vertex, classes or regression targets. ``types`` are
+        those of the graph; None: it has none.
         """
+        if types is not None:
+            widths = tuple(types.widths.values())
+            return model.build_typed(schema=types.schema, widths=widths, num_classes=num_classes)
         return model.build(
             num_features=num_features, num_classes=num_classes, num_edge_features=num_edge_features
         )
@@ -76,6 +86,7 @@ class TaskConfig(ABC):
             num_features=graph.num_features,
             num_classes=self.labels(graph).num_classes,
             num_edge_features=graph.num_edge_features,
+            types=graph.input_types,
         )
 
     def labels(self, graph: Graph) -> SplitLabels:
@@ -152,7 +163,13 @@ class EdgePrediction(TaskConfig):
         return task
 
     def build(
-        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+        types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build a model with an MLP over the output rows of both ends, and the edge's features."""
         from gnnscale.nn.link_decoder import EdgeGNN, EdgeNetwork
@@ -304,7 +321,13 @@ class LinkPrediction(TaskConfig):
         )
 
     def build(
-        self, model: ModelConfig, *, num_features: int, num_classes: int, num_edge_features: int = 0
+        self,
+        model: ModelConfig,
+        *,
+        num_features: int,
+        num_classes: int,
+        num_edge_features: int = 0,
+        types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
         from gnnscale.nn.link_decoder import LinkGNN, initialize_rows, make_decoder

@@ -7,7 +7,7 @@ import torch
 
 from gnnscale.cache import CachePlan, StoredPlan
 from gnnscale.distributed.process_group import Group
-from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
+from gnnscale.features import FeatureStoreConfig
 from gnnscale.graph import Graph
 from gnnscale.nn import GNN, CustomModel, LearnedEmbedding, ModelConfig, TrainableModel
 from gnnscale.nn.optim import OptimizerConfig
@@ -17,6 +17,7 @@ from gnnscale.run.artifacts import RunArtifact
 from gnnscale.run.records import Uncached
 from gnnscale.run.tasks import TaskConfig
 from gnnscale.run.tasks.base import Task
+from gnnscale.run.typed_inputs import learned_rows, row_options
 from gnnscale.sampling import Sampler, SamplerConfig, SeedOrder
 from gnnscale.training.p3.split_run import SplitRun, SplitWeights
 
@@ -86,11 +87,14 @@ class ModelState:
             options.warn_unless_built_again(**sizes)
         torch.manual_seed(data.seed)
         model = task.build_for(data.graph, options)
-        if isinstance(features, LearnedFeaturesConfig):
-            factor = features.rate_factor(optimizer_options.lr)
-            table = torch.from_numpy(data.graph.features)
-            row_optimizer = ROW_OPTIMIZERS[features.optimizer]
-            model.vertex_rows = LearnedEmbedding(table, row_optimizer, rate_factor=factor)
+        table = learned_rows(features, data.graph)
+        if table is not None:
+            rows = row_options(features)
+            model.vertex_rows = LearnedEmbedding(
+                torch.from_numpy(table),
+                ROW_OPTIMIZERS[rows.optimizer],
+                rate_factor=rows.rate_factor(optimizer_options.lr),
+            )
         trained: TrainableModel = model
         split: SplitRun | None = None
         if data.columns is not None and group.size > 1:

@@ -1,0 +1,114 @@
+"""Load stage of models over graphs with types: rows of each vertex type, learned or stored."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from gnnscale.backend.feature_loading import FeatureLoader
+from gnnscale.core import Array
+from gnnscale.features import FeatureStore
+from gnnscale.features.typed import TypedStore
+from gnnscale.graph import Graph, TypedFeatures
+from gnnscale.nn import Inputs, TrainableModel
+from gnnscale.nn.conv.linear import Degrees
+from gnnscale.nn.learned_embeddings import LearnedFeatureStore
+from gnnscale.sampling import MiniBatch, TypedMiniBatch
+
+
+class TypedLoader(FeatureLoader):
+    """Reader of the input rows of each vertex type.
+
+    The rows of types without features are weights: a table has them, one type after the other.
+    """
+
+    def __init__(
+        self, graph: Graph, model: TrainableModel, *, num_threads: int, store: TypedStore | None
+    ) -> None:
+        """Prepare to load the input of ``model`` for mini-batches of ``graph``.
+
+        ``store`` has the rows of types with features; None: those of the graph in host memory.
+        """
+        features: object = graph.features
+        assert isinstance(features, TypedFeatures)
+        self._learned_types = features.learned
+        store = TypedStore.of(graph) if store is None else store
+        super().__init__(graph, model, num_threads=num_threads, store=store, aggregates=False)
+        self._schema = graph.schema
+        self._table = None
+        if model.vertex_rows is not None:
+            self._table = LearnedFeatureStore(model.vertex_rows)
+        sizes = [graph.schema.vertex_types[number].num_vertices for number in self._learned_types]
+        #: first row in the table of each type with learned rows
+        self._first_rows = np.cumsum([0, *sizes])[: len(sizes)].tolist()
+
+    def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
+        """Return the model's input for ``batch``, learned rows included."""
+        return self.with_learned(batch, self.without_rows(batch))
+
+    def without_rows(self, batch: MiniBatch) -> Inputs:
+        """Return the model's input for ``batch``, without the rows of types that learn theirs."""
+        return self._model.load(
+            self.store,
+            batch,
+            None,
+            aggregates=False,
+            dtype=self.dtype,
+            num_threads=self.num_threads,
+        )
+
+    def with_learned(self, batch: MiniBatch, inputs: Inputs) -> Inputs:
+        """Return ``inputs`` with the learned rows, whose gradient a backward pass collects."""
+        assert isinstance(batch, TypedMiniBatch)
+        if self._table is None:
+            return inputs
+        ids = [self._table_rows(batch, number) for number in self._learned_types]
+        rows, traffic = self._table.gather(
+            np.concatenate(ids), dtype=self.dtype, num_threads=self.num_threads
+        )
+        parts = list(inputs.rows)
+        for number, part in zip(
+            self._learned_types, torch.split(rows, [len(part) for part in ids]), strict=True
+        ):
+            parts[number] = part
+        return replace(inputs, rows=tuple(parts), traffic=inputs.traffic + traffic)
+
+    def _table_rows(self, batch: TypedMiniBatch, vertex_type: int) -> Array:
+        """Return the rows in the table of the input vertices of a type that learns its rows."""
+        first = self._first_rows[self._learned_types.index(vertex_type)]
+        vertices = batch.vertices(vertex_type)
+        rows: Array = vertices - self._schema.vertices(vertex_type).start + first
+        return rows
+
+    def bytes_read(self, batch: MiniBatch) -> int:
+        """Return the bytes of the distinct stored rows of ``batch``, |V^0| f^0 S of eq. 7."""
+        assert isinstance(batch, TypedMiniBatch)
+        assert isinstance(self.store, TypedStore)
+        return sum(
+            size * store.row_bytes
+            for size, store in zip(batch.type_sizes, self.store.stores, strict=True)
+            if store is not None
+        )
+
+
+def open_loader(
+    graph: Graph,
+    model: TrainableModel,
+    *,
+    num_threads: int,
+    store: FeatureStore | None = None,
+    aggregates: bool = True,
+    compute_dtype: torch.dtype = torch.float32,
+) -> FeatureLoader:
+    """Return the loader for ``graph``, by whether it has types; see ``FeatureLoader``."""
+    if graph.types is not None:
+        assert store is None or isinstance(store, TypedStore)
+        return TypedLoader(graph, model, num_threads=num_threads, store=store)
+    return FeatureLoader(
+        graph,
+        model,
+        num_threads=num_threads,
+        store=store,
+        aggregates=aggregates,
+        compute_dtype=compute_dtype,
+    )

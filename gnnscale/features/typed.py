@@ -1,0 +1,91 @@
+"""Feature stores of a graph with types: one store for each vertex type that has features."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+
+from gnnscale import ops
+from gnnscale.core import Array, Traffic
+from gnnscale.features.base import FeatureStore
+from gnnscale.features.host import HostFeatures
+from gnnscale.graph import Graph, GraphSchema, TypedFeatures
+from gnnscale.sampling import TypedMiniBatch
+
+
+class TypedStore(FeatureStore):
+    """Store of a matrix for each vertex type; rows of a mini-batch are read type by type."""
+
+    def __init__(self, schema: GraphSchema, stores: Sequence[FeatureStore | None]) -> None:
+        """Read rows of ``schema.vertex_types[i]`` from ``stores[i]``; None: rows of no features.
+
+        A store counts the vertices of its type from 0.
+        """
+        self.schema = schema
+        self.stores = tuple(stores)
+
+    @classmethod
+    def of(cls, graph: Graph, *, learned: bool = False) -> "TypedStore":
+        """Return the store of the features of ``graph`` in host memory.
+
+        Rows that a model learns are left out unless ``learned``.
+        """
+        features: object = graph.features
+        assert isinstance(features, TypedFeatures)
+        return cls(
+            graph.schema,
+            [
+                None
+                if matrix is None or (number in features.learned and not learned)
+                else HostFeatures(matrix.rows, matrix.dtype, num_features=matrix.width)
+                for number, matrix in enumerate(features.matrices)
+            ],
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """Number of vertices of all types."""
+        return self.schema.num_vertices
+
+    @property
+    def width(self) -> int:
+        """Number of features of the widest type."""
+        return max((store.width for store in self.stores if store is not None), default=0)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the type with the longest rows."""
+        return max((store.row_bytes for store in self.stores if store is not None), default=0)
+
+    def gather(self, vertices: Array, *, dtype: torch.dtype, num_threads: int) -> NoReturn:
+        """Raise TypeError: rows of several types have no common width; see ``gather_types``."""
+        raise TypeError("rows of several vertex types are read by gather_types")
+
+    def rows_of(
+        self, vertex_type: int, vertices: Array, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[torch.Tensor, Traffic]:
+        """Return the rows ``[n, width of the type]`` of ``vertices`` of one type, and the traffic.
+
+        ``vertices`` are global ids.
+        """
+        store = self.stores[vertex_type]
+        if store is None:
+            return ops.empty((len(vertices), 0), dtype), Traffic()
+        first = self.schema.vertices(vertex_type).start
+        return store.gather(vertices - first, dtype=dtype, num_threads=num_threads)
+
+    def gather_types(
+        self, batch: TypedMiniBatch, *, dtype: torch.dtype, num_threads: int
+    ) -> tuple[tuple[torch.Tensor, ...], Traffic]:
+        """Return for each vertex type the rows of the input vertices of ``batch``, and the traffic.
+
+        ``dtype`` is float32 or bfloat16.
+        """
+        rows, traffic = [], Traffic()
+        for number in range(len(self.stores)):
+            part, read = self.rows_of(
+                number, batch.vertices(number), dtype=dtype, num_threads=num_threads
+            )
+            rows.append(part)
+            traffic += read
+        return tuple(rows), traffic
