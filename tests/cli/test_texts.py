@@ -170,7 +170,7 @@ def test_other_options_show_the_quotes_that_work() -> None:
     for argument, typed in (
         ("seed=ü", "seed='ü'"),
         ("optimizer.lr=a(1)", "optimizer.lr='a(1)'"),
-        ("sampler.fanouts=[ü,1]", "sampler.fanouts=['ü',1]"),
+        ("device_plan.split=[ü,1]", "device_plan.split=['ü',1]"),
     ):
         with pytest.raises(ConfigError) as error:
             translate("train", [argument])

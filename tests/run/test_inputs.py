@@ -167,12 +167,12 @@ def test_a_run_is_used_with_the_rows_of_its_best_epoch(run: Any, tmp_path: Path)
     assert table.shape == (600, 12)
     assert np.array_equal(result.graph.features, table)
     assert result.predict([3, 5]).shape == (2,)
-    with pytest.raises(ConfigError, match=r"^dataset: the run has learned a row for each vertex"):
+    with pytest.raises(ConfigError, match=r"^dataset: the run has learned rows for vertices of"):
         result.predict(graph=result.graph)
     # Before the other graph is read, which may have other faults.
     gone = ExistingStore(store=str(tmp_path / "gone"))
     config = PredictConfig(run=tmp_path / "run", out=tmp_path / "p.npy", num_threads=1, graph=gone)
-    with pytest.raises(ConfigError, match=r"^dataset: the run has learned a row for each vertex"):
+    with pytest.raises(ConfigError, match=r"^dataset: the run has learned rows for vertices of"):
         predict(config)
 
 
