@@ -12,7 +12,7 @@ from gnnscale.api.hitgnn.input_graph import as_graph
 from gnnscale.core import ConfigError, check_choice, check_range, standard_arithmetic
 from gnnscale.core.types import Array, Float32Array
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
-from gnnscale.data.tables.selection import find_pairs, find_vertices
+from gnnscale.data.tables.selection import find_pairs, find_vertices, select_vertices
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
@@ -90,7 +90,9 @@ class TrainedRun:
 
         Args:
             vertices: distinct ids, which are the user's own ids if the graph has them; ``train``,
-                ``valid`` or ``test``; a ``.npy`` file of ids; None for all vertices.
+                ``valid`` or ``test``; a ``.npy`` file of ids; None for all vertices. In a graph
+                with types they are of the type that was trained; ``"item"`` is another type, and
+                ``("item", ids)`` vertices of it.
             graph: graph of the vertices, of any type that ``train`` takes, with the features that
                 the model was trained on. None: the run's own graph.
             what: ``classes``, ``probabilities`` or ``logits``. None: classes, or values in
@@ -396,7 +398,8 @@ class _LoadedRun:
         num_layers = outputs.check_layer(layer, depth, inference=inference, what=option)
         config = replace(self.config, runtime=replace(self.config.runtime, inference=inference))
         predictor = Predictor(model, graph, config.evaluation_options, num_layers=num_layers)
-        chunks = predictor.rows(find_vertices(vertices, graph, read_ids(graph)))
+        selected = select_vertices(vertices, graph, read_ids(graph), self.trained.signature.target)
+        chunks = predictor.rows(selected.vertices_of(graph))
         return np.concatenate(
             [
                 outputs.answer(what, rows, multilabel=multilabel, thresholds=thresholds)

@@ -165,16 +165,21 @@ class Graph(Topology):
         features: object = self.features
         if not isinstance(features, TypedFeatures):
             return None
-        schema = self.schema
+        edge_types = self.schema.edge_types
         return InputTypes(
-            widths={
-                vertices.name: width
-                for vertices, width in zip(schema.vertex_types, features.widths, strict=True)
-            },
-            edges=[
-                (edges.source, edges.relation, edges.destination) for edges in schema.edge_types
-            ],
+            widths=dict(zip(self.vertex_types, features.widths, strict=True)),
+            edges=[(edges.source, edges.relation, edges.destination) for edges in edge_types],
+            target=self._target,
         )
+
+    @property
+    def _target(self) -> str | None:
+        """Name of the vertex type of all training vertices; None: of several types, or none."""
+        if not len(self.train_idx):
+            return None
+        ends = np.array([self.train_idx.min(), self.train_idx.max()])
+        first, last = self.schema.type_of(ends).tolist()
+        return self.vertex_types[first] if first == last else None
 
     @property
     def train_idx(self) -> IntArray:

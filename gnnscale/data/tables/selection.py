@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gnnscale.data.array_inputs import refuse_masked
 from gnnscale.data.tables.batch import plain
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import csv_id_type
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, Split
 
 _SPLITS = ("train", "valid", "test")
 #: Files of ids: ``.npy``, and tables with the columns of ``_LISTS``.
@@ -60,6 +61,79 @@ def find_vertices(
         vertices = _vertex_numbers(ids, graph, vertex_ids, option)
     _check_distinct(vertices, graph, vertex_ids, option)
     return np.ascontiguousarray(vertices, graph.indices.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexSelection:
+    """Vertices that a user selects, all of one type, and the user's ids."""
+
+    #: ``[n]`` selected vertices, counted from 0 within their type; None: all of the type
+    rows: IntArray | None
+    span: range  #: vertices of the type in the graph
+    #: Arrow array of the user's ids of all vertices of the type; None: they count from 0
+    ids: Any
+
+    @property
+    def vertices(self) -> IntArray:
+        """``[n]`` selected vertices of the graph."""
+        rows = np.arange(len(self.span)) if self.rows is None else self.rows
+        vertices: IntArray = rows + self.span.start
+        return vertices
+
+    def vertices_of(self, graph: Graph) -> IntArray | None:
+        """Return ``vertices``; None: they are all vertices of ``graph``, in order."""
+        is_all = self.rows is None and len(self.span) == graph.num_vertices
+        return None if is_all else self.vertices
+
+
+def select_vertices(
+    selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None, target: str | None
+) -> VertexSelection:
+    """Return the vertices of one type that a ``selection`` of ``find_vertices`` names.
+
+    In a graph with types the selection is of type ``target``; or it is the name of another type,
+    whose vertices are all selected, or a pair ``(type, selection)``. Ids of a type count from 0
+    unless the graph has the user's ids. ConfigError: there is no such type, or as in
+    ``find_vertices``.
+    """
+    if graph.types is None:
+        rows = find_vertices(selection, graph, vertex_ids)
+        return VertexSelection(rows=rows, span=range(graph.num_vertices), ids=vertex_ids)
+    names = graph.vertex_types
+    if isinstance(selection, Mapping) and len(selection) == 1:
+        ((target, selection),) = selection.items()
+    elif isinstance(selection, tuple) and len(selection) == 2 and selection[0] in names:
+        target, selection = selection
+    elif isinstance(selection, str) and selection in names:
+        target, selection = selection, None
+    if target not in names:
+        raise ConfigError(
+            f"vertices: expected a vertex type of {graph.name} ({', '.join(names)}), as no type "
+            f"has labels, got {brief(selection if target is None else target)}"
+        )
+    part = graph.schema.vertices(names.index(target))
+    ids = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
+    rows = find_vertices(selection, _of_type(graph, target, part), ids)
+    return VertexSelection(rows=rows, span=range(part.start, part.stop), ids=ids)
+
+
+def _of_type(graph: Graph, name: str, part: slice) -> Graph:
+    """Return the vertices of a type with their part of the split, without edges."""
+    count = part.stop - part.start
+    parts = {}
+    for split in _SPLITS:
+        ids = getattr(graph, f"{split}_idx")
+        parts[f"{split}_idx"] = ids[(ids >= part.start) & (ids < part.stop)] - part.start
+    return Graph(
+        name=f"{graph.name}: {name}",
+        indptr=np.zeros(count + 1, np.int64),
+        indices=np.empty(0, graph.indices.dtype),
+        features=np.empty((count, 0), np.float32),
+        feature_dtype="float32",
+        labels=np.full(count, -1),
+        num_classes=0,
+        split=Split(**parts),
+    )
 
 
 def find_pairs(selection: Any, graph: Graph, vertex_ids: pyarrow.Array | None = None) -> IntArray:

@@ -14,7 +14,7 @@ from gnnscale.core import ConfigError, Float32Array, IntArray, check_choice, che
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import GraphSource
 from gnnscale.data.tables.categories import UNSEEN_POLICIES
-from gnnscale.data.tables.selection import find_pairs, find_vertices
+from gnnscale.data.tables.selection import find_pairs, find_vertices, select_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference import load_run
@@ -44,7 +44,9 @@ class PredictConfig(SavedRunOptions):
             ids of the rows unless the rows are all vertices in order.
         num_threads: threads of the native code and of torch.
         vertices: vertices to predict: ``all``, ``train``, ``valid`` or ``test``; a file of ids,
-            ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or a list of ids.
+            ``.npy``, or a ``.csv`` or ``.parquet`` table with a column ``id``; or a list of ids. In
+            a graph with types they are of the type that was trained; the name of another type
+            selects all of that, ``{item: [1, 2]}`` some of it.
         edges: edges to predict, for runs that predict edge labels: ``all``, ``train``, ``valid`` or
             ``test``. The output has columns ``source`` and ``target``.
         pairs: pairs to score, for runs of link prediction: a file, ``.npy`` of ids ``[n, 2]``, or a
@@ -236,12 +238,14 @@ def _predict_vertices(run: _OpenedRun) -> None:
         config.layer, outputs.num_layers_of(model), inference=config.inference, what=config.what
     )
     outputs.check_labels(config.what, run.trained.signature)
-    user_ids = read_ids(graph)
-    vertices = find_vertices(config.vertices, graph, user_ids)
+    selected = select_vertices(
+        config.vertices, graph, read_ids(graph), run.trained.signature.target
+    )
+    vertices = selected.vertices_of(graph)
     predictor = run.predictor(num_layers)
     predictor.prepare(vertices)
     run.write(
-        outputs.RowIds(vertices=vertices, user_ids=user_ids),
+        outputs.RowIds(vertices=selected.rows, user_ids=selected.ids),
         graph.num_vertices if vertices is None else len(vertices),
         outputs.width_of(model, run.trained.signature, num_layers),
         predictor.rows(vertices),

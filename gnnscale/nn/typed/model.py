@@ -68,6 +68,11 @@ class TypedGNN(TrainableModel):
             nn.init.zeros_(encoder.bias)  # type: ignore[arg-type]
 
     @property
+    def infers_by_layer(self) -> bool:
+        """True: see ``infer_layer``."""
+        return True
+
+    @property
     def layer_costs(self) -> tuple[LayerCost, ...]:
         """Cost of each layer, input layer first; the encoders, of mean width, are in the first."""
         costs = [layer.cost for layer in self._typed_layers]

@@ -108,6 +108,11 @@ class InputSchema:
         )
 
     @property
+    def target(self) -> str | None:
+        """Vertex type that was trained; None: vertices have no types."""
+        return None if self.types is None else self.types.target
+
+    @property
     def multilabel(self) -> bool:
         """Whether a vertex may have several classes."""
         return self.labels == "multilabel"
