@@ -1,12 +1,13 @@
 """Load stage of models over graphs with types: rows of each vertex type, learned or stored."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from gnnscale.backend.feature_loading import FeatureLoader
-from gnnscale.core import Array
+from gnnscale.core import Array, IntArray
 from gnnscale.features import FeatureStore
 from gnnscale.features.typed import TypedStore
 from gnnscale.graph import Graph, TypedFeatures
@@ -41,6 +42,9 @@ class TypedLoader(FeatureLoader):
         sizes = [graph.schema.vertex_types[number].num_vertices for number in self._learned_types]
         #: first row in the table of each type with learned rows
         self._first_rows = np.cumsum([0, *sizes])[: len(sizes)].tolist()
+
+    def degrees_of(self, vertices: IntArray, block: Any) -> None:
+        """Return None: no model of graphs with types needs in-degrees."""
 
     def read(self, batch: MiniBatch, degrees: Degrees) -> Inputs:
         """Return the model's input for ``batch``, learned rows included."""

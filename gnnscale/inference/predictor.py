@@ -26,6 +26,7 @@ from gnnscale.inference.typed_layerwise import TypedInference
 from gnnscale.nn import EdgeGNN, LinkGNN, TrainableModel
 from gnnscale.nn.typed.model import TypedGNN
 from gnnscale.run.inputs import EvaluationOptions
+from gnnscale.sampling import FanoutSampling, SamplerConfig
 from gnnscale.sampling.edge_batches import edge_links
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class Predictor:
                 model,
                 graph,
                 num_threads=options.num_threads,
-                fanouts=getattr(options.sampler, "fanouts", None),
+                fanouts=_fanouts(options.sampler, graph),
                 num_layers=num_layers,
             )
         elif exact and model.infers_by_layer:
@@ -162,6 +163,11 @@ class Predictor:
                 batch = sampler.sample(seeds, EVALUATION_STEP)
                 yield self._model(batch, loader.load(batch)).numpy()
                 advance(batch.num_seeds)
+
+
+def _fanouts(sampler: SamplerConfig, graph: Graph) -> dict[str, list[int]] | None:
+    """Return the fan-outs of training by edge type; None: the sampler has none."""
+    return sampler.lists_for(graph) if isinstance(sampler, FanoutSampling) else None
 
 
 #: Maximum bytes of rows in memory; more rows go to a temporary file.

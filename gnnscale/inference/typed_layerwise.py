@@ -39,7 +39,7 @@ class TypedInference:
         *,
         num_threads: int,
         store: TypedStore | None = None,
-        fanouts: object = None,
+        fanouts: Mapping[str, Sequence[int]] | None = None,
         num_layers: int | None = None,
     ) -> None:
         """Prepare exact inference of ``model`` on ``graph``.
@@ -49,8 +49,8 @@ class TypedInference:
             num_threads: threads of torch and of the native kernels.
             store: store of the features; None: the graph's features in host memory, learned rows
                 included.
-            fanouts: fan-outs of training. An edge type with fan-out 0 is left out at that hop;
-                others have all neighbors.
+            fanouts: fan-outs of training by edge type. One of 0 leaves an edge type out at that
+                hop; others have all neighbors. None: all have.
             num_layers: number of layers to compute, from the first; None: all layers.
         """
         self._model = model
@@ -106,9 +106,9 @@ class TypedInference:
                 self._encode(needed[0], activations[0])
                 advance(int(needed[0].sum()))
                 for index in range(self._num_layers - 1):
-                    below, above = activations[index], activations[index + 1]
-                    for ids, part in self._layer(index, below, np.flatnonzero(needed[index + 1])):
-                        self._write(above, ids, part)
+                    in_rows, out_rows = activations[index], activations[index + 1]
+                    for ids, part in self._layer(index, in_rows, np.flatnonzero(needed[index + 1])):
+                        self._write(out_rows, ids, part)
                         advance(len(ids))
                 last = self._num_layers - 1
                 for ids, part in self._layer(last, activations[last], outputs):
@@ -163,11 +163,11 @@ class TypedInference:
                 rows[number][chunk - vertices.start] = encoded.numpy()
 
     def _layer(
-        self, index: int, below: Sequence[Float32Array], vertices: IntArray
+        self, index: int, in_rows: Sequence[Float32Array], vertices: IntArray
     ) -> Iterator[tuple[IntArray, torch.Tensor]]:
         """Yield chunks of ``vertices``, of one type each, with the rows that a layer computes.
 
-        ``below`` are the layer's input rows.
+        ``in_rows`` are the layer's input rows.
         """
         schema = self._graph.schema
         types = schema.type_of(vertices)
@@ -178,7 +178,7 @@ class TypedInference:
             number = int(types[first])
             for chunk in self._chunks(number, vertices[first:end]):
                 batch = self._samplers[index].sample(chunk.astype(self._graph.indices.dtype), 0)
-                rows = self._read(below, batch)
+                rows = self._read(in_rows, batch)
                 (block,) = batch.blocks
                 yield chunk, self._model.infer_layer(index, rows, block)[number]
 
@@ -194,10 +194,10 @@ class TypedInference:
         bounds = np.flatnonzero(np.diff(groups)) + 1
         yield from np.split(vertices, bounds)
 
-    def _read(self, below: Sequence[Float32Array], batch: TypedMiniBatch) -> list[torch.Tensor]:
+    def _read(self, in_rows: Sequence[Float32Array], batch: TypedMiniBatch) -> list[torch.Tensor]:
         """Return for each vertex type the input rows of the sources of ``batch``."""
         rows = []
-        for number, matrix in enumerate(below):
+        for number, matrix in enumerate(in_rows):
             ids = batch.vertices(number) - self._graph.schema.vertices(number).start
             out = ops.empty((len(ids), matrix.shape[1]), torch.float32)
             rows.append(
@@ -205,10 +205,10 @@ class TypedInference:
             )
         return rows
 
-    def _write(self, above: Sequence[Float32Array], ids: IntArray, rows: torch.Tensor) -> None:
+    def _write(self, out_rows: Sequence[Float32Array], ids: IntArray, rows: torch.Tensor) -> None:
         """Write the rows of ``ids``, vertices of one type, into the arrays of all types."""
         number = int(self._graph.schema.type_of(ids[:1])[0])
-        above[number][ids - self._graph.schema.vertices(number).start] = rows.numpy()
+        out_rows[number][ids - self._graph.schema.vertices(number).start] = rows.numpy()
 
 
 def _rows(shape: tuple[int, int], folder: Path | None) -> Float32Array:
@@ -219,13 +219,15 @@ def _rows(shape: tuple[int, int], folder: Path | None) -> Float32Array:
         return np.memmap(file.name, np.float32, "w+", shape=shape)
 
 
-def _edge_types_used(graph: Graph, fanouts: object, num_layers: int) -> list[list[bool]]:
+def _edge_types_used(
+    graph: Graph, fanouts: Mapping[str, Sequence[int]] | None, num_layers: int
+) -> list[list[bool]]:
     """Return for each layer, input layer first, which edge types carry messages.
 
     Those with fan-out 0 of training carry none.
     """
     names = [str(edges) for edges in graph.schema.edge_types]
-    if not isinstance(fanouts, Mapping):
+    if fanouts is None:
         return [[True] * len(names)] * num_layers
     return [
         [fanouts[name][num_layers - 1 - layer] != 0 for name in names]

@@ -15,6 +15,7 @@ from gnnscale.sampling.minibatch import (
     SamplerConfig,
 )
 from gnnscale.sampling.neighbor import (
+    FanoutSampling,
     NeighborSampler,
     NeighborSampling,
     WeightedSampler,

@@ -117,11 +117,15 @@ class LaborSampling(FanoutSampling):
         if graph.types is not None:
             draws: Draws = "labor_batch" if self.layer_dependency else "labor_hop"
             return TypedSampler(
-                graph, fanouts=self.fanouts, draws=draws, seed=seed, num_threads=num_threads
+                graph,
+                fanouts=self.fanouts_for(graph),
+                draws=draws,
+                seed=seed,
+                num_threads=num_threads,
             )
         return LaborSampler(
             graph,
-            fanouts=self.list_for(graph),
+            fanouts=self.fanouts_for(graph),
             layer_dependency=self.layer_dependency,
             seed=seed,
             num_threads=num_threads,

@@ -1,7 +1,6 @@
 """Neighbor sampling: uniform or by edge weights, and of all neighbors in the last hop."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,9 +11,9 @@ from gnnscale.core import (
     ConfigError,
     brief,
     check_range,
-    listed_numbers,
     progress,
 )
+from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph
 from gnnscale.ops import NativeSampler
 from gnnscale.sampling import minibatch
@@ -102,47 +101,24 @@ class NeighborSampler(_FanoutSampler):
         return minibatch.InputFrontier(input_vertices=vertices, indptrs=tuple(indptrs))
 
 
-def checked_fanouts(fanouts: Any, *, replace: bool) -> list[int] | dict[str, list[int]]:
-    """Return fan-outs as a list of 1 to 16 numbers, or a mapping of lists of one length.
+def check_fanouts(
+    fanouts: list[int], *, replace: bool, option: str = "sampler.fanouts", least: int = 1
+) -> None:
+    """Raise ConfigError unless ``fanouts`` are 1 to 16 numbers, each -1 or from ``least`` on.
 
-    Each number is -1 or from 1 to 2^31 - 1, or 2^20 with ``replace``; in a mapping also 0. A number
-    stands for a list of one. ConfigError: other fan-outs.
+    The maximum is 2^31 - 1, or 2^20 with ``replace``. ``option`` has them.
     """
-    option = "sampler.fanouts"
-    if not isinstance(fanouts, Mapping):
-        return _checked_list(option, fanouts, least=1, replace=replace)
     if not fanouts:
-        raise ConfigError(f"{option}={{}}: at least one edge type is needed")
-    lists = {
-        str(name): _checked_list(f"{option}.{brief(name)}", numbers, least=0, replace=replace)
-        for name, numbers in fanouts.items()
-    }
-    first = next(iter(lists))
-    for name, numbers in lists.items():
-        if len(numbers) != len(lists[first]):
-            raise ConfigError(
-                f"{option}: {brief(name)} has {len(numbers)} hops, {brief(first)} has "
-                f"{len(lists[first])}; all need the same number"
-            )
-    return lists
-
-
-def _checked_list(option: str, fanouts: Any, *, least: int, replace: bool) -> list[int]:
-    """Return checked fan-outs of one edge type, or of all; ``least`` is the smallest but -1."""
-    values = [fanouts] if type(fanouts) in (int, float) else fanouts
-    numbers = listed_numbers(option, values, "[15, 10]")
-    if not numbers:
         raise ConfigError(f"{option}=[]: at least one hop is needed")
-    check_range(f"number of {option}", len(numbers), 1, minibatch.MAX_HOPS)
+    check_range(f"number of {option}", len(fanouts), 1, minibatch.MAX_HOPS)
     max_fanout = _MAX_REPLACED if replace else MAX_COUNT
-    for fanout in numbers:
+    for fanout in fanouts:
         if fanout != -1 and not least <= fanout <= max_fanout:
             none = ", or 0 for none" if least == 0 else ""
             raise ConfigError(
-                f"{option}={numbers}: {fanout} is not a fan-out; each must be positive and at most "
-                f"{max_fanout:,}, or -1 for all neighbors{none}"
+                f"{option}={list(fanouts)}: {fanout} is not a fan-out; each must be positive and "
+                f"at most {max_fanout:,}, or -1 for all neighbors{none}"
             )
-    return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,14 +127,25 @@ class FanoutSampling(minibatch.SamplerConfig):
 
     Attributes:
         fanouts: neighbors per vertex, from the seeds outwards, one entry a layer; -1 takes all,
-            but none of weight 0 when drawing by weight. For a graph with types it may be a mapping
-            of such lists by edge type, ``user-buys-item``, in which 0 takes none.
+            but none of weight 0 when drawing by weight. In a graph with types each edge type gets
+            as many.
+        edge_fanouts: fan-outs of some edge types, such as ``{user-buys-item: [0, 5]}``, in place
+            of ``fanouts``; 0 takes no neighbor. None: there are none.
     """
 
-    fanouts: Any
+    fanouts: list[int]
+    edge_fanouts: dict[str, list[int]] | None = field(default=None, metadata=names("text"))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts, replace=self._replaces))
+        check_fanouts(self.fanouts, replace=self._replaces)
+        for name, numbers in (self.edge_fanouts or {}).items():
+            option = f"sampler.edge_fanouts.{brief(name)}"
+            check_fanouts(numbers, replace=self._replaces, option=option, least=0)
+            if len(numbers) != len(self.fanouts):
+                raise ConfigError(
+                    f"{option}={list(numbers)}: expected a number for each of {len(self.fanouts)} "
+                    f"hops of sampler.fanouts, got {len(numbers)}"
+                )
 
     @property
     def _replaces(self) -> bool:
@@ -167,24 +154,30 @@ class FanoutSampling(minibatch.SamplerConfig):
     @property
     def num_layers(self) -> int:
         """Number of hops."""
-        fanouts = self.fanouts
-        return len(next(iter(fanouts.values())) if isinstance(fanouts, dict) else fanouts)
+        return len(self.fanouts)
 
     @property
     def is_full_neighborhood(self) -> bool:
-        """Whether the last hop takes all neighbors."""
-        fanouts = self.fanouts
-        lists = fanouts.values() if isinstance(fanouts, dict) else [fanouts]
-        return all(numbers[-1] == -1 for numbers in lists)
+        """Whether the last of ``fanouts`` takes all neighbors."""
+        return self.fanouts[-1] == -1
 
-    def list_for(self, graph: Graph) -> list[int]:
-        """Return the fan-outs for a graph without types; ConfigError: they are by edge type."""
-        if isinstance(self.fanouts, dict):
-            raise ConfigError(
-                f"sampler.fanouts: expected a list of numbers, as edges of {graph.name} have no "
-                f"types, got a mapping of {brief(next(iter(self.fanouts)))}"
-            )
-        return list(self.fanouts)
+    def lists_for(self, graph: Graph) -> dict[str, list[int]]:
+        """Return the fan-outs of each edge type of ``graph``; ConfigError: one is not of it."""
+        chosen = self.edge_fanouts or {}
+        types = [] if graph.types is None else [str(edges) for edges in graph.types.edge_types]
+        for name in chosen:
+            if name not in types:
+                allowed = f"allowed are {', '.join(types)}" if types else "edges have no types"
+                raise ConfigError(
+                    f"sampler.edge_fanouts: {brief(name)} is no edge type of {graph.name}, "
+                    f"{allowed}"
+                )
+        return {name: list(chosen.get(name, self.fanouts)) for name in types}
+
+    def fanouts_for(self, graph: Graph) -> Any:
+        """Return ``fanouts`` for the sampler of ``graph``: a list, or with types one for each."""
+        lists = self.lists_for(graph)
+        return lists or list(self.fanouts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +195,7 @@ class _ReplacedSampling(FanoutSampling):
         return self.replace
 
     def _options(self, graph: Graph, seed: int, num_threads: int) -> dict[str, Any]:
-        fanouts = self.fanouts if graph.types is not None else self.list_for(graph)
-        options = {"fanouts": fanouts, "replace": self.replace}
+        options = {"fanouts": self.fanouts_for(graph), "replace": self.replace}
         return options | {"seed": seed, "num_threads": num_threads}
 
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from gnnscale import Graph
 from gnnscale.data import from_arrays
-from gnnscale.graph import GraphSchema
+from gnnscale.data.typed_arrays import from_typed_arrays
+from gnnscale.graph import GraphSchema, TypedFeatures
 
 Lists = dict[tuple[int, int], list[int]]  # by edge type and destination: sources, as global ids
 
@@ -25,7 +26,10 @@ def typed_graph(schema: GraphSchema, lists: Lists, **edge_arrays: Any) -> Graph:
     none = np.empty(0, np.int64)
     base = from_arrays((none, none), np.zeros((schema.num_vertices, 1), np.float32))
     edges = replace(base.edges, **edge_arrays)
-    return replace(base, indptr=indptr, indices=indices, types=schema, edges=edges)
+    features: Any = TypedFeatures([None] * len(schema.vertex_types))
+    return replace(
+        base, indptr=indptr, indices=indices, types=schema, edges=edges, features=features
+    )
 
 
 def random_lists(schema: GraphSchema, generator: np.random.Generator, mean: float) -> Lists:
@@ -39,3 +43,37 @@ def random_lists(schema: GraphSchema, generator: np.random.Generator, mean: floa
             found = generator.integers(sources.start, max(sources.stop, 1), size)
             lists[edge_type, v] = found.tolist()
     return lists
+
+
+def shop(num_users: int = 600, num_items: int = 200) -> Graph:
+    """Return users without features, the items that they buy, and tags of items.
+
+    The class of a user is that of most of the items, which show theirs by their features.
+    """
+    generator = np.random.default_rng(0)
+    user_classes = generator.integers(0, 3, num_users)
+    item_classes = np.arange(num_items) % 3
+    buyers = generator.integers(0, num_users, 8 * num_users)
+    items = generator.integers(0, num_items // 3, len(buyers)) * 3 + user_classes[buyers]
+    other = generator.random(len(buyers)) < 0.2
+    items[other] = generator.integers(0, num_items, int(other.sum()))
+    features = generator.standard_normal((num_items, 5)).astype(np.float32)
+    features[np.arange(num_items), item_classes] += 2
+    tags = generator.integers(0, 9, num_items), np.arange(num_items)
+    return from_typed_arrays(
+        {
+            "tag": generator.standard_normal((9, 2)).astype(np.float16),
+            "user": None,
+            "item": features,
+        },
+        {
+            ("user", "buys", "item"): (buyers, items),
+            ("item", "bought-by", "user"): (items, buyers),
+            ("tag", "of", "item"): tags,
+            ("user", "knows", "user"): generator.integers(0, num_users, (2, 900)),
+        },
+        ("user", user_classes),
+        num_vertices={"user": num_users},
+        split="random",
+        name="shop",
+    )

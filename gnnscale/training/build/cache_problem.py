@@ -225,10 +225,12 @@ def _check_peers(option: str, members: list[Any]) -> None:
 
 def _batch_options(config: BatchConfig) -> dict[str, Any]:
     """Return the options that determine the mini-batches, as plain values."""
-    code = code_digest(type(config.sampler))
+    code, sampler = code_digest(type(config.sampler)), plain(config.sampler)
+    if sampler.get("edge_fanouts", 0) is None:
+        del sampler["edge_fanouts"]  # plans of releases without the option stay valid
     return {
         "device_plan.split": plain(config.device_plan.split),
-        "sampler": plain(config.sampler),
+        "sampler": sampler,
         **({} if code is None else {"sampler's code": code}),
         "seed_order": plain(config.seed_order),
         # Only if set, so that plans of releases without the option stay valid.
