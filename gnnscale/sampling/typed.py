@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from gnnscale.core import MAX_COUNT, Array, ConfigError, IntArray, brief, listed_numbers
 from gnnscale.graph import Graph, GraphSchema
 from gnnscale.ops import NativeSampler, SampledHop, TypedSample
@@ -132,31 +130,25 @@ class TypedSampler:
             labor=labor,
             edge_rows=self._has_rows,
         )
-        seed_types = self.schema.type_of(np.asarray(seeds))
-        sizes = np.bincount(seed_types, minlength=len(self.schema.vertex_types))
         return TypedMiniBatch(
             seed=self._seed,
             step=step,
             input_vertices=sampled.input_vertices,
-            type_sizes=tuple(sampled.type_sizes),
-            seed_sizes=tuple(sizes.tolist()),
-            blocks=_blocks(self.schema, sampled, sizes.tolist()),
+            type_sizes=sampled.type_sizes[-1],
+            seed_sizes=sampled.type_sizes[0],
+            blocks=_blocks(sampled),
         )
 
 
-def _blocks(
-    schema: GraphSchema, sampled: TypedSample, seed_sizes: Sequence[int]
-) -> tuple[TypedBlock, ...]:
+def _blocks(sampled: TypedSample) -> tuple[TypedBlock, ...]:
     """Return the blocks of a native sample, from the inputs to the seeds."""
-    num_dst = tuple(seed_sizes)
     blocks: list[TypedBlock] = []
     for number, hop in enumerate(sampled.hops):
         is_last = number + 1 == len(sampled.hops)
         sources = sampled.edge_vertices if is_last else [None] * len(hop)
+        num_dst, num_src = sampled.type_sizes[number : number + 2]
         relations = tuple(map(_block, hop, sources))
-        num_src = _num_src(schema, relations, num_dst)
         blocks.append(TypedBlock(relations=relations, num_src=num_src, num_dst=num_dst))
-        num_dst = num_src
     return tuple(reversed(blocks))
 
 
@@ -169,16 +161,6 @@ def _block(hop: SampledHop, edge_vertices: Array | None) -> Block:
         edge_weights=hop.edge_weights,
         edge_rows=hop.edge_rows,
     )
-
-
-def _num_src(
-    schema: GraphSchema, relations: Sequence[Block], num_dst: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the number of sources by vertex type: destinations and what edges come from."""
-    num_src = list(num_dst)
-    for block, source in zip(relations, schema.sources.tolist(), strict=True):
-        num_src[source] = block.num_src
-    return tuple(num_src)
 
 
 def fanouts_by_type(
