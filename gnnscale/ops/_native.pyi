@@ -121,7 +121,8 @@ class TypedSample(NamedTuple):
 
     Attributes:
         input_vertices: ``[n]`` ids of all vertices, in the order of types.
-        type_sizes: number of input vertices of each type.
+        type_sizes: ``[num_hops + 1]`` number of vertices of each type: of the seeds, and after
+            each hop.
         hops: for each hop, from the seeds outward, a block for each edge type, whose local ids
             count the vertices of its source type.
         edge_vertices: for each edge type ``[num_edges]`` ids of the sources of the last hop's
@@ -129,7 +130,7 @@ class TypedSample(NamedTuple):
     """
 
     input_vertices: Array
-    type_sizes: list[int]
+    type_sizes: list[tuple[int, ...]]
     hops: list[list[SampledHop]]
     edge_vertices: list[Array | None]
 

@@ -156,33 +156,27 @@ class TypedSampler:
             labor=labor,
             edge_rows=self._has_rows,
         )
-        seed_types = self.schema.type_of(np.asarray(seeds))
-        sizes = np.bincount(seed_types, minlength=len(self.schema.vertex_types))
         return TypedMiniBatch(
             seed=self._seed,
             step=step,
             num_seeds=len(seeds),
             input_vertices=sampled.input_vertices,
-            type_sizes=tuple(sampled.type_sizes),
-            seed_sizes=tuple(sizes.tolist()),
-            blocks=_blocks(self.schema, sampled, sizes.tolist()),
+            type_sizes=sampled.type_sizes[-1],
+            seed_sizes=sampled.type_sizes[0],
+            blocks=_blocks(sampled),
             ends=self._ends,
         )
 
 
-def _blocks(
-    schema: GraphSchema, sampled: TypedSample, seed_sizes: Sequence[int]
-) -> tuple[TypedBlock, ...]:
+def _blocks(sampled: TypedSample) -> tuple[TypedBlock, ...]:
     """Return the blocks of a native sample, from the inputs to the seeds."""
-    dst_sizes = tuple(seed_sizes)
     blocks: list[TypedBlock] = []
     for number, hop in enumerate(sampled.hops):
         is_last = number + 1 == len(sampled.hops)
         sources = sampled.edge_vertices if is_last else [None] * len(hop)
+        dst_sizes, src_sizes = sampled.type_sizes[number : number + 2]
         relations = tuple(map(_block, hop, sources))
-        src_sizes = _src_sizes(schema, relations, dst_sizes)
         blocks.append(TypedBlock(relations=relations, src_sizes=src_sizes, dst_sizes=dst_sizes))
-        dst_sizes = src_sizes
     return tuple(reversed(blocks))
 
 
@@ -195,16 +189,6 @@ def _block(hop: SampledHop, edge_vertices: Array | None) -> Block:
         edge_weights=hop.edge_weights,
         edge_rows=hop.edge_rows,
     )
-
-
-def _src_sizes(
-    schema: GraphSchema, relations: Sequence[Block], dst_sizes: Sequence[int]
-) -> tuple[int, ...]:
-    """Return the number of sources by vertex type: destinations and what edges come from."""
-    src_sizes = list(dst_sizes)
-    for block, source in zip(relations, schema.sources.tolist(), strict=True):
-        src_sizes[source] = block.num_src
-    return tuple(src_sizes)
 
 
 def fanouts_by_type(

@@ -55,7 +55,11 @@ py::object to_python(TypedBatch<Vertex>&& typed) {
   for (auto& vertices : batch.edge_vertices) {
     edge_vertices.append(optional_numpy(std::move(vertices)));  // None: there is no hop
   }
-  for (const int64_t size : batch.type_sizes) sizes.append(size);
+  for (const auto& by_type : batch.type_sizes) {
+    py::tuple type_sizes(by_type.size());
+    for (size_t type = 0; type < by_type.size(); ++type) type_sizes[type] = by_type[type];
+    sizes.append(type_sizes);
+  }
   return typed_sample(to_numpy(std::move(batch.input_vertices)), sizes, hops, edge_vertices);
 }
 

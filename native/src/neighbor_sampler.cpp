@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <atomic>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <unordered_set>
@@ -30,10 +30,6 @@ void pick_many(uint64_t key, int64_t begin, int64_t n, int64_t k, int64_t* out) 
 
 namespace {
 
-// Edges of a chunk: enough to amortize its dispatch, few enough to stay in the second-level cache.
-constexpr int64_t kChunkEdges = 1024;
-// Weighted hops have larger chunks, since a chunk starts without prefetched data.
-constexpr int64_t kWeightedChunkEdges = 2048;
 constexpr int64_t kPrefetchDistance = 48;
 constexpr int64_t kListsAhead = 12;
 // Prefetch distances in edges: from slots to their blocks, and from blocks to their use.
@@ -44,12 +40,6 @@ bool pick(const Pick<int32_t>& hop, int64_t first, int64_t last, int64_t* positi
 }
 bool pick(const Pick<int64_t>& hop, int64_t first, int64_t last, int64_t* positions) {
   return GNNSCALE_FOR_ISA(pick_kernels).pick64(hop, first, last, positions);
-}
-void find(const Pick<int32_t>& hop, int64_t last, int64_t* positions) {
-  GNNSCALE_FOR_ISA(pick_kernels).find32(hop, 0, last, positions);
-}
-void find(const Pick<int64_t>& hop, int64_t last, int64_t* positions) {
-  GNNSCALE_FOR_ISA(pick_kernels).find64(hop, 0, last, positions);
 }
 bool copy(const Pick<int32_t>& hop, int64_t dst, int64_t first, int64_t last) {
   return GNNSCALE_FOR_ISA(pick_kernels).copy32(hop, dst, first, last);
@@ -88,9 +78,6 @@ const void* entry_of(const Pick<Vertex>& hop, Vertex id) {
   const uint64_t offset = hop.shift == 0 ? word * 4 : (word * kGolden >> hop.shift) * 8;
   return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(hop.table) + offset);
 }
-
-// State of a chunk: waiting, picked, or damaged if it has an id that is no vertex.
-enum class Chunk : uint8_t { waiting, picked, damaged };
 
 [[noreturn]] void refuse_size() {
   throw std::length_error("fanouts: a hop has more than " + std::to_string(kMaxLocal) +
@@ -148,56 +135,76 @@ void Sampler<Vertex>::grow(int type, int64_t num_more) {
 }
 
 template <typename Vertex>
-typename Sampler<Vertex>::Hop Sampler<Vertex>::open_hop(const Plan& plan) {
-  const int64_t num_dst = plan.last_dst - plan.first_dst;
-  Hop hop{plan, Array<int64_t>(num_dst + 1)};
-  hop.indptr.data[0] = 0;
-  begins_.reserve(2 * num_dst);
-  return hop;
+auto Sampler<Vertex>::open_hops(const std::vector<Plan>& plans) -> std::vector<Hop> {
+  int64_t num_lists = 0;
+  for (const Plan& plan : plans) num_lists += plan.num_dst();
+  int64_t* begins = begins_.reserve(2 * num_lists);
+  std::vector<Hop> hops;
+  hops.reserve(plans.size());
+  for (const Plan& plan : plans) {
+    Hop& hop = hops.emplace_back(plan, Array<int64_t>(plan.num_dst() + 1), begins);
+    begins += 2 * plan.num_dst();
+    std::fill_n(hop.indptr.data.get(), plan.fanout == 0 ? hop.indptr.size : 1, 0);
+  }
+  return hops;
 }
 
-// Looks up the lists of destinations [first, last), and writes their end offsets relative to
-// `first`.
+// Looks up the lists of destinations [first, last) by each edge type, writes their end offsets
+// relative to `first`, and adds to `counted[i]` those of hops[i].
+template <typename Vertex>
+void Sampler<Vertex>::count_lists(std::span<Hop> hops, int64_t first, int64_t last,
+                                  Counted* counted) const {
+  // The offsets of a vertex's lists by all edge types share cache lines, which stay in the cache
+  // for a block of destinations.
+  for (int64_t block = first; block < last; block += kPrefetchDistance) {
+    for (size_t i = 0; i < hops.size(); ++i) {
+      const int64_t end = std::min(last, hops[i].num_dst());
+      if (hops[i].fanout == 0 || block >= end) continue;
+      count_block(hops[i], block, std::min(block + kPrefetchDistance, end), end, counted[i]);
+    }
+  }
+}
+
+// As count_lists, for a block before destination `end`.
 template <typename Vertex>
 template <typename Keep>
-typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
-                                                               int64_t last, Keep&& keep) {
-  int64_t* indptr = hop.indptr.data.get();
-  int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
+void Sampler<Vertex>::count_block(Hop& hop, int64_t first, int64_t last, int64_t end,
+                                  Counted& counted, Keep&& keep) const {
+  int64_t *indptr = hop.indptr.data.get(), *begins = hop.begins, *degrees = hop.degrees();
   const Vertex* vertices = fronts_[hop.edges.destination].vertices.data() + hop.first_dst;
-  Counted counted;
+  auto [num_kept, num_edges] = counted;
   for (int64_t dst = first; dst < last; ++dst) {
-    const Vertex later = vertices[std::min(dst + kPrefetchDistance, last - 1)];
+    const Vertex later = vertices[std::min(dst + kPrefetchDistance, end - 1)];
     __builtin_prefetch(&graph_.indptr[hop.edges.row(later)]);
     const auto [begin, degree] = graph_.list(hop.edges.row(vertices[dst]));
     begins[dst] = begin;
     degrees[dst] = degree;
-    counted.edges += degree;
-    counted.kept += keep(begin, degree);
-    indptr[dst + 1] = counted.kept;
+    num_edges += degree;
+    num_kept += keep(degree);
+    indptr[dst + 1] = num_kept;
   }
-  return counted;
+  counted = {num_kept, num_edges};
 }
 
 template <typename Vertex>
-typename Sampler<Vertex>::Counted Sampler<Vertex>::count_lists(Hop& hop, int64_t first,
-                                                               int64_t last) {
+void Sampler<Vertex>::count_block(Hop& hop, int64_t first, int64_t last, int64_t end,
+                                  Counted& counted) const {
   if (!hop.ask.by_weight || hop.ask.slots->all_positive()) {
-    return count_lists(hop, first, last,
-                       [&](int64_t, int64_t degree) { return hop.count(degree); });
+    return count_block(hop, first, last, end, counted,
+                       [&](int64_t degree) { return hop.count(degree); });
   }
-  Counted counted = count_lists(hop, first, last, [](int64_t, int64_t degree) { return degree; });
-  counted.kept = 0;
-  const int64_t *begins = begins_.data(), *degrees = begins + hop.num_dst();
+  int64_t num_kept = counted.kept;
+  count_block(hop, first, last, end, counted, [](int64_t degree) { return degree; });
+  const int64_t *begins = hop.begins, *degrees = hop.degrees();
   for (int64_t dst = first; dst < last; ++dst) {
     __builtin_prefetch(hop.ask.weights + begins[std::min(dst + kListsAhead, last - 1)]);
     const int64_t max_count = hop.fanout < 0 ? degrees[dst] : hop.replace ? 1 : hop.fanout;
     const int64_t num_positive =
         num_weighted(hop.ask.weights + begins[dst], degrees[dst], max_count);
-    counted.kept += hop.replace && hop.fanout >= 0 && num_positive > 0 ? hop.fanout : num_positive;
-    hop.indptr.data[dst + 1] = counted.kept;
+    num_kept += hop.replace && hop.fanout >= 0 && num_positive > 0 ? hop.fanout : num_positive;
+    hop.indptr.data[dst + 1] = num_kept;
   }
-  return counted;
+  counted.kept = num_kept;
 }
 
 template <typename Vertex>
@@ -206,16 +213,6 @@ void Sampler<Vertex>::close_lists(Hop& hop, const Counted& counted, int64_t grai
   hop.num_edges = counted.kept;
   hop.takes_all = counted.kept == counted.edges && !(hop.replace && hop.fanout >= 0);
   hop.grain = grain;
-  grow(hop.edges.source, hop.num_edges);
-}
-
-template <typename Vertex>
-typename Sampler<Vertex>::Hop Sampler<Vertex>::plan_hop(const Plan& plan) {
-  Hop hop = open_hop(plan);
-  close_lists(hop, count_lists(hop, 0, hop.num_dst()),
-              plan.ask.by_weight ? kWeightedChunkEdges : kChunkEdges);
-  if (!hop.takes_all) hop.cut();
-  return hop;
 }
 
 // Chunk c has the destinations whose edges begin in the c-th `grain` of edges. If all lists are
@@ -225,10 +222,6 @@ typename Sampler<Vertex>::Span Sampler<Vertex>::span(const Hop& hop, int64_t chu
   const int64_t *indptr = hop.indptr.data.get(), *end = indptr + hop.num_dst();
   const int64_t first = chunk * hop.grain, last = std::min(first + hop.grain, hop.num_edges);
   if (hop.takes_all) return {std::upper_bound(indptr, end, first) - indptr - 1, 0, first, last};
-  if (!hop.cuts.empty()) {
-    const int64_t from = hop.cuts[chunk], to = hop.cuts[chunk + 1];
-    return {from, to, indptr[from], indptr[to]};
-  }
   const auto* first_dst = std::lower_bound(indptr, end, first);
   const auto* last_dst = last == hop.num_edges ? end : std::lower_bound(first_dst, end, last);
   return {first_dst - indptr, last_dst - indptr, *first_dst, *last_dst};
@@ -320,23 +313,6 @@ bool Sampler<Vertex>::pick_by_weights(const Hop& hop, const Pick<Vertex>& pick_f
   return good;
 }
 
-// Picks the neighbors of a hop from disk, with all reads in flight together.
-template <typename Vertex>
-void Sampler<Vertex>::read_hop(const Hop& hop, const Pick<Vertex>& pick_from) {
-  const Span all{0, hop.num_dst(), 0, hop.num_edges};
-  int64_t* positions = positions_.reserve(hop.num_edges + kPickSlack);
-  if (hop.takes_all) {
-    list_positions(hop, all, positions);
-  } else {
-    find(pick_from, hop.num_dst(), positions);
-  }
-  tell(hop, all, positions);
-  disk_->read(pick_from, hop.num_dst(), positions);
-  const auto is_source = [&](Vertex v) { return pick_from.sources.has(v); };
-  const Vertex* picked = pick_from.picked;
-  if (!std::all_of(picked, picked + hop.num_edges, is_source)) refuse_picked(pick_from, all);
-}
-
 // Allocates the requested edge outputs of a hop.
 template <typename Vertex>
 void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
@@ -351,7 +327,7 @@ void Sampler<Vertex>::make_room(Hop& hop, BlockArrays& block) {
 // Writes the edge positions of a span, for a hop that copies all lists in full.
 template <typename Vertex>
 void Sampler<Vertex>::list_positions(const Hop& hop, const Span& span, int64_t* positions) const {
-  const int64_t *indptr = hop.indptr.data.get(), *begins = begins_.data();
+  const int64_t *indptr = hop.indptr.data.get(), *begins = hop.begins;
   int64_t dst = span.first_dst;
   for (int64_t edge = span.first_edge; edge < span.last_edge; ++dst) {
     const int64_t end = std::min(indptr[dst + 1], span.last_edge);
@@ -383,53 +359,13 @@ void Sampler<Vertex>::refuse_picked(const Pick<Vertex>& pick_from, const Span& s
 }
 
 template <typename Vertex>
-template <typename Use>
-void Sampler<Vertex>::pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads,
-                               Use&& use) {
-  if (disk_ != nullptr) {
-    if (hop.num_edges == 0) return;
-    read_hop(hop, pick_from);
-    return use(0, hop.num_edges);
-  }
-  const int64_t num_chunks = hop.num_chunks();
-  const auto use_chunk = [&](int64_t chunk) {
-    const Span used = span(hop, chunk);
-    use(used.first_edge, used.last_edge);
-  };
-  // Chunks are picked in any order by any thread, but consumed in order, by the thread that holds
-  // `using_chunks`, so local ids do not depend on the number of threads. Consumption stops at the
-  // first damaged chunk.
-  std::vector<std::atomic<Chunk>> states(num_chunks);
-  std::atomic<int64_t> next_pick{0};
-  std::atomic_flag using_chunks;
-  int64_t next_use = 0;
-  run_threads(threads, [&] {
-    for (;;) {
-      if (!using_chunks.test_and_set(std::memory_order_acquire)) {
-        while (next_use < num_chunks &&
-               states[next_use].load(std::memory_order_acquire) == Chunk::picked)
-          use_chunk(next_use++);
-        using_chunks.clear(std::memory_order_release);
-      }
-      const int64_t chunk = next_pick.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= num_chunks) break;
-      const bool good = pick_span(hop, pick_from, span(hop, chunk));
-      states[chunk].store(good ? Chunk::picked : Chunk::damaged, std::memory_order_release);
-    }
-  });
-  for (; next_use < num_chunks; use_chunk(next_use++)) {
-    if (states[next_use] == Chunk::damaged) refuse_picked(pick_from, span(hop, next_use));
-  }
-}
-
-template <typename Vertex>
 Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relabels) const {
   Pick<Vertex> pick{graph_.indices,
                     types_.vertices[hop.edges.source],
                     hop.edges,
                     fronts_[hop.edges.destination].vertices.data() + hop.first_dst,
-                    begins_.data(),
-                    begins_.data() + hop.num_dst(),
+                    hop.begins,
+                    hop.degrees(),
                     hop.indptr.data.get(),
                     picked,
                     hop.key,
@@ -446,90 +382,36 @@ Pick<Vertex> Sampler<Vertex>::pick_of(const Hop& hop, Vertex* picked, bool relab
   return pick;
 }
 
-// Samples a hop by one edge type into `block`. Returns the global source vertices of its edges.
 template <typename Vertex>
-Array<Vertex> Sampler<Vertex>::sample_hop_in_turn(const Plan& plan, int num_threads,
-                                                  BlockArrays& block) {
-  Hop hop = plan_hop(plan);
-  make_room(hop, block);
-  block.indices = Array<int32_t>(hop.num_edges);
-  int32_t* local = block.indices.data.get();
-  Array<Vertex> edge_vertices(hop.num_edges);
-  Vertex* picked = edge_vertices.data.get();
-  RelabelMap<Vertex>& map = fronts_[hop.edges.source].map;
-  Vertex* vertices = fronts_[hop.edges.source].vertices.data();
-  const int threads = hop.threads(num_threads);
-  // Whether the picking thread has prefetched the table entries.
-  const bool fetches = threads <= 1 && disk_ == nullptr;
-  pick_hop(hop, pick_of(hop, picked, fetches), threads, [&](int64_t first, int64_t last) {
-    map.visit([&](auto& table) {
-      Numbering numbering = map.numbering();
-      const int64_t fetched = fetches ? first : std::max(first, last - kPrefetchDistance);
-      int64_t edge = first;
-      for (; edge < fetched; ++edge) {
-        table.prefetch(picked[edge + kPrefetchDistance]);
-        local[edge] = table.insert(numbering, picked[edge], vertices);
-      }
-      for (; edge < last; ++edge) local[edge] = table.insert(numbering, picked[edge], vertices);
-      map.inserted(numbering);
-    });
-  });
-  block.indptr = std::move(hop.indptr);
-  return edge_vertices;
-}
-
-// As sample_hop_in_turn; no list is read if the fan-out is 0. `inputs`: the batch's vertices, if
-// these are all that it reaches; or null.
-template <typename Vertex>
-Array<Vertex> Sampler<Vertex>::sample_hop(const Plan& plan, int num_threads, BlockArrays& block,
-                                          Array<Vertex>* inputs) {
-  if (plan.fanout == 0) {
-    Hop hop = open_hop(plan);
-    std::fill_n(hop.indptr.data.get(), hop.indptr.size, 0);
-    make_room(hop, block);
-    block.indices = Array<int32_t>(0);
-    block.indptr = std::move(hop.indptr);
-    return Array<Vertex>(0);
+void Sampler<Vertex>::sample_hops(const std::vector<Plan>& plans, int num_threads,
+                                  BlockArrays* blocks, Array<Vertex>* edge_vertices,
+                                  Array<Vertex>* inputs) {
+  if (!relabels_at_once(plans, num_threads)) {
+    return sample_hops_in_turn(plans, num_threads, blocks, edge_vertices);
   }
-  return relabels_at_once(plan, num_threads) ? sample_hop_at_once(plan, num_threads, block, inputs)
-                                             : sample_hop_in_turn(plan, num_threads, block);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (plans[i].fanout != 0 && relabels_at_once({&plans[i], 1}, num_threads)) {
+      edge_vertices[i] = sample_hop_at_once(plans[i], num_threads, blocks[i], inputs);
+    } else {
+      sample_hops_in_turn({plans[i]}, num_threads, &blocks[i], &edge_vertices[i]);
+    }
+  }
 }
 
+// Number of vertices of each type that a batch has reached.
 template <typename Vertex>
-Array<int64_t> Sampler<Vertex>::reach_hop(const Plan& plan, int num_threads, int64_t& num_reached) {
-  Hop hop = plan_hop(plan);
-  Vertex* picked = picked_.reserve(hop.num_edges);
-  Vertex* vertices = fronts_[0].vertices.data();
-  num_reached = fronts_[0].map.size();
-  for (int64_t i = 0; i < num_reached; ++i) seen_.insert(vertices[i]);
-  // Resets all vertices to unseen for the next batch, also after an exception.
-  struct Forget {
-    VertexBits& seen;
-    const Vertex* vertices;
-    const int64_t& size;
-    ~Forget() { seen.erase_around(vertices, size); }
-  } forget{seen_, vertices, num_reached};
-  pick_hop(hop, pick_of(hop, picked, false), hop.threads(num_threads),
-           [&](int64_t first, int64_t last) {
-             for (int64_t edge = first; edge < last; ++edge) {
-               // Whether a vertex is new is unpredictable: no branch.
-               vertices[num_reached] = picked[edge];
-               num_reached += seen_.insert(picked[edge]);
-             }
-           });
-  return std::move(hop.indptr);
+std::vector<int64_t> Sampler<Vertex>::front_sizes() const {
+  std::vector<int64_t> sizes;
+  for (const Front& front : fronts_) sizes.push_back(front.map.size());
+  return sizes;
 }
 
 // Skipped if the last hop has already written the vertices.
 template <typename Vertex>
 void Sampler<Vertex>::take_vertices(SampledBatch<Vertex>& batch) const {
-  int64_t num_vertices = 0;
-  for (const Front& front : fronts_) {
-    batch.type_sizes.push_back(front.map.size());
-    num_vertices += front.map.size();
-  }
   if (batch.input_vertices.data) return;
-  batch.input_vertices = Array<Vertex>(num_vertices);
+  const std::vector<int64_t> sizes = front_sizes();
+  batch.input_vertices = Array<Vertex>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   Vertex* to = batch.input_vertices.data.get();
   for (const Front& front : fronts_) to = std::copy_n(front.vertices.data(), front.map.size(), to);
 }
@@ -544,31 +426,29 @@ SampledBatch<Vertex> Sampler<Vertex>::sample_neighbors(const Seeds& seeds, const
   SampledBatch<Vertex> batch;
   batch.blocks.resize(fanouts.size());
   batch.edge_vertices.resize(num_relations);
+  batch.type_sizes.push_back(front_sizes());
   std::vector<int64_t> firsts(fronts_.size()), ends(fronts_.size());
+  std::vector<Plan> plans;
   for (size_t hop = 0; hop < num_hops; ++hop) {
-    for (size_t type = 0; type < fronts_.size(); ++type) {
-      if (only_new) firsts[type] = ends[type];
-      ends[type] = fronts_[type].map.size();
-    }
+    if (only_new) firsts = ends;
+    ends = batch.type_sizes.back();
     const uint64_t key = hop_key(edge_options, seed, step, hop);
-    BlockArrays* blocks = &batch.blocks[hop * num_relations];
+    // LABOR's numbers belong to vertices.
+    const bool shares = num_relations == 1 || edge_options.labor != Labor::no;
+    plans.clear();
     for (size_t r = 0; r < num_relations; ++r) {
       const EdgeType& edges = types_.edges[r];
-      // LABOR's numbers belong to vertices.
-      const bool shares = num_relations == 1 || edge_options.labor != Labor::no;
-      const Plan plan{edges,
-                      firsts[edges.destination],
-                      ends[edges.destination],
-                      fanouts[hop * num_relations + r],
-                      replace,
-                      shares ? key : combine(key, r),
-                      edge_options};
-      const bool is_all = num_relations == 1 && fronts_.size() == 1 && hop + 1 == num_hops;
-      batch.edge_vertices[r] =
-          sample_hop(plan, num_threads, blocks[r], is_all ? &batch.input_vertices : nullptr);
+      plans.push_back({edges, firsts[edges.destination], ends[edges.destination],
+                       fanouts[hop * num_relations + r], replace, shares ? key : combine(key, r),
+                       edge_options});
     }
+    BlockArrays* blocks = &batch.blocks[hop * num_relations];
+    const bool is_all = num_relations == 1 && fronts_.size() == 1 && hop + 1 == num_hops;
+    sample_hops(plans, num_threads, blocks, batch.edge_vertices.data(),
+                is_all ? &batch.input_vertices : nullptr);
+    batch.type_sizes.push_back(front_sizes());
     for (size_t r = 0; r < num_relations; ++r) {
-      blocks[r].num_src = fronts_[types_.edges[r].source].map.size();
+      blocks[r].num_src = batch.type_sizes.back()[types_.edges[r].source];
     }
   }
   take_vertices(batch);
@@ -591,7 +471,8 @@ ReachedBatch<Vertex> Sampler<Vertex>::reach_neighbors(const Seeds& seeds, const 
       batch.indptrs.push_back(reach_hop(plan, num_threads, num_reached));
     } else {
       BlockArrays block;
-      sample_hop(plan, num_threads, block, nullptr);
+      Array<Vertex> edge_vertices;
+      sample_hops({plan}, num_threads, &block, &edge_vertices, nullptr);
       batch.indptrs.push_back(std::move(block.indptr));
     }
   }

@@ -60,20 +60,25 @@ class PhaseClock {
 }  // namespace
 
 template <typename Vertex>
-bool Sampler<Vertex>::relabels_at_once(const Plan& plan, int num_threads) const {
+bool Sampler<Vertex>::relabels_at_once(std::span<const Plan> plans, int num_threads) const {
   if (num_threads < how_.at_once_from || disk_ != nullptr) return false;
-  const int64_t num_dst = plan.last_dst - plan.first_dst;
   const int64_t mean_degree = graph_.num_edges / std::max<int64_t>(graph_.num_vertices, 1);
+  int64_t num_edges = 0, num_types = 0;
+  for (const Plan& plan : plans) {
+    const int64_t of_type = plan.num_dst() * (plan.fanout < 0 ? mean_degree : plan.fanout);
+    num_edges += of_type;
+    num_types += of_type > 0;
+  }
   // A few chunks for each thread; otherwise waking the threads costs more than they save.
-  return num_dst * (plan.fanout < 0 ? mean_degree : plan.fanout) >=
-         (how_.at_once_from - 1) * kMinChunkEdges;
+  return num_edges >= std::max<int64_t>(num_types, 1) * (how_.at_once_from - 1) * kMinChunkEdges;
 }
 
 template <typename Vertex>
 Array<Vertex> Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_threads,
                                                   BlockArrays& block, Array<Vertex>* inputs) {
   PhaseClock clock(times_);
-  Hop hop = open_hop(plan);
+  std::vector<Hop> hops = open_hops({plan});
+  Hop& hop = hops.front();
   Front& front = fronts_[hop.edges.source];
   const int64_t num_dst = hop.num_dst(), num_known = front.map.size();
   counted_.assign((num_dst + kLists - 1) / kLists, {});
@@ -93,6 +98,7 @@ Array<Vertex> Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thre
       sum.edges += chunk_count.edges;
     }
     close_lists(hop, sum, grain_of(sum.kept, num_threads));
+    grow(hop.edges.source, hop.num_edges);
     make_room(hop, block);
     block.indices = Array<int32_t>(hop.num_edges);
     edge_vertices = Array<Vertex>(hop.num_edges);
@@ -126,7 +132,7 @@ Array<Vertex> Sampler<Vertex>::sample_hop_at_once(const Plan& plan, int num_thre
   const auto num_chunks = [&] { return hop.num_chunks(); };
   const std::array<Phase, HopTimes::kNumPhases> phases{{
       {clock.timed(0, num_lists),
-       [&](int64_t lists) { counted_[lists] = count_lists(hop, lists * kLists, end_of(lists)); }},
+       [&](int64_t lists) { count_lists(hops, lists * kLists, end_of(lists), &counted_[lists]); }},
       {clock.timed(1, place_lists), move_offsets},
       {clock.timed(2, num_chunks), pick_and_claim},
       {clock.timed(3, num_chunks), [&](int64_t chunk) { at_once_.count(chunk); }},
@@ -157,8 +163,8 @@ HopTimes Sampler<Vertex>::time_neighbors(const Seeds& seeds, const Fanouts& fano
   return times;
 }
 
-template bool Sampler<int32_t>::relabels_at_once(const Plan&, int) const;
-template bool Sampler<int64_t>::relabels_at_once(const Plan&, int) const;
+template bool Sampler<int32_t>::relabels_at_once(std::span<const Plan>, int) const;
+template bool Sampler<int64_t>::relabels_at_once(std::span<const Plan>, int) const;
 template Array<int32_t> Sampler<int32_t>::sample_hop_at_once(const Plan&, int, BlockArrays&,
                                                              Array<int32_t>*);
 template Array<int64_t> Sampler<int64_t>::sample_hop_at_once(const Plan&, int, BlockArrays&,

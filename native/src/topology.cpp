@@ -5,14 +5,10 @@
 namespace gnnscale {
 
 template <typename Vertex>
-auto Topology<Vertex>::list(int64_t row) const -> List {
-  const int64_t begin = indptr[row], end = indptr[row + 1];
-  if (begin < 0 || end < begin || end > num_edges) {
-    throw TopologyError("indptr: the neighbours of vertex " + std::to_string(row) + " are " +
-                        std::to_string(begin) + " to " + std::to_string(end) + ", there are " +
-                        std::to_string(num_edges) + " edges");
-  }
-  return {begin, end - begin};
+void Topology<Vertex>::refuse_list(int64_t row, int64_t begin, int64_t end) const {
+  throw TopologyError("indptr: the neighbours of vertex " + std::to_string(row) + " are " +
+                      std::to_string(begin) + " to " + std::to_string(end) + ", there are " +
+                      std::to_string(num_edges) + " edges");
 }
 
 template <typename Vertex>

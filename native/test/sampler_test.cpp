@@ -575,9 +575,10 @@ void test_typed_batches() {
     Sampler<Vertex> first(topology, kDenseInTurn, nullptr, &types);
     const auto expected =
         first.sample_neighbors(seeds_of(seeds), fanouts, false, 9, 5, 1, only_new);
-    CHECK(expected.type_sizes.size() == 2 && expected.blocks[4].indices.size == 0);
+    CHECK(expected.type_sizes.size() == 3 && expected.type_sizes[2].size() == 2 &&
+          expected.blocks[4].indices.size == 0);
     CHECK(expected.blocks[0].num_src == expected.blocks[1].num_src);
-    CHECK(expected.type_sizes[0] == expected.blocks[5].num_src);
+    CHECK(expected.type_sizes[2][0] == expected.blocks[5].num_src);
     for (const int64_t v : values(expected.edge_vertices[2])) CHECK(v < 100);
     for (const Relabelling& how : {kDenseAtOnce, kDenseInTurn, kHashedAtOnce, kHashedInTurn}) {
       Sampler<Vertex> sampler(topology, how, nullptr, &types);

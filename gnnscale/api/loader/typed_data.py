@@ -192,10 +192,10 @@ class HeteroFormat:
         )
         batch = self._make()
         batch._global_store.update(self._data.constants[None])
-        counts_by_type = _vertex_counts(schema, sampled.hops, self._seed_type, len(seeds))
+        counts_by_type = list(zip(*sampled.type_sizes, strict=True))
         offset = 0
         for number, vertex_type in enumerate(schema.vertex_types):
-            size = sampled.type_sizes[number]
+            size = sampled.type_sizes[-1][number]
             first = schema.vertices(number).start
             n_id = self._sampling.empty((size,))
             np.subtract(sampled.input_vertices[offset : offset + size], first, out=n_id.numpy())
@@ -248,20 +248,3 @@ class HeteroFormat:
         store.e_id = torch.from_numpy(ids[np.concatenate(positions)])
         for attribute, rows in self._data.edge_rows[triple].items():
             store[attribute] = self._sampling.take(rows, store.e_id.numpy())
-
-
-def _vertex_counts(
-    schema: GraphSchema,
-    hops: Sequence[Sequence[ops.SampledHop]],
-    seed_type: int,
-    num_seeds: int,
-) -> list[list[int]]:
-    """Return for each vertex type how many vertices are reached before hop 1, after it, ..."""
-    now = [num_seeds * (number == seed_type) for number in range(len(schema.vertex_types))]
-    counts_by_type = [[count] for count in now]
-    for hop in hops:
-        for block, source in zip(hop, schema.sources.tolist(), strict=True):
-            now[source] = block.num_src
-        for counts, count in zip(counts_by_type, now, strict=True):
-            counts.append(count)
-    return counts_by_type

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "gnnscale/disk_lists.hpp"
@@ -78,8 +79,9 @@ struct EdgeOptions {
 
 template <typename Vertex>
 struct SampledBatch {
-  Array<Vertex> input_vertices;     // grouped by type
-  std::vector<int64_t> type_sizes;  // number of input vertices of each type
+  Array<Vertex> input_vertices;  // grouped by type
+  // Number of vertices of each type: of the seeds, and after each hop.
+  std::vector<std::vector<int64_t>> type_sizes;
   // From the seeds outward; for each hop one block for each edge type, whose local ids count the
   // vertices of the source type, and of the destination type.
   std::vector<BlockArrays> blocks;
@@ -183,40 +185,29 @@ class Sampler {
     uint64_t key;
     EdgeOptions ask = {};
 
+    int64_t num_dst() const { return last_dst - first_dst; }
     int64_t count(int64_t degree) const {
       return fanout < 0 || (!replace && degree <= fanout) ? degree : degree == 0 ? 0 : fanout;
     }
   };
 
-  // Edges of a hop: the count of each destination, and chunks with about equal numbers of edges.
+  // Edges of a hop by one edge type: the count of each destination, and chunks with about equal
+  // numbers of edges.
   struct Hop : Plan {
     Array<int64_t> indptr;
+    int64_t* begins = nullptr;  // [2 * num_dst] offsets of the lists, then their degrees
     int64_t num_edges = 0;
     int64_t grain = 0;
     // Whether all lists are copied in full, so that a chunk may begin and end within a list.
     bool takes_all = false;
-
-    // The first destination of each chunk, cached for callers with many look-ups.
-    std::vector<int64_t> cuts = {};
 
     // Outputs for positions, weights and rows of edges; null: not requested.
     int64_t* positions = nullptr;
     float* edge_weights = nullptr;
     uint32_t* edge_rows = nullptr;
 
-    void cut() {
-      cuts.reserve(num_chunks() + 1);
-      int64_t begin = 0;  // first edge of the next chunk
-      for (int64_t dst = 0; dst < num_dst(); ++dst) {
-        for (; indptr.data[dst] >= begin; begin += grain) cuts.push_back(dst);
-      }
-      cuts.resize(num_chunks() + 1, num_dst());
-    }
-    int64_t num_dst() const { return indptr.size - 1; }
+    int64_t* degrees() const { return begins + this->num_dst(); }
     int64_t num_chunks() const { return (num_edges + grain - 1) / grain; }
-    int threads(int num_threads) const {
-      return static_cast<int>(std::min<int64_t>(num_threads, num_chunks()));
-    }
   };
 
   // Range of a chunk's destinations and edges; `last_dst` is unused if all lists are copied in
@@ -233,12 +224,13 @@ class Sampler {
   void start(const Seeds& seeds);
   void grow(int type, int64_t num_more);
 
-  Hop open_hop(const Plan& plan);
-  Counted count_lists(Hop& hop, int64_t first, int64_t last);
+  std::vector<Hop> open_hops(const std::vector<Plan>& plans);
+  void count_lists(std::span<Hop> hops, int64_t first, int64_t last, Counted* counted) const;
+  void count_block(Hop& hop, int64_t first, int64_t last, int64_t end, Counted& counted) const;
   template <typename Keep>
-  Counted count_lists(Hop& hop, int64_t first, int64_t last, Keep&& keep);
-  void close_lists(Hop& hop, const Counted& counted, int64_t grain);
-  Hop plan_hop(const Plan& plan);
+  void count_block(Hop& hop, int64_t first, int64_t last, int64_t end, Counted& counted,
+                   Keep&& keep) const;
+  static void close_lists(Hop& hop, const Counted& counted, int64_t grain);
   Span span(const Hop& hop, int64_t chunk) const;
   Pick<Vertex> pick_of(const Hop& hop, Vertex* picked, bool relabels) const;
   bool pick_span(const Hop& hop, const Pick<Vertex>& pick_from, const Span& span) const;
@@ -248,20 +240,29 @@ class Sampler {
   static void make_room(Hop& hop, BlockArrays& block);
   void list_positions(const Hop& hop, const Span& span, int64_t* positions) const;
   static void tell(const Hop& hop, const Span& span, const int64_t* positions);
-  void read_hop(const Hop& hop, const Pick<Vertex>& pick_from);
   [[noreturn]] void refuse_picked(const Pick<Vertex>& pick_from, const Span& span) const;
 
-  // Picks the neighbors of a hop, and calls use(first, last) for ranges of picked edges, in order.
-  template <typename Use>
-  void pick_hop(const Hop& hop, const Pick<Vertex>& pick_from, int threads, Use&& use);
+  // Picks the neighbors of a hop by all edge types, in one run of threads. Calls open(i) once the
+  // edges of hops[i] are counted, which returns an array for its picked neighbors, and use(i,
+  // first, last) for ranges of picked edges, in the order of edge types and edges.
+  template <typename Open, typename Use>
+  void pick_hops(std::vector<Hop>& hops, int num_threads, bool relabels, Open&& open, Use&& use);
+  void close_hops(std::span<Hop> hops);
+  void read_hop(const Hop& hop, const Pick<Vertex>& pick_from);
+  void sample_hops_in_turn(const std::vector<Plan>& plans, int num_threads, BlockArrays* blocks,
+                           Array<Vertex>* edge_vertices);
   Array<int64_t> reach_hop(const Plan& plan, int num_threads, int64_t& num_reached);
 
-  bool relabels_at_once(const Plan& plan, int num_threads) const;
-  Array<Vertex> sample_hop(const Plan& plan, int num_threads, BlockArrays& block,
-                           Array<Vertex>* inputs);
-  Array<Vertex> sample_hop_in_turn(const Plan& plan, int num_threads, BlockArrays& block);
+  // Whether hops by one edge type each are worth relabeling in parallel, on average.
+  bool relabels_at_once(std::span<const Plan> plans, int num_threads) const;
   Array<Vertex> sample_hop_at_once(const Plan& plan, int num_threads, BlockArrays& block,
                                    Array<Vertex>* inputs);
+  // Samples a hop by all edge types into `blocks`, and writes the global source vertices of their
+  // edges; no list is read if the fan-out is 0. `inputs`: the batch's vertices, if these are all
+  // that the hop reaches; or null.
+  void sample_hops(const std::vector<Plan>& plans, int num_threads, BlockArrays* blocks,
+                   Array<Vertex>* edge_vertices, Array<Vertex>* inputs);
+  std::vector<int64_t> front_sizes() const;
   void take_vertices(SampledBatch<Vertex>& batch) const;
 
   std::vector<Vertex> neighbors_of_all(int64_t* indptr, std::vector<int64_t>& begins) const;

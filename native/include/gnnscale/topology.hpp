@@ -21,7 +21,13 @@ struct Topology {
   struct List {
     int64_t begin, degree;
   };
-  List list(int64_t row) const;
+  List list(int64_t row) const {
+    const int64_t begin = indptr[row], end = indptr[row + 1];
+    if (begin < 0 || end < begin || end > num_edges) [[unlikely]] {
+      refuse_list(row, begin, end);
+    }
+    return {begin, end - begin};
+  }
 
   // Returns the neighbor at `index`, which is below num_edges. Throws TopologyError if the neighbor
   // is no vertex.
@@ -32,6 +38,7 @@ struct Topology {
     return u;
   }
 
+  [[noreturn]] void refuse_list(int64_t row, int64_t begin, int64_t end) const;
   [[noreturn]] void refuse(Vertex u) const;
   // As refuse, for a neighbor that is no vertex of a type.
   [[noreturn]] void refuse(Vertex u, const VertexType& type) const;
