@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, standard_arithmetic
+from gnnscale.core import Array, Float32Array, GraphError, IntArray, brief, standard_arithmetic
 from gnnscale.data import array_inputs, validation
 from gnnscale.data.labels import Labels
 from gnnscale.data.split_input import SplitInput
@@ -158,7 +158,7 @@ def _size(
 
 def _ends(
     triple: Triple, pair: Any, sizes: Mapping[str, int], name: str
-) -> tuple[Int64Array, Int64Array]:
+) -> tuple[IntArray, IntArray]:
     """Return sources and destinations of an edge type; GraphError: an id is out of range."""
     what = f"{name}: {'-'.join(triple)}"
     if len(pair) != 2:
@@ -171,13 +171,13 @@ def _ends(
     )
     if len(src) != len(dst):
         raise GraphError(f"{what}: {len(src)} edge sources, {len(dst)} destinations")
-    return src.astype(np.int64), dst.astype(np.int64)
+    return src, dst
 
 
 def _weights(
     edges: Mapping[Triple, Any],
     weights: Mapping[Triple, Any] | None,
-    ends: Sequence[tuple[Int64Array, Int64Array]],
+    ends: Sequence[tuple[IntArray, IntArray]],
     name: str,
 ) -> list[Float32Array] | None:
     """Return the weights of each edge type; None: there are none."""
