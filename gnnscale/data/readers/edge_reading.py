@@ -61,6 +61,7 @@ class EdgeReader:
         changes: list[str],
     ) -> None:
         self._options, self._table, self._writer = options, table, writer
+        self._columns = options.column_options(edges=True)
         self._id_type, self._changes = id_type, changes
         #: whether edges with an unknown end are left out, which are else refused
         self.drops_unknown = False
@@ -69,7 +70,7 @@ class EdgeReader:
         self._weight = None
         if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
             self._weight = table.require("weight", options.weight)
-        self._labels = label_columns(options, table, "edge_")
+        self._labels = label_columns(self._columns, table)
         names = [table.require("edge_features", name) for name in options.edge_features or ()]
         labels = self._labels.csv_types if self._labels else ()
         log_unread(table, {*self._ends, self._weight, *names, *labels}, "edge_features")
@@ -78,7 +79,7 @@ class EdgeReader:
 
     def _feature_columns(self, names: Sequence[str]) -> FeatureColumns:
         """Survey the columns of features, in a pass of their own; problems are reported."""
-        survey = FeatureSurvey(self._options, self._table, names, "edge_")
+        survey = FeatureSurvey(self._columns, self._table, names)
         for batch in self._table.batches(names, survey.types, 8 * len(names)):
             survey.add(batch)
         columns = survey.finish()

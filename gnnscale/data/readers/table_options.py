@@ -41,6 +41,24 @@ class IdOptions(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """Options on the columns of one table, of vertices or edges, as ``TableOptions`` has them."""
+
+    prefix: str = ""  #: prefix of the options' names: ``edge_`` for edges
+    label: str | None = None
+    label_kind: str = "auto"
+    reads_labels: bool = True  #: whether labels and split are read
+    split: str = "published"  #: one of ``SPLITS``
+    split_column: str = SPLIT
+    split_group: str | None = None
+    unlabeled: str = "refuse"
+    features: list[str] | None = None
+    categories: list[str] | None = None
+    missing: str = "mean"
+    advises: bool = True  #: whether the graph is to train a model
+
+
+@dataclass(frozen=True, kw_only=True)
 class TableOptions(base.Dataset):
     """Options on the columns of a table of vertices and a table of edges.
 
@@ -95,6 +113,35 @@ class TableOptions(base.Dataset):
     def ids(self) -> IdOptions:
         """Columns of ids."""
         return IdOptions()
+
+    def column_options(self, *, edges: bool) -> ColumnOptions:
+        """Return the options on the columns of the edges, or else of the vertices."""
+        shared: dict[str, Any] = {
+            "reads_labels": self._has_labels,
+            "split": self.split,
+            "unlabeled": self.unlabelled,
+            "missing": self.missing,
+            "advises": self._advises,
+        }
+        if not edges:
+            return ColumnOptions(
+                label=self.label,
+                label_kind=self.label_kind,
+                split_column=self.split_column,
+                split_group=self.split_group,
+                features=self.features,
+                categories=self.categories,
+                **shared,
+            )
+        return ColumnOptions(
+            prefix="edge_",
+            label=self.edge_label,
+            label_kind=self.edge_label_kind,
+            split_column=self.edge_split_column,
+            features=self.edge_features,
+            categories=self.edge_categories,
+            **shared,
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()

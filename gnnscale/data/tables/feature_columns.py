@@ -132,18 +132,18 @@ class FeatureColumns:
             yield np.tile(row, (num_empty, 1))
         if self._named:
             return
+        setting = self._table.setting("features", "[...]")
         for feature in row_numbers.features:
             _LOG.warning(
-                "%s: feature %s numbers the rows; if their order means nothing, leave it out by "
-                "dataset.features=[...]",
-                *(self._table.path, brief(repr(numbers[feature]))),
+                "%s: feature %s numbers the rows; if their order means nothing, leave it out by %s",
+                *(self._table.path, brief(repr(numbers[feature])), setting),
             )
         for column in self.columns:
             if are_parts(column.categories or ()):
                 _LOG.warning(
-                    "%s: feature %s holds words of a split; dataset.split_column reads it, and "
-                    "dataset.features=[...] leaves it out",
-                    *(self._table.path, brief(repr(column.name))),
+                    "%s: feature %s holds words of a split; dataset.split_column reads it, and %s "
+                    "leaves it out",
+                    *(self._table.path, brief(repr(column.name)), setting),
                 )
 
     def empty(self, batch: Batch) -> BoolArray:
