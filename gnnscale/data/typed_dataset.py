@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,10 +32,17 @@ class TypedDataset(StoredDataset):
         graph = replace(self.read_graph(), name=self.name)
         if self.split == "random":
             graph = with_random_parts(graph, self._random_split())
+        self._write_graph(folder, graph, records)
+
+    def _write_graph(
+        self, folder: Path, graph: Graph, records: Callable[[], list[RawFile]], **notes: Any
+    ) -> None:
+        """Write ``graph`` as the store's files; ``notes`` are further entries of ``meta.json``."""
         contents = graph.store_contents() | {
             "source": self.raw or type(self).__name__,
             "options": self._identity(),
             "raw": [asdict(record) for record in records()],
+            **notes,
         }
         store_format.fill_folder(folder, **contents)
 

@@ -253,6 +253,7 @@ def write_meta(
 _NOTES = {"ids": "vertices", "columns": "features", "scaling": "features", "classes": "labels"}
 _NOTES |= dict.fromkeys(("edge_columns", "edge_scaling"), "edge_features")
 _NOTES |= {"edge_classes": "edge_labels"}
+_NOTES |= dict.fromkeys(("type_columns", "type_scaling"), "features")
 #: Files of the users' vertex ids: integers, and texts. A store has at most one of them.
 ID_FILES = ("ids.npy", "ids.parquet")
 
