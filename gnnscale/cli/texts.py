@@ -49,6 +49,8 @@ def kind_of(option: str, value: str, command: str) -> str | None:
     if option in user_code.GROUPS:
         return "text" if user_code.is_name(value) else None
     kinds = {**_kinds(command), **_OF_HYDRA}
+    if value.startswith("{") and f"{option}." in kinds:  # a mapping, where one is allowed
+        return None
     if option in kinds:
         return kinds[option]
     group = option.rpartition(".")[0]

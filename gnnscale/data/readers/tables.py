@@ -1,10 +1,12 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from gnnscale.core import GraphError, check_choice
+from gnnscale.core import ConfigError, GraphError, brief, check_choice
+from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
 from gnnscale.data.readers.table_files import (
     check_file_name,
@@ -17,6 +19,9 @@ from gnnscale.data.readers.table_reading import read_tables
 from gnnscale.data.storage import StoreWriter, remote
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import ID_TYPES
+
+#: Message for a mapping in place of a file.
+_BY_TYPE = "expected one file or folder; dataset=typed_tables reads tables by type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +48,8 @@ class Tables(TableOptions):
         decimal: mark of decimals in CSV, a point or a comma.
     """
 
-    vertices: str | None = field(default=None, metadata=names("text"))
-    edges: str | None = field(default=None, metadata=names("text"))
+    vertices: str | None = field(default=None, metadata=names("text") | {MAPPING_HINT: _BY_TYPE})
+    edges: str | None = field(default=None, metadata=names("text") | {MAPPING_HINT: _BY_TYPE})
     id: str | None = field(default="id", metadata=names("text"))
     id_type: str = "auto"
     source: str = field(default="source", metadata=names("text"))
@@ -58,6 +63,8 @@ class Tables(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for option, name in (("vertices", self.vertices), ("edges", self.edges)):
+            if isinstance(name, Mapping):
+                raise ConfigError(f"dataset.{option}={brief(name)}: {_BY_TYPE}")
             if name is not None:
                 check_file_name(option, name)
         check_choice("dataset.id_type", self.id_type, ID_TYPES)

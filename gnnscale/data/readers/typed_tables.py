@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
+from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
 from gnnscale.data.readers.table_files import check_file_name, check_marks, table_files
 from gnnscale.data.readers.table_options import (
@@ -37,6 +38,10 @@ from gnnscale.graph import EdgeType, Graph
 
 #: Bytes of memory from which the size of batches follows.
 _MEMORY_BYTES = 1 << 30
+_MAPPING = names("text") | {
+    MAPPING_HINT: "expected a mapping by type; dataset=tables reads one table of each"
+}
+_BY_TYPE = names("text") | {MAPPING_HINT: "expected a mapping by type, as {user: [age, town]}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,21 +95,21 @@ class TypedTables(TypedDataset):
         decimal: mark of decimals in CSV, a point or a comma.
     """
 
-    vertices: dict[str, str | None] = field(default_factory=dict, metadata=names("text"))
-    edges: dict[str, str] = field(default_factory=dict, metadata=names("text"))
-    foreign_keys: dict[str, str] = field(default_factory=dict, metadata=names("text"))
+    vertices: dict[str, str | None] | None = field(default=None, metadata=_MAPPING)
+    edges: dict[str, str] | None = field(default=None, metadata=_MAPPING)
+    foreign_keys: dict[str, str] | None = field(default=None, metadata=_MAPPING)
     reverse: bool = True
     target: str | None = field(default=None, metadata=names("text"))
     label: str | None = field(default=None, metadata=names("text"))
     label_kind: str = "auto"
     split_column: str = field(default=SPLIT, metadata=names("text"))
     unlabelled: str = "refuse"
-    id: Any = field(default=None, metadata=names("text"))
+    id: Any | None = field(default=None, metadata=names("text"))
     id_type: str = "auto"
     ends: dict[str, list[str]] | None = field(default=None, metadata=names("text"))
     weight: str | None = field(default=WEIGHT, metadata=names("text"))
-    features: dict[str, list[str] | None] | None = field(default=None, metadata=names("text"))
-    categories: dict[str, list[str]] | None = field(default=None, metadata=names("text"))
+    features: dict[str, list[str] | None] | None = field(default=None, metadata=_BY_TYPE)
+    categories: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
     unknown_ids: str = "vertices"
     missing: str = "mean"
     standardize: bool = False
@@ -122,13 +127,25 @@ class TypedTables(TypedDataset):
         check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
         check_choice("dataset.missing", self.missing, MISSING_POLICIES)
         check_marks(self.delimiter, self.decimal)
-        for option, files in (("vertices", self.vertices), ("edges", self.edges)):
+        for option, files in (("vertices", self._vertex_files), ("edges", self._edge_files)):
             for key, name in files.items():
                 if name is not None:
                     check_file_name(f"{option}.{key}", name)
         self._check_target()
         self._check_keys()
         self._check_edge_types()
+
+    @property
+    def _vertex_files(self) -> dict[str, str | None]:
+        return self.vertices or {}
+
+    @property
+    def _edge_files(self) -> dict[str, str]:
+        return self.edges or {}
+
+    @property
+    def _keys(self) -> dict[str, str]:
+        return self.foreign_keys or {}
 
     def _check_target(self) -> None:
         if (self.target is None) != (self.label is None):
@@ -160,10 +177,10 @@ class TypedTables(TypedDataset):
             for key in keys:
                 self._check_type(option, key, needs_table=True)
         for key, columns in (self.ends or {}).items():
-            if key not in self.edges:
+            if key not in self._edge_files:
                 raise ConfigError(
                     f"dataset.ends: {brief(key)}: expected an edge type of dataset.edges, got none "
-                    f"of {listed(self.edges)}"
+                    f"of {listed(self._edge_files)}"
                 )
             if len(columns) != 2 or columns[0] == columns[1]:
                 raise ConfigError(
@@ -172,12 +189,12 @@ class TypedTables(TypedDataset):
                 )
 
     def _check_type(self, option: str, name: str, *, needs_table: bool = False) -> None:
-        if name not in self.vertices:
+        if name not in self._vertex_files:
             raise ConfigError(
                 f"dataset.{option}: {brief(name)}: expected a type of dataset.vertices, which are "
-                f"{listed(self.vertices)}{suggestion(name, self.vertices)}"
+                f"{listed(self._vertex_files)}{suggestion(name, self._vertex_files)}"
             )
-        if needs_table and self.vertices[name] is None:
+        if needs_table and self._vertex_files[name] is None:
             raise ConfigError(
                 f"dataset.{option}: {brief(name)}: expected a type with a table, got null in "
                 "dataset.vertices"
@@ -192,7 +209,7 @@ class TypedTables(TypedDataset):
                 hint = "; dataset.reverse=false adds no reverse types" if self.reverse else ""
                 raise ConfigError(f"dataset.edges: {edge_type}: appears twice{hint}")
         ends = {end for edges in types for end in (edges.source, edges.destination)}
-        for name, file in self.vertices.items():
+        for name, file in self._vertex_files.items():
             if file is None and name not in ends:
                 raise ConfigError(
                     f"dataset.vertices: {brief(name)}: expected a file, as null takes the ids in "
@@ -201,13 +218,13 @@ class TypedTables(TypedDataset):
 
     def _edge_types(self) -> dict[str, EdgeType]:
         """Return the edge types by their keys in ``edges``; ConfigError: a key is invalid."""
-        return {key: parse_edge_type(key, self.vertices) for key in self.edges}
+        return {key: parse_edge_type(key, self._vertex_files) for key in self._edge_files}
 
     def _foreign_key_types(self) -> list[EdgeType]:
         """Return the edge types of ``foreign_keys``; ConfigError: a key or type is invalid."""
         types = []
-        for key, target in self.foreign_keys.items():
-            edge_type = parse_foreign_key(key, target, self.vertices)
+        for key, target in self._keys.items():
+            edge_type = parse_foreign_key(key, target, self._vertex_files)
             self._check_type("foreign_keys", edge_type.source, needs_table=True)
             self._check_type("foreign_keys", target)
             types.append(edge_type)
@@ -221,19 +238,19 @@ class TypedTables(TypedDataset):
         """Return the local folder with the tables; if ``raw`` is remote, copy them first."""
         if self.raw is None or not remote.is_remote(self.raw):
             return super().raw_path()
-        tables = [*self.vertices.values(), *self.edges.values()]
+        tables = [*self._vertex_files.values(), *self._edge_files.values()]
         return remote.copy_remote(self.raw, [name for name in tables if name is not None])
 
     def _files(self) -> dict[str, list[Path]]:
         """Return the files of each table by its option, such as ``vertices.user``."""
-        if not self.vertices or not (self.edges or self.foreign_keys):
-            lacking = "edges or dataset.foreign_keys" if self.vertices else "vertices"
+        if not self._vertex_files or not (self._edge_files or self._keys):
+            lacking = "edges or dataset.foreign_keys" if self._vertex_files else "vertices"
             raise ConfigError(f"dataset.{lacking}: required, tables by type")
         folder = self.raw_path()
         if not folder.is_dir():
             raise GraphError(f"dataset.raw={folder}: expected a folder with the tables")
-        options = {f"vertices.{name}": file for name, file in self.vertices.items()}
-        options |= {f"edges.{key}": file for key, file in self.edges.items()}
+        options = {f"vertices.{name}": file for name, file in self._vertex_files.items()}
+        options |= {f"edges.{key}": file for key, file in self._edge_files.items()}
         return {
             option: table_files(folder, option, name)
             for option, name in options.items()
@@ -247,7 +264,7 @@ class TypedTables(TypedDataset):
             option: Table(files, delimiter, _MEMORY_BYTES, self.decimal)
             for option, files in self._files().items()
         }
-        for name in self.vertices:
+        for name in self._vertex_files:
             if f"vertices.{name}" in tables:
                 tables[f"vertices.{name}"].vertex_type = name
         return tables
@@ -276,7 +293,7 @@ class TypedTables(TypedDataset):
             standardize=self.standardize,
             advises=self._advises,
         )
-        vertices = {name: self._vertex_table(name, tables, named) for name in self.vertices}
+        vertices = {name: self._vertex_table(name, tables, named) for name in self._vertex_files}
         reading = TypedReading(vertices, edges, options, folder)
         graph = reading.read_topology(self.name)
         if self.split == "random" and graph.num_classes:
