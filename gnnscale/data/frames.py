@@ -88,7 +88,7 @@ def from_tables(vertices: Any, edges: Any = None, *, name: str = "tables", **opt
 
 def _are_by_type(vertices: Any) -> bool:
     """Whether ``vertices`` are frames by type; a mapping of columns is one frame."""
-    return isinstance(vertices, Mapping) and all(
+    return isinstance(vertices, Mapping) and any(
         frame is None or isinstance(frame, Mapping) or hasattr(frame, "columns")
         for frame in vertices.values()
     )
