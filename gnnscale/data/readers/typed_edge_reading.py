@@ -178,7 +178,10 @@ def read_edges(edge: EdgeTable, ids: Mapping[str, TypeIds], changes: list[str]) 
         vertex_dtype(ids[name].id_map.size)
         for name in (edge.edge_type.source, edge.edge_type.destination)
     ]
-    parts: list[list[Array]] = [[], [], []]
+    # Compressed CSV does not tell its rows.
+    capacity = edge.table.num_rows() or 0
+    src, dst = (_Growing(dtype, capacity) for dtype in dtypes)
+    weights = None if edge.weight is None else _Growing(np.dtype(np.float32), capacity)
     num_edges = num_empty = num_unknown = 0
     for part in _map(lambda first, batch: _read_batch(edge, ids, first, batch), edge, types):
         num_edges += len(part.src)
@@ -186,14 +189,13 @@ def read_edges(edge: EdgeTable, ids: Mapping[str, TypeIds], changes: list[str]) 
         num_unknown += part.num_unknown
         if edge.table.problems.exist:
             continue
-        parts[0].append(part.src.astype(dtypes[0], copy=False))
-        parts[1].append(part.dst.astype(dtypes[1], copy=False))
-        if part.weights is not None:
-            parts[2].append(part.weights)
+        src.append(part.src)
+        dst.append(part.dst)
+        if weights is not None and part.weights is not None:
+            weights.append(part.weights)
     edge.table.problems.raise_any()
     _note(edge, num_edges, num_empty, num_unknown, changes)
-    weights = None if edge.weight is None else _joined(parts[2], np.dtype(np.float32))
-    return ReadEdges(_joined(parts[0], dtypes[0]), _joined(parts[1], dtypes[1]), weights)
+    return ReadEdges(src.values, dst.values, None if weights is None else weights.values)
 
 
 def _read_batch(edge: EdgeTable, ids: Mapping[str, TypeIds], first: int, batch: Batch) -> _Part:
@@ -245,11 +247,27 @@ def _note(
             changes.append(f"{edge.name}: {count:,} of {total:,} edges left out, since {reason}")
 
 
-def _joined(arrays: list[Array], dtype: np.dtype[Any]) -> Any:
-    """Return arrays as one, and release them."""
-    joined = np.concatenate([np.empty(0, dtype), *arrays])
-    arrays.clear()
-    return joined
+class _Growing:
+    """Array to which values are appended; ``capacity`` is their number, about."""
+
+    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
+        self._array: Any = np.empty(capacity, dtype)  # pages are taken as they are written
+        self._size = 0
+
+    def append(self, values: Array) -> None:
+        """Append ``values`` ``[n]``, cast to the type of the array."""
+        size = self._size + len(values)
+        if size > len(self._array):
+            larger = np.empty(size + size // 8, self._array.dtype)
+            larger[: self._size] = self._array[: self._size]
+            self._array = larger
+        self._array[self._size : size] = values
+        self._size = size
+
+    @property
+    def values(self) -> Any:
+        """Values appended."""
+        return self._array[: self._size]
 
 
 def _csv_type(edge: EdgeTable, ids: TypeIds, column: str) -> Any:
