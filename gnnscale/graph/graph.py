@@ -328,8 +328,16 @@ class Graph(Topology):
         }
 
 
-def _are_equal(array: Array | None, stored: Array | None) -> bool:
-    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False."""
+def _are_equal(array: Any, stored: Any) -> bool:
+    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False.
+
+    Features by type are equal if those of all types are.
+    """
+    if isinstance(array, TypedFeatures) and isinstance(stored, TypedFeatures):
+        return array.widths == stored.widths and all(
+            _are_equal(matrix.rows, other.rows)
+            for matrix, other in zip(array.present, stored.present, strict=True)
+        )
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]

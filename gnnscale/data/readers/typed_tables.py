@@ -203,9 +203,9 @@ class TypedTables(TypedDataset):
     def _check_edge_types(self) -> None:
         """Raise ConfigError for an invalid or repeated edge type, or a type without vertices."""
         types = [*self._edge_types().values(), *self._foreign_key_types()]
-        every = [*types, *(map(reverse_type, types) if self.reverse else ())]
-        for number, edge_type in enumerate(every):
-            if edge_type in every[:number]:
+        with_reverse = [*types, *(map(reverse_type, types) if self.reverse else ())]
+        for number, edge_type in enumerate(with_reverse):
+            if edge_type in with_reverse[:number]:
                 hint = "; dataset.reverse=false adds no reverse types" if self.reverse else ""
                 raise ConfigError(f"dataset.edges: {edge_type}: appears twice{hint}")
         ends = {end for edges in types for end in (edges.source, edges.destination)}

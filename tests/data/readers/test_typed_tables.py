@@ -82,6 +82,7 @@ def test_a_shop(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert [check for check in verify_store(graph.path) if check.problem] == []
     assert {path.suffix for path in graph.path.iterdir()} == {".npy", ".json", ".parquet"}
     assert shop().prepare() == graph.path
+    assert features(shop().read_graph()) == features(graph)
 
 
 def test_the_store_is_reused_and_written_again_if_a_table_changes(
@@ -94,7 +95,14 @@ def test_the_store_is_reused_and_written_again_if_a_table_changes(
         shop(orders=ORDERS + "dan,30,1\n", store=str(path)).prepare()
     copy = Graph.open(path)
     copy.save(tmp_path / "copy")
-    assert read_ids(Graph.open(tmp_path / "copy")).to_pylist() == read_ids(copy).to_pylist()
+    saved = Graph.open(tmp_path / "copy")
+    assert read_ids(saved).to_pylist() == read_ids(copy).to_pylist()
+    assert read_type_columns(saved) == read_type_columns(copy) != {}
+    meta = json.loads((path / "meta.json").read_text())
+    meta["type_columns"]["user"].pop()
+    (path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(GraphError, match="type_columns of user have 2 features, the type has 4"):
+        read_type_columns(Graph.open(path))
 
 
 def test_relational_tables(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
