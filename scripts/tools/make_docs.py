@@ -574,7 +574,8 @@ def texts_of(cls: type[Any], groups: Sequence[str], prefix: str = "") -> dict[st
         mapping = next((each for each in (hint, *get_args(hint)) if get_origin(each) is dict), None)
         if mapping is not None:
             _merge(found, f"{name}.", "text" if get_args(mapping)[1] is str else "mixed")
-        elif hint is Any and declared(cls, field.name) == "text":  # a text, or a mapping of texts
+        elif Any in (hint, *get_args(hint)) and declared(cls, field.name) == "text":
+            # A text, or a mapping of texts.
             _merge(found, name, "text")
             _merge(found, f"{name}.", "mixed")
         elif not records:
