@@ -17,12 +17,14 @@ from gnnscale.core import ConfigError, brief, suggestion
 from gnnscale.core.config import compose, escaped, resolved, user_code
 from gnnscale.core.config import run_directory as runs
 from gnnscale.core.config.option_names import packaged
+from gnnscale.core.config.yaml_file import TYPE_MAPPINGS
 from gnnscale.core.files import refuse_address
 
 #: Name in Hydra's ConfigStore of a resumed run's options.
 _RESUMED = "resumed_run"
-#: Mapping with arbitrary keys; users add keys without Hydra's plus sign.
+#: Mappings with arbitrary keys; users add keys without Hydra's plus sign.
 _FREE_MAPPING = "model.arguments"
+_FREE = tuple(f"{name}." for name in (_FREE_MAPPING, *TYPE_MAPPINGS))
 #: Commands that read a run directory.
 _OF_RUNS = ("evaluate", "predict", "export")
 
@@ -128,7 +130,8 @@ def _options(argument: str, command: str, typed: Sequence[str], *, resumes: bool
                 f"{brief(argument)}: resume=DIR continues with the {name} of the run; options "
                 f"that may change are device_plan=NAME, logger=NAME, and {_changeable()}"
             )
-    return [f"++{argument}" if f"{name}.".startswith(f"{_FREE_MAPPING}.") else argument]
+    is_free = name == _FREE_MAPPING or name.startswith(_FREE)
+    return [f"++{argument}" if is_free else argument]
 
 
 def _changeable() -> str:

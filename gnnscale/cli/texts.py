@@ -30,8 +30,9 @@ def as_typed(argument: str, command: str, *, sweep: bool) -> str:
     name, equals, value = argument.partition("=")
     if not equals or value in ("", "null") or _PLAIN.fullmatch(value):
         return argument
-    kind = kind_of(name.lstrip("+"), value, command)
-    if kind is None:
+    option = name.lstrip("+")
+    kind = kind_of(option, value, command)
+    if kind is None or (f"{option}." in _kinds(command) and _is_mapping(value)):
         return argument
     read = _list_as_typed if kind == "texts" else _value_as_typed
     parts = _split(value) if sweep else [value]
@@ -98,6 +99,12 @@ def _value_as_typed(value: str, kind: str) -> str:
     if isinstance(parsed, (Sweep, Glob)) and not (is_list and kind == "text"):
         return value
     return quoted(value)
+
+
+def _is_mapping(value: str) -> bool:
+    """Whether Hydra reads ``value`` as a mapping with a key."""
+    override = _parsed(f"a={value}") if value.startswith("{") else None
+    return override is not None and isinstance(override._value, dict) and len(override._value) > 0
 
 
 def _list_as_typed(value: str, kind: str) -> str:

@@ -1,6 +1,7 @@
 """Graphs of data frames, with the encodings and options of tables in files."""
 
 import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
@@ -13,12 +14,14 @@ from gnnscale.core import ConfigError, GraphError, brief, home, one_line, pyarro
 from gnnscale.core.artifact import files
 from gnnscale.data.array_inputs import type_name
 from gnnscale.data.readers.tables import Tables
+from gnnscale.data.readers.typed_tables import TypedTables
 from gnnscale.data.tables.table import Table
 from gnnscale.graph import Graph
 
 #: Options of tables in files that frames do not have.
 _OF_FILES = frozenset(("raw", "store", "vertices", "edges", "delimiter", "decimal", "memory_bytes"))
 _OPTIONS = {option.name for option in fields(Tables)} - _OF_FILES
+_TYPED_OPTIONS = {option.name for option in fields(TypedTables)} - _OF_FILES
 
 
 class FrameTables(Tables):
@@ -30,7 +33,17 @@ class FrameTables(Tables):
         return frame
 
 
-def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: Any) -> Graph:
+class TypedFrameTables(TypedTables):
+    """Tables of data frames by type, called as the types in the log."""
+
+    def _open_tables(self) -> dict[str, Table]:
+        tables = super()._open_tables()
+        for table in tables.values():
+            table.path = Path(table.path.stem)
+        return tables
+
+
+def from_tables(vertices: Any, edges: Any = None, *, name: str = "tables", **options: Any) -> Graph:
     """Return the Graph of two data frames, which columns of texts, dates and gaps may have.
 
     Columns are read as those of ``dataset=tables`` (docs/tables.md): texts become categories, dates
@@ -39,34 +52,112 @@ def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: A
 
         graph = from_tables(people, calls, id="person", label="churned", split="random")
 
+    Frames by type make a graph with types of vertices and edges. Example::
+
+        graph = from_tables(
+            {"user": users, "item": items}, {("user", "buys", "item"): orders},
+            target="user", label="churned",
+        )
+
     Args:
         vertices: data frame of pandas or polars, or Arrow table, with a row per vertex. An index of
-            pandas with a name is a column.
-        edges: the same with a row per edge, and columns ``source`` and ``target`` of vertex ids.
+            pandas with a name is a column. Or frames by vertex type; None: the vertices of the type
+            are the ids in the edges.
+        edges: the same with a row per edge, and columns ``source`` and ``target`` of vertex ids. Or
+            frames by edge type ``(source type, relation, target type)``, whose columns of ids may
+            be named as the types too. None: ``foreign_keys`` are the edges.
         name: name in reports.
         **options: options of ``gnnscale.data.Tables``, such as ``id``, ``label``, ``features``,
-            ``source``, ``target``, ``edge_features``, ``split`` and ``missing``. ``id`` is by
-            default the column ``id``, else the index of pandas, else the row number; without
-            ``label`` no vertex has a label.
+            ``source``, ``target``, ``edge_features``, ``split`` and ``missing``; of ``TypedTables``
+            for frames by type. ``id`` is by default the column ``id``, else the index of pandas,
+            else the row number; without ``label`` no vertex has a label.
 
     Raises:
         ConfigError: an option is unknown or invalid.
         GraphError: a frame is of another type, a column is missing, or a cell cannot be read.
     """
-    for option in options.keys() - _OPTIONS:
-        raise ConfigError(
-            f"from_tables: {brief(option)}: unknown option{suggestion(option, _OPTIONS)}"
-        )
+    if _are_by_type(vertices):
+        return _from_types(vertices, edges, name, options)
+    _check_options(options, _OPTIONS)
     if "id" not in options:
         vertices = _with_ids(vertices)
     tables = {"vertices": as_arrow(vertices, "vertices"), "edges": as_arrow(edges, "edges")}
     defaults = {"id": _default_id(vertices, tables["vertices"]), "label": None}
-    options = {**defaults, **options}
+    return _read(tables, name, {**defaults, **options}, FrameTables)
+
+
+def _are_by_type(vertices: Any) -> bool:
+    """Whether ``vertices`` are frames by type; a mapping of columns is one frame."""
+    return isinstance(vertices, Mapping) and any(
+        frame is None or isinstance(frame, Mapping) or hasattr(frame, "columns")
+        for frame in vertices.values()
+    )
+
+
+def _from_types(
+    vertices: Mapping[str, Any], edges: Any, name: str, options: dict[str, Any]
+) -> Graph:
+    """Return the graph of frames by type."""
+    _check_options(options, _TYPED_OPTIONS)
+    if not isinstance(edges, Mapping | None):
+        raise GraphError(f"edges: expected frames by edge type, got {type_name(edges)}")
+    if "id" not in options:
+        vertices = {
+            of_type: None if frame is None else _with_ids(frame)
+            for of_type, frame in vertices.items()
+        }
+    frames = {of_type: frame for of_type, frame in vertices.items() if frame is not None}
+    tables = {
+        f"vertices/{of_type}": as_arrow(frame, str(of_type)) for of_type, frame in frames.items()
+    }
+    edge_types = {_joined(key, "-"): frame for key, frame in (edges or {}).items()}
+    tables |= {f"edges/{key}": as_arrow(frame, key) for key, frame in edge_types.items()}
+    for key in (*vertices, *edge_types):
+        if not isinstance(key, str) or "/" in key or not key:
+            raise GraphError(f"{brief(repr(key))}: expected a type whose name has no /")
+    files: dict[str, Any] = {
+        "vertices": {
+            of_type: f"vertices/{of_type}.parquet" if of_type in frames else None
+            for of_type in vertices
+        },
+        "edges": {key: f"edges/{key}.parquet" for key in edge_types},
+    }
+    ids = {
+        of_type: _default_id(frame, tables[f"vertices/{of_type}"], f"{of_type}_id")
+        for of_type, frame in frames.items()
+    }
+    for option, mark in (("ends", "-"), ("foreign_keys", ".")):
+        if options.get(option):
+            options[option] = {_joined(key, mark): of for key, of in options[option].items()}
+    return _read(tables, name, {"id": ids, **options, **files}, TypedFrameTables)
+
+
+def _check_options(options: Iterable[str], allowed: Collection[str]) -> None:
+    for option in options:
+        if option not in allowed:
+            raise ConfigError(
+                f"from_tables: {brief(option)}: unknown option{suggestion(option, allowed)}"
+            )
+
+
+def _joined(key: Any, mark: str) -> str:
+    """Return a tuple of names as one name, as options have it."""
+    return mark.join(map(str, key)) if isinstance(key, tuple) else key
+
+
+def _read(
+    tables: Mapping[str, Any],
+    name: str,
+    options: dict[str, Any],
+    dataset: type[FrameTables] | type[TypedFrameTables],
+) -> Graph:
+    """Return the graph of Arrow tables, by their paths without ending, as ``dataset`` reads it."""
     folder = home() / "graphs"
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".frames-", dir=folder) as raw:
         paths = [Path(raw, f"{table}.parquet") for table in tables]
         for path, table in zip(paths, tables.values(), strict=True):
+            path.parent.mkdir(exist_ok=True)
             with files.readable(path):
                 pyarrow.parquet.write_table(table, path)
         content = [files.file_sha256(path) for path in paths]
@@ -74,9 +165,9 @@ def from_tables(vertices: Any, edges: Any, *, name: str = "tables", **options: A
         identity = [version("gnnscale"), name, content, sorted(options.items())]
         store = folder / f"tables-{files.digest(identity)}"
         try:
-            return FrameTables(name=name, raw=raw, store=str(store), **options).open()
+            return dataset(name=name, raw=raw, store=str(store), **options).open()
         except (ConfigError, GraphError) as error:
-            raise type(error)(_as_keywords(str(error), raw)) from None
+            raise type(error)(_as_keywords(str(error), raw), limit=4000) from None
 
 
 def as_arrow(frame: Any, what: str) -> Any:
@@ -116,16 +207,23 @@ def _with_ids(frame: Any) -> Any:
     return frame if counts or index.dtype.kind not in "iuO" else frame.rename_axis("id")
 
 
-def _default_id(frame: Any, table: Any) -> str | None:
-    """Return the column of ids: ``id``, or else the named index of pandas. None: row numbers."""
+def _default_id(frame: Any, table: Any, other: str = "id") -> str | None:
+    """Return the column of ids: ``id``, the named index of pandas, or ``other``.
+
+    None: ids are row numbers.
+    """
     if "id" in table.column_names:
         return "id"
     index = getattr(frame, "index", None)
     names = getattr(index, "names", None) or [None]
-    return None if len(names) > 1 or names[0] is None else str(names[0])
+    if len(names) == 1 and names[0] is not None:
+        return str(names[0])
+    return other if other in table.column_names else None
 
 
 def _as_keywords(text: str, folder: str) -> str:
     """Return an error's text with the frame in place of its file, and options as keywords."""
-    text = text.replace(f"{folder}/", "").replace(".parquet", "")
+    text = re.sub(rf"{re.escape(folder)}/(?:(?:vertices|edges)/)?", "", text).replace(
+        ".parquet", ""
+    )
     return re.sub(r"\bdataset\.(\w+)", r"\1", text).replace("=null", "=None")

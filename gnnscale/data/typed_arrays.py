@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from gnnscale.core import Array, Float32Array, GraphError, Int64Array, brief, standard_arithmetic
+from gnnscale.core import Float32Array, GraphError, IntArray, brief, standard_arithmetic
 from gnnscale.data import array_inputs, validation
-from gnnscale.data.labels import Labels
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_edges import typed_topology
-from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, Split, TypedFeatures
-from gnnscale.graph.store_format import METRICS, vertex_dtype
+from gnnscale.data.typed_labels import labels_of_all, split_of_all
+from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, TypedFeatures
+from gnnscale.graph.store_format import METRICS
 
 #: Source type, relation and destination type of an edge type.
 Triple = tuple[str, str, str]
@@ -120,10 +118,12 @@ def with_labels(
     parts = split.read(labels, count, name)
     return replace(
         graph,
-        labels=_over_all(labels, vertices, schema.num_vertices),
+        labels=labels_of_all(labels, vertices, schema.num_vertices),
         num_classes=labels.num_classes,
         metric=labels.metric,
-        split=_shifted(parts, vertices.start, schema.num_vertices),
+        split=split_of_all(
+            (parts.train_idx, parts.valid_idx, parts.test_idx), vertices.start, schema.num_vertices
+        ),
         origin=Origin(split=replace(split.source, labels=what), classes=labels.classes),
     )
 
@@ -158,7 +158,7 @@ def _size(
 
 def _ends(
     triple: Triple, pair: Any, sizes: Mapping[str, int], name: str
-) -> tuple[Int64Array, Int64Array]:
+) -> tuple[IntArray, IntArray]:
     """Return sources and destinations of an edge type; GraphError: an id is out of range."""
     what = f"{name}: {'-'.join(triple)}"
     if len(pair) != 2:
@@ -171,13 +171,13 @@ def _ends(
     )
     if len(src) != len(dst):
         raise GraphError(f"{what}: {len(src)} edge sources, {len(dst)} destinations")
-    return src.astype(np.int64), dst.astype(np.int64)
+    return src, dst
 
 
 def _weights(
     edges: Mapping[Triple, Any],
     weights: Mapping[Triple, Any] | None,
-    ends: Sequence[tuple[Int64Array, Int64Array]],
+    ends: Sequence[tuple[IntArray, IntArray]],
     name: str,
 ) -> list[Float32Array] | None:
     """Return the weights of each edge type; None: there are none."""
@@ -197,19 +197,3 @@ def _weights(
         )
         for triple, (src, _) in zip(edges, ends, strict=True)
     ]
-
-
-def _over_all(labels: Labels, vertices: slice, num_vertices: int) -> Array:
-    """Return labels ``[num_vertices, ...]`` of all vertices, unknown outside ``vertices``."""
-    values = labels.values
-    unknown = np.nan if values.dtype.kind == "f" else -1 if values.ndim == 1 else 0
-    everywhere = np.full((num_vertices, *values.shape[1:]), unknown, values.dtype)
-    everywhere[vertices] = values
-    return everywhere
-
-
-def _shifted(split: Split, first: int, num_vertices: int) -> Split:
-    dtype = vertex_dtype(num_vertices)
-    parts = (split.train_idx, split.valid_idx, split.test_idx)
-    train, valid, test = ((part + first).astype(dtype) for part in parts)
-    return Split(train_idx=train, valid_idx=valid, test_idx=test)

@@ -6,20 +6,27 @@ from typing import Any
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import Array, Float32Array, Int64Array
+from gnnscale.core import Array, Float32Array, Int64Array, IntArray, usable_cores
 from gnnscale.graph import EdgeData, Graph, GraphSchema, TypedFeatures
 from gnnscale.graph.store_format import vertex_dtype
+
+#: Edges that are copied and converted at a time.
+_SLICE_EDGES = 1 << 20
 
 
 def typed_topology(
     schema: GraphSchema,
-    edges: Sequence[tuple[Int64Array, Int64Array]],
+    edges: Sequence[tuple[IntArray, IntArray]],
     *,
     name: str,
     weights: Sequence[Float32Array] | None = None,
     number_edges: bool = False,
 ) -> Graph:
     """Return the graph, without features, of the edges of each edge type.
+
+    Sources ascend in each list; edges between the same vertices stay in their order. Memory besides
+    arguments and result is an offset for each row and, with ``weights`` or ``number_edges``, a
+    number for each edge of a type: 4 bytes below 2^31 edges and vertices, else 8.
 
     Args:
         schema: types; all arguments by edge type are in its order.
@@ -31,19 +38,22 @@ def typed_topology(
     """
     indptr = _offsets(schema, edges)
     indices = np.empty(indptr[-1], vertex_dtype(schema.num_vertices))
-    placed_weights = None if weights is None else np.empty(len(indices), np.float32)
+    list_weights = None if weights is None else np.empty(len(indices), np.float32)
     ids = np.empty(len(indices), np.int64) if number_edges else None
     for number, (src, dst) in enumerate(edges):
-        # Sources ascend in each list; edges between the same vertices stay in their order.
-        order = np.argsort(src, kind="stable")
-        rows = _rows(schema, number, dst[order])
-        first = schema.vertices(int(schema.sources[number])).start
-        _write_lists(indptr, rows, (src[order] + first).astype(indices.dtype), indices)
-        if placed_weights is not None and weights is not None:
-            bits = weights[number][order].view(np.int32)
-            _write_lists(indptr, rows, bits, placed_weights.view(np.int32))
+        starts = indptr[:-1][schema.rows(number)]
+        sources = schema.vertices(int(schema.sources[number]))
+        order = None
+        if list_weights is not None or ids is not None:
+            order = _source_order(src, sources.stop - sources.start)
+        _write_lists(starts, dst, order, src, indices, shift=sources.start)
+        if list_weights is not None and weights is not None:
+            bits = weights[number].view(np.int32)
+            _write_lists(starts, dst, order, bits, list_weights.view(np.int32))
         if ids is not None:
-            _write_lists(indptr, rows, order, ids)
+            _write_lists(starts, dst, order, None, ids)
+    if list_weights is None and ids is None:
+        ops.csc_sort(indptr, indices, False, usable_cores())
     features: Any = TypedFeatures([None] * len(schema.vertex_types))
     return Graph(
         name=name,
@@ -53,31 +63,58 @@ def typed_topology(
         feature_dtype="float32",
         labels=np.full(schema.num_vertices, -1, np.int64),
         num_classes=0,
-        edges=EdgeData(weights=placed_weights, ids=ids),
+        edges=EdgeData(weights=list_weights, ids=ids),
         types=schema,
     )
 
 
-def _rows(schema: GraphSchema, edge_type: int, destinations: Int64Array) -> Int64Array:
-    rows = schema.rows(edge_type)
-    numbers: Int64Array = destinations * rows.step + rows.start
-    return numbers
-
-
-def _offsets(schema: GraphSchema, edges: Sequence[tuple[Array, Int64Array]]) -> Int64Array:
+def _offsets(schema: GraphSchema, edges: Sequence[tuple[Array, IntArray]]) -> Int64Array:
     """Return the offsets ``[num_rows + 1]`` of the lists of all rows."""
     indptr = np.zeros(schema.num_rows + 1, np.int64)
     for number, (_, dst) in enumerate(edges):
-        ops.count_in_degrees(_rows(schema, number, dst), indptr[1:])
-    np.cumsum(indptr, out=indptr)
-    return indptr
+        rows = schema.rows(number)
+        destinations = schema.vertices(int(schema.destinations[number]))
+        counts = np.zeros(destinations.stop - destinations.start, np.int64)
+        ops.count_in_degrees(np.ascontiguousarray(dst), counts)
+        indptr[1:][rows] = counts
+    return np.cumsum(indptr, out=indptr)
 
 
-def _write_lists(indptr: Int64Array, rows: Int64Array, values: Array, out: Array) -> None:
-    """Write the values of the edges in ``rows`` to their lists in ``out``, in the given order."""
-    cursor = indptr[:-1].copy()
-    word = np.int64 if out.itemsize == 8 or len(cursor) > np.iinfo(np.int32).max else np.int32
-    words = out.astype(word, copy=False)
-    ops.csc_fill(values.astype(word, copy=False), rows.astype(word), 0, len(cursor), cursor, words)
-    if words is not out:
-        out[:] = words
+def _source_order(src: IntArray, num_sources: int) -> IntArray:
+    """Return the numbers of the edges by source and input order, ``[num_edges]``."""
+    order = np.empty(len(src), vertex_dtype(max(len(src), num_sources)))
+    starts = np.zeros(num_sources + 1, np.int64)
+    ops.count_in_degrees(np.ascontiguousarray(src), starts[1:])
+    np.cumsum(starts, out=starts)
+    _write_lists(starts[:-1], src, None, None, order)
+    return order
+
+
+def _write_lists(
+    starts: Int64Array,
+    keys: IntArray,
+    order: IntArray | None,
+    values: Array | None,
+    out: Array,
+    *,
+    shift: int = 0,
+) -> None:
+    """Write the values of the edges to the lists of their keys in ``out``.
+
+    Args:
+        starts: ``[num_keys]`` position in ``out`` of each key's list.
+        keys: ``[num_edges]`` keys in range.
+        order: ``[num_edges]`` numbers of the edges in the order to write. None: they ascend.
+        values: ``[num_edges]``; ``shift`` is added to them. None: the numbers of the edges.
+        out: lists, int32 or int64.
+    """
+    cursor = starts.copy()
+    for first in range(0, len(keys), _SLICE_EDGES):
+        last = min(first + _SLICE_EDGES, len(keys))
+        part = np.arange(first, last) if order is None else order[first:last]
+        words = part if values is None else values[part] + shift
+        ops.csc_fill(
+            words.astype(out.dtype, copy=False),
+            keys[part].astype(out.dtype, copy=False),
+            *(0, len(cursor), cursor, out),
+        )

@@ -312,6 +312,13 @@ class Graph(Topology):
                 vertex.
         """
         refuse_address(path, "path")
+        store_format.write_store(Path(path), **self.store_contents())
+
+    def store_contents(self) -> dict[str, Any]:
+        """Return the arguments of ``store_format.write_store``, of which ``source`` says ``save``.
+
+        GraphError: the graph cannot be saved.
+        """
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
         parts = (self.train_idx, self.valid_idx, self.test_idx)
@@ -324,28 +331,35 @@ class Graph(Topology):
         ids, classes = self.origin.ids, self.origin.classes
         if classes is not None and len(classes) == self.num_classes:
             notes["classes"] = classes
-        store_format.write_store(
-            Path(path),
-            _store_arrays(self),
-            user_ids=ids if ids is not None and len(ids) == self.num_vertices else None,
-            copied=copied,
-            name=self.name,
-            num_classes=self.num_classes,
-            feature_dtype=self.feature_dtype,
-            num_features=self.num_features,
-            types=_type_entry(self),
-            metric=self.metric,
-            attainable_accuracy=self.attainable_accuracy,
-            edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
-            source="Graph.save",
-            options={},
-            raw=[],
+        return {
+            "arrays": _store_arrays(self),
+            "user_ids": ids if ids is not None and len(ids) == self.num_vertices else None,
+            "copied": copied,
+            "name": self.name,
+            "num_classes": self.num_classes,
+            "feature_dtype": self.feature_dtype,
+            "num_features": self.num_features,
+            "types": _type_entry(self),
+            "metric": self.metric,
+            "attainable_accuracy": self.attainable_accuracy,
+            "edge_labels": labels and {"num_classes": labels.num_classes, "metric": labels.metric},
+            "source": "Graph.save",
+            "options": {},
+            "raw": [],
             **notes,
+        }
+
+
+def _are_equal(array: Any, stored: Any) -> bool:
+    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False.
+
+    Features by type are equal if those of all types are.
+    """
+    if isinstance(array, TypedFeatures) and isinstance(stored, TypedFeatures):
+        return array.widths == stored.widths and all(
+            _are_equal(matrix.rows, other.rows)
+            for matrix, other in zip(array.present, stored.present, strict=True)
         )
-
-
-def _are_equal(array: Array | None, stored: Array | None) -> bool:
-    """Whether arrays are equal; mapped arrays: whether file, offset and shape are. None: False."""
     if isinstance(array, np.memmap) and isinstance(stored, np.memmap):
         regions = [(mapped.filename, mapped.offset, mapped.shape) for mapped in (array, stored)]
         return regions[0] == regions[1]

@@ -571,8 +571,13 @@ def texts_of(cls: type[Any], groups: Sequence[str], prefix: str = "") -> dict[st
             files = sorted((CONFIGS / field.name).glob("*.yaml"))
             targets = [read(file).get("_target_") for file in files]
             records += [_class(each) for each in dict.fromkeys(targets) if each is not None]
-        if get_origin(hint) is dict:
-            _merge(found, f"{name}.", "text" if get_args(hint)[1] is str else "mixed")
+        mapping = next((each for each in (hint, *get_args(hint)) if get_origin(each) is dict), None)
+        if mapping is not None:
+            _merge(found, f"{name}.", "text" if get_args(mapping)[1] is str else "mixed")
+        elif Any in (hint, *get_args(hint)) and declared(cls, field.name) == "text":
+            # A text, or a mapping of texts.
+            _merge(found, name, "text")
+            _merge(found, f"{name}.", "mixed")
         elif not records:
             _merge(found, name, text_kind(cls, field.name, hint))
         elif get_origin(hint) is not list:

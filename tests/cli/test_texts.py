@@ -21,6 +21,7 @@ from gnnscale.core.config.compose import compose
 from gnnscale.core.config.typed import typed as parsed
 from gnnscale.core.errors import ConfigError
 from gnnscale.data.readers.tables import Tables
+from gnnscale.data.readers.typed_tables import TypedTables
 
 WORDS = r"""
     a(1) a=b ~x #1 a&b 数据 ; true True NULL 007 1e3 1_000 -5 0x10 .5 inf nan a"b a'b'c a\b a\ a\\'
@@ -119,6 +120,27 @@ def test_what_is_refused_shows_what_works() -> None:
     # One text is a list of one.
     names = parsed(composed("dataset.features=Größe (m)").dataset, Tables, group="dataset")
     assert names.features == ["Größe (m)"]
+
+
+def test_a_mapping_of_types_is_no_text() -> None:
+    """Options of one name are texts of a table, and mappings of tables by type."""
+    typed_tables = ["dataset=typed_tables", "dataset.vertices={user: u.csv, tag: null}"]
+    typed_tables += ["dataset.edges={user-has-tag: 'e.csv'}", "dataset.edges.tag-of-user=f.csv"]
+    typed_tables += ["dataset.id={user: uid}", "dataset.features={user: [age, a b]}"]
+    dataset = parsed(composed(*typed_tables).dataset, TypedTables, group="dataset")
+    assert dataset.vertices == {"user": "u.csv", "tag": None}
+    assert dataset.edges == {"user-has-tag": "e.csv", "tag-of-user": "f.csv"}
+    assert (dataset.id, dataset.features) == ({"user": "uid"}, {"user": ["age", "a b"]})
+    assert composed("dataset=typed_tables", "dataset.id=007").dataset.id == "007"
+    assert composed("dataset.vertices={u").dataset.vertices == "{u"
+    for base, argument in (
+        (Tables, "dataset.edges={user-buys-item: orders.csv}"),
+        (TypedTables, "dataset.edges=orders.csv"),
+    ):
+        layout = "tables" if base is Tables else "typed_tables"
+        other = "typed_tables" if base is Tables else "tables"
+        with pytest.raises(ConfigError, match=f"dataset.edges=.*: expected .*dataset={other} "):
+            parsed(composed(f"dataset={layout}", argument).dataset, base, group="dataset")
 
 
 def swept(argument: str) -> list[Any]:

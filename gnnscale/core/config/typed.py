@@ -25,6 +25,8 @@ from gnnscale.core.config.yaml_file import escaped
 from gnnscale.core.files import refuse_address
 
 T = TypeVar("T")
+#: Key in the metadata of a field: message for a mapping in place of another value, or the reverse.
+MAPPING_HINT = "gnnscale.mapping_hint"
 #: Hint on a text that was read as a reference.
 REFERENCE = "${ begins a reference to an option, in a text it is typed \\${"
 
@@ -58,6 +60,7 @@ def typed(node: Any, base: type[T], *, group: str = "") -> T:
         # OmegaConf counts a missing value as an absent key, for which the default would stand.
         if OmegaConf.is_missing(node, key):
             raise ConfigError(f"{prefix}{key!s}: required")
+    _check_mappings(node, cls, prefix)
     values = _convert(node, _plain_options(cls), prefix)  # type: ignore[arg-type]
     for name, value in values.items():
         _check_plain(f"{prefix}{name}", value, infinite=getattr(cls, "allows_infinite", False))
@@ -142,6 +145,19 @@ def _plain_options(cls: type) -> type:
     names = [field.name for field in fields(cls) if field.init]
     plain = [(name, hints[name]) for name in names if record_of(hints[name]) is None]
     return make_dataclass("Options", plain)
+
+
+def _check_mappings(node: DictConfig, cls: type, prefix: str) -> None:
+    """Raise ConfigError, by the metadata, for a mapping in place of a value, or the reverse."""
+    for field in fields(cls):
+        if MAPPING_HINT not in field.metadata or field.name not in node:
+            continue
+        value = _get(node, field.name, prefix)
+        hints = get_type_hints(cls)[field.name]
+        is_mapping = any(get_origin(hint) is dict for hint in (hints, *get_args(hints)))
+        if value is not None and isinstance(value, DictConfig) != is_mapping:
+            message = field.metadata[MAPPING_HINT]
+            raise ConfigError(f"{prefix}{field.name}={_text(value)}: {message}")
 
 
 def _convert(node: DictConfig, options: type, prefix: str) -> dict[str, Any]:

@@ -17,6 +17,11 @@ _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 24
 _MAX_VALUES = 100_000
 _KEY = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+#: Options with keys of the user's own: names of types, which are any texts.
+TYPE_MAPPINGS = tuple(
+    f"dataset.{name}"
+    for name in ("vertices", "edges", "foreign_keys", "id", "ends", "features", "categories")
+)
 #: Allowed references: another option, or ``${usable_cores:}``.
 _REFERENCE = re.compile(r"\$\{\s*(?:\.*[A-Za-z_][\w.]*|usable_cores:)\s*\}", re.ASCII)
 #: Escaped beginning of a reference, which is plain text.
@@ -206,7 +211,8 @@ def _check_plain(file: Path, value: Any, option: str) -> None:
     if isinstance(value, dict):
         for key, element in value.items():
             name = f"{option}.{brief(key)}" if option else brief(key)
-            if not isinstance(key, str) or not _KEY.fullmatch(key):
+            is_type = option in TYPE_MAPPINGS and isinstance(key, str) and printable(key)
+            if not is_type and (not isinstance(key, str) or not _KEY.fullmatch(key)):
                 hint = _nested(str(key), element)
                 raise ConfigError(f"{file}: {brief(name)}: expected the name of an option{hint}")
             _check_plain(file, element, name)

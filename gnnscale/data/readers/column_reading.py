@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from gnnscale.core import GraphError, brief
-from gnnscale.data.readers.table_options import SPLIT, TableOptions
+from gnnscale.data.readers.table_options import SPLIT, ColumnOptions
 from gnnscale.data.tables import roles
 from gnnscale.data.tables.batch import Batch
 from gnnscale.data.tables.label_columns import LabelColumns
@@ -20,12 +20,10 @@ _LOG = logging.getLogger(__name__)
 class FeatureSurvey:
     """Survey of the columns ``names`` of features, from the batches of a table."""
 
-    def __init__(
-        self, options: TableOptions, table: Table, names: Sequence[str], prefix: str
-    ) -> None:
-        self._options, self._table, self._prefix = options, table, prefix
-        chosen = getattr(options, f"{prefix}categories") or ()
-        shared = {"prefix": prefix, "missing": options.missing}
+    def __init__(self, options: ColumnOptions, table: Table, names: Sequence[str]) -> None:
+        self._options, self._table = options, table
+        chosen = options.categories or ()
+        shared = {"prefix": options.prefix, "missing": options.missing}
         self._columns = [
             ColumnSurvey(table, name, is_category=name in chosen, **shared) for name in names
         ]
@@ -44,12 +42,8 @@ class FeatureSurvey:
         the user has named, and left out of others with a warning. Unless the graph trains a model,
         a named column may have no value; it may always have few categories.
         """
-        options, prefix = self._options, self._prefix
-        named = {
-            name
-            for option in ("features", "categories")
-            for name in getattr(options, f"{prefix}{option}") or ()
-        }
+        options, table = self._options, self._table
+        named = {*(options.features or ()), *(options.categories or ())}
         columns = [survey.finish() for survey in self._columns]
         doubtful = [column for column in columns if column.doubt is not None]
         left_out = [column for column in doubtful if column.name not in named]
@@ -57,18 +51,18 @@ class FeatureSurvey:
             column
             for column in doubtful
             if column.name in named
-            and not (column.has_few if column.categories else not options._advises)
+            and not (column.has_few if column.categories else not options.advises)
         ]
         if wrong:
             raise GraphError(
-                f"{self._table.path}: cannot be features: {_doubts(wrong)}; leave them out by "
-                f"dataset.{prefix}features=[...]"
+                f"{table.path}: cannot be features: {_doubts(wrong)}; leave them out by "
+                f"{table.setting(f'{options.prefix}features', '[...]')}"
             )
         if left_out:
             keeps = any(column.has_few for column in left_out)
-            hint = "; dataset.categories=[...] keeps texts" if keeps else ""
+            hint = f"; {table.setting('categories', '[...]')} keeps texts" if keeps else ""
             what = f"left out of the features: {_doubts(left_out)}"
-            _LOG.warning("%s: %s%s", self._table.path, what, hint)
+            _LOG.warning("%s: %s%s", table.path, what, hint)
         return [column for column in columns if column not in left_out]
 
 
@@ -103,18 +97,16 @@ def log_unread(table: Table, read: Collection[str | None], option: str) -> None:
 
 
 def label_columns(
-    options: TableOptions, table: Table, prefix: str, *, otherwise: str = ""
+    options: ColumnOptions, table: Table, *, otherwise: str = ""
 ) -> LabelColumns | None:
     """Return the columns of labels and of a published split; None: no labels are read.
 
     ``otherwise``, if not empty, is what to set if there is no column of labels.
     """
-    column: str | None = getattr(options, f"{prefix}label")
-    if column is None or not options._has_labels:
+    column, prefix, split = options.label, options.prefix, None
+    if column is None or not options.reads_labels:
         return None
     table.require(f"{prefix}label", column, otherwise=otherwise)
-    kind, split = f"{prefix}label_kind", None
     if options.split == "published":
-        option = f"{prefix}split_column"
-        split = roles.find_split(table, option, getattr(options, option), SPLIT)
-    return LabelColumns(table, column, getattr(options, kind), split, option=kind)
+        split = roles.find_split(table, f"{prefix}split_column", options.split_column, SPLIT)
+    return LabelColumns(table, column, options.label_kind, split, option=f"{prefix}label_kind")

@@ -24,9 +24,9 @@ from gnnscale.data.tables.vertex_ids import IdMap, csv_id_type, max_id_bytes
 
 _Result = TypeVar("_Result")
 #: Threads that look up ids, at most, and batches in the queue per thread.
-_MAX_THREADS, _QUEUED_BATCHES = 8, 4
+MAX_THREADS, QUEUED_BATCHES = 8, 4
 #: Bytes of a row with two ids and a weight, about.
-_ROW_BYTES = 32
+ROW_BYTES = 32
 #: Bytes of disk per edge: row, both ends, label and split.
 _EDGE_ROW_BYTES = 28
 #: Bytes of memory per edge: raw label, stored label and split.
@@ -61,6 +61,7 @@ class EdgeReader:
         changes: list[str],
     ) -> None:
         self._options, self._table, self._writer = options, table, writer
+        self._columns = options.column_options(edges=True)
         self._id_type, self._changes = id_type, changes
         #: whether edges with an unknown end are left out, which are else refused
         self.drops_unknown = False
@@ -69,7 +70,7 @@ class EdgeReader:
         self._weight = None
         if options.weight is not None and (options.weight != WEIGHT or WEIGHT in table.names):
             self._weight = table.require("weight", options.weight)
-        self._labels = label_columns(options, table, "edge_")
+        self._labels = label_columns(self._columns, table)
         names = [table.require("edge_features", name) for name in options.edge_features or ()]
         labels = self._labels.csv_types if self._labels else ()
         log_unread(table, {*self._ends, self._weight, *names, *labels}, "edge_features")
@@ -78,7 +79,7 @@ class EdgeReader:
 
     def _feature_columns(self, names: Sequence[str]) -> FeatureColumns:
         """Survey the columns of features, in a pass of their own; problems are reported."""
-        survey = FeatureSurvey(self._options, self._table, names, "edge_")
+        survey = FeatureSurvey(self._columns, self._table, names)
         for batch in self._table.batches(names, survey.types, 8 * len(names)):
             survey.add(batch)
         columns = survey.finish()
@@ -194,10 +195,10 @@ class EdgeReader:
 
     def _map(self, work: Callable[[Batch], _Result], types: Mapping[str, Any]) -> Iterator[_Result]:
         """Yield ``work``, done by threads, of each batch of the columns ``types``."""
-        row_bytes = _ROW_BYTES + 8 * (self._features.num_features if self._features else 0)
+        row_bytes = ROW_BYTES + 8 * (self._features.num_features if self._features else 0)
         batches = self._table.batches(list(types), types, row_bytes)
-        num_threads = min(hardware.usable_cores(), _MAX_THREADS)
-        limit = _QUEUED_BATCHES * num_threads
+        num_threads = min(hardware.usable_cores(), MAX_THREADS)
+        limit = QUEUED_BATCHES * num_threads
         return mapped(work, batches, num_threads=num_threads, limit=limit)
 
     def _mapped(self, batch: Batch, ids: IdMap) -> _MappedEdges:
@@ -218,14 +219,14 @@ class EdgeReader:
         src, dst = (vertices[mask] for vertices in ends)
         return _MappedEdges(
             *(batch, src, dst),
-            None if self._weight is None else _weights(batch, self._weight),
+            None if self._weight is None else read_weights(batch, self._weight),
             None if features is None else features.of_batch(batch),
             num_unknown=num_rows - num_known,
             num_empty=num_known - len(src),
         )
 
 
-def _weights(batch: Batch, column: str) -> Float32Array:
+def read_weights(batch: Batch, column: str) -> Float32Array:
     """Return the weights of a batch; report those that are empty, negative or not finite."""
     empty = batch.report_nulls(column)
     values = batch.floats(column, np.float32)

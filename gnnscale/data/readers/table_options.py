@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
+from gnnscale.data.source import GraphSource
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
@@ -37,6 +38,24 @@ class IdOptions(NamedTuple):
     target: str = "target"  #: column of the edges
     type: str = "auto"  #: one of ``ID_TYPES``
     unknown: str = "refuse"  #: one of ``UNKNOWN_ID_POLICIES``
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """Options on the columns of one table, of vertices or edges, as ``TableOptions`` has them."""
+
+    prefix: str = ""  #: prefix of the options' names: ``edge_`` for edges
+    label: str | None = None
+    label_kind: str = "auto"
+    reads_labels: bool = True  #: whether labels and split are read
+    split: str = "published"  #: one of ``SPLITS``
+    split_column: str = SPLIT
+    split_group: str | None = None
+    unlabeled: str = "refuse"
+    features: list[str] | None = None
+    categories: list[str] | None = None
+    missing: str = "mean"
+    advises: bool = True  #: whether the graph is to train a model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +114,35 @@ class TableOptions(base.Dataset):
         """Columns of ids."""
         return IdOptions()
 
+    def column_options(self, *, edges: bool) -> ColumnOptions:
+        """Return the options on the columns of the edges, or else of the vertices."""
+        shared: dict[str, Any] = {
+            "reads_labels": self._has_labels,
+            "split": self.split,
+            "unlabeled": self.unlabelled,
+            "missing": self.missing,
+            "advises": self._advises,
+        }
+        if not edges:
+            return ColumnOptions(
+                label=self.label,
+                label_kind=self.label_kind,
+                split_column=self.split_column,
+                split_group=self.split_group,
+                features=self.features,
+                categories=self.categories,
+                **shared,
+            )
+        return ColumnOptions(
+            prefix="edge_",
+            label=self.edge_label,
+            label_kind=self.edge_label_kind,
+            split_column=self.edge_split_column,
+            features=self.edge_features,
+            categories=self.edge_categories,
+            **shared,
+        )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
@@ -137,7 +185,7 @@ class TableOptions(base.Dataset):
     def _splits_by_pair(self) -> bool:
         return self.edge_split_by == "pair"
 
-    def with_options(self, trained: base.GraphSource, named: Collection[str]) -> base.GraphSource:
+    def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
         """Return these options, and those of a run's tables on how to read tables.
 
         Options that the user has ``named``, or that differ from their defaults, stay.
@@ -162,7 +210,7 @@ class TableOptions(base.Dataset):
         edge_columns: Sequence[Column] | None,
         *,
         splits: bool,
-    ) -> base.Dataset:
+    ) -> base.StoredDataset:
         """Return these options for predictions by a run trained on the given columns.
 
         Unset ``features`` and ``edge_features`` become the run's columns, unless ``store`` is

@@ -1,19 +1,27 @@
 """Tables of vertices and edges, CSV or Parquet, as databases and data frames write them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import ClassVar
 
 from gnnscale.core import ConfigError, GraphError, brief, check_choice
-from gnnscale.core.artifact.files import file_bytes
+from gnnscale.core.config.typed import MAPPING_HINT
 from gnnscale.core.config.untrusted import names
+from gnnscale.data.readers.table_files import (
+    check_file_name,
+    check_marks,
+    table_files,
+    usual_names,
+)
 from gnnscale.data.readers.table_options import UNKNOWN_ID_POLICIES, IdOptions, TableOptions
 from gnnscale.data.readers.table_reading import read_tables
 from gnnscale.data.storage import StoreWriter, remote
 from gnnscale.data.tables.table import Table
 from gnnscale.data.tables.vertex_ids import ID_TYPES
 
-_ENDINGS = (".parquet", ".csv", ".csv.gz")
+#: Message for a mapping in place of a file.
+_BY_TYPE = "expected one file or folder; dataset=typed_tables reads tables by type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +48,8 @@ class Tables(TableOptions):
         decimal: mark of decimals in CSV, a point or a comma.
     """
 
-    vertices: str | None = field(default=None, metadata=names("text"))
-    edges: str | None = field(default=None, metadata=names("text"))
+    vertices: str | None = field(default=None, metadata=names("text") | {MAPPING_HINT: _BY_TYPE})
+    edges: str | None = field(default=None, metadata=names("text") | {MAPPING_HINT: _BY_TYPE})
     id: str | None = field(default="id", metadata=names("text"))
     id_type: str = "auto"
     source: str = field(default="source", metadata=names("text"))
@@ -55,26 +63,13 @@ class Tables(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         for option, name in (("vertices", self.vertices), ("edges", self.edges)):
-            path = PurePath("." if name is None else name)
-            if name == "" or path.is_absolute() or ".." in path.parts:
-                raise ConfigError(
-                    f"dataset.{option}={brief(name)}: expected a file or folder in dataset.raw"
-                )
+            if isinstance(name, Mapping):
+                raise ConfigError(f"dataset.{option}={brief(name)}: {_BY_TYPE}")
+            if name is not None:
+                check_file_name(option, name)
         check_choice("dataset.id_type", self.id_type, ID_TYPES)
         check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
-        check_choice("dataset.decimal", self.decimal, (".", ","))
-        if self.decimal == self.delimiter:
-            raise ConfigError(
-                "dataset.decimal=',': expected another mark than dataset.delimiter; tables with "
-                "decimal commas have dataset.delimiter=';' mostly"
-            )
-        if self.delimiter != "tab" and (
-            len(self.delimiter.encode()) != 1 or self.delimiter in '"\r\n'
-        ):
-            raise ConfigError(
-                f"dataset.delimiter={brief(repr(self.delimiter))}: expected tab, or one ASCII "
-                "character other than a quote or a line end"
-            )
+        check_marks(self.delimiter, self.decimal)
 
     @property
     def ids(self) -> IdOptions:
@@ -89,15 +84,15 @@ class Tables(TableOptions):
         """Return the local folder with the tables; if ``raw`` is remote, copy them first."""
         if self.raw is None or not remote.is_remote(self.raw):
             return super().raw_path()
-        vertices = [self.vertices] if self.vertices else _usual_names("vertices")
-        edges = [self.edges] if self.edges else _usual_names("edges")
+        vertices = [self.vertices] if self.vertices else usual_names("vertices")
+        edges = [self.edges] if self.edges else usual_names("edges")
         return remote.copy_remote(self.raw, [*vertices, *edges])
 
     def _files(self, table: str) -> list[Path]:
         folder = self.raw_path()
         if not folder.is_dir():
             raise GraphError(f"dataset.raw={folder}: expected a folder with vertices and edges")
-        return _table_files(folder, table, getattr(self, table))
+        return table_files(folder, table, getattr(self, table))
 
     def _table(self, table: str) -> Table:
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
@@ -110,42 +105,3 @@ class Tables(TableOptions):
     def read(self, writer: StoreWriter) -> None:
         """Push vertices with labels and split, edges with their data, then vertex features."""
         read_tables(self, self._table("vertices"), self._table("edges"), writer)
-
-
-def _usual_names(table: str) -> list[str]:
-    """Return the default names of the folder or file of a table, ``vertices`` or ``edges``."""
-    return [table, *(f"{table}{ending}" for ending in _ENDINGS)]
-
-
-def _table_files(folder: Path, table: str, name: str | None) -> list[Path]:
-    """Return the files of ``vertices`` or ``edges``, at ``name`` or, if None, a default name.
-
-    GraphError: no file, an empty file, several default names, or both Parquet and CSV.
-    """
-    path = folder / (name or "")
-    if name is None:
-        paths = [folder / name for name in _usual_names(table) if (folder / name).exists()]
-        if len(paths) != 1:
-            what = " and ".join(path.name for path in paths)
-            what = what or f"no {table} with {', '.join(_ENDINGS)}"
-            which = "remove all but one, or name" if paths else "name"
-            raise GraphError(f"{folder}: has {what}: {which} the table by dataset.{table}=FILE")
-        (path,) = paths
-    elif not path.exists():
-        raise GraphError(f"dataset.{table}={brief(name)}: {path} is missing")
-    files = _in_folder(path) if path.is_dir() else [path]
-    for file in files:
-        if not file_bytes(file):
-            raise GraphError(f"{file}: empty")
-    return files
-
-
-def _in_folder(path: Path) -> list[Path]:
-    # What writers leave beside their files, such as _SUCCESS and .part-0.crc, is no table.
-    files = sorted(file for file in path.iterdir() if file.name[0] not in "._")
-    tables = [file for file in files if file.name.endswith(_ENDINGS)]
-    if not tables:
-        raise GraphError(f"{path}: has no file that ends in {', '.join(_ENDINGS)}")
-    if len({file.name.endswith(".parquet") for file in tables}) > 1:
-        raise GraphError(f"{path}: has both Parquet and CSV files, one kind is allowed")
-    return tables

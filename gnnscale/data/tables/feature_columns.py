@@ -16,7 +16,7 @@ from gnnscale.data.tables.categories import Column, one_hot
 from gnnscale.data.tables.label_columns import are_parts
 from gnnscale.data.tables.survey import FEW_ROWS, Surveyed, csv_type
 from gnnscale.data.tables.table import Table
-from gnnscale.graph import GRAPH_STORE, Graph, read_meta
+from gnnscale.graph import GRAPH_STORE, Graph, TypedFeatures, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Bytes of column names in meta.json, at most.
@@ -27,10 +27,14 @@ _MAX_TOLD = 40
 
 @dataclass(frozen=True, kw_only=True)
 class _WithColumns:
-    """Entries of ``meta.json``: feature columns of vertices and edges, and changes to the data."""
+    """Entries of ``meta.json``: feature columns of vertices and edges, and changes to the data.
+
+    ``type_columns`` are the columns of vertices by their type.
+    """
 
     columns: tuple[Column, ...] | None = None
     edge_columns: tuple[Column, ...] | None = None
+    type_columns: dict[str, tuple[Column, ...]] | None = None
     changes: tuple[str, ...] | None = None
 
 
@@ -45,10 +49,33 @@ def read_edge_columns(graph: Graph) -> tuple[Column, ...] | None:
     return _read(graph, "edge_columns", width) if width else None
 
 
+def read_type_columns(graph: Graph) -> dict[str, tuple[Column, ...]]:
+    """Return the feature columns in a graph's store by vertex type, of those that have a table.
+
+    GraphError: the columns have another number of features than the type has.
+    """
+    if graph.path is None or not isinstance(graph.features, TypedFeatures):
+        return {}
+    record = GRAPH_STORE.record(_WithColumns, read_meta(graph.path).entries, graph.path)
+    widths = {
+        vertices.name: width
+        for vertices, width in zip(graph.schema.vertex_types, graph.features.widths, strict=True)
+    }
+    columns_by_type = record.type_columns or {}
+    for name, columns in columns_by_type.items():
+        width = sum(column.width for column in columns)
+        if width != widths.get(name):
+            problem = f"type_columns of {brief(name)} have {width} features, the type has "
+            raise GRAPH_STORE.refused(graph.path, f"{problem}{widths.get(name, 'no vertices')}")
+    return columns_by_type
+
+
 def log_columns(store: Path) -> None:
     """Log the feature columns of a graph store, and warn of what was filled, added or left out."""
     record = GRAPH_STORE.record(_WithColumns, read_meta(store).entries, store)
-    for what, columns in (("vertices", record.columns), ("edges", record.edge_columns)):
+    described = {"vertices": record.columns, "edges": record.edge_columns}
+    described |= {brief(name): columns for name, columns in (record.type_columns or {}).items()}
+    for what, columns in described.items():
         if columns:
             listed = "; ".join(column.describe() for column in columns[:_MAX_TOLD])
             more = len(columns) - _MAX_TOLD
@@ -132,18 +159,18 @@ class FeatureColumns:
             yield np.tile(row, (num_empty, 1))
         if self._named:
             return
+        setting = self._table.setting("features", "[...]")
         for feature in row_numbers.features:
             _LOG.warning(
-                "%s: feature %s numbers the rows; if their order means nothing, leave it out by "
-                "dataset.features=[...]",
-                *(self._table.path, brief(repr(numbers[feature]))),
+                "%s: feature %s numbers the rows; if their order means nothing, leave it out by %s",
+                *(self._table.path, brief(repr(numbers[feature])), setting),
             )
         for column in self.columns:
             if are_parts(column.categories or ()):
                 _LOG.warning(
-                    "%s: feature %s holds words of a split; dataset.split_column reads it, and "
-                    "dataset.features=[...] leaves it out",
-                    *(self._table.path, brief(repr(column.name))),
+                    "%s: feature %s holds words of a split; dataset.split_column reads it, and %s "
+                    "leaves it out",
+                    *(self._table.path, brief(repr(column.name)), setting),
                 )
 
     def empty(self, batch: Batch) -> BoolArray:

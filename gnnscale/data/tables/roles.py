@@ -90,10 +90,11 @@ def _parts(names: Sequence[str], table: Table) -> set[str]:
 
 def warn_of_names(table: Table, columns: Sequence[Surveyed]) -> None:
     """Warn of each feature column whose name suggests a label or, unless of categories, an id."""
-    hint = "among the features; dataset.features=[...] leaves it out"
+    hint = f"among the features; {table.setting('features', '[...]')} leaves it out"
+    categories = table.setting("categories", "[...]")
     hints = {
         "a label": hint,
-        "an id": f"a number {hint}, and dataset.categories=[...] makes each value a feature",
+        "an id": f"a number {hint}, and {categories} makes each value a feature",
     }
     for column in columns:
         role = suspected_role(column.name)

@@ -158,7 +158,7 @@ class ColumnSurvey:
             raise GraphError(
                 f"{table.path}: column {brief(repr(name))}: expected numbers, lists of numbers, "
                 f"dates or texts, got {brief(kind)}; name the feature columns by "
-                f"dataset.{prefix}features=[...]"
+                f"{table.setting(f'{prefix}features', '[...]')}"
             )
 
     def add(self, batch: Batch) -> None:
@@ -272,10 +272,11 @@ class ColumnSurvey:
         if 2 * best.count > num_filled and (self._table.is_csv or not (is_number and is_all)):
             if best.first_other is not None:
                 file, row, cell = best.first_other
+                option, value = f"{self._prefix}categories", f"[{brief(self.name)}]"
                 message = (
                     f"{brief(self.name)} is {brief(repr(cell))}, expected {best.noun}, as most "
                     "cells of the column are; if all are categories, set "
-                    f"dataset.{self._prefix}categories=[{brief(self.name)}]"
+                    f"{self._table.setting(option, value)}"
                 )
                 kind, count = (self.name, "kind"), num_filled - best.count
                 self._table.problems.add(kind, file, row, message, count)

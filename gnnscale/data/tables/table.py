@@ -257,6 +257,7 @@ class Table:
             if twice is not None:
                 hint = _header_hint(named)
                 raise GraphError(f"{file.path}: has two columns {brief(repr(twice))}{hint}")
+        self.vertex_type: str | None = None  #: type of the vertices. None: there are no types
         self.names = self._files[0].names
         self.is_csv = isinstance(self._files[0], CsvFile)
         self.types = self._files[0].types()
@@ -286,6 +287,12 @@ class Table:
                     f"{listed}{hint}"
                 )
         return column
+
+    def setting(self, option: str, value: str) -> str:
+        """Return how to set an option for this table, for messages: ``dataset.OPTION=VALUE``."""
+        if self.vertex_type is not None:
+            value = f"{{{brief(self.vertex_type)}: {value}}}"
+        return f"dataset.{option}={value}"
 
     def num_rows(self) -> int | None:
         """Return the number of rows, approximate for CSV; None if a CSV file is compressed."""

@@ -69,11 +69,13 @@ def _uniform(batch: Batch, column: str, id_type: str) -> Any:
 class IdColumn:
     """Ids of all vertices, gathered in batches; texts take at most ``max_bytes``.
 
-    If ``column`` is None, ids are row numbers from 0.
+    If ``column`` is None, ids are row numbers from 0. ``what`` are the vertices, for messages.
     """
 
-    def __init__(self, column: str | None, id_type: str, max_bytes: int) -> None:
-        self.column = column
+    def __init__(
+        self, column: str | None, id_type: str, max_bytes: int, *, what: str = "vertices"
+    ) -> None:
+        self.column, self.what = column, what
         self.id_type = id_type
         self._max_bytes = self._text_bytes_left = max_bytes
         self._arrays: list[Any] = []
@@ -178,7 +180,7 @@ class IdMap:
         except pyarrow.ArrowInvalid:
             raise GraphError(
                 f"{batch.name(column)} has ids that {brief(self.type)}, the type of the ids of the "
-                "vertices, cannot hold; set dataset.id_type=string"
+                f"{self._column.what}, cannot hold; set dataset.id_type=string"
             ) from None
 
     def report_unknown(self, batch: Batch, column: str, is_unknown: BoolArray) -> None:
@@ -191,13 +193,13 @@ class IdMap:
             ids = self._ids(batch, column)
             was_row = pyarrow.compute.is_in(ids, value_set=self.dropped.cast(ids.type))
             is_unknown &= ~was_row.to_numpy(zero_copy_only=False)
-        of = brief(self._column.column or "row number")
+        of, what = brief(self._column.column or "row number"), self._column.what
         batch.report(
             is_unknown,
             (column, "unknown"),
             lambda index: (
                 f"{brief(column)} is {brief(repr(batch.columns[column][index].as_py()))}, which is "
-                f"the {of} of none of the {self.size} vertices; dataset.unknown_ids=vertices makes "
+                f"the {of} of none of the {self.size} {what}; dataset.unknown_ids=vertices makes "
                 "such ids vertices, and drop leaves out their edges"
             ),
         )
@@ -207,8 +209,8 @@ class IdMap:
         array = _uniform(batch, column, self._column.id_type)
         if is_text(array.type) != is_text(self.type):
             raise GraphError(
-                f"{batch.name(column)} holds {brief(array.type)}, the ids of the vertices are "
-                f"{brief(self.type)}; set dataset.id_type=string"
+                f"{batch.name(column)} holds {brief(array.type)}, the ids of the "
+                f"{self._column.what} are {brief(self.type)}; set dataset.id_type=string"
             )
         return array
 

@@ -163,3 +163,11 @@ def test_options_that_are_texts_are_what_the_file_says(tmp_path: Path) -> None:
     expected = {"label": "true", "id": "007", "name": "1e3", "weight": None, "store": None}
     assert found["dataset"] == expected | {"raw": "5", "seed": 7}
     assert found["features"] == ["1.50", "no", None, "a"]
+
+
+def test_names_of_types_are_keys(tmp_path: Path) -> None:
+    text = "dataset: {edges: {user-buys-item: o.csv}, foreign_keys: {order.user_id: user}}"
+    values = read_yaml(written(tmp_path, text))
+    assert values["dataset"]["foreign_keys"] == {"order.user_id": "user"}
+    with pytest.raises(ConfigError, match="write user_id"):
+        read_yaml(written(tmp_path, "dataset: {raw: {user-id: x}}"))

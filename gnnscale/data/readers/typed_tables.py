@@ -1,0 +1,360 @@
+"""Tables of several types of vertices and edges, and tables with foreign keys."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from gnnscale.core import ConfigError, GraphError, brief, check_choice, suggestion
+from gnnscale.core.config.typed import MAPPING_HINT
+from gnnscale.core.config.untrusted import names
+from gnnscale.data.readers.table_files import check_file_name, check_marks, table_files
+from gnnscale.data.readers.table_options import (
+    MISSING_POLICIES,
+    SPLIT,
+    UNKNOWN_ID_POLICIES,
+    WEIGHT,
+    ColumnOptions,
+)
+from gnnscale.data.readers.typed_columns import (
+    end_columns,
+    id_column,
+    listed,
+    parse_edge_type,
+    parse_foreign_key,
+    reverse_type,
+)
+from gnnscale.data.readers.typed_edge_reading import EdgeTable
+from gnnscale.data.readers.typed_reading import TypedReading, TypedTableOptions, VertexTable
+from gnnscale.data.storage import remote
+from gnnscale.data.storage.store_check import RawFile
+from gnnscale.data.tables.feature_columns import log_columns
+from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
+from gnnscale.data.tables.table import Table
+from gnnscale.data.tables.vertex_ids import ID_TYPES
+from gnnscale.data.typed_dataset import TypedDataset, with_random_parts
+from gnnscale.graph import EdgeType, Graph
+
+#: Bytes of memory from which the size of batches follows.
+_MEMORY_BYTES = 1 << 30
+_MAPPING = names("text") | {
+    MAPPING_HINT: "expected a mapping by type; dataset=tables reads one table of each"
+}
+_BY_TYPE = names("text") | {MAPPING_HINT: "expected a mapping by type, as {user: [age, town]}"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedTables(TypedDataset):
+    """Folder with a table for each type of vertices and edges, or with tables and foreign keys.
+
+    A table is a Parquet or CSV file, or a folder of such files. Example::
+
+        TypedTables(
+            name="shop",
+            raw="shop/",
+            vertices={"user": "users.csv", "item": "items.csv"},
+            edges={"user-buys-item": "orders.csv"},
+            target="user",
+            label="churned",
+        ).open()
+
+    Attributes:
+        vertices: by vertex type its file or folder in ``raw``; null: its vertices are the ids in
+            the edges.
+        edges: by edge type, ``SOURCE-RELATION-TARGET``, its file or folder in ``raw``.
+        foreign_keys: by ``TYPE.COLUMN`` the vertex type whose ids the column holds: an edge type
+            ``TYPE-COLUMN-OTHER`` from each row whose cell is not empty.
+        reverse: whether each edge type has a reverse edge type: ``TARGET-rev_RELATION-SOURCE``.
+        target: vertex type with the labels. None: no vertex has a label.
+        label: column of the labels of ``target``, null if unknown.
+        label_kind: one of ``LABEL_KINDS``; ``auto`` reads texts and integers as classes, other
+            numbers as regression targets.
+        split_column: column of words that name the part of each vertex of ``target``, or masks as
+            of ``Tables``.
+        unlabelled: one of ``UNLABELED_POLICIES`` for training and validation vertices without a
+            label: ``refuse`` raises an error, ``drop`` removes them from the split.
+        id: column of the ids of all tables, or by vertex type, where null reads row numbers from 0.
+            None: the column ``id``, else ``TYPE_id``, else row numbers if no edge has ids.
+        id_type: one of ``ID_TYPES``; ``string`` reads integers as texts too.
+        ends: by edge type the columns of source and target. None: ``source`` and ``target``, else
+            columns named as the types or ``TYPE_id``, else the only two columns.
+        weight: column of the edge weights, which tables may lack: their edges weigh 1. None: all
+            weights are 1.
+        features: by vertex type the columns of features; null: all columns without another role.
+        categories: by vertex type feature columns of categories that are not texts.
+        unknown_ids: one of ``UNKNOWN_ID_POLICIES`` for ids that stand only in the edges:
+            ``vertices`` makes them vertices without a label, whose features are empty cells;
+            ``drop`` leaves out their edges; ``refuse`` raises an error.
+        missing: one of ``MISSING_POLICIES`` for empty cells of numbers and dates among the
+            features: ``mean`` fills in the mean over the training rows, and adds a 0/1 feature
+            that marks empty cells; ``drop`` leaves out their rows; ``refuse`` raises an error.
+        standardize: whether feature columns have mean 0 and standard deviation 1, over the training
+            vertices of ``target``, over all vertices of other types.
+        delimiter: one character between the values of CSV, or ``tab``.
+        decimal: mark of decimals in CSV, a point or a comma.
+    """
+
+    vertices: dict[str, str | None] | None = field(default=None, metadata=_MAPPING)
+    edges: dict[str, str] | None = field(default=None, metadata=_MAPPING)
+    foreign_keys: dict[str, str] | None = field(default=None, metadata=_MAPPING)
+    reverse: bool = True
+    target: str | None = field(default=None, metadata=names("text"))
+    label: str | None = field(default=None, metadata=names("text"))
+    label_kind: str = "auto"
+    split_column: str = field(default=SPLIT, metadata=names("text"))
+    unlabelled: str = "refuse"
+    id: Any | None = field(default=None, metadata=names("text"))
+    id_type: str = "auto"
+    ends: dict[str, list[str]] | None = field(default=None, metadata=names("text"))
+    weight: str | None = field(default=WEIGHT, metadata=names("text"))
+    features: dict[str, list[str] | None] | None = field(default=None, metadata=_BY_TYPE)
+    categories: dict[str, list[str]] | None = field(default=None, metadata=_BY_TYPE)
+    unknown_ids: str = "vertices"
+    missing: str = "mean"
+    standardize: bool = False
+    delimiter: str = ","
+    decimal: str = "."
+
+    _is_users: ClassVar[bool] = True
+    _raw_form: ClassVar[str] = "the folder with the tables"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("dataset.label_kind", self.label_kind, LABEL_KINDS)
+        check_choice("dataset.unlabelled", self.unlabelled, UNLABELED_POLICIES)
+        check_choice("dataset.id_type", self.id_type, ID_TYPES)
+        check_choice("dataset.unknown_ids", self.unknown_ids, UNKNOWN_ID_POLICIES)
+        check_choice("dataset.missing", self.missing, MISSING_POLICIES)
+        check_marks(self.delimiter, self.decimal)
+        for option, files in (("vertices", self._vertex_files), ("edges", self._edge_files)):
+            for key, name in files.items():
+                if name is not None:
+                    check_file_name(f"{option}.{key}", name)
+        self._check_target()
+        self._check_keys()
+        self._check_edge_types()
+
+    @property
+    def _vertex_files(self) -> dict[str, str | None]:
+        return self.vertices or {}
+
+    @property
+    def _edge_files(self) -> dict[str, str]:
+        return self.edges or {}
+
+    @property
+    def _keys(self) -> dict[str, str]:
+        return self.foreign_keys or {}
+
+    def _check_target(self) -> None:
+        if (self.target is None) != (self.label is None):
+            lacking, has = ("target", "label") if self.target is None else ("label", "target")
+            what = "the type of the labeled vertices" if self.target is None else "their column"
+            raise ConfigError(
+                f"dataset.{has}={brief(getattr(self, has))}: expected dataset.{lacking} too, {what}"
+            )
+        if self.target is None:
+            if self.split == "random":
+                raise ConfigError(
+                    "dataset.split=random: dataset.target=null leaves nothing to split"
+                )
+            return
+        self._check_type("target", self.target, needs_table=True)
+
+    def _check_keys(self) -> None:
+        """Raise ConfigError for a key of an option by type that names no such type or table."""
+        if not (self.id is None or isinstance(self.id, (str, Mapping))):
+            raise ConfigError(
+                f"dataset.id={brief(self.id)}: expected a column, or columns by vertex type"
+            )
+        by_type: dict[str, Iterable[str]] = {
+            "id": self.id if isinstance(self.id, Mapping) else (),
+            "features": self.features or (),
+            "categories": self.categories or (),
+        }
+        for option, keys in by_type.items():
+            for key in keys:
+                self._check_type(option, key, needs_table=True)
+        for key, columns in (self.ends or {}).items():
+            if key not in self._edge_files:
+                raise ConfigError(
+                    f"dataset.ends: {brief(key)}: expected an edge type of dataset.edges, got none "
+                    f"of {listed(self._edge_files)}"
+                )
+            if len(columns) != 2 or columns[0] == columns[1]:
+                raise ConfigError(
+                    f"dataset.ends: {brief(key)}: expected two columns, [SOURCE, TARGET], got "
+                    f"[{', '.join(map(brief, columns))}]"
+                )
+
+    def _check_type(self, option: str, name: str, *, needs_table: bool = False) -> None:
+        if name not in self._vertex_files:
+            raise ConfigError(
+                f"dataset.{option}: {brief(name)}: expected a type of dataset.vertices, which are "
+                f"{listed(self._vertex_files)}{suggestion(name, self._vertex_files)}"
+            )
+        if needs_table and self._vertex_files[name] is None:
+            raise ConfigError(
+                f"dataset.{option}: {brief(name)}: expected a type with a table, got null in "
+                "dataset.vertices"
+            )
+
+    def _check_edge_types(self) -> None:
+        """Raise ConfigError for an invalid or repeated edge type, or a type without vertices."""
+        types = [*self._edge_types().values(), *self._foreign_key_types()]
+        with_reverse = [*types, *(map(reverse_type, types) if self.reverse else ())]
+        for number, edge_type in enumerate(with_reverse):
+            if edge_type in with_reverse[:number]:
+                hint = "; dataset.reverse=false adds no reverse types" if self.reverse else ""
+                raise ConfigError(f"dataset.edges: {edge_type}: appears twice{hint}")
+        ends = {end for edges in types for end in (edges.source, edges.destination)}
+        for name, file in self._vertex_files.items():
+            if file is None and name not in ends:
+                raise ConfigError(
+                    f"dataset.vertices: {brief(name)}: expected a file, as null takes the ids in "
+                    "the edges as vertices, and no edge type has this type"
+                )
+
+    def _edge_types(self) -> dict[str, EdgeType]:
+        """Return the edge types by their keys in ``edges``; ConfigError: a key is invalid."""
+        return {key: parse_edge_type(key, self._vertex_files) for key in self._edge_files}
+
+    def _foreign_key_types(self) -> list[EdgeType]:
+        """Return the edge types of ``foreign_keys``; ConfigError: a key or type is invalid."""
+        types = []
+        for key, target in self._keys.items():
+            edge_type = parse_foreign_key(key, target, self._vertex_files)
+            self._check_type("foreign_keys", edge_type.source, needs_table=True)
+            self._check_type("foreign_keys", target)
+            types.append(edge_type)
+        return types
+
+    def raw_files(self) -> list[Path]:
+        """Return the files of the vertices, then those of the edges."""
+        return [file for files in self._files().values() for file in files]
+
+    def raw_path(self) -> Path:
+        """Return the local folder with the tables; if ``raw`` is remote, copy them first."""
+        if self.raw is None or not remote.is_remote(self.raw):
+            return super().raw_path()
+        tables = [*self._vertex_files.values(), *self._edge_files.values()]
+        return remote.copy_remote(self.raw, [name for name in tables if name is not None])
+
+    def _files(self) -> dict[str, list[Path]]:
+        """Return the files of each table by its option, such as ``vertices.user``."""
+        if not self._vertex_files or not (self._edge_files or self._keys):
+            lacking = "edges or dataset.foreign_keys" if self._vertex_files else "vertices"
+            raise ConfigError(f"dataset.{lacking}: required, tables by type")
+        folder = self.raw_path()
+        if not folder.is_dir():
+            raise GraphError(f"dataset.raw={folder}: expected a folder with the tables")
+        options = {f"vertices.{name}": file for name, file in self._vertex_files.items()}
+        options |= {f"edges.{key}": file for key, file in self._edge_files.items()}
+        return {
+            option: table_files(folder, option, name)
+            for option, name in options.items()
+            if name is not None
+        }
+
+    def _open_tables(self) -> dict[str, Table]:
+        """Open all tables, by their options such as ``vertices.user``."""
+        delimiter = "\t" if self.delimiter == "tab" else self.delimiter
+        tables = {
+            option: Table(files, delimiter, _MEMORY_BYTES, self.decimal)
+            for option, files in self._files().items()
+        }
+        for name in self._vertex_files:
+            if f"vertices.{name}" in tables:
+                tables[f"vertices.{name}"].vertex_type = name
+        return tables
+
+    def read_graph(self) -> Graph:
+        """Return the graph of the tables, whose features are mapped from a temporary folder."""
+        with TemporaryDirectory() as folder:
+            return self._read(Path(folder))[0]
+
+    def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:
+        with TemporaryDirectory(dir=folder) as of_features:
+            graph, notes = self._read(Path(of_features))
+            self._write_graph(folder, graph, records, **notes)
+
+    def _read(self, folder: Path) -> tuple[Graph, dict[str, Any]]:
+        """Return the graph, with features in files in ``folder``, and notes for ``meta.json``."""
+        tables = self._open_tables()
+        edges = self._edge_tables(tables)
+        named = {name for edge in edges for name, _ in edge.ends}
+        options = TypedTableOptions(
+            target=self.target,
+            id_type=self.id_type,
+            unknown=self.unknown_ids,
+            missing=self.missing,
+            reverse=self.reverse,
+            standardize=self.standardize,
+            advises=self._advises,
+        )
+        vertices = {name: self._vertex_table(name, tables, named) for name in self._vertex_files}
+        reading = TypedReading(vertices, edges, options, folder)
+        graph = reading.read_topology(self.name)
+        if self.split == "random" and graph.num_classes:
+            graph = with_random_parts(graph, self._random_split())
+        return reading.with_features(graph), reading.notes
+
+    def prepare(self, force: bool = False) -> Path:
+        """Convert the tables to a graph store, unless it is up to date, and return its directory.
+
+        With ``force`` the store is written again. Log the columns of features, and what was filled,
+        added or left out.
+        """
+        path = super().prepare(force)
+        log_columns(path)
+        return path
+
+    def _vertex_table(
+        self, name: str, tables: Mapping[str, Table], named: Collection[str]
+    ) -> VertexTable | None:
+        """Return the table of a vertex type; ``named`` are the types with ids in the edges."""
+        table = tables.get(f"vertices.{name}")
+        if table is None:
+            return None
+        keys = [edges.relation for edges in self._foreign_key_types() if edges.source == name]
+        is_target = name == self.target
+        return VertexTable(
+            name=name,
+            table=table,
+            ids=id_column(name, table, self.id, needed=name in named),
+            foreign_keys=keys,
+            columns=ColumnOptions(
+                label=self.label if is_target else None,
+                label_kind=self.label_kind,
+                reads_labels=self._has_labels,
+                split=self.split,
+                split_column=self.split_column,
+                unlabeled=self.unlabelled,
+                features=(self.features or {}).get(name),
+                categories=(self.categories or {}).get(name),
+                missing=self.missing,
+                advises=self._advises,
+            ),
+        )
+
+    def _edge_tables(self, tables: Mapping[str, Table]) -> list[EdgeTable]:
+        edges = []
+        for key, edge_type in self._edge_types().items():
+            table = tables[f"edges.{key}"]
+            source, target = end_columns(*(key, edge_type, table, self.ends or {}, self.weight))
+            weight = self.weight if self.weight in table.names else None
+            edges.append(
+                EdgeTable(
+                    edge_type=edge_type, table=table, source=source, target=target, weight=weight
+                )
+            )
+        if self.weight not in (None, WEIGHT) and not any(edge.weight for edge in edges):
+            raise GraphError(
+                f"dataset.weight={brief(self.weight)}: expected a column of a table of edges"
+            )
+        for edge_type in self._foreign_key_types():
+            table = tables[f"vertices.{edge_type.source}"]
+            column = table.require("foreign_keys", edge_type.relation)
+            edges.append(EdgeTable(edge_type=edge_type, table=table, source=None, target=column))
+        return edges

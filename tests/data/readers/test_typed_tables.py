@@ -1,0 +1,364 @@
+"""Tables by type: a shop with users, items and orders, and what is refused of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gnnscale.core import ConfigError, GraphError
+from gnnscale.data import TypedTables, read_classes, read_ids, verify_store
+from gnnscale.data.frames import from_tables
+from gnnscale.data.storage.standardize import ColumnScaling
+from gnnscale.data.tables.feature_columns import read_type_columns
+from gnnscale.graph import Graph
+
+USERS = (
+    "id,age,town,churned,split\n"
+    "ann,30,Bonn,yes,train\nbob,,Oslo,no,train\ncid,50,Bonn,no,valid\ndan,20,Oslo,,test\n"
+)
+ITEMS = "id,price,kind\n10,1.5,toy\n20,2.5,book\n30,0.5,toy\n"
+ORDERS = "user_id,item_id,weight\nann,10,1\nann,20,2\ncid,10,3\n"
+SHOP = {
+    "vertices": {"user": "users.csv", "item": "items.csv"},
+    "edges": {"user-buys-item": "orders.csv"},
+    "target": "user",
+    "label": "churned",
+}
+#: Users are 0 to 3, items 4 to 6.
+LISTS = {"user-buys-item": [[0, 2], [0], []], "item-rev_buys-user": [[4, 5], [], [4], []]}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Any:
+    """Return a function that writes tables, and returns their dataset."""
+
+    def make(users: str = USERS, items: str = ITEMS, orders: str = ORDERS, **options: Any) -> Any:
+        raw = tmp_path / "raw"
+        raw.mkdir(exist_ok=True)
+        for name, table in (("users", users), ("items", items), ("orders", orders)):
+            (raw / f"{name}.csv").write_text(table)
+        return TypedTables(**({"name": "shop", "raw": str(raw)} | SHOP | options))
+
+    return make
+
+
+def lists(graph: Graph) -> dict[str, list[list[int]]]:
+    """Return by edge type the sources of each destination."""
+    rows = [row.tolist() for row in np.split(graph.indices, graph.indptr[1:-1])]
+    return {
+        str(edge_type): rows[graph.schema.rows(number)]
+        for number, edge_type in enumerate(graph.schema.edge_types)
+    }
+
+
+def features(graph: Graph) -> list[Any]:
+    matrices: Any = graph.features.matrices
+    return [None if matrix is None else matrix.rows.tolist() for matrix in matrices]
+
+
+def split_of(graph: Graph) -> list[list[int]]:
+    return [part.tolist() for part in (graph.train_idx, graph.valid_idx, graph.test_idx)]
+
+
+def test_a_shop(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    graph = shop().open()
+    assert lists(graph) == LISTS
+    assert graph.edge_weights.tolist() == [1, 2, 3, 1, 3, 2]
+    assert graph.labels.tolist() == [1, 0, 0, -1, -1, -1, -1]
+    assert (read_classes(graph), graph.metric) == (["no", "yes"], "accuracy")
+    assert split_of(graph) == [[0, 1], [2], [3]]
+    assert read_ids(graph).to_pylist() == ["ann", "bob", "cid", "dan", "10", "20", "30"]
+    # The empty age is the mean of ann and bob, who train.
+    users = [[30, 0, 1, 0], [30, 1, 0, 1], [50, 0, 1, 0], [20, 0, 0, 1]]
+    assert features(graph) == [users, [[1.5, 0, 1], [2.5, 1, 0], [0.5, 0, 1]]]
+    columns = read_type_columns(graph)
+    assert [column.name for column in columns["user"]] == ["age", "town"]
+    assert (columns["user"][0].mean, columns["item"][0].mean) == ((30,), (1.5,))
+    assert columns["item"][1].categories == ("book", "toy")
+    assert "user: empty numbers get the mean of training" in caplog.text
+    assert [check for check in verify_store(graph.path) if check.problem] == []
+    assert {path.suffix for path in graph.path.iterdir()} == {".npy", ".json", ".parquet"}
+    assert shop().prepare() == graph.path
+    assert features(shop().read_graph()) == features(graph)
+
+
+def test_the_store_is_reused_and_written_again_if_a_table_changes(
+    shop: Any, tmp_path: Path
+) -> None:
+    path = shop(store=str(tmp_path / "store")).prepare()
+    files = json.loads((path / "meta.json").read_text())["raw"]
+    assert [file["name"] for file in files] == ["users.csv", "items.csv", "orders.csv"]
+    with pytest.raises(GraphError, match=r"orders.csv: changed since"):
+        shop(orders=ORDERS + "dan,30,1\n", store=str(path)).prepare()
+    copy = Graph.open(path)
+    copy.save(tmp_path / "copy")
+    saved = Graph.open(tmp_path / "copy")
+    assert read_ids(saved).to_pylist() == read_ids(copy).to_pylist()
+    assert read_type_columns(saved) == read_type_columns(copy) != {}
+    meta = json.loads((path / "meta.json").read_text())
+    meta["type_columns"]["user"].pop()
+    (path / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(GraphError, match="type_columns of user have 2 features, the type has 4"):
+        read_type_columns(Graph.open(path))
+
+
+def test_relational_tables(shop: Any, caplog: pytest.LogCaptureFixture) -> None:
+    orders = "id,user_id,item_id,price\n7,ann,10,1\n5,ann,20.0,2\n9,,10,4\n8,cid,,2\n"
+    vertices = SHOP["vertices"] | {"order": "orders.csv"}
+    keys = {"order.user_id": "user", "order.item_id": "item"}
+    graph = shop(orders=orders, vertices=vertices, edges=None, foreign_keys=keys).open()
+    # Users are 0 to 3, items 4 to 6, orders 7 to 10 in the order of their rows.
+    assert lists(graph) == {
+        "order-user_id-user": [[7, 8], [], [10], []],
+        "order-item_id-item": [[7, 9], [8], []],
+        "user-rev_user_id-order": [[0], [0], [], [2]],
+        "item-rev_item_id-order": [[4], [5], [4], []],
+    }
+    assert read_ids(graph).to_pylist()[7:] == ["7", "5", "9", "8"]
+    # Foreign keys are no features.
+    assert features(graph)[2] == [[1], [2], [4], [2]]
+    assert graph.edge_weights is None
+    assert "orders.csv: user_id: 1 of 4 edges left out, since the cell is empty" in caplog.text
+
+
+def test_a_type_without_a_table_has_the_ids_of_the_edges(shop: Any) -> None:
+    vertices = {"user": "users.csv", "item": None}
+    graph = shop(vertices=vertices, orders="user,item\nann,40\nann,-5\ncid,40\n").open()
+    assert read_ids(graph).to_pylist()[4:] == ["-5", "40"]
+    assert lists(graph)["user-buys-item"] == [[0], [0, 2]]
+    assert features(graph)[1] is None
+    keys = {"foreign_keys": {"user.town": "town"}, "features": {"user": ["age"]}}
+    graph = shop(vertices={"user": "users.csv", "town": None}, edges=None, **keys).open()
+    assert lists(graph)["user-town-town"] == [[0, 2], [1, 3]]
+
+
+def test_ids_of_whole_numbers_stay_numbers(shop: Any) -> None:
+    users = USERS.replace("ann", "3").replace("bob", "1").replace("cid", "2").replace("dan", "0")
+    orders = "user_id,item_id\n3,10\n3,20\n2,10\n"
+    ids = read_ids(shop(users, orders=orders).open())
+    assert (str(ids.type), ids.to_pylist()) == ("int64", [3, 1, 2, 0, 10, 20, 30])
+    texts = read_ids(shop(users, orders=orders, id_type="string").open())
+    assert texts.to_pylist() == ["3", "1", "2", "0", "10", "20", "30"]
+    mixed = shop(users, orders=orders + "x,20\n")
+    assert mixed.open().num_vertices == 8
+
+
+def test_ids_by_row_numbers_and_other_columns(shop: Any) -> None:
+    graph = shop(
+        items=ITEMS.replace("id", "sku"),
+        users=USERS.replace("id,age", "user_id,age"),
+        orders="buyer,product,amount\nann,0,5\nbob,2,5\n",
+        id={"item": None},
+        ends={"user-buys-item": ["buyer", "product"]},
+        features={"item": ["price"], "user": None},
+        categories={"user": ["age"]},
+        reverse=False,
+    ).open()
+    assert lists(graph) == {"user-buys-item": [[0], [], [1]]}
+    assert read_ids(graph).to_pylist() == ["ann", "bob", "cid", "dan", "0", "1", "2"]
+    assert read_type_columns(graph)["user"][0].categories == ("20", "30", "50")
+    assert features(graph)[1] == [[1.5], [2.5], [0.5]]
+
+
+@pytest.mark.parametrize("columns", ["source,target", "item,user", "a,b", "user_id,more,item"])
+def test_columns_of_ids_by_default(shop: Any, columns: str) -> None:
+    rows = [["ann", "10"], ["ann", "20"], ["cid", "10"]]
+    if columns == "item,user":
+        rows = [row[::-1] for row in rows]
+    if "more" in columns:
+        rows = [[row[0], "1", row[1]] for row in rows]
+    orders = "\n".join([columns, *(",".join(row) for row in rows)])
+    assert lists(shop(orders=orders).open()) == LISTS
+
+
+def test_edges_within_a_type_keep_their_direction(shop: Any) -> None:
+    options = {"vertices": {"user": "users.csv"}, "edges": {"user-likes-user": "orders.csv"}}
+    graph = shop(orders="a,b\nann,bob\nann,cid\nann,cid\n", **options).open()
+    assert lists(graph) == {
+        "user-likes-user": [[], [0], [0, 0], []],
+        "user-rev_likes-user": [[1, 2, 2], [], [], []],
+    }
+
+
+STRANGE = ORDERS + "eve,10,1\nann,99,1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "ids", "num_edges", "change"),
+    [
+        (
+            {},
+            ["eve", "99"],
+            5,
+            "1 ids that only the edges have, such as 'eve', are vertices of user",
+        ),
+        ({"unknown_ids": "drop"}, [], 3, "user-buys-item: 2 of 5 edges left out, since an end is"),
+        ({"missing": "drop"}, [], 2, "vertices of user: 1 rows with an empty number left out"),
+    ],
+)
+def test_ids_that_only_edges_have(
+    shop: Any, options: Any, ids: Any, num_edges: int, change: str, caplog: Any
+) -> None:
+    orders = STRANGE.replace("cid,10,3", "bob,10,3") if "missing" in options else STRANGE
+    graph = shop(orders=orders, **options).open()
+    assert [each for each in read_ids(graph).to_pylist() if each in ("eve", "99")] == ids
+    assert graph.num_edges == 2 * num_edges
+    assert change in caplog.text
+    if ids:
+        assert features(graph)[0][4] == [30, 1, 0, 0]
+        assert features(graph)[1][3] == [1.5, 1, 0, 0]  # the mean of all items, empty, no kind
+        assert graph.labels.tolist() == [1, 0, 0, -1, -1, -1, -1, -1, -1]
+
+
+def test_values_a_random_split_and_scaling(shop: Any) -> None:
+    rows = [f"u{number},{number},{number / 2}\n" for number in range(20)]
+    users = "id,age,churned\n" + "".join(rows)
+    options = {"split": "random", "standardize": True}
+    graph = shop(users, orders="user,item\nu1,10\n", **options).open()
+    assert graph.metric == "rmse"
+    assert graph.labels[:3].tolist() == [0, 0.5, 1]
+    assert np.isnan(graph.labels[20:]).all()
+    assert [len(part) for part in split_of(graph)] == [12, 4, 4]
+    assert max(map(max, split_of(graph))) < 20
+    trained = np.asarray(features(graph)[0])[graph.train_idx]
+    assert abs(trained.mean()) < 1e-6
+    assert abs(trained.std() - 1) < 1e-6
+    scaling = json.loads((graph.path / "meta.json").read_text())["type_scaling"]
+    assert ColumnScaling(**scaling["item"]).mean[0] == 1.5
+
+
+def test_a_split_is_stratified(shop: Any) -> None:
+    rows = [f"u{number},{number % 7},{'yes' if number % 10 else 'no'}\n" for number in range(100)]
+    users = "id,age,churned\n" + "".join(rows)
+    graph = shop(users, orders="user,item\nu1,10\n", split="random").open()
+    assert [np.bincount(graph.labels[part]).tolist() for part in split_of(graph)] == [
+        *([6, 54], [2, 18], [2, 18])
+    ]
+
+
+def test_frames_are_the_graph_of_their_files(shop: Any, tmp_path: Path) -> None:
+    dataset = shop()
+    files = dataset.open()
+    users, items, orders = (
+        pd.read_csv(Path(dataset.raw) / f"{name}.csv") for name in ("users", "items", "orders")
+    )
+    arguments: dict[str, Any] = {"target": "user", "label": "churned", "name": "shop"}
+    edges = {("user", "buys", "item"): orders}
+    graph = from_tables({"user": users.set_index("id"), "item": items}, edges, **arguments)
+    assert graph.content == files.content
+    assert read_ids(graph).to_pylist() == read_ids(files).to_pylist()
+    keys = {("order", "user_id"): "user", ("order", "item_id"): "item"}
+    frames = {"user": users, "item": items, "order": orders}
+    relational = from_tables(frames, foreign_keys=keys, **arguments)
+    assert lists(relational)["order-user_id-user"] == [[7, 8], [], [9], []]
+    kinds = from_tables({"item": items, "kind": None}, foreign_keys={"item.kind": "kind"})
+    assert lists(kinds)["item-kind-kind"] == [[1], [0, 2]]
+    for change, message in (
+        ({"target": "usr"}, r"^target: usr: expected a type of vertices, .* did you mean 'user'"),
+        ({"lable": "plan"}, "^from_tables: lable: unknown option, did you mean 'label'"),
+        ({"label": "plan"}, "^user: has no column 'plan'"),
+    ):
+        with pytest.raises((ConfigError, GraphError), match=message):
+            from_tables({"user": users, "item": items}, edges, **arguments | change)
+    for frames, message in (
+        (
+            {"item": items, "user": users.assign(id=range(4))},
+            "column 'user_id' holds large_string, the ids",
+        ),
+        ({"item": items[:0], "user": users}, "^item: empty, it has no row"),
+        ({"item": items, "user": [1]}, "^user: expected a data frame .* got list"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            from_tables(frames, edges)
+    with pytest.raises(GraphError, match="'a/b': expected a type whose name has no /"):
+        from_tables({"a/b": users, "item": items}, edges)
+
+
+VERTICES = SHOP["vertices"]
+LIKES = {"user-likes-user": "orders.csv"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"edges": {"user-buys-thing": "orders.csv"}}, "user-buys-thing: expected SOURCE-RELATION"),
+        ({"edges": {"user-item": "orders.csv"}}, "which are user, item, got other names"),
+        ({"edges": None}, "dataset.edges or dataset.foreign_keys: required"),
+        ({"vertices": None}, "dataset.target: user: expected a type of dataset.vertices"),
+        ({"vertices": VERTICES | {"tag": None}}, "dataset.vertices: tag: expected a file"),
+        ({"vertices": VERTICES | {"user": None}}, "target: user: expected a type with a table"),
+        ({"vertices": {"user": "users.csv", "item": "../items.csv"}}, "vertices.item=../items.csv"),
+        (
+            {"vertices": {"user": "user.csv", "item": "items.csv"}},
+            "vertices.user=user.csv: .* miss",
+        ),
+        ({"target": "usr"}, "dataset.target: usr: .* did you mean 'user'"),
+        ({"target": None}, "dataset.label=churned: expected dataset.target too"),
+        ({"label": None}, "dataset.target=user: expected dataset.label too"),
+        ({"target": None, "label": None, "split": "random"}, "leaves nothing to split"),
+        ({"label": "churn"}, r"users.csv: has no column 'churn' .* did you mean 'churned'"),
+        ({"features": {"shop": ["age"]}}, "dataset.features: shop: expected a type"),
+        ({"features": {"user": ["ag"]}}, r"users.csv: has no column 'ag' \(dataset.features\)"),
+        ({"id": {"item": "sku"}}, r"items.csv: has no column 'sku' .*set dataset.id={item: null}"),
+        ({"id": 3}, "dataset.id=3: expected a column, or columns by vertex type"),
+        ({"ends": {"user-buys-item": ["a", "b"]}}, r"orders.csv: has no column 'a' \(dataset.ends"),
+        (
+            {"ends": {"user-sees-item": ["a", "b"]}},
+            "dataset.ends: user-sees-item: expected an edge",
+        ),
+        (
+            {"ends": {"user-buys-item": ["a"]}},
+            r"expected two columns, \[SOURCE, TARGET\], got \[a\]",
+        ),
+        (
+            {"edges": LIKES, "orders": "user,to,at\nann,bob,1\n"},
+            "has no columns source and target, it has user, to, at",
+        ),
+        (
+            {"edges": LIKES | {"user-rev_likes-user": "orders.csv"}},
+            "appears twice; dataset.reverse",
+        ),
+        ({"foreign_keys": {"user.town": "town"}}, "foreign_keys: town: expected a type"),
+        ({"foreign_keys": {"town": "item"}}, "town: expected TYPE.COLUMN with a type"),
+        ({"foreign_keys": {"user.twn": "item"}}, r"'twn' \(dataset.foreign_keys\)"),
+        ({"weight": "wait"}, "dataset.weight=wait: expected a column of a table of edges"),
+        ({"unknown_ids": "maybe"}, "dataset.unknown_ids=maybe"),
+        (
+            {"orders": STRANGE, "unknown_ids": "refuse"},
+            "user_id is 'eve', which is the id of none of",
+        ),
+        ({"orders": STRANGE, "missing": "refuse"}, "age is empty"),
+        ({"orders": "user,item\nann,milk\n"}, "milk"),
+        ({"orders": "user,item\neve,10\n"}, "user holds no id of the 4 vertices of user, such as"),
+        ({"orders": "user,item\neve,10\n", "unknown_ids": "drop"}, "no edge is left of 1: 1 have"),
+        ({"orders": "user,item\nann,\n"}, "item is empty"),
+        (
+            {"users": USERS.split("\n", maxsplit=1)[0] + "\n"},
+            "users.csv: expected at least one row",
+        ),
+        (
+            {"items": ITEMS.replace("id", "sku")},
+            "items.csv: has no column id or item_id, it has sku",
+        ),
+        ({"orders": ORDERS.replace("3\n", "-3\n")}, "expected a weight of at least 0"),
+    ],
+)
+def test_refused(shop: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, GraphError), match=message) as error:
+        shop(**options).prepare()
+    assert "\n" not in str(error.value)
+
+
+def test_problems_of_all_tables_are_shown(shop: Any) -> None:
+    users = USERS.replace("bob,", "ann,").replace("cid,50", "cid,old")
+    with pytest.raises(GraphError) as error:
+        shop(users=users, items=ITEMS.replace("30,", ",")).prepare()
+    for problem in (
+        "row 3: age is 'old'",
+        "row 2: id 'ann' is that of another",
+        "row 3: id is empty",
+    ):
+        assert problem in str(error.value)
