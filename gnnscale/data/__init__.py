@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING
 
 from gnnscale.core.lazy import lazy_names
-from gnnscale.data.base import Dataset, ExistingStore, GraphSource
+from gnnscale.data.base import Dataset, ExistingStore
 from gnnscale.data.readers.arrays import Arrays
 from gnnscale.data.readers.edge_list import EdgeList, Snap
 from gnnscale.data.readers.graphml import GraphMl
@@ -17,6 +17,7 @@ from gnnscale.data.readers.npz_benchmarks import GnnBenchmark, Heterophilous
 from gnnscale.data.readers.ogb import Mag240m, Ogb
 from gnnscale.data.readers.planetoid import Planetoid
 from gnnscale.data.readers.tables import Tables
+from gnnscale.data.source import GraphSource
 from gnnscale.data.splits import random_edge_split, random_split
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.store_check import verify_store

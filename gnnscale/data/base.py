@@ -1,8 +1,8 @@
 """Base classes of datasets: raw files or a generator → graph store → ``Graph``."""
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, fields
@@ -13,13 +13,13 @@ from gnnscale.core import ConfigError, GraphError, brief, check_choice, check_ra
 from gnnscale.core.artifact.files import NoSpaceError, new_folder, store_directory
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import catalog, raw_paths
+from gnnscale.data.source import GraphSource
 from gnnscale.data.splits import RandomSplit, warn_of_small_classes
 from gnnscale.data.storage import remote, store_check
 from gnnscale.data.storage.options import StoreOptions
 from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.tables.categories import Column
-from gnnscale.data.tables.table import Table
-from gnnscale.graph import GRAPH_STORE, Graph, read_meta
+from gnnscale.graph import GRAPH_STORE, read_meta
 
 _LOG = logging.getLogger(__name__)
 #: Origins of the split: the publisher's files, or a random draw over the labeled vertices.
@@ -29,62 +29,8 @@ EDGE_UNITS = ("pair", "edge")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphSource(ABC):
-    """Source of a run's graph: raw files of a layout, a generator, or an existing store."""
-
-    #: directory of the graph store. None: a directory in ``${GNNSCALE_HOME}/graphs``.
-    store: str | None = field(default=None, metadata=names("place"))
-
-    @abstractmethod
-    def prepare(self, force: bool = False) -> Path:
-        """Return the directory of the graph store.
-
-        Implementations create the store if it is missing, where they can.
-        """
-
-    def open(self) -> Graph:
-        """Return the graph, memory-mapped; ``prepare`` creates its store if that is missing.
-
-        Raises:
-            GraphError: ``prepare`` fails, or the store is damaged.
-        """
-        return Graph.open(self.prepare())
-
-    def with_options(self, trained: "GraphSource", named: Collection[str]) -> "GraphSource":
-        """Return this source; a subclass may take options of ``trained``, a run's source.
-
-        Options that the user has ``named`` stay.
-        """
-        return self
-
-    def vertex_table(self) -> tuple[Table, str] | None:
-        """Return the raw table of the vertices, and its column of ids; here None: no such table."""
-        return None
-
-    def to_predict(
-        self,
-        columns: Sequence[Column] | None,
-        edge_columns: Sequence[Column] | None,
-        *,
-        splits: bool,
-    ) -> "GraphSource":
-        """Return the source to open for predictions by a trained run: this object.
-
-        A subclass may return one that reads no labels, or takes its feature columns from the run.
-        ``columns`` and ``edge_columns`` are those of the run's features (None: they have no names).
-        ``splits`` says whether a part of the split is predicted, so that the split is read.
-        """
-        return self
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset(StoreOptions, GraphSource):
-    """Base of the readers, with the options that all readers share.
-
-    A reader reads one published layout: it implements ``raw_files`` and ``read``. Example::
-
-        graph = Planetoid(name="cora").open()  # downloads, writes the store, maps it
-        graph.num_vertices  # 2708
+class StoredDataset(GraphSource):
+    """Base of the datasets whose raw files, or generator, become a graph store.
 
     Attributes:
         name: dataset of the layout, also its name in reports: up to 100 letters, digits and
@@ -123,7 +69,6 @@ class Dataset(StoreOptions, GraphSource):
     _advises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         raw_paths.check_places(self.name, raw=self.raw, store=self.store)
         if self.generated and self.raw is not None:
             raise ConfigError(
@@ -151,15 +96,8 @@ class Dataset(StoreOptions, GraphSource):
         return True
 
     @abstractmethod
-    def read(self, writer: StoreWriter) -> None:
-        """Push the raw files' vertices, edges, features, labels and published split.
-
-        Each reader implements it.
-        """
-
-    @abstractmethod
     def raw_files(self) -> Sequence[Path]:
-        """Return the raw files that ``read`` reads; each reader implements it.
+        """Return the raw files of the graph; each reader implements it.
 
         Empty for a generated graph.
         """
@@ -207,7 +145,7 @@ class Dataset(StoreOptions, GraphSource):
         edge_columns: Sequence[Column] | None,
         *,
         splits: bool,
-    ) -> "Dataset":
+    ) -> "StoredDataset":
         """Return a copy that does not warn about features when it writes a store.
 
         If the graph is a user's, the copy reads no labels either, unless ``splits``, or ``store``
@@ -280,10 +218,6 @@ class Dataset(StoreOptions, GraphSource):
                 identity["raw"] = str(raw_paths.expand(self.raw, "dataset.raw").absolute())
         return GRAPH_STORE.directory(self.store, self.name, None, identity)
 
-    def written_options(self) -> StoreOptions:
-        """Return the options that the store is written with; a layout may add to the user's."""
-        return self
-
     def raw_path(self) -> Path:
         """Return the path ``raw`` or, if None, the folder of the published files, maybe downloaded.
 
@@ -318,22 +252,26 @@ class Dataset(StoreOptions, GraphSource):
         root = self.raw_path() if files else folder
         mtimes = [file.stat().st_mtime_ns for file in files]
         with (
-            StoreWriter(folder, self.written_options(), advises=self._advises) as writer,
             progress.track(f"preparing {self.name}"),
             store_check.raw_records(files, root) as records,
         ):
-            self.read(writer)
-            if self.split == "random":
-                self._random_split().write(writer, self.name)
-            raw = records()
-            for file, time, record in zip(files, mtimes, raw, strict=True):
-                if not time == record.mtime_ns == file.stat().st_mtime_ns:
-                    raise GraphError(f"{file}: was changed while it was read")
-            source = self.raw or type(self).__name__
-            writer.finish(name=self.name, source=source, options=self._identity(), raw=raw)
-            if self.split == "published" and self._is_users and self._advises and writer.has_labels:
-                classes = writer.notes.get("classes")
-                warn_of_small_classes(writer.labels, writer.split or (), classes=classes)
+
+            def unchanged() -> list[store_check.RawFile]:
+                raw = records()
+                for file, time, record in zip(files, mtimes, raw, strict=True):
+                    if not time == record.mtime_ns == file.stat().st_mtime_ns:
+                        raise GraphError(f"{file}: was changed while it was read")
+                return raw
+
+            self._fill(folder, unchanged)
+
+    @abstractmethod
+    def _fill(self, folder: Path, records: Callable[[], list[store_check.RawFile]]) -> None:
+        """Write the store's files into ``folder``.
+
+        ``records`` waits for the records of the raw files, for ``meta.json``. GraphError, by it
+        too: a raw file was changed while it was read.
+        """
 
     def _identity(self) -> dict[str, Any]:
         """Return layout and options that determine the store."""
@@ -349,7 +287,7 @@ class Dataset(StoreOptions, GraphSource):
         )
 
 
-def _download_and_write(dataset: Dataset, folder: Path) -> None:
+def _download_and_write(dataset: StoredDataset, folder: Path) -> None:
     """Write the dataset's store into ``folder``; remove downloaded files that prove damaged."""
     published = None
     if dataset.raw is None and not dataset.generated:
@@ -364,6 +302,43 @@ def _download_and_write(dataset: Dataset, folder: Path) -> None:
         raise GraphError(
             f"{error}; the download is removed, the next attempt downloads it again"
         ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(StoreOptions, StoredDataset):
+    """Base of the readers of graphs without types, with the options that all of them share.
+
+    A reader reads one published layout: it implements ``raw_files`` and ``read``. Example::
+
+        graph = Planetoid(name="cora").open()  # downloads, writes the store, maps it
+        graph.num_vertices  # 2708
+    """
+
+    def __post_init__(self) -> None:
+        StoreOptions.__post_init__(self)
+        StoredDataset.__post_init__(self)
+
+    @abstractmethod
+    def read(self, writer: StoreWriter) -> None:
+        """Push the raw files' vertices, edges, features, labels and published split.
+
+        Each reader implements it.
+        """
+
+    def written_options(self) -> StoreOptions:
+        """Return the options that the store is written with; a layout may add to the user's."""
+        return self
+
+    def _fill(self, folder: Path, records: Callable[[], list[store_check.RawFile]]) -> None:
+        with StoreWriter(folder, self.written_options(), advises=self._advises) as writer:
+            self.read(writer)
+            if self.split == "random":
+                self._random_split().write(writer, self.name)
+            source = self.raw or type(self).__name__
+            writer.finish(name=self.name, source=source, options=self._identity(), raw=records())
+            if self.split == "published" and self._is_users and self._advises and writer.has_labels:
+                classes = writer.notes.get("classes")
+                warn_of_small_classes(writer.labels, writer.split or (), classes=classes)
 
 
 @dataclass(frozen=True, kw_only=True)

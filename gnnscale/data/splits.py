@@ -37,6 +37,16 @@ class RandomSplit:
         if not (all(share > 0 for share in self.fractions) and sum(self.fractions) < 1):
             raise ConfigError(f"{self}: expected fractions above 0 with a sum below 1")
 
+    def divide(self, labels: Array, classes: Sequence[str] | None) -> _Parts:
+        """Return the ids of the labeled ones of ``labels``, as ``random_split`` does.
+
+        ConfigError: a part is empty.
+        """
+        form: dict[str, Any] = {"seed": self.seed, "stratified": self.stratified}
+        parts = random_split(labels, self.fractions, classes=classes, **form)
+        self._check(parts, "vertices")
+        return parts
+
     def write(self, writer: StoreWriter, name: str) -> None:
         """Split the labeled vertices and edges of ``writer``, and set both splits in it.
 

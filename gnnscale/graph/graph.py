@@ -290,6 +290,13 @@ class Graph(Topology):
                 vertex.
         """
         refuse_address(path, "path")
+        store_format.write_store(Path(path), **self.store_contents())
+
+    def store_contents(self) -> dict[str, Any]:
+        """Return the arguments of ``store_format.write_store``, of which ``source`` says ``save``.
+
+        GraphError: the graph cannot be saved.
+        """
         if self.degrees is not None:
             raise GraphError(f"{self.path or self.name}: is one part of a graph, copy its folder")
         parts = (self.train_idx, self.valid_idx, self.test_idx)
@@ -302,24 +309,23 @@ class Graph(Topology):
         ids, classes = self.origin.ids, self.origin.classes
         if classes is not None and len(classes) == self.num_classes:
             notes["classes"] = classes
-        store_format.write_store(
-            Path(path),
-            _store_arrays(self),
-            user_ids=ids if ids is not None and len(ids) == self.num_vertices else None,
-            copied=copied,
-            name=self.name,
-            num_classes=self.num_classes,
-            feature_dtype=self.feature_dtype,
-            num_features=self.num_features,
-            types=_type_entry(self),
-            metric=self.metric,
-            attainable_accuracy=self.attainable_accuracy,
-            edge_labels=labels and {"num_classes": labels.num_classes, "metric": labels.metric},
-            source="Graph.save",
-            options={},
-            raw=[],
+        return {
+            "arrays": _store_arrays(self),
+            "user_ids": ids if ids is not None and len(ids) == self.num_vertices else None,
+            "copied": copied,
+            "name": self.name,
+            "num_classes": self.num_classes,
+            "feature_dtype": self.feature_dtype,
+            "num_features": self.num_features,
+            "types": _type_entry(self),
+            "metric": self.metric,
+            "attainable_accuracy": self.attainable_accuracy,
+            "edge_labels": labels and {"num_classes": labels.num_classes, "metric": labels.metric},
+            "source": "Graph.save",
+            "options": {},
+            "raw": [],
             **notes,
-        )
+        }
 
 
 def _are_equal(array: Array | None, stored: Array | None) -> bool:

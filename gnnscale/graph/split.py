@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnscale.core import Array, BoolArray, GraphError, IntArray
 from gnnscale.core.artifact.npy import row_slices
+from gnnscale.graph.schema import GraphSchema
 
 _SLICE_ENTRIES = 1 << 20
 
@@ -29,6 +30,21 @@ def has_label(labels: Array) -> BoolArray:
     if labels.ndim == 2:
         return np.ones(len(labels), np.bool_)
     return np.asarray(labels >= 0)
+
+
+def labeled_vertices(labels: Array, schema: GraphSchema) -> slice:
+    """Return the vertices of the only type that has ``labels``; none if no vertex has a label.
+
+    ``labels`` are of all vertices, in a form of ``Graph.labels``. GraphError: several types have
+    labels. A multi-label type has at least one label.
+    """
+    is_multilabel = labels.ndim == 2 and labels.dtype.kind != "f"
+    labeled = np.flatnonzero(labels.any(axis=1) if is_multilabel else has_label(labels))
+    types = np.unique(schema.type_of(labeled[[0, -1]])) if len(labeled) else labeled
+    if len(types) > 1:
+        names = " and ".join(schema.vertex_types[number].name for number in types)
+        raise GraphError(f"labels: expected of one vertex type, got of {names}")
+    return schema.vertices(int(types[0])) if len(types) else slice(0, 0)
 
 
 def check_labeled(

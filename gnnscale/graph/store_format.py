@@ -304,19 +304,32 @@ def write_store(
     with files.new_folder(path) as folder:
         if folder is None:
             raise GraphError(f"{path}: exists already; name another directory, or remove it")
-        written = {
-            name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()
-        }
-        for file in copied:
-            with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
-                shutil.copyfileobj(source, copy)
-        if user_ids is not None:
-            entries["ids"] = write_ids(folder, user_ids)
-        write_meta(folder, written, **entries)
         try:
-            _check_written(folder)
+            fill_folder(folder, arrays, user_ids=user_ids, copied=copied, **entries)
         except GraphError as error:
             raise GraphError(str(error).replace(str(folder), str(path))) from None
+
+
+def fill_folder(
+    folder: Path,
+    arrays: Mapping[str, Array],
+    *,
+    user_ids: Any = None,
+    copied: Sequence[Path] = (),
+    **entries: Any,
+) -> None:
+    """Write a graph in memory to the empty directory ``folder``, as ``write_store`` does.
+
+    GraphError: an array is invalid.
+    """
+    written = {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
+    for file in copied:
+        with files.open_regular(file) as source, (folder / file.name).open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+    if user_ids is not None:
+        entries["ids"] = write_ids(folder, user_ids)
+    write_meta(folder, written, **entries)
+    _check_written(folder)
 
 
 def _check_written(folder: Path) -> None:

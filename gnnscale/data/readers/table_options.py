@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from gnnscale.core import ConfigError, brief, check_choice
 from gnnscale.core.config.untrusted import names
 from gnnscale.data import base
+from gnnscale.data.source import GraphSource
 from gnnscale.data.tables.categories import Column
 from gnnscale.data.tables.feature_columns import log_columns
 from gnnscale.data.tables.label_columns import LABEL_KINDS, UNLABELED_POLICIES
@@ -137,7 +138,7 @@ class TableOptions(base.Dataset):
     def _splits_by_pair(self) -> bool:
         return self.edge_split_by == "pair"
 
-    def with_options(self, trained: base.GraphSource, named: Collection[str]) -> base.GraphSource:
+    def with_options(self, trained: GraphSource, named: Collection[str]) -> GraphSource:
         """Return these options, and those of a run's tables on how to read tables.
 
         Options that the user has ``named``, or that differ from their defaults, stay.
@@ -162,7 +163,7 @@ class TableOptions(base.Dataset):
         edge_columns: Sequence[Column] | None,
         *,
         splits: bool,
-    ) -> base.Dataset:
+    ) -> base.StoredDataset:
         """Return these options for predictions by a run trained on the given columns.
 
         Unset ``features`` and ``edge_features`` become the run's columns, unless ``store`` is

@@ -1,0 +1,53 @@
+"""Base class of datasets whose graphs have types of vertices and edges."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gnnscale.core import GraphError
+from gnnscale.data.base import StoredDataset
+from gnnscale.data.splits import RandomSplit
+from gnnscale.data.storage.store_check import RawFile
+from gnnscale.graph import Graph, Split, store_format
+from gnnscale.graph.split import labeled_vertices
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedDataset(StoredDataset):
+    """Base of the readers of graphs with types, which are made in memory.
+
+    A reader implements ``raw_files`` and ``read_graph``. The store is as ``Graph.save`` writes it,
+    with the records of the raw files, and is reused as that of any dataset.
+    """
+
+    @abstractmethod
+    def read_graph(self) -> Graph:
+        """Return the graph in memory, with its published split; each reader implements it."""
+
+    def _fill(self, folder: Path, records: Callable[[], list[RawFile]]) -> None:
+        graph = replace(self.read_graph(), name=self.name)
+        if self.split == "random":
+            graph = with_random_parts(graph, self._random_split())
+        contents = graph.store_contents() | {
+            "source": self.raw or type(self).__name__,
+            "options": self._identity(),
+            "raw": [asdict(record) for record in records()],
+        }
+        store_format.fill_folder(folder, **contents)
+
+
+def with_random_parts(graph: Graph, random: RandomSplit) -> Graph:
+    """Return ``graph`` with a random split of the vertices of its labeled type.
+
+    GraphError: no vertex has a label, or those of several types have. ConfigError: a part is empty.
+    """
+    vertices = labeled_vertices(graph.labels, graph.schema)
+    if vertices.start == vertices.stop:
+        raise GraphError(f"{graph.name}: no vertex has a label")
+    parts = random.divide(graph.labels[vertices], graph.origin.classes)
+    dtype = store_format.vertex_dtype(graph.num_vertices)
+    train, valid, test = (np.sort(part + vertices.start).astype(dtype) for part in parts)
+    return replace(graph, split=Split(train_idx=train, valid_idx=valid, test_idx=test))
