@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gnnscale.data.interop import from_arrays
     from gnnscale.data.networks import from_networkx, from_scipy
     from gnnscale.data.peers import from_dgl, from_pyg
+    from gnnscale.data.to_peers import to_dgl, to_pyg
 
 __getattr__ = lazy_names(
     __name__,
@@ -39,5 +40,6 @@ __getattr__ = lazy_names(
         "gnnscale.data.interop": "from_arrays",
         "gnnscale.data.networks": "from_networkx from_scipy",
         "gnnscale.data.peers": "from_dgl from_pyg",
+        "gnnscale.data.to_peers": "to_dgl to_pyg",
     },
 )
