@@ -11,6 +11,7 @@ from gnnscale.data.readers.arrays import Arrays
 from gnnscale.data.readers.edge_list import EdgeList, Snap
 from gnnscale.data.readers.graphml import GraphMl
 from gnnscale.data.readers.graphsaint import GraphSaint
+from gnnscale.data.readers.heco import Heco
 from gnnscale.data.readers.matrix_market import MatrixMarket
 from gnnscale.data.readers.musae import Musae
 from gnnscale.data.readers.npz_benchmarks import GnnBenchmark, Heterophilous
@@ -25,6 +26,8 @@ from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Csr, Structure
 from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
+from gnnscale.data.typed_dataset import TypedDataset
+from gnnscale.data.typed_partition import TypedPartition
 
 if TYPE_CHECKING:
     from gnnscale.data.frames import from_tables
