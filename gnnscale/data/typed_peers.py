@@ -136,8 +136,8 @@ def _split(fields: TypedFields, target: str, options: PeerOptions) -> SplitInput
     if isinstance(split, Mapping):
         split = {part: _ids(ids, part, target, options.name) for part, ids in split.items()}
     vertices = fields.vertices[target]
-    own = SplitInput.of_fields(vertices, fields.form(target), options.name)
-    return own.chosen(split, options.mask, options.name)
+    of_graph = SplitInput.of_fields(vertices, fields.form(target), options.name)
+    return of_graph.chosen(split, options.mask, options.name)
 
 
 def _ids(ids: Any, part: object, target: str, name: str) -> Any:

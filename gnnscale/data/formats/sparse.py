@@ -75,24 +75,23 @@ def read_features(npz: NpzReader, prefix: str = "") -> CsrMatrix:
     form = npz.text(f"{prefix}format") if f"{prefix}format" in npz else b"csr"
     data = npz.vector(f"{prefix}data", "biuf")
     source, num_bytes = f"{npz.path}: {prefix}*", file_bytes(npz.path)
-    if len(shape) != 2:
-        raise GraphError(f"{source}: shape is {shape[:4]}, expected of two axes")
     if form.endswith(b"coo"):
-        check_num_vertices(shape[0], num_bytes, source)
+        num_rows = shape[0] if len(shape) == 2 else 0
+        check_num_vertices(num_rows, num_bytes, source)
         rows, columns = npz.vector(f"{prefix}row"), npz.vector(f"{prefix}col")
         if not len(rows) == len(columns) == len(data):
             raise GraphError(
                 f"{source}: {len(data)} values, {len(rows)} rows, {len(columns)} columns"
             )
-        check_ids(rows, shape[0], source)
+        check_ids(rows, num_rows, source)
         order = np.argsort(rows, kind="stable")
         data, indices = data[order], columns[order]
-        indptr: Array = np.append(0, np.cumsum(np.bincount(rows, minlength=shape[0])))
+        indptr: Array = np.append(0, np.cumsum(np.bincount(rows, minlength=num_rows)))
     elif form.endswith(b"csr"):
         indices, indptr = npz.vector(f"{prefix}indices"), npz.vector(f"{prefix}indptr")
     else:
         raise GraphError(f"{npz.source(f'{prefix}format')}: expected csr or coo")
-    if shape[0] != len(indptr) - 1:
+    if len(shape) != 2 or shape[0] != len(indptr) - 1:
         raise GraphError(f"{source}: shape is {shape[:4]}, offsets are of {len(indptr) - 1} rows")
     return sparse_matrix(
         data, indices, indptr, num_columns=shape[1], num_bytes=num_bytes, source=source

@@ -77,9 +77,9 @@ class Heco(TypedDataset):
         }
         edges: dict[tuple[str, str, str], tuple[Array, Array]] = {}
         for letter in ("a", "s"):
-            papers, others = self._edges(letter)
-            edges["paper", "to", _TYPES[letter]] = papers, others
-            edges[_TYPES[letter], "to", "paper"] = others, papers
+            papers, ends = self._edges(letter)
+            edges["paper", "to", _TYPES[letter]] = papers, ends
+            edges[_TYPES[letter], "to", "paper"] = ends, papers
         subjects = edges["subject", "to", "paper"][0]
         split = {
             part: map_npy(file, axes=1, kinds="iu") for part, file in self._split_files().items()
@@ -104,6 +104,6 @@ class Heco(TypedDataset):
         """Return papers and the other ends of the edges to the type of ``letter``."""
         file = self.raw_file(f"p{letter}.txt")
         blocks = csv_columns(file, ["int64", "int64"], source=file, delimiter=" ")
-        papers, others = (np.concatenate(column) for column in zip(*blocks, strict=True))
-        validation.check_num_vertices(int(others.max()) + 1, file_bytes(file), file)
-        return papers, others
+        papers, ends = (np.concatenate(column) for column in zip(*blocks, strict=True))
+        validation.check_num_vertices(int(ends.max()) + 1, file_bytes(file), file)
+        return papers, ends
