@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         from_pyg,
         from_scipy,
         from_tables,
+        to_dgl,
+        to_pyg,
     )
     from gnnscale.graph import Graph
     from gnnscale.nn.adapters import DGLModel, PyGModel
@@ -51,6 +53,8 @@ __all__ = [
     "from_scipy",
     "from_tables",
     "load",
+    "to_dgl",
+    "to_pyg",
     "train",
 ]
 
@@ -61,7 +65,8 @@ _find = lazy_names(
         "gnnscale.api.run": "evaluate load train",
         "gnnscale.api.seeds": "SeedResults",
         "gnnscale.core.errors": "ConfigError GraphError",
-        "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy from_tables",
+        "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy from_tables "
+        "to_dgl to_pyg",
         "gnnscale.graph": "Graph",
         "gnnscale.api.loader.neighbor_loader": "NeighborLoader",
         "gnnscale.nn.adapters": "DGLModel PyGModel",

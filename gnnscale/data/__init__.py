@@ -11,6 +11,7 @@ from gnnscale.data.readers.arrays import Arrays
 from gnnscale.data.readers.edge_list import EdgeList, Snap
 from gnnscale.data.readers.graphml import GraphMl
 from gnnscale.data.readers.graphsaint import GraphSaint
+from gnnscale.data.readers.heco import Heco
 from gnnscale.data.readers.matrix_market import MatrixMarket
 from gnnscale.data.readers.musae import Musae
 from gnnscale.data.readers.npz_benchmarks import GnnBenchmark, Heterophilous
@@ -26,12 +27,15 @@ from gnnscale.data.storage.writer import StoreWriter
 from gnnscale.data.structure_only import Csr, Structure
 from gnnscale.data.synthetic import PlantedPartition, RMat
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
+from gnnscale.data.typed_dataset import TypedDataset
+from gnnscale.data.typed_partition import TypedPartition
 
 if TYPE_CHECKING:
     from gnnscale.data.frames import from_tables
     from gnnscale.data.interop import from_arrays
     from gnnscale.data.networks import from_networkx, from_scipy
     from gnnscale.data.peers import from_dgl, from_pyg
+    from gnnscale.data.to_peers import to_dgl, to_pyg
 
 __getattr__ = lazy_names(
     __name__,
@@ -40,5 +44,6 @@ __getattr__ = lazy_names(
         "gnnscale.data.interop": "from_arrays",
         "gnnscale.data.networks": "from_networkx from_scipy",
         "gnnscale.data.peers": "from_dgl from_pyg",
+        "gnnscale.data.to_peers": "to_dgl to_pyg",
     },
 )

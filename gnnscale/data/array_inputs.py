@@ -53,14 +53,13 @@ def is_frame(value: Any) -> bool:
 def describe_graph(value: Any) -> str:
     """Return a phrase with the type of ``value``, given as a graph, and a hint on converting it."""
     hint, of = "", partial(is_instance_of, value)
-    if (
-        of("torch_geometric", "data.HeteroData")
-        or (of("dgl", "DGLGraph") and not value.is_homogeneous)
-        or (isinstance(value, dict) and "edge_index_dict" in value)  # of OGB
-    ):
-        hint = "; graphs of several types of vertices or edges are not supported"
-    elif of("torch_geometric", "data.Data") or of("torch_geometric", "data.Dataset"):
+    kinds = [f"data.{kind}" for kind in ("Data", "HeteroData", "Dataset")]
+    if of("dgl", "DGLGraph") and value.is_block:
+        hint = "; a block of a mini-batch is no graph"
+    elif any(of("torch_geometric", kind) for kind in kinds):
         hint = "; from_pyg takes it"
+    elif isinstance(value, dict) and "edge_index_dict" in value:
+        hint = "; from_pyg takes OGB's dictionaries"
     elif of("dgl", "DGLGraph") or of("dgl.data", "DGLDataset"):
         hint = "; from_dgl takes it"
     elif of("networkx", "Graph"):

@@ -2,16 +2,22 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from gnnscale.core import Array, GraphError, brief, standard_arithmetic
 from gnnscale.data import array_inputs
 from gnnscale.data.array_inputs import is_instance_of
 from gnnscale.data.interop import GraphInputs, make_graph
+from gnnscale.data.peer_fields import (
+    OGB_FIELDS,
+    PeerGraph,
+    PeerOptions,
+    fields_of_adjacency,
+    has_types,
+    is_hetero_data,
+)
 from gnnscale.data.split_input import SplitInput
+from gnnscale.data.typed_peers import typed_graph
 from gnnscale.data.validation import PART_NAMES
 from gnnscale.graph import Graph
 
@@ -22,18 +28,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: Metrics of OGB's data sets.
 _OGB_METRICS = {"acc": "accuracy", "rocauc": "roc_auc"}
-#: OGB's names of PyG's fields.
-_OGB_FIELDS = {"node_feat": "x", "edge_feat": "edge_attr"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeerGraph:
-    """Graph of another library, with what its data set says about it."""
-
-    graph: Any
-    labels: Any = None  #: labels beside the graph. None: the graph has them
-    split: Any = None  #: dictionary of ids by part. None: the graph has the split
-    metric: str | None = None  #: metric of the data set. None: unknown
 
 
 def single_graph(data: Any, name: str) -> PeerGraph:
@@ -84,7 +78,8 @@ def from_peer(
     """Return a Graph of ``data``, of which ``is_peer`` is true, with the usual names of fields."""
     single = single_graph(data, "graph")
     if is_instance_of(single.graph, "dgl", "DGLGraph"):
-        features = "feat" if single.graph.is_homogeneous and "feat" in single.graph.ndata else None
+        is_missing = not has_types(single.graph) and "feat" not in single.graph.ndata
+        features = None if is_missing else "feat"
         return from_dgl(data, features=features, split=split, mask=mask, advises=advises)
     return from_pyg(data, split=split, mask=mask, advises=advises)
 
@@ -95,6 +90,7 @@ def from_dgl(
     *,
     features: str | None = "feat",
     labels: str = "label",
+    target: str | None = None,
     split: str | Mapping[str, Any] | None = None,
     mask: int | None = None,
     edge_weight: str | None = None,
@@ -104,56 +100,86 @@ def from_dgl(
     metric: str | None = None,
     advises: bool = True,
 ) -> Graph:
-    """Return a Graph of a homogeneous DGL graph. Features are shared as in ``from_arrays``.
+    """Return a Graph of a DGL graph. Features are shared as in ``from_arrays``.
 
     Edges keep their direction, from source to destination. The split consists of the fields
-    ``train_mask``, ``val_mask`` and ``test_mask`` if present.
+    ``train_mask``, ``val_mask`` and ``test_mask`` if present. A heterogeneous graph keeps its
+    types, without features of edges; a type may lack features.
 
     Args:
         graph: DGL graph on the CPU, or a data set of one graph, or OGB's pair of graph and labels.
-        features: key of the features in ``graph.ndata``. None: vertices have no features.
-        labels: key of the labels in ``graph.ndata``; the default field may be missing.
+        features: key of the features of vertices. None: vertices have no features.
+        labels: key of the labels of vertices; the default field may be missing.
+        target: vertex type whose labels and split are read. None: the only one with labels.
         split, mask: as for ``from_arrays``.
-        edge_weight: key of the weights in ``graph.edata``, one number an edge. None: all weights
-            are 1.
+        edge_weight: key of the weights of edges, one number an edge. None: all weights are 1.
         edge_feature: key of the features in ``graph.edata``, a row or a number an edge. None:
             edges have no features.
         number_edges: whether ``Graph.edge_ids`` has DGL's edge ids.
         name, metric, advises: as for ``from_arrays``.
 
     Raises:
-        GraphError: ``from_arrays`` refuses an array; the graph is heterogeneous; or a field is
-            missing.
+        GraphError: ``from_arrays`` refuses an array; or a field is missing.
     """
     single = single_graph(graph, name)
     graph = single.graph
     if not is_instance_of(graph, "dgl", "DGLGraph"):
         raise GraphError(f"{name}: expected a DGL graph, got {array_inputs.describe_graph(graph)}")
-    if not graph.is_homogeneous:
-        raise GraphError(f"{name}: expected one vertex type and one edge type, got several")
-    _check_dgl_fields(graph, features, labels, name, advises)
-    split = single.split if split is None and mask is None else split
+    options = PeerOptions(
+        name=name,
+        features=features,
+        labels=labels,
+        target=target,
+        split=single.split if split is None and mask is None else split,
+        mask=mask,
+        edge_weight=edge_weight,
+        edge_features=edge_feature,
+        number_edges=number_edges,
+        metric=metric or single.metric,
+        advises=advises,
+        optional=("feat", "label"),
+    )
+    convert = typed_graph if has_types(graph) else _homogeneous_dgl
+    return convert(single, options)
+
+
+def _homogeneous_dgl(single: PeerGraph, options: PeerOptions) -> Graph:
+    """Return the Graph of a homogeneous graph of DGL."""
+    graph, name, features, labels = single.graph, options.name, options.features, options.labels
+    options.check_untyped()
+    _check_dgl_fields(graph, features, labels, name, options.advises)
+    split = SplitInput.of_fields(graph.ndata, "ndata['{}']", name)
     inputs = GraphInputs(
         # Graphs of DGL's formats csr and csc alone do not list edges by number.
         edges=graph.formats("coo").edges(order="eid"),
         features=None if features is None else graph.ndata[features],
         labels=graph.ndata.get(labels) if single.labels is None else single.labels,
         num_vertices=graph.num_nodes(),
-        split=SplitInput.of_fields(graph.ndata, "ndata['{}']", name).chosen(split, mask, name),
-        edge_weights=_edge_field(graph.edata, edge_weight, "edata[{!r}]", name),
-        edge_features=_edge_field(graph.edata, edge_feature, "edata[{!r}]", name),
+        split=split.chosen(options.split, options.mask, name),
+        edge_weights=_edge_field(graph.edata, options.edge_weight, "edata[{!r}]", name),
+        edge_features=_edge_field(graph.edata, options.edge_features, "edata[{!r}]", name),
         features_name=f"ndata[{features!r}]",
         labels_name=f"ndata[{labels!r}]",
-        weights_name=f"edata[{edge_weight!r}]",
+        weights_name=f"edata[{options.edge_weight!r}]",
     )
-    metric = metric or single.metric
-    return make_graph(inputs, name=name, metric=metric, number_edges=number_edges, advises=advises)
+    return _make(inputs, options)
+
+
+def _make(inputs: GraphInputs, options: PeerOptions) -> Graph:
+    return make_graph(
+        inputs,
+        name=options.name,
+        metric=options.metric,
+        number_edges=options.number_edges,
+        advises=options.advises,
+    )
 
 
 @standard_arithmetic()
 def from_pyg(
-    data: "torch_geometric.data.Data",
+    data: "torch_geometric.data.Data | torch_geometric.data.HeteroData",
     *,
+    target: str | None = None,
     split: str | Mapping[str, Any] | None = None,
     mask: int | None = None,
     edge_weight: str | None = "edge_weight",
@@ -163,15 +189,17 @@ def from_pyg(
     metric: str | None = None,
     advises: bool = True,
 ) -> Graph:
-    """Return a Graph of a homogeneous PyG ``Data``. Features are shared as in ``from_arrays``.
+    """Return a Graph of PyG's ``Data`` or ``HeteroData``, features shared as in ``from_arrays``.
 
     Edges keep their direction: ``edge_index[0]`` sends messages to ``edge_index[1]``; without
     ``edge_index``, ``adj_t`` has the edges. Fields ``y``, ``train_mask``, ``val_mask`` and
-    ``test_mask`` (or ``train_idx`` and so on) are optional; ``x`` is, if ``num_nodes`` is set.
+    ``test_mask`` (or ``train_idx`` and so on) are optional; ``x`` is, if ``num_nodes`` is set. A
+    ``HeteroData`` of several types keeps its types, without features of edges.
 
     Args:
-        data: PyG data on the CPU; a ``HeteroData`` of one vertex type and one edge type; a data set
-            of one graph; or OGB's pair of a dictionary of arrays and labels.
+        data: PyG data on the CPU; a data set of one graph; or OGB's pair of a dictionary of arrays
+            (by type, if there are types) and labels.
+        target: vertex type whose ``y`` and split are read. None: the only one with ``y``.
         split, mask: as for ``from_arrays``.
         edge_weight: field of the weights, one number an edge; the default field may be missing.
             None: all weights are 1.
@@ -181,34 +209,55 @@ def from_pyg(
         name, metric, advises: as for ``from_arrays``.
 
     Raises:
-        GraphError: ``from_arrays`` refuses an array; the data are heterogeneous; or a field is
-            missing.
+        GraphError: ``from_arrays`` refuses an array; or a field is missing.
     """
     single = single_graph(data, name)
+    options = PeerOptions(
+        name=name,
+        features="x",
+        labels="y",
+        target=target,
+        split=single.split if split is None and mask is None else split,
+        mask=mask,
+        edge_weight=edge_weight,
+        edge_features=edge_attr,
+        number_edges=number_edges,
+        metric=metric or single.metric,
+        advises=advises,
+        optional=("x", "y", "edge_weight", "edge_attr"),
+    )
+    is_typed = has_types(single.graph) and not is_instance_of(single.graph, "dgl", "DGLGraph")
+    convert = typed_graph if is_typed else _homogeneous_pyg
+    return convert(single, options)
+
+
+def _homogeneous_pyg(single: PeerGraph, options: PeerOptions) -> Graph:
+    """Return the Graph of homogeneous data of PyG, or of OGB's dictionary."""
+    name, weight, features = options.name, options.edge_weight, options.edge_features
     fields = pyg_fields(single.graph, name)
+    options.check_untyped()
     if single.labels is not None:
         fields["y"] = single.labels
     edges = _edge_index(fields, name)
-    if edge_weight == "edge_weight" and fields.get(edge_weight) is None:
-        edge_weight = None
-    if edge_attr == "edge_attr" and (fields.get(edge_attr) is None or edge_weight == edge_attr):
-        edge_attr = None
-    _check_pyg_fields(fields, (edge_weight, edge_attr), name, advises)
-    split = single.split if split is None and mask is None else split
+    if weight == "edge_weight" and fields.get(weight) is None:
+        weight = None
+    if features == "edge_attr" and (fields.get(features) is None or weight == features):
+        features = None
+    _check_pyg_fields(fields, (weight, features), name, options.advises)
+    split = SplitInput.of_fields(fields, "data.{}", name)
     inputs = GraphInputs(
         edges=(edges[0], edges[1]),
         features=fields.get("x"),
         labels=fields.get("y"),
         num_vertices=fields.get("num_nodes"),
-        split=SplitInput.of_fields(fields, "data.{}", name).chosen(split, mask, name),
-        edge_weights=_edge_field(fields, edge_weight, "data.{}", name),
-        edge_features=_edge_field(fields, edge_attr, "data.{}", name),
+        split=split.chosen(options.split, options.mask, name),
+        edge_weights=_edge_field(fields, weight, "data.{}", name),
+        edge_features=_edge_field(fields, features, "data.{}", name),
         features_name="data.x",
         labels_name="data.y",
-        weights_name=f"data.{edge_weight}",
+        weights_name=f"data.{weight}",
     )
-    metric = metric or single.metric
-    return make_graph(inputs, name=name, metric=metric, number_edges=number_edges, advises=advises)
+    return _make(inputs, options)
 
 
 def pyg_fields(data: Any, name: str) -> dict[str, Any]:
@@ -217,12 +266,13 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
     ``adj_t`` becomes ``edge_index`` and, unless all are 1, ``edge_weight`` or ``edge_attr``.
     GraphError, naming the graph ``name``: another object, several types, or no edges.
     """
-    if is_instance_of(data, "torch_geometric", "data.HeteroData"):
-        fields = _fields_of_types(data, name)
+    if is_hetero_data(data) and not has_types(data):
+        (vertices,), (edges,) = data.node_stores, data.edge_stores
+        fields = {"num_nodes": vertices.num_nodes, **dict(vertices), **dict(edges)}
     elif is_instance_of(data, "torch_geometric", "data.Data"):
         fields = data.to_dict()
     elif _is_ogb_graph(data) and "edge_index" in data:
-        fields = {_OGB_FIELDS.get(key, key): value for key, value in data.items()}
+        fields = {OGB_FIELDS.get(key, key): value for key, value in data.items()}
     else:
         raise GraphError(
             f"{name}: expected a torch_geometric.data.Data, got {array_inputs.describe_graph(data)}"
@@ -231,41 +281,6 @@ def pyg_fields(data: Any, name: str) -> dict[str, Any]:
         fields |= fields_of_adjacency(fields.pop("adj_t"), name)
     if fields.get("edge_index") is None:
         raise GraphError(f"{name}: data.edge_index is missing, and so is data.adj_t")
-    return fields
-
-
-def _fields_of_types(data: Any, name: str) -> dict[str, Any]:
-    """Return the fields of a PyG ``HeteroData`` of one type of vertices and one of edges."""
-    if len(data.node_types) != 1 or len(data.edge_types) != 1:
-        vertices = ", ".join(data.node_types)
-        edges = ", ".join(map("-".join, data.edge_types)) or "none"
-        raise GraphError(
-            f"{name}: expected one type of vertices and one of edges, got {vertices} and {edges}; "
-            "data.to_homogeneous() makes them one"
-        )
-    (vertices,), (edges,) = data.node_stores, data.edge_stores
-    return {"num_nodes": vertices.num_nodes, **dict(vertices), **dict(edges)}
-
-
-def fields_of_adjacency(adjacency: Any, name: str) -> dict[str, Any]:
-    """Return ``edge_index`` and the values of PyG's transposed adjacency matrix ``adj_t``.
-
-    Row i has the in-neighbors of vertex i. The matrix is a sparse tensor, of torch or torch_sparse.
-    """
-    if isinstance(adjacency, torch.Tensor) and adjacency.layout != torch.strided:
-        if adjacency.layout != torch.sparse_coo:
-            adjacency = adjacency.to_sparse(layout=torch.sparse_coo)
-        rows, columns = adjacency._indices()
-        values = adjacency._values()
-    elif hasattr(adjacency, "coo") and hasattr(adjacency, "storage"):
-        rows, columns, values = adjacency.coo()
-    else:
-        raise GraphError(
-            f"{name}: data.adj_t: expected a sparse tensor, got {array_inputs.type_name(adjacency)}"
-        )
-    fields = {"edge_index": torch.stack([columns, rows])}
-    if values is not None and not bool((values == 1).all()):
-        fields["edge_weight" if values.ndim == 1 else "edge_attr"] = values
     return fields
 
 

@@ -6,14 +6,12 @@ from typing import Any
 
 from gnnscale.core import Float32Array, GraphError, IntArray, brief, standard_arithmetic
 from gnnscale.data import array_inputs, validation
+from gnnscale.data.peer_fields import Triple
 from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.data.typed_labels import labels_of_all, split_of_all
 from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, Origin, TypedFeatures
 from gnnscale.graph.store_format import METRICS
-
-#: Source type, relation and destination type of an edge type.
-Triple = tuple[str, str, str]
 
 
 @standard_arithmetic()
@@ -68,7 +66,10 @@ def from_typed_arrays(
         for vertex_type, matrix in matrices.items()
     }
     schema = GraphSchema.of(sizes, edges)
-    ends = [_ends(triple, pair, sizes, name) for triple, pair in edges.items()]
+    ends = [
+        edge_ends(triple, pair, sizes, f"{name}: {'-'.join(triple)}")
+        for triple, pair in edges.items()
+    ]
     graph = typed_topology(
         schema,
         ends,
@@ -156,15 +157,18 @@ def _size(
     return size
 
 
-def _ends(
-    triple: Triple, pair: Any, sizes: Mapping[str, int], name: str
+def edge_ends(
+    triple: Triple, pair: Any, sizes: Mapping[str, int], what: str
 ) -> tuple[IntArray, IntArray]:
-    """Return sources and destinations of an edge type; GraphError: an id is out of range."""
-    what = f"{name}: {'-'.join(triple)}"
+    """Return sources and destinations of an edge type, of a pair of arrays or an array ``[2, n]``.
+
+    ``sizes`` are the numbers of vertices by type. GraphError, which names the edges ``what``: an id
+    is out of range.
+    """
     if len(pair) != 2:
         raise GraphError(f"{what}: expected (src, dst), got {len(pair)} rows")
     src, dst = (
-        array_inputs.vertex_ids(ids, sizes[vertex_type], f"{what}: {end}")
+        array_inputs.vertex_ids(ids, sizes[vertex_type], f"{what}: {end}, of type {vertex_type}")
         for ids, vertex_type, end in zip(
             pair, (triple[0], triple[2]), ("sources", "destinations"), strict=True
         )
@@ -190,10 +194,12 @@ def _weights(
                 "edges, and of all of them"
             )
     return [
-        validation.check_weights(
-            array_inputs.as_array(weights[triple], f"{name}: {'-'.join(triple)}: weights"),
-            len(src),
-            f"{name}: weights of {'-'.join(triple)}",
-        )
+        _checked_weights(weights[triple], len(src), f"{name}: weights of {'-'.join(triple)}")
         for triple, (src, _) in zip(edges, ends, strict=True)
     ]
+
+
+def _checked_weights(weights: Any, num_edges: int, what: str) -> Float32Array:
+    values = array_inputs.as_array(weights, what)
+    values = values[:, 0] if values.shape[1:] == (1,) else values
+    return validation.check_weights(values, num_edges, what)

@@ -1,5 +1,6 @@
 """Base class of datasets whose graphs have types of vertices and edges."""
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -12,8 +13,11 @@ from gnnscale.core import GraphError
 from gnnscale.data.base import StoredDataset
 from gnnscale.data.splits import RandomSplit
 from gnnscale.data.storage.store_check import RawFile
+from gnnscale.data.type_table import type_table
 from gnnscale.graph import Graph, Split, store_format
 from gnnscale.graph.split import labeled_vertices
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,8 @@ class TypedDataset(StoredDataset):
             **notes,
         }
         store_format.fill_folder(folder, **contents)
+        for line in type_table(graph):
+            _LOG.info("%s: %s", self.name, line)
 
 
 def with_random_parts(graph: Graph, random: RandomSplit) -> Graph:

@@ -289,6 +289,25 @@ def test_doctor_writes_what_it_finds(gnnscale: Command) -> None:
     assert "What each feature still needs" in answer.stdout
 
 
+@pytest.mark.parametrize("layout", ["heco", "typed_partition"])
+def test_graphs_with_types_are_prepared_and_checked(
+    layout: str, gnnscale: Command, test_data: Path
+) -> None:
+    options = {
+        "heco": (f"dataset.raw={test_data / 'relational' / 'acm'}", "dataset.labels_per_class=60"),
+        "typed_partition": ("dataset.num_vertices=400",),
+    }
+    answer = gnnscale("prepare", f"dataset={layout}", *options[layout])
+    line = {
+        "heco": "acm: author-to-paper   13,407 edges  3.3 per paper",
+        "typed_partition": "typed-partition: tag    20 vertices  no features",
+    }
+    assert line[layout] in answer.stderr.splitlines()
+    report = gnnscale("doctor", f"store={path_written(answer)}")
+    assert report.returncode == 0, report.stdout
+    assert "neighbors in range and sorted" in report.stdout
+
+
 @pytest.mark.parametrize("code_fails", [False, True])
 def test_a_calibration_that_is_interrupted_leaves_nothing(
     code_fails, tmp_path, monkeypatch

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from gnnscale.api.hitgnn.design import OptionGroup, check_option_group, choose
-from gnnscale.core import ConfigError, GraphError, brief, home
+from gnnscale.core import Array, ConfigError, GraphError, brief, home
 from gnnscale.data import GraphSource, from_networkx, from_scipy
 from gnnscale.data.array_inputs import describe_graph, is_instance_of
 from gnnscale.data.peers import from_peer, is_peer
 from gnnscale.data.split_input import with_random_split
-from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph
+from gnnscale.graph import ARRAYS, DEGREES, EDGE_ARRAYS, Graph, TypedFeatures
+from gnnscale.graph.store_format import typed_features
 
 #: Attributes of a graph that its store keeps next to the arrays.
 _VALUES = ["name", "feature_dtype", "num_features", "num_classes", "metric", "attainable_accuracy"]
@@ -105,12 +106,13 @@ def _store_options(path: Path) -> OptionGroup[GraphSource]:
 def _is_store(graph: Graph, path: Path) -> bool:
     """Return whether ``graph`` still equals the store at ``path``, from which it was opened."""
     stored = Graph.open(path)
-    if any(getattr(graph, name) != getattr(stored, name) for name in _VALUES):
+    if any(getattr(graph, name) != getattr(stored, name) for name in (*_VALUES, "types")):
         return False
-    if _edge_label_text(graph) != _edge_label_text(stored):
+    if _edge_label_text(graph) != _edge_label_text(stored) or _widths(graph) != _widths(stored):
         return False
-    names = _array_names(graph, stored)
-    return all(_equal(_array(graph, name), _array(stored, name)) for name in names)
+    arrays, stored_arrays = _arrays(graph), _arrays(stored)
+    names = arrays.keys() | stored_arrays.keys()
+    return all(_equal(arrays.get(name), stored_arrays.get(name)) for name in names)
 
 
 def _edge_label_text(graph: Graph) -> str:
@@ -118,9 +120,30 @@ def _edge_label_text(graph: Graph) -> str:
     return "" if labels is None else f"{labels.num_classes} classes by {labels.metric};"
 
 
-def _array(graph: Graph, name: str) -> Any:
-    """Return an array of a graph by its name in a store. None: the graph has no such array."""
-    return graph.edges.arrays().get(name) if name in EDGE_ARRAYS else getattr(graph, name)
+def _arrays(graph: Graph) -> dict[str, Array]:
+    """Return the arrays of a graph by their names in a store, in a fixed order."""
+    of_edges, features = graph.edges.arrays(), _typed_features(graph)
+    arrays = {
+        name: of_edges.get(name) if name in EDGE_ARRAYS else getattr(graph, name)
+        for name in _ARRAYS
+    }
+    for number, matrix in enumerate(() if features is None else features.matrices):
+        arrays[typed_features(number)] = None if matrix is None else matrix.rows
+    return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+
+
+def _typed_features(graph: Graph) -> TypedFeatures | None:
+    features: object = graph.features
+    return features if isinstance(features, TypedFeatures) else None
+
+
+def _widths(graph: Graph) -> str:
+    """Return a text with types, and the width and element type of their features, or ""."""
+    features = _typed_features(graph)
+    if features is None:
+        return ""
+    forms = [matrix and (matrix.dtype, matrix.width) for matrix in features.matrices]
+    return f"{graph.types!r}{forms!r};"
 
 
 def _equal(array: Any, stored: Any) -> bool:
@@ -132,19 +155,13 @@ def _equal(array: Any, stored: Any) -> bool:
     return bool(np.array_equal(array, stored))
 
 
-def _array_names(*graphs: Graph) -> list[str]:
-    """Return the names of the arrays that at least one of ``graphs`` has."""
-    return [n for n in _ARRAYS if any(isinstance(_array(graph, n), np.ndarray) for graph in graphs)]
-
-
 def _save(graph: Graph) -> Path:
     """Write ``graph`` to a store named after its content, unless there is one; return its path."""
     digest = hashlib.blake2b(digest_size=16)
     for name in _VALUES:
         digest.update(f"{name}={getattr(graph, name)!r};".encode())
-    digest.update(_edge_label_text(graph).encode())
-    for name in _array_names(graph):
-        array = _array(graph, name)
+    digest.update((_edge_label_text(graph) + _widths(graph)).encode())
+    for name, array in _arrays(graph).items():
         digest.update(f"{name}={array.dtype}{array.shape};".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     ids = graph.origin.ids

@@ -18,6 +18,7 @@ from gnnscale.core import types as arrays
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.process import standard_arithmetic
 from gnnscale.data.array_inputs import as_array
+from gnnscale.data.peer_fields import is_hetero_data
 from gnnscale.data.peers import single_graph
 from gnnscale.data.validation import check_ids
 from gnnscale.sampling import ShuffledOrder
@@ -172,7 +173,7 @@ class NeighborLoader(IterableDataset[Any]):
             pinned=_can_pin(pin_memory),
         )
         data = single_graph(data, "data").graph
-        prepare = _prepare_typed if typed_data.is_hetero_data(data) else _prepare
+        prepare = _prepare_typed if is_hetero_data(data) else _prepare
         self._format, self._seeds, self._input_ids = prepare(
             data,
             num_neighbors,

@@ -10,13 +10,11 @@ import torch
 
 from gnnscale import ops
 from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, Sampling, read_weights
-from gnnscale.core import Array, ConfigError, GraphError, Int64Array, brief
-from gnnscale.data.array_inputs import is_instance_of
-from gnnscale.data.peers import fields_of_adjacency
+from gnnscale.core import Array, ConfigError, Int64Array, brief
+from gnnscale.data.peer_fields import Triple, hetero_fields
+from gnnscale.data.typed_arrays import edge_ends
 from gnnscale.data.typed_edges import typed_topology
 from gnnscale.graph import EdgeType, Graph, GraphSchema
-
-Triple = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,33 +30,32 @@ class TypedLoaderData:
     constants: dict[Any, dict[str, Any]] = field(default_factory=dict)
 
 
-def is_hetero_data(data: Any) -> bool:
-    """Whether ``data`` is PyG's ``HeteroData``."""
-    return is_instance_of(data, "torch_geometric", "data.HeteroData")
-
-
 def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
     """Read PyG's ``HeteroData``; rows keep their types.
 
     GraphError: a type has no number of vertices, an attribute cannot be batched, an edge type has
     no ``edge_index`` or an id out of range, or lacks the sampling weights that ``use`` names.
     """
-    sizes = {store._key: _num_vertices(store) for store in data.node_stores}
-    triples = [tuple(store._key) for store in data.edge_stores]
+    fields = hetero_fields(data)
+    sizes, triples = fields.num_vertices, list(fields.edges)
     schema = GraphSchema.of(sizes, triples)
-    fields = {store._key: _edge_fields(store) for store in data.edge_stores}
-    edges = [_edges(triple, values["edge_index"], sizes) for triple, values in fields.items()]
+    edges = [
+        edge_ends(triple, index, sizes, f"data[{triple}].edge_index")
+        for triple, index in fields.edges.items()
+    ]
     rows: dict[str, dict[str, AlignedRows]] = {}
     constants: dict[Any, dict[str, Any]] = {None: dict(data._global_store)}
     for store in data.node_stores:
         name, is_row = store._key, store.is_node_attr
-        rows[name], constants[name] = _divided(dict(store), is_row, sizes[name], "vertex")
+        rows[name], constants[name] = _divided(fields.vertices[name], is_row, sizes[name], "vertex")
     edge_rows: dict[Triple, dict[str, AlignedRows]] = {}
     for store, (src, _) in zip(data.edge_stores, edges, strict=True):
         triple, count = store._key, len(src)
         # What an adjacency matrix holds is of edges.
         is_row = partial(_is_edge_attribute, store)
-        edge_rows[triple], constants[triple] = _divided(fields[triple], is_row, count, "edge")
+        edge_rows[triple], constants[triple] = _divided(
+            fields.edge_fields[triple], is_row, count, "edge"
+        )
     weights = None
     if use.weight is not None:
         weights = [
@@ -74,50 +71,8 @@ def read_hetero_data(data: Any, use: EdgeUse) -> TypedLoaderData:
     return TypedLoaderData(graph=graph, rows=rows, edge_rows=edge_rows, constants=constants)
 
 
-def _num_vertices(store: Any) -> int:
-    # PyG guesses from the edges of other types where no attribute tells.
-    tells = "num_nodes" in store or any(store.is_node_attr(key) for key in store)
-    count = store.num_nodes if tells else None
-    if count is None:
-        raise GraphError(
-            f"data[{store._key!r}]: it has no attribute with a row a vertex; num_nodes says how "
-            "many vertices there are"
-        )
-    return int(count)
-
-
-def _edge_fields(store: Any) -> dict[str, Any]:
-    """Return the attributes of an edge type; ``adj_t`` becomes ``edge_index`` and its values."""
-    fields = dict(store)
-    if fields.get("edge_index") is None and fields.get("adj_t") is not None:
-        fields |= fields_of_adjacency(fields.pop("adj_t"), f"data[{store._key}]")
-    if fields.get("edge_index") is None:
-        raise GraphError(f"data[{store._key}]: edge_index is missing, and so is adj_t")
-    return fields
-
-
 def _is_edge_attribute(store: Any, name: str) -> bool:
     return name not in store or bool(store.is_edge_attr(name))
-
-
-def _edges(triple: Triple, index: Any, sizes: dict[str, int]) -> tuple[Int64Array, Int64Array]:
-    """Return sources and destinations of an edge type, whose ids are checked."""
-    if not isinstance(index, torch.Tensor) or index.ndim != 2 or len(index) != 2:
-        raise GraphError(f"data[{triple}].edge_index: expected a tensor [2, num_edges]")
-    if index.is_floating_point() or index.device.type != "cpu":
-        raise GraphError(
-            f"data[{triple}].edge_index: expected integers on cpu, got {index.dtype} on "
-            f"{index.device}"
-        )
-    src, dst = index.long().contiguous().numpy()
-    for ids, name in ((src, triple[0]), (dst, triple[2])):
-        wrong = (ids < 0) | (ids >= sizes[name])
-        if wrong.any():
-            raise GraphError(
-                f"data[{triple}].edge_index: {ids[wrong.argmax()]} is no vertex of type {name!r}, "
-                f"which has {sizes[name]}"
-            )
-    return src, dst
 
 
 def _divided(
@@ -126,7 +81,7 @@ def _divided(
     """Return the attributes of a type that have a row for each vertex or edge, and the others."""
     rows, constants = {}, {}
     for name, values in fields.items():
-        if name in ("edge_index", "num_nodes", "n_id", "e_id"):
+        if name in ("num_nodes", "n_id", "e_id"):
             continue
         if isinstance(values, (torch.Tensor, np.ndarray)) and is_row(name):
             rows[name] = AlignedRows.wrap(name, values, count, kind=kind)

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gnnscale.core import Array, GraphError, Int64Array
+from gnnscale.core.artifact.files import file_bytes
 from gnnscale.core.artifact.npy import check_array, row_slices
 from gnnscale.data.formats.npz import NpzReader
-from gnnscale.data.validation import check_num_features, quoted
+from gnnscale.data.validation import (
+    check_ids,
+    check_num_features,
+    check_num_vertices,
+    quoted,
+)
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -58,6 +64,38 @@ def read_adjacency(npz: NpzReader, prefix: str = "") -> tuple[Int64Array, Array]
                 f"{npz.source(f'{prefix}shape')}: {shape[:4]}, needed is {[len(indptr) - 1] * 2}"
             )
     return indptr.astype(np.int64, copy=False), indices
+
+
+def read_features(npz: NpzReader, prefix: str = "") -> CsrMatrix:
+    """Return the feature matrix of ``npz`` with array names as of ``scipy.sparse.save_npz``.
+
+    Names begin with ``prefix``; formats are csr and coo. GraphError: not such a matrix.
+    """
+    shape = npz.vector(f"{prefix}shape").tolist()
+    form = npz.text(f"{prefix}format") if f"{prefix}format" in npz else b"csr"
+    data = npz.vector(f"{prefix}data", "biuf")
+    source, num_bytes = f"{npz.path}: {prefix}*", file_bytes(npz.path)
+    if form.endswith(b"coo"):
+        num_rows = shape[0] if len(shape) == 2 else 0
+        check_num_vertices(num_rows, num_bytes, source)
+        rows, columns = npz.vector(f"{prefix}row"), npz.vector(f"{prefix}col")
+        if not len(rows) == len(columns) == len(data):
+            raise GraphError(
+                f"{source}: {len(data)} values, {len(rows)} rows, {len(columns)} columns"
+            )
+        check_ids(rows, num_rows, source)
+        order = np.argsort(rows, kind="stable")
+        data, indices = data[order], columns[order]
+        indptr: Array = np.append(0, np.cumsum(np.bincount(rows, minlength=num_rows)))
+    elif form.endswith(b"csr"):
+        indices, indptr = npz.vector(f"{prefix}indices"), npz.vector(f"{prefix}indptr")
+    else:
+        raise GraphError(f"{npz.source(f'{prefix}format')}: expected csr or coo")
+    if len(shape) != 2 or shape[0] != len(indptr) - 1:
+        raise GraphError(f"{source}: shape is {shape[:4]}, offsets are of {len(indptr) - 1} rows")
+    return sparse_matrix(
+        data, indices, indptr, num_columns=shape[1], num_bytes=num_bytes, source=source
+    )
 
 
 def csr_edges(indptr: Array, indices: Array) -> Iterator[tuple[Array, Array]]:

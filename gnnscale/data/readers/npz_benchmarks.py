@@ -62,7 +62,7 @@ class GnnBenchmark(NpzDataset):
         (path,) = self.raw_files()
         with NpzReader(path) as npz:
             indptr, indices = sparse.read_adjacency(npz, "adj_")
-            labels, features = npz.vector("labels"), _read_attributes(npz)
+            labels, features = npz.vector("labels"), sparse.read_features(npz, "attr_")
         num_vertices = len(indptr) - 1
         if not num_vertices == len(labels) == features.shape[0]:
             raise GraphError(
@@ -75,20 +75,6 @@ class GnnBenchmark(NpzDataset):
         for src, dst in sparse.csr_edges(indptr, indices):
             writer.add_edges(src, dst, source=path)
         writer.write_matrix(features, source=path)
-
-
-def _read_attributes(npz: NpzReader) -> sparse.CsrMatrix:
-    shape = npz.vector("attr_shape").tolist()
-    data, indices, indptr = (
-        npz.vector(f"attr_{part}", kinds)
-        for part, kinds in (("data", "biuf"), ("indices", "iu"), ("indptr", "iu"))
-    )
-    source = f"{npz.path}: attr_*"
-    if len(shape) != 2 or shape[0] != len(indptr) - 1:
-        raise GraphError(f"{source}: shape is {shape[:4]}, offsets are of {len(indptr) - 1} rows")
-    return sparse.sparse_matrix(
-        data, indices, indptr, num_columns=shape[1], num_bytes=file_bytes(npz.path), source=source
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

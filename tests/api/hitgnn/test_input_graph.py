@@ -9,7 +9,7 @@ from gnnscale import api
 from gnnscale.api.hitgnn.input_graph import as_dataset, as_graph
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import from_arrays, from_networkx, read_classes, read_ids
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphSchema
 
 
 @pytest.fixture
@@ -74,6 +74,25 @@ def test_graphs_of_other_libraries(graph: Graph) -> None:
         other.ndata[name] = mask
     # The same graph, whatever library it comes from.
     assert as_dataset(other).config.store == as_dataset(given).config.store
+
+
+def test_graphs_with_types_differ_by_types_and_features() -> None:
+    geometric = pytest.importorskip("torch_geometric.data")
+    data = geometric.HeteroData()
+    data["user"].update({"x": torch.ones(3, 2), "y": torch.tensor([0, 1, 1])})
+    data["user"].train_mask = torch.tensor([True, True, False])
+    data["item"].x = torch.ones(2, 4)
+    data["item", "of", "user"].edge_index = torch.tensor([[0, 1], [2, 0]])
+    first = as_dataset(data).config
+    opened = first.open()
+    assert opened.features.widths == (2, 4)
+    assert as_dataset(opened).config.store == first.store == as_dataset(data).config.store
+    data["item"].x = torch.zeros(2, 4)
+    assert as_dataset(data).config.store != first.store
+    renamed = replace(
+        opened, types=GraphSchema.of({"user": 3, "shop": 2}, [("shop", "of", "user")])
+    )
+    assert as_dataset(renamed).config.store != first.store
 
 
 @pytest.mark.long

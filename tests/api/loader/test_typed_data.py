@@ -212,7 +212,7 @@ def test_what_is_refused(shops) -> None:
     refused("weights 'weight'", error=GraphError, weight_attr="weight")
     refused("vertex id 600 is out of range", error=GraphError, input_nodes=("user", [600]))
     shops[SELLS].edge_index[0, 3] = 20
-    refused("20 is no vertex of type 'shop', which has 20", error=GraphError)
+    refused("edge_index: sources, of type shop: vertex id 20 is out of range", error=GraphError)
     del shops["shop"].num_nodes
     refused("data['shop']", "num_nodes says how many", error=GraphError)
 

@@ -1,0 +1,20 @@
+"""Table of a graph's types."""
+
+import numpy as np
+
+from gnnscale.data.type_table import type_table
+from gnnscale.data.typed_arrays import from_typed_arrays
+
+
+def test_lines_are_aligned_by_kind() -> None:
+    graph = from_typed_arrays(
+        {"user": np.ones((1200, 2), np.float32), "tag": None},
+        {("user", "uses", "tag"): ([2, 0, 1], [1, 1, 0]), ("tag", "of", "user"): ([1], [2])},
+        num_vertices={"tag": 2},
+    )
+    assert type_table(graph) == [
+        "user  1,200 vertices  2 features, float32",
+        "tag       2 vertices  no features",
+        "user-uses-tag  3 edges  1.5 per tag",
+        "tag-of-user    1 edges  0.0 per user",
+    ]
