@@ -63,10 +63,10 @@ class RGATLayer(TypedLayer):
         ``width_out / num_heads`` features are concatenated.
         """
         super().__init__(schema, width_in, width_out)
-        self.average = average
-        width = width_out if average else width_out // num_heads
+        self.num_heads, self.average = num_heads, average
+        self.width = width_out if average else width_out // num_heads  #: features of a head
         self.relations = nn.ModuleList(
-            RelationAttention(width_in, num_heads, width) for _ in schema.edge_types
+            RelationAttention(width_in, num_heads, self.width) for _ in schema.edge_types
         )
         self.own = nn.ModuleList(nn.Linear(width_in, width_out) for _ in schema.vertex_types)
         for layer in self.own:

@@ -72,17 +72,15 @@ class RelationalLayer(TypedLayer):
             block: the edges.
             encoders: by vertex type a layer from ``width_t`` to ``width_in`` features.
         """
+        matrices = [torch.cat([layer.weight, layer.bias[:, None]], 1) for layer in encoders]
         relations = self.relation_weights()
-        weights, biases = [], []
+        weights = []
         for vertex_type, own in enumerate(self.own_weights()):
-            numbers = self.active(vertex_type, block)
-            own_encoder = encoders[vertex_type]
-            pairs = [(relations[number], encoders[self.sources[number]]) for number in numbers]
-            products = [weight @ encoder.weight for weight, encoder in pairs]
-            shares = [(weight @ encoder.bias)[:, None] for weight, encoder in pairs]
-            weights.append(torch.cat([own @ own_encoder.weight, *products, *shares], 1))
-            biases.append(self.biases()[vertex_type] + own @ own_encoder.bias)
-        return multiply_means(rows, self._columns(block, has_shares=True), weights, biases)
+            parts = [own @ matrices[vertex_type]]
+            for number in self.active(vertex_type, block):
+                parts.append(relations[number] @ matrices[self.sources[number]])
+            weights.append(torch.cat(parts, 1))
+        return multiply_means(rows, self._columns(block, has_shares=True), weights, self.biases())
 
     def _columns(self, block: TypedBlock, *, has_shares: bool = False) -> list[MeanColumns]:
         """Return own rows and means of each vertex type over ``block``."""
