@@ -1,6 +1,7 @@
 """Mini-batches and rows of random graphs with types."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,19 @@ def schemas(draw: Any) -> GraphSchema:
 
 
 def typed_sampler(schema: GraphSchema, fanouts: Sequence[int], **options: Any) -> TypedSampler:
-    """A sampler of a random graph; ``weighted``: edges have weights, some of them 0."""
-    generator = np.random.default_rng(schema.num_rows)
-    lists = random_lists(schema, generator, 2.0)
-    weights = {}
-    if options.pop("weighted", False):
-        size = sum(map(len, lists.values()))
-        weights["weights"] = generator.integers(0, 3, size).astype(np.float32)
-    return TypedSampler(typed_graph(schema, lists, **weights), fanouts=fanouts, **options)
+    """A sampler of a random graph."""
+    lists = random_lists(schema, np.random.default_rng(schema.num_rows), 2.0)
+    return TypedSampler(typed_graph(schema, lists), fanouts=fanouts, **options)
+
+
+def weighted(block: TypedBlock) -> TypedBlock:
+    """A block with weights of edges, some of them 0."""
+    generator = np.random.default_rng(block.num_edges)
+    relations = tuple(
+        replace(each, edge_weights=generator.integers(0, 3, each.num_edges).astype(np.float32))
+        for each in block.relations
+    )
+    return replace(block, relations=relations)
 
 
 def random_rows(
