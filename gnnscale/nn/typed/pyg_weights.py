@@ -115,7 +115,7 @@ def _rgcn_pairs(layer: RGCNLayer, module: Any) -> Iterator[Pair]:
     num_matrices = len(layer.weight)
     for ours, theirs in zip(layer.weight, module.weight, strict=False):
         yield ours, [theirs.t()]
-    for vertex_type, ours in enumerate(layer.own):
+    for vertex_type, ours in enumerate(layer.root):
         root = module.root
         yield ours, [(module.weight[num_matrices + vertex_type] if root is None else root).t()]
     if layer.coefficients is not None:
@@ -127,8 +127,10 @@ def _sage_pairs(layer: RSAGELayer, module: Any, schema: GraphSchema) -> Iterator
     convs = [module.convs[_triple(edge_type)] for edge_type in schema.edge_types]
     for conv, ours in zip(convs, layer.relation_weights(), strict=True):
         yield ours, [conv.lin_l.weight]
-    for own, bias, numbers in zip(layer.own_weights(), layer.biases(), layer.incoming, strict=True):
-        yield own, [convs[number].lin_r.weight for number in numbers]
+    for own, bias, numbers in zip(
+        layer.root_weights(), layer.biases(), layer.incoming, strict=True
+    ):
+        yield root, [convs[number].lin_r.weight for number in numbers]
         yield bias, [convs[number].lin_l.bias for number in numbers]
 
 
@@ -140,11 +142,11 @@ def _gat_pairs(layer: RGATLayer, module: Any, schema: GraphSchema) -> Iterator[P
         yield ours.linear_dst.weight, [conv.lin_dst.weight]
         yield ours.attention_src, [conv.att_src[0]]
         yield ours.attention_dst, [conv.att_dst[0]]
-    own: Any = layer.own
-    for linear, numbers in zip(own, layer.incoming, strict=True):
-        roots = [convs[number].res for number in numbers]
+    roots: Any = layer.roots
+    for linear, numbers in zip(roots, layer.incoming, strict=True):
         none = torch.zeros_like(linear.weight)
-        yield linear.weight, [none if root is None else root.weight for root in roots]
+        residuals = [convs[number].res for number in numbers]
+        yield linear.weight, [none if layer is None else layer.weight for layer in residuals]
         yield linear.bias, [convs[number].bias for number in numbers]
 
 

@@ -70,10 +70,10 @@ class MeanColumns:
         types = [self.vertex_type, *(mean.source for mean in self.means)]
         widths = [rows[number].shape[1] + self.has_shares for number in types]
         out = ops.empty((self.num_dst, sum(widths)), torch.float32)
-        own, *parts = torch.split(out, widths, 1)
+        root, *parts = torch.split(out, widths, 1)
         x = rows[self.vertex_type]
-        own[:, : x.shape[1]] = x[: self.num_dst]
-        own[:, x.shape[1] :] = 1
+        root[:, : x.shape[1]] = x[: self.num_dst]
+        root[:, x.shape[1] :] = 1
         for mean, part in zip(self.means, parts, strict=True):
             x = rows[mean.source]
             mean.write(x, out=part[:, : x.shape[1]])
@@ -154,8 +154,8 @@ def _row_gradients(
         for position, mean in enumerate(of_type.means, 1):
             sources[mean.source].add(mean, numbers + np.int32(position))
     return [
-        edges.sums(flat, own, count).total(torch.float32, num_threads=torch.get_num_threads())
-        for edges, own, count in zip(sources, own_rows, num_rows, strict=True)
+        edges.sums(flat, root, count).total(torch.float32, num_threads=torch.get_num_threads())
+        for edges, root, count in zip(sources, own_rows, num_rows, strict=True)
     ]
 
 

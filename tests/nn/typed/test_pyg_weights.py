@@ -104,7 +104,7 @@ def test_weights_come_back(kind) -> None:
     read_pyg(fresh, to_pyg(layer, SCHEMA), SCHEMA)
     ours, theirs = layer.state_dict(), fresh.state_dict()
     # No module has weights of types at which nothing ends: c and d. HGT has them of all types.
-    lacking = {"rsage": "linears.", "rgat": "own."}.get(kind[:5].rstrip("_"), "none")
+    lacking = {"rsage": "linears.", "rgat": "roots."}.get(kind[:5].rstrip("_"), "none")
     for name, weight in ours.items():
         if not name.startswith((f"{lacking}2", f"{lacking}3")):
             torch.testing.assert_close(theirs[name], weight, msg=name)

@@ -36,7 +36,7 @@ def all_gradients(out: torch.Tensor, of: Sequence[torch.Tensor]) -> tuple[torch.
 def dense(layer, rows, block: TypedBlock) -> list[torch.Tensor]:
     """Return a layer's output by matrices, in float64."""
     outputs = []
-    for number, own in enumerate(layer.own_weights()):
+    for number, own in enumerate(layer.root_weights()):
         out = rows[number][: block.dst_sizes[number]] @ own.t() + layer.biases()[number]
         incoming = layer.incoming[number]
         for edge_type in incoming:
