@@ -127,7 +127,7 @@ def _sage_pairs(layer: RSAGELayer, module: Any, schema: GraphSchema) -> Iterator
     convs = [module.convs[_triple(edge_type)] for edge_type in schema.edge_types]
     for conv, ours in zip(convs, layer.relation_weights(), strict=True):
         yield ours, [conv.lin_l.weight]
-    for own, bias, numbers in zip(
+    for root, bias, numbers in zip(
         layer.root_weights(), layer.biases(), layer.incoming, strict=True
     ):
         yield root, [convs[number].lin_r.weight for number in numbers]

@@ -84,16 +84,17 @@ class RelationalLayer(TypedLayer):
         self, encoders: Sequence[nn.Linear], edge_types: Sequence[int]
     ) -> tuple[list[Tensor], dict[int, Tensor]]:
         """Return W_t, and W_r of ``edge_types``, times the encoders' weights and biases."""
-        roots, relations = [], {}
+        roots: list[Tensor] = []
+        relations: dict[int, Tensor] = {}
         all_roots, all_relations = self.root_weights(), self.relation_weights()
         for vertex_type, encoder in enumerate(encoders):
             numbers = [number for number in edge_types if self.sources[number] == vertex_type]
             # One product for all matrices that multiply rows of the type.
             parts = [all_roots[vertex_type], *(all_relations[number] for number in numbers)]
             matrix = torch.cat([encoder.weight, encoder.bias[:, None]], 1)
-            root, *others = torch.split(torch.cat(parts) @ matrix, self.width_out)
-            roots.append(root)
-            relations.update(zip(numbers, others, strict=True))
+            composed = torch.split(torch.cat(parts) @ matrix, self.width_out)
+            roots.append(composed[0])
+            relations.update(zip(numbers, composed[1:], strict=True))
         return roots, relations
 
     def _columns(self, block: TypedBlock, *, has_shares: bool = False) -> list[MeanColumns]:
