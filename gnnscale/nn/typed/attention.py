@@ -64,12 +64,12 @@ class RGATLayer(TypedLayer):
         """
         super().__init__(schema, width_in, width_out)
         self.num_heads, self.average = num_heads, average
-        width = width_out if average else width_out // num_heads
+        self.width = width_out if average else width_out // num_heads  #: features of a head
         self.relations = nn.ModuleList(
-            RelationAttention(width_in, num_heads, width) for _ in schema.edge_types
+            RelationAttention(width_in, num_heads, self.width) for _ in schema.edge_types
         )
-        self.own = nn.ModuleList(nn.Linear(width_in, width_out) for _ in schema.vertex_types)
-        for layer in self.own:
+        self.roots = nn.ModuleList(nn.Linear(width_in, width_out) for _ in schema.vertex_types)
+        for layer in self.roots:
             nn.init.xavier_uniform_(layer.weight)  # type: ignore[arg-type]
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
@@ -77,7 +77,7 @@ class RGATLayer(TypedLayer):
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
         _warn_of_weights("model=rgat", block)
         outputs = []
-        for vertex_type, layer in enumerate(self.own):
+        for vertex_type, layer in enumerate(self.roots):
             dst_rows = rows[vertex_type][: block.dst_sizes[vertex_type]]
             out = linear(layer, dst_rows)  # type: ignore[arg-type]
             for number in self.active(vertex_type, block):

@@ -38,13 +38,26 @@ class RelationMean:
         has_mean = (np.diff(block.indptr) > 0) & (divisors > np.finfo(np.float32).tiny)
         return cls(source=source, block=block, scale=scale, share=has_mean * np.float32(factor))
 
+    def write(self, rows: Tensor, *, out: Tensor) -> None:
+        """Write the means of the sources' ``rows`` to ``out``, ``[num_dst, width]``."""
+        ops.aggregate(
+            rows,
+            self.block.indptr,
+            self.block.indices,
+            weights=self.block.edge_weights,
+            dst_scale=self.scale,
+            out=out,
+            num_threads=torch.get_num_threads(),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeanColumns:
     """Own rows and means of the destinations of one vertex type, side by side.
 
-    The columns are the own row, then each of ``means``. With ``has_shares``, the share of each mean
-    follows: the bias of a linear layer before the mean enters through it.
+    The columns are the own row, then each of ``means``. With ``has_shares``, a column follows the
+    own row, with ones, and one each mean, with its share: the bias of a linear layer before the
+    mean is multiplied with it.
     """
 
     vertex_type: int
@@ -54,23 +67,18 @@ class MeanColumns:
 
     def build(self, rows: Sequence[Tensor]) -> Tensor:
         """Return the columns ``[num_dst, sum of widths]`` of ``rows``, by vertex type."""
-        parts = [rows[number] for number in (self.vertex_type, *(m.source for m in self.means))]
-        ends = np.cumsum([part.shape[1] for part in parts]).tolist()
-        num_shares = len(self.means) if self.has_shares else 0
-        out = ops.empty((self.num_dst, ends[-1] + num_shares), torch.float32)
-        out[:, : ends[0]] = parts[0][: self.num_dst]
-        for mean, part, first, end in zip(self.means, parts[1:], ends, ends[1:], strict=False):
-            ops.aggregate(
-                part,
-                mean.block.indptr,
-                mean.block.indices,
-                weights=mean.block.edge_weights,
-                dst_scale=mean.scale,
-                out=out[:, first:end],
-                num_threads=torch.get_num_threads(),
-            )
-        for number in range(num_shares):
-            out[:, ends[-1] + number] = torch.from_numpy(self.means[number].share)
+        types = [self.vertex_type, *(mean.source for mean in self.means)]
+        widths = [rows[number].shape[1] + self.has_shares for number in types]
+        out = ops.empty((self.num_dst, sum(widths)), torch.float32)
+        root, *parts = torch.split(out, widths, 1)
+        x = rows[self.vertex_type]
+        root[:, : x.shape[1]] = x[: self.num_dst]
+        root[:, x.shape[1] :] = 1
+        for mean, part in zip(self.means, parts, strict=True):
+            x = rows[mean.source]
+            mean.write(x, out=part[:, : x.shape[1]])
+            if self.has_shares:
+                part[:, -1] = torch.from_numpy(mean.share)
         return out
 
 
@@ -146,8 +154,8 @@ def _row_gradients(
         for position, mean in enumerate(of_type.means, 1):
             sources[mean.source].add(mean, numbers + np.int32(position))
     return [
-        edges.sums(flat, own, count).total(torch.float32, num_threads=torch.get_num_threads())
-        for edges, own, count in zip(sources, own_rows, num_rows, strict=True)
+        edges.sums(flat, root, count).total(torch.float32, num_threads=torch.get_num_threads())
+        for edges, root, count in zip(sources, own_rows, num_rows, strict=True)
     ]
 
 

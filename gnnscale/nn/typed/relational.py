@@ -21,7 +21,7 @@ class RelationalLayer(TypedLayer):
     #: Whether the sum over edge types is divided by the number of those that end at v's type.
     averages: bool = False
 
-    def own_weights(self) -> Sequence[Tensor]:
+    def root_weights(self) -> Sequence[Tensor]:
         """Return W_t of each vertex type, ``[width_out, width_in]``; subclasses define it."""
         raise NotImplementedError
 
@@ -37,8 +37,8 @@ class RelationalLayer(TypedLayer):
         """Return the new rows of the destinations of each vertex type; see ``TypedLayer``."""
         relations = self.relation_weights()
         weights = [
-            torch.cat([own, *(relations[number] for number in self.active(vertex_type, block))], 1)
-            for vertex_type, own in enumerate(self.own_weights())
+            torch.cat([root, *(relations[number] for number in self.active(vertex_type, block))], 1)
+            for vertex_type, root in enumerate(self.root_weights())
         ]
         return multiply_means(rows, self._columns(block), weights, self.biases())
 
@@ -72,17 +72,30 @@ class RelationalLayer(TypedLayer):
             block: the edges.
             encoders: by vertex type a layer from ``width_t`` to ``width_in`` features.
         """
-        relations = self.relation_weights()
-        weights, biases = [], []
-        for vertex_type, own in enumerate(self.own_weights()):
-            numbers = self.active(vertex_type, block)
-            own_encoder = encoders[vertex_type]
-            pairs = [(relations[number], encoders[self.sources[number]]) for number in numbers]
-            products = [weight @ encoder.weight for weight, encoder in pairs]
-            shares = [(weight @ encoder.bias)[:, None] for weight, encoder in pairs]
-            weights.append(torch.cat([own @ own_encoder.weight, *products, *shares], 1))
-            biases.append(self.biases()[vertex_type] + own @ own_encoder.bias)
-        return multiply_means(rows, self._columns(block, has_shares=True), weights, biases)
+        active = [self.active(vertex_type, block) for vertex_type in range(self.num_types)]
+        roots, relations = self._composed(encoders, [number for part in active for number in part])
+        weights = [
+            torch.cat([root, *(relations[number] for number in numbers)], 1)
+            for root, numbers in zip(roots, active, strict=True)
+        ]
+        return multiply_means(rows, self._columns(block, has_shares=True), weights, self.biases())
+
+    def _composed(
+        self, encoders: Sequence[nn.Linear], edge_types: Sequence[int]
+    ) -> tuple[list[Tensor], dict[int, Tensor]]:
+        """Return W_t, and W_r of ``edge_types``, times the encoders' weights and biases."""
+        roots: list[Tensor] = []
+        relations: dict[int, Tensor] = {}
+        all_roots, all_relations = self.root_weights(), self.relation_weights()
+        for vertex_type, encoder in enumerate(encoders):
+            numbers = [number for number in edge_types if self.sources[number] == vertex_type]
+            # One product for all matrices that multiply rows of the type.
+            parts = [all_roots[vertex_type], *(all_relations[number] for number in numbers)]
+            matrix = torch.cat([encoder.weight, encoder.bias[:, None]], 1)
+            composed = torch.split(torch.cat(parts) @ matrix, self.width_out)
+            roots.append(composed[0])
+            relations.update(zip(numbers, composed[1:], strict=True))
+        return roots, relations
 
     def _columns(self, block: TypedBlock, *, has_shares: bool = False) -> list[MeanColumns]:
         """Return own rows and means of each vertex type over ``block``."""
@@ -117,7 +130,7 @@ class RGCNLayer(RelationalLayer):
         super().__init__(schema, width_in, width_out)
         num_relations = len(schema.edge_types)
         matrices = num_relations if num_bases is None else num_bases
-        self.own = nn.Parameter(torch.empty(self.num_types, width_out, width_in))
+        self.root = nn.Parameter(torch.empty(self.num_types, width_out, width_in))
         #: W_r of each edge type, or the bases
         self.weight = nn.Parameter(torch.empty(matrices, width_out, width_in))
         self.bias = nn.Parameter(torch.zeros(width_out))
@@ -126,12 +139,12 @@ class RGCNLayer(RelationalLayer):
         if num_bases is not None:
             self.coefficients = nn.Parameter(torch.empty(num_relations, num_bases))
             nn.init.xavier_uniform_(self.coefficients)
-        for matrix in (*self.own.detach(), *self.weight.detach()):
+        for matrix in (*self.root.detach(), *self.weight.detach()):
             nn.init.xavier_uniform_(matrix)
 
-    def own_weights(self) -> Sequence[Tensor]:
+    def root_weights(self) -> Sequence[Tensor]:
         """Return W_t of each vertex type, ``[width_out, width_in]``."""
-        return self.own.unbind()
+        return self.root.unbind()
 
     def relation_weights(self) -> Sequence[Tensor]:
         """Return W_r of each edge type, ``[width_out, width_in]``, composed of the bases if any."""
@@ -166,7 +179,7 @@ class RSAGELayer(RelationalLayer):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def own_weights(self) -> Sequence[Tensor]:
+    def root_weights(self) -> Sequence[Tensor]:
         """Return W_t of each vertex type, ``[width_out, width_in]``."""
         return [linear.weight[:, : self.width_in] for linear in self._linears()]
 
