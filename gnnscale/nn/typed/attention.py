@@ -39,11 +39,18 @@ class RelationAttention(nn.Module):
     def forward(self, x: Tensor, dst_rows: Tensor, block: Block) -> Tensor:
         """Return ``[num_dst, num_heads, width]`` of sources' and destinations' rows."""
         z = linear(self.linear, x).view(-1, self.num_heads, self.width)
-        # b · (U h) = (U' b) · h: one vector for each head replaces projected destinations.
-        projection = self.linear_dst.weight.view(self.num_heads, self.width, -1)
-        dst_vectors = torch.einsum("hwf,hw->fh", projection, self.attention_dst)
-        scores = edge_scores((z * self.attention_src).sum(-1), dst_rows @ dst_vectors, block)
-        return attend(functional.leaky_relu(scores, self.slope), z, block)
+        src = x @ self._vectors(self.linear, self.attention_src)
+        dst = dst_rows @ self._vectors(self.linear_dst, self.attention_dst)
+        scores = functional.leaky_relu(edge_scores(src, dst, block), self.slope)
+        return attend(scores, z, block)
+
+    def _vectors(self, projection: nn.Linear, attention: Tensor) -> Tensor:
+        """Return ``U'_k b_k`` of each head, ``[width_in, num_heads]``: ``b · (U h) = (U' b) · h``.
+
+        One vector for each head replaces projected rows.
+        """
+        matrices = projection.weight.view(self.num_heads, self.width, -1)
+        return torch.einsum("hwf,hw->fh", matrices, attention)
 
 
 class RGATLayer(TypedLayer):
