@@ -43,6 +43,8 @@ class TypedModel(ModelConfig):
     takes_bfloat16: ClassVar[bool] = False
     #: Whether a product for each vertex type follows the last layer.
     ends_with_product: ClassVar[bool] = False
+    #: Whether ReLU follows the encoders, as layers have their own activation.
+    activates_inputs: ClassVar[bool] = False
 
     hidden: int = 256
     dropout: float = 0.5
@@ -93,6 +95,7 @@ class TypedModel(ModelConfig):
             norm=self.norm,
             dropout=self.dropout,
             residual=self.residual,
+            activates_inputs=self.activates_inputs,
         )
 
     def build(self, *, num_features: int, num_classes: int, num_edge_features: int = 0) -> TypedGNN:
@@ -180,10 +183,12 @@ class RGAT(AttentionModel):
 class HGT(AttentionModel):
     """Heterogeneous graph transformer (Hu et al. 2020): one softmax over all edge types.
 
-    Its layers are of ``hidden`` features; a product for each vertex type follows.
+    Its layers are of ``hidden`` features; a product for each vertex type follows. ReLU follows the
+    encoders, and no layer, as in PyG's example.
     """
 
     ends_with_product: ClassVar[bool] = True
+    activates_inputs: ClassVar[bool] = True
 
     def layer(self, schema: GraphSchema, num_out: int, *, last: bool) -> TypedLayer:
         """Build an HGT layer from ``hidden`` to ``num_out`` features."""

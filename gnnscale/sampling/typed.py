@@ -139,6 +139,8 @@ class TypedSampler:
         self._ends = tuple(zip(sources, destinations, strict=True))
         self._seed = seed
         self._has_rows = graph.edge_rows is not None
+        # Draws by weight account for the weights.
+        self._hands_weights = graph.edge_weights is not None and draws != "weight"
         self._draws = draws
         self._replace = replace
 
@@ -154,6 +156,7 @@ class TypedSampler:
             num_threads=self.num_threads,
             by_weight=self._draws == "weight",
             labor=labor,
+            edge_weights=self._hands_weights,
             edge_rows=self._has_rows,
         )
         return TypedMiniBatch(

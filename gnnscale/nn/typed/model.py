@@ -22,7 +22,8 @@ class TypedGNN(TrainableModel):
     """Linear encoders of each vertex type, then layers with norm, ReLU and dropout in between.
 
     Types are numbers, their positions in the schema. Nothing comes between the encoders and the
-    first layer: a layer of means aggregates rows first, and multiplies them once.
+    first layer: a layer of means aggregates rows first, and multiplies them once. A model whose
+    layers have their own activation (``activates_inputs``) has ReLU after the encoders instead.
     """
 
     layers: nn.ModuleList
@@ -36,6 +37,7 @@ class TypedGNN(TrainableModel):
         norm: str = "none",
         dropout: float = 0.0,
         residual: bool = False,
+        activates_inputs: bool = False,
     ) -> None:
         """Stack ``layers``, input layer first.
 
@@ -47,6 +49,7 @@ class TypedGNN(TrainableModel):
             dropout: probability of dropping a hidden feature.
             residual: whether a layer's input rows are added to its output before norm and
                 activation; the last layer without ``outputs`` adds none.
+            activates_inputs: whether ReLU follows the encoders, and no layer.
         """
         super().__init__()
         hidden, num_types = layers[0].width_in, layers[0].num_types
@@ -62,6 +65,7 @@ class TypedGNN(TrainableModel):
             for layer in layers[: None if outputs else -1]
         )
         self.dropout, self.residual = dropout, residual
+        self.activates_inputs = activates_inputs
         self.uses_edge_weights = any(layer.uses_edge_weights for layer in layers)
         for encoder in self.encoders:
             nn.init.xavier_uniform_(encoder.weight)  # type: ignore[arg-type]
@@ -130,7 +134,8 @@ class TypedGNN(TrainableModel):
 
     def encode(self, vertex_type: int, rows: Tensor) -> Tensor:
         """Return the rows that the first layer reads, ``[n, hidden]``, of feature rows ``rows``."""
-        return linear(self.encoders[vertex_type], rows)  # type: ignore[arg-type]
+        encoded = linear(self.encoders[vertex_type], rows)  # type: ignore[arg-type]
+        return encoded.relu() if self.activates_inputs else encoded
 
     def infer_layer(self, index: int, rows: Sequence[Tensor], block: TypedBlock) -> list[Tensor]:
         """Return the activated output of layer ``index`` by vertex type; of the last, the logits.
@@ -141,7 +146,7 @@ class TypedGNN(TrainableModel):
                 destinations.
         """
         out = self._connect(index, rows, self.layers[index](rows, block))
-        if index < len(self.norms):
+        if index < len(self.norms) and not self.activates_inputs:
             out = [part.relu() for part in out]
         return self._logits(out) if index + 1 == len(self.layers) else out
 
@@ -174,26 +179,35 @@ class TypedGNN(TrainableModel):
         return [normalize(norm, part) for norm, part in zip(norms, out, strict=True)]
 
     def _activate(self, batch: TypedMiniBatch, index: int, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Overwrite rows of layer ``index`` by ReLU and dropout, and return them."""
-        return [
-            relu_dropout(
-                part,
-                Activation(
-                    p=self.dropout if self.training else 0.0,
-                    seed=batch.seed,
-                    step=batch.step,
-                    layer=index,
-                    vertices=batch.vertices(vertex_type, len(part)),
-                ),
+        """Return rows of layer ``index`` after ReLU, unless inputs have had it, and dropout.
+
+        ReLU overwrites them.
+        """
+        activations = [
+            Activation(
+                p=self.dropout if self.training else 0.0,
+                seed=batch.seed,
+                step=batch.step,
+                layer=index,
+                vertices=batch.vertices(vertex_type, len(part)),
             )
             for vertex_type, part in enumerate(rows)
         ]
+        apply = _drop if self.activates_inputs else relu_dropout
+        return [apply(part, act) for part, act in zip(rows, activations, strict=True)]
 
     def _logits(self, rows: Sequence[Tensor]) -> list[Tensor]:
         if not self.outputs:
             return list(rows)
         pairs = zip(self.outputs, rows, strict=True)
         return [linear(layer, part) for layer, part in pairs]  # type: ignore[arg-type]
+
+
+def _drop(x: Tensor, activation: Activation) -> Tensor:
+    """Return ``x`` ``[n, f]`` with features dropped, and the others scaled."""
+    factors = torch.ones_like(x, requires_grad=False)
+    activation.apply_(factors)  # ReLU leaves ones unchanged
+    return x * factors
 
 
 def as_typed(batch: MiniBatch) -> TypedMiniBatch:
