@@ -20,7 +20,7 @@ constexpr int64_t kChunkEdges = 1024;
 // Weighted hops have larger chunks, since a chunk starts without prefetched data.
 constexpr int64_t kWeightedChunkEdges = 2048;
 // Destinations whose lists one work item counts, by all edge types.
-constexpr int64_t kLists = 1024;
+constexpr int64_t kLists = 512;
 constexpr int64_t kPrefetchDistance = 48;
 
 void find(const Pick<int32_t>& hop, int64_t last, int64_t* positions) {

@@ -16,11 +16,25 @@
 namespace gnnscale {
 namespace {
 
-// One request; guarded by Pool::mutex.
+// Iterations of a wait before the thread sleeps: about 20 us, less than the kernel takes to wake
+// it.
+constexpr int kSpins = 400;
+
+// Waits a little for a condition that another thread is about to meet.
+template <typename IsMet>
+void spin_until(IsMet&& is_met) {
+  for (int i = 0; i < kSpins && !is_met(); ++i) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+}
+
+// One request; changed under Pool::mutex.
 struct Job {
   const std::function<void()>* body;
   int num_joinable;                // threads that may still join
-  int running = 0;                 // pool threads inside body
+  std::atomic<int> running = 0;    // pool threads inside body
   std::exception_ptr thrown = {};  // first exception of body
   std::condition_variable finished = {};
 };
@@ -48,9 +62,13 @@ class Pool {
     if (this != current_pool) {
       throw std::runtime_error("forked inside of parallel work, of which the child has one thread");
     }
+    {
+      std::lock_guard lock(mutex_);
+      if (!job.thrown) job.thrown = thrown_here;
+      std::erase(open_, &job);  // threads that have not joined by now would find no work
+    }
+    spin_until([&] { return job.running.load(std::memory_order_relaxed) == 0; });
     std::unique_lock lock(mutex_);
-    if (!job.thrown) job.thrown = thrown_here;
-    std::erase(open_, &job);  // threads that have not joined by now would find no work
     job.finished.wait(lock, [&] { return job.running == 0; });
     num_wanted_ -= num_helpers;
     lock.unlock();
@@ -120,6 +138,7 @@ class PhaseRun {
 
   void work() {
     for (size_t phase = 0; phase < phases_.size(); ++phase) {
+      spin_until([&] { return open_.load(std::memory_order_relaxed) >= phase; });
       for (size_t at; (at = open_.load(std::memory_order_acquire)) < phase;) open_.wait(at);
       try {
         work_at(phase);

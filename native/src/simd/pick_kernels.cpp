@@ -48,6 +48,9 @@ inline void pick_positions(uint64_t key, int64_t begin, int64_t n, int64_t k, bo
     for (int64_t i = 0; i < k; ++i) {
       out[i] = begin + static_cast<int64_t>(below(draw(key, i), static_cast<uint64_t>(n)));
     }
+  } else if (k == n && k <= 16) {
+    // The number of neighbors is unpredictable: no loop over it.
+    for (int64_t i = 0; i < 16; ++i) out[i] = begin + i;
   } else if (k == n) {
     for (int64_t i = 0; i < k; ++i) out[i] = begin + i;
   } else if (k > kMaxLanes || n >= int64_t{1} << 31) {
@@ -94,6 +97,7 @@ inline void prefetch_entry(const Pick<Vertex>& hop, Vertex id) {
 // prefetched for the relabeling that follows: arithmetic overlaps both kinds of cache misses.
 template <Table kTable, typename Vertex>
 bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* positions) {
+  constexpr int64_t kLine = 64 / sizeof(Vertex);
   int64_t* computed = positions;
   const int64_t* read = positions;
   Vertex* picked = hop.picked + hop.indptr[first];
@@ -105,9 +109,15 @@ bool pick_as(const Pick<Vertex>& hop, int64_t first, int64_t last, int64_t* posi
   };
   for (int64_t dst = first; dst < last; ++dst) {
     const int64_t count = hop.indptr[dst + 1] - hop.indptr[dst];
+    if (count == 0) continue;
     pick_positions(combine(hop.key, static_cast<uint64_t>(hop.vertices[dst])), hop.begins[dst],
                    hop.degrees[dst], count, hop.replace, computed);
-    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(&hop.indices[computed[i]], 0, 2);
+    if (count == hop.degrees[dst] && count <= kLine) {
+      __builtin_prefetch(&hop.indices[hop.begins[dst]], 0, 2);
+      __builtin_prefetch(&hop.indices[hop.begins[dst] + count - 1], 0, 2);
+    } else {
+      for (int64_t i = 0; i < count; ++i) __builtin_prefetch(&hop.indices[computed[i]], 0, 2);
+    }
     computed += count;
     if (computed - read > kWindow) read_until(computed - kWindow);
   }
