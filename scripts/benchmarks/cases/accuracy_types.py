@@ -27,7 +27,11 @@ MODELS = {
     "rgcn": ("model=rgcn",),
     "rsage": ("model=rsage",),
     "rgat": ("model=rgat", "model.num_heads=4"),
-    "hgt": ("model=hgt", "model.num_heads=4"),
+    # Weight decay keeps HGT from learning, here and in PyG.
+    "hgt": (
+        *("model=hgt", "model.num_heads=4"),
+        *("optimizer.lr=0.01", "optimizer.weight_decay=0"),
+    ),
 }
 COMMON = (
     *("dataset=heco", "sampler=full", "batch_size=1000000", "model.hidden=64", "model.dropout=0.5"),
