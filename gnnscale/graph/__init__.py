@@ -25,5 +25,5 @@ from gnnscale.graph.store_format import (
     read_meta,
     vertex_dtype,
 )
-from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, list_sums
+from gnnscale.graph.topology import EdgeData, EdgeLabels, Origin, damaged_lists, list_sums
 from gnnscale.graph.typed_features import FeatureMatrix, InputTypes, TypedFeatures

@@ -164,6 +164,14 @@ def checked_list_sums(indptr: Int64Array, weights: Float32Array, *, source: obje
     return sums
 
 
+def damaged_lists(graph: "Topology") -> GraphError:
+    """Return the error for a source that is no vertex of its type; the caller raises it."""
+    return GraphError(
+        f"{graph.path or graph.name}: damaged, indices: a source is no vertex of its type; "
+        "gnnscale doctor store=DIR looks at all of it"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Origin:
     """Source of a graph: path and digest of its store, and names of its split for errors."""

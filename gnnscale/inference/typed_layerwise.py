@@ -15,7 +15,7 @@ from gnnscale.backend.feature_loading import CHUNK_EDGES, CHUNK_VERTICES
 from gnnscale.core import Array, BoolArray, Float32Array, IntArray, read_memory, track
 from gnnscale.core.artifact.files import check_space, size
 from gnnscale.features.typed import TypedStore
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, damaged_lists
 from gnnscale.nn.typed.model import TypedGNN
 from gnnscale.ops.products import torch_threads
 from gnnscale.sampling import TypedMiniBatch, TypedSampler
@@ -260,5 +260,8 @@ def _with_sources(graph: Graph, mask: BoolArray, used: Sequence[bool]) -> BoolAr
             continue
         offsets = np.asarray(graph.indptr[first : first + len(is_read) + 1])
         edges: Array = np.asarray(graph.indices[offsets[0] : offsets[-1]])
-        out[edges[np.repeat(is_read, np.diff(offsets))]] = True
+        sources = edges[np.repeat(is_read, np.diff(offsets))]
+        if len(sources) and not 0 <= sources.min() <= sources.max() < len(out):
+            raise damaged_lists(graph)
+        out[sources] = True
     return out

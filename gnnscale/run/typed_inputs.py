@@ -8,7 +8,7 @@ import numpy as np
 
 from gnnscale.core import Array, ConfigError, Float32Array, GraphError
 from gnnscale.features import FeatureStoreConfig, LearnedFeaturesConfig
-from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, TypedFeatures
+from gnnscale.graph import FeatureMatrix, Graph, GraphSchema, TypedFeatures, damaged_lists
 from gnnscale.nn import ModelConfig
 from gnnscale.nn.typed_options import TypedModel
 
@@ -137,8 +137,10 @@ def _out_degrees(graph: Graph, schema: GraphSchema, edge_type: int) -> Array:
         edges = np.asarray(graph.indices[offsets[0] : offsets[-1]])
         is_of_type = np.zeros(len(offsets) - 1, np.bool_)
         is_of_type[:: rows.step] = True
-        ids = edges[np.repeat(is_of_type, np.diff(offsets))]
-        counts += np.bincount(ids - sources.start, minlength=len(counts))
+        ids = edges[np.repeat(is_of_type, np.diff(offsets))] - sources.start
+        if len(ids) and not 0 <= ids.min() <= ids.max() < len(counts):
+            raise damaged_lists(graph)
+        counts += np.bincount(ids, minlength=len(counts))
     return counts
 
 

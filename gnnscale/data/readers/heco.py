@@ -13,6 +13,7 @@ from gnnscale.data import validation
 from gnnscale.data.formats import sparse
 from gnnscale.data.formats.npz import NpzReader
 from gnnscale.data.formats.text import csv_columns
+from gnnscale.data.split_input import SplitInput
 from gnnscale.data.typed_dataset import TypedDataset
 from gnnscale.graph import Graph
 
@@ -81,17 +82,21 @@ class Heco(TypedDataset):
             edges["paper", "to", _TYPES[letter]] = papers, ends
             edges[_TYPES[letter], "to", "paper"] = ends, papers
         subjects = edges["subject", "to", "paper"][0]
-        split = {
-            part: map_npy(file, axes=1, kinds="iu") for part, file in self._split_files().items()
-        }
+        files = self._split_files()
+        split = None
+        if files:
+            split = SplitInput(
+                parts=tuple(map_npy(file, axes=1, kinds="iu") for file in files.values()),
+                names=tuple(file.name for file in files.values()),
+            )
         return from_typed_arrays(
             features,
             edges,
             ("paper", map_npy(self.raw_file("labels.npy"), axes=1, kinds="iuf")),
             num_vertices={"subject": int(subjects.max()) + 1},
-            split=split or None,
+            split=split,
             metric="accuracy",
-            name=self.name,
+            name=str(self.raw_path()),  # in errors
             advises=self._advises,
         )
 

@@ -14,6 +14,8 @@ _CLASSES = {
     **{"platform": ("hardware", "Platforms"), "bitstream": ("hardware", "Bitstreams")},
     **{"board": ("designs", "Boards"), "vendor": ("designs", "VendorReports")},
     **{"degrees": ("hardware", "DegreeFiles"), "rows": ("graphs", "RowStores")},
+    **{"typed_store": ("typed_graphs", "TypedStores")},
+    **{"typed_readers": ("typed_graphs", "TypedReaders")},
     **{"ops": ("ops", "Ops"), "commands": ("commands", "Commands")},
 }
 #: Those that can be asked for one part of what they fuzz.

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from gnnscale import data as dataset
 from gnnscale.core.errors import ConfigError, GraphError
 from gnnscale.data import verify_store
-from gnnscale.graph.dtypes import FEATURE_DTYPES
+from gnnscale.graph import FEATURE_DTYPES, Graph
 
 from .. import case
 from ..case import Input, Keep, Outcome, WrongResultError, case_rng
@@ -32,11 +32,12 @@ class Readers:
     """``prepare``, ``open`` and a step of training on damaged files, of one layout or all."""
 
     batch, limit_s, uses_files = 64, 20.0, True
+    samples = SAMPLES
 
     def __init__(self, only: str | None = None) -> None:
-        self.kinds = [name for name in SAMPLES if only in (None, name, name.lower())]
+        self.kinds = [name for name in self.samples if only in (None, name, name.lower())]
         if not self.kinds:
-            raise ValueError(f"{only}: readers are {', '.join(SAMPLES)}")
+            raise ValueError(f"{only}: readers are {', '.join(self.samples)}")
         self.name = "readers" if only is None else f"readers-{self.kinds[0].lower()}"
         self._real: dict[str, Sample] = {}
 
@@ -46,13 +47,22 @@ class Readers:
     def make(self, key: str, number: int, keep: Keep = None) -> Input:
         rng = case_rng(key, number)
         layout = self.kinds[number % len(self.kinds)]
-        sample = rng.choice(SAMPLES[layout])
+        sample = rng.choice(self.samples[layout])
         if rng.randrange(_REAL) == 0:
             sample = self._real.get(layout, sample)
-        options = dict(sample.options) | reader_options(rng)
+        options = dict(sample.options) | self.options(rng)
         files, edits = damaged(sample.files, key, number, rng.choice((0, 1, 1, 1, 1, 2, 3)), keep)
         odd = case.odd_places(files, case_rng(key, number, "odd"))
         return Input(kind=layout, options=options, files=files, edits=tuple(edits), odd=odd)
+
+    def options(self, rng: random.Random) -> dict[str, Any]:
+        """Return options of a case, besides those of its sample."""
+        return reader_options(rng)
+
+    def use(self, graph: Graph, number: int) -> None:
+        """Check a graph that was read, and train on it; ``number`` chooses a model."""
+        check_graph(graph)
+        train_step(graph, list(MODELS)[number % len(MODELS)])
 
     def run(self, made: Input, folder: Path) -> Outcome:
         raw = folder / "raw"
@@ -60,7 +70,6 @@ class Readers:
         made.write(raw)
         os.environ["GNNSCALE_HOME"] = str(folder / "home")
         layout = getattr(dataset, made.kind)
-        model = list(MODELS)[len(made.edits) % len(MODELS)]
         prepared: list[Path] = []
 
         def body() -> None:
@@ -71,8 +80,7 @@ class Readers:
             for check in verify_store(prepared[0]):
                 if check.problem is not None:
                     raise WrongResultError(f"the store has {check.what} wrong")
-            check_graph(graph)
-            train_step(graph, model)
+            self.use(graph, len(made.edits))
 
         names = [str(folder), "dataset.", f"features of {made.options['name']}"]
         outcome = case.guarded(body, (GraphError, ConfigError), names)

@@ -275,6 +275,70 @@ def _packed(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     }
 
 
+def _shop() -> list[Sample]:
+    users, items = np.arange(_N), np.arange(6)
+    tables: dict[str, dict[str, Any]] = {
+        "users": {
+            "id": [f"u{v}" for v in users],
+            "age": [None if v == 3 else float(v) for v in users],
+            "town": [("Bonn", "Rom", None)[v % 3] for v in users],
+            "left": [("yes", "no")[v % 2] for v in users],
+            "split": ["train"] * 5 + ["valid"] * 3 + ["test"] * 4,
+        },
+        "items": {"id": items, "price": items / 4},
+        "orders": {
+            "user": [f"u{v}" for v in _EDGES[:, 0]],
+            "item": _EDGES[:, 1] % 7,
+            "weight": np.ones(40),
+        },
+    }
+    by_edges = {
+        "vertices": {"user": "users.csv", "item": "items.csv"},
+        "edges": {"user-buys-item": "orders.csv"},
+        "target": "user",
+        "label": "left",
+    }
+    texts = {f"{name}.csv": _csv(columns) for name, columns in tables.items()}
+    in_parquet = {
+        "vertices": {"user": "users.parquet", "item": None},
+        "edges": {"user-buys-item": "orders.parquet"},
+        **{"target": "user", "label": "left", "split": "random", **SPLIT},
+    }
+    keys = {
+        "vertices": {"user": "users.csv", "item": "items.csv", "order": "orders.csv"},
+        "foreign_keys": {"order.user": "user", "order.item": "item"},
+        **{"target": "user", "label": "left"},
+    }
+    return [
+        Sample("TypedTables", {**_TINY, **by_edges}, texts),
+        Sample("TypedTables", {**_TINY, **in_parquet}, _packed(tables)),
+        Sample("TypedTables", {**_TINY, **keys}, texts),
+    ]
+
+
+def _csv(columns: Mapping[str, Any]) -> bytes:
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join("" if cell is None else str(cell) for cell in row) for row in rows]
+    return "\n".join([",".join(columns), *lines, ""]).encode()
+
+
+def _heco() -> Sample:
+    generator = np.random.default_rng(0)
+    papers, authors, subjects = 24, 10, 4
+    files = {
+        "pa.txt": "".join(f"{p} {p % authors}\n" for p in range(papers)).encode(),
+        "ps.txt": "".join(f"{p} {p % subjects}\n" for p in range(papers)).encode(),
+        "labels.npy": npy(np.arange(papers) % 3),
+    }
+    for name, count in (("p", papers), ("a", authors)):
+        matrix = scipy.sparse.csr_matrix(generator.integers(0, 2, (count, 5)).astype(float))
+        files[f"{name}_feat.npz"] = _written(lambda out, m=matrix: scipy.sparse.save_npz(out, m))
+    order = generator.permutation(papers)
+    for name, ids in (("train", order[:9]), ("val", order[9:15]), ("test", order[15:])):
+        files[f"{name}_20.npy"] = npy(np.sort(ids))
+    return Sample("Heco", {**_TINY, "labels_per_class": 20}, files)
+
+
 _ALL = [_planetoid(), *_musae(), *_ogb(), _mag240m(), *_graphsaint(), _heterophilous()]
 _ALL += [_gnn_benchmark(), *_structures(), *_arrays(), *_tables(), *_edge_files(), *_graphml()]
 #: Samples by layout.
@@ -282,6 +346,8 @@ SAMPLES: dict[str, tuple[Sample, ...]] = {
     name: tuple(each for each in _ALL if each.layout == name)
     for name in dict.fromkeys(sample.layout for sample in _ALL)
 }
+#: Samples of graphs with types.
+TYPED_SAMPLES = {"TypedTables": tuple(_shop()), "Heco": (_heco(),)}
 
 
 def real_samples() -> dict[str, Sample]:

@@ -62,7 +62,7 @@ def test_types_edges_features_and_split(raw: Path) -> None:
     [
         ({"labels": [0, 1]}, "2 labels|labels of paper"),
         ({"labels": [0.5, 1, 0, 1, 0, 1]}, "labels of paper"),
-        ({"train_20": [6]}, r"split\['train'\].*out of range"),
+        ({"train_20": [6]}, r"train_20.npy.*out of range"),
         ({"val_20": [0]}, "overlapping splits"),
         ({"p_feat": scipy.sparse.csc_matrix(np.eye(6))}, "expected csr or coo"),
         ({"p_feat": scipy.sparse.csr_matrix(np.eye(2))}, "paper: .*out of range"),
