@@ -13,7 +13,7 @@ from fuzzing.cli import CAMPAIGNS
 from fuzzing.targets import TARGETS, target_named
 from fuzzing.targets.calls import MAKERS, valid_call
 from fuzzing.targets.ops import Call, Ops
-from fuzzing.targets.samples import SAMPLES
+from fuzzing.targets.samples import SAMPLES, TYPED_SAMPLES
 
 import gnnscale
 from gnnscale import data as dataset
@@ -103,8 +103,9 @@ def test_whatever_is_read_from_a_file_is_damaged_by_a_target() -> None:
     assert [each for each in modules if damaged_by(each) is None] == []
     # And the list holds nothing that is gone.
     assert {each for each in DAMAGED_BY if not any(m.startswith(each) for m in modules)} == set()
-    # Stores of a part's rows are read as other graph stores are.
-    assert set(DAMAGED_BY.values()) == set(TARGETS) - {"ops", "rows"}
+    # Stores of a part's rows, and those with types, are read as other graph stores are.
+    others = {"ops", "rows", "typed_store", "typed_readers"}
+    assert set(DAMAGED_BY.values()) == set(TARGETS) - others
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
@@ -142,6 +143,13 @@ def test_samples_are_valid(layout: str, fuzzer: ProcessPoolExecutor) -> None:
     for sample in SAMPLES[layout]:
         case = Input(kind=layout, options=sample.options, files=sample.files)
         assert fuzzer.submit(run_kept, to_json("readers", case)).result().verdict == OK
+
+
+@pytest.mark.parametrize("layout", TYPED_SAMPLES)
+def test_typed_samples_are_valid(layout: str, fuzzer: ProcessPoolExecutor) -> None:
+    for sample in TYPED_SAMPLES[layout]:
+        case = Input(kind=layout, options=sample.options, files=sample.files)
+        assert fuzzer.submit(run_kept, to_json("typed_readers", case)).result().verdict == OK
 
 
 @pytest.mark.long
