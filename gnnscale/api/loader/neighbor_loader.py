@@ -12,7 +12,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from gnnscale.api.loader import typed_data
-from gnnscale.api.loader.loader_data import FORMATS, EdgeUse, Sampling, read_data
+from gnnscale.api.loader.formats import FORMATS, Sampling
+from gnnscale.api.loader.loader_data import EdgeUse, read_data
 from gnnscale.core import ConfigError, GraphError, Pipeline, brief, listed_numbers, suggestion
 from gnnscale.core import types as arrays
 from gnnscale.core.hardware import usable_cores

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, Sampling, read_weights
+from gnnscale.api.loader.formats import Sampling
+from gnnscale.api.loader.loader_data import AlignedRows, EdgeUse, read_weights
 from gnnscale.core import Array, ConfigError, Int64Array, brief
 from gnnscale.data.peer_fields import Triple, hetero_fields
 from gnnscale.data.typed_arrays import edge_ends
