@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from gnnscale import ConfigError, GraphError, NeighborLoader
-from gnnscale.api.loader.neighbor_loader import FIXED, WITHOUT_EFFECT
+from gnnscale.api.loader.minibatch_loader import FIXED, WITHOUT_EFFECT
 from gnnscale.data import from_arrays
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
