@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from gnnscale import ops
 from gnnscale.core import ConfigError, Float32Array, import_dgl, one_line
-from gnnscale.graph import list_sums
+from gnnscale.graph import GraphSchema, list_sums
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import warn_unweighted
 from gnnscale.nn.device_block import DeviceBlock
-from gnnscale.sampling import Block, MiniBatch
+from gnnscale.sampling import Block, MiniBatch, TypedBlock
 
 if TYPE_CHECKING:
     import dgl
@@ -75,6 +75,30 @@ def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> "dgl.DGL
         if values is not None:
             dgl_block.edata[name] = torch.as_tensor(values)
     return dgl_block
+
+
+def typed_block_to_dgl(
+    block: TypedBlock, schema: GraphSchema, *, idtype: torch.dtype
+) -> "dgl.DGLGraph":
+    """Return a block over a graph with types as DGL's, without data of vertices and edges."""
+    names = [vertices.name for vertices in schema.vertex_types]
+    edges = {
+        (edge_type.source, edge_type.relation, edge_type.destination): (
+            "csc",
+            (
+                _converted(relation.indptr, idtype),
+                _converted(relation.indices, idtype),
+                torch.empty(0, dtype=idtype),
+            ),
+        )
+        for edge_type, relation in zip(schema.edge_types, block.relations, strict=True)
+    }
+    return import_dgl().create_block(
+        edges,
+        num_src_nodes=dict(zip(names, block.src_sizes, strict=True)),
+        num_dst_nodes=dict(zip(names, block.dst_sizes, strict=True)),
+        idtype=idtype,
+    )
 
 
 def _converted(ids: Any, dtype: torch.dtype) -> Tensor:

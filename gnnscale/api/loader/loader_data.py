@@ -146,6 +146,11 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
 
 
 def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
+    if graph.types is not None:
+        raise GraphError(
+            f"data: expected a Graph without types, got {graph.name} with "
+            f"{len(graph.schema.vertex_types)} vertex types; to_pyg(graph) is a HeteroData"
+        )
     weighted = graph.edge_weights is not None
     if use.weight is not None and not (weighted and use.weight == "edge_weight"):
         expected = "'edge_weight'" if weighted else "none, since the edges have no weights"

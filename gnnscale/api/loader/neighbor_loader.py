@@ -3,20 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
-from gnnscale.api.loader import typed_data
 from gnnscale.api.loader.formats import FORMATS, Sampling
 from gnnscale.api.loader.loader_data import EdgeUse, read_data
 from gnnscale.api.loader.minibatch_loader import MiniBatchLoader
-from gnnscale.core import ConfigError, GraphError, listed_numbers
+from gnnscale.api.loader.seeds import read_seeds, read_typed_seeds
+from gnnscale.api.loader.typed_data import read_hetero_data, read_heterograph
+from gnnscale.api.loader.typed_formats import HeteroFormat, HeterographFormat
+from gnnscale.core import ConfigError, listed_numbers
 from gnnscale.core import types as arrays
 from gnnscale.core.process import standard_arithmetic
-from gnnscale.data.array_inputs import as_array
-from gnnscale.data.peer_fields import is_hetero_data
+from gnnscale.data.peer_fields import is_hetero_data, is_heterograph
 from gnnscale.data.peers import single_graph
-from gnnscale.data.validation import check_ids
 from gnnscale.sampling.typed import fanouts_by_type
 
 
@@ -135,7 +134,8 @@ class NeighborLoader(MiniBatchLoader):
             arguments=arguments,
         )
         data = single_graph(data, "data").graph
-        prepare = _prepare_typed if is_hetero_data(data) else _prepare
+        is_typed = is_hetero_data(data) or is_heterograph(data)
+        prepare = _prepare_typed if is_typed else _prepare
         self._format, self._seeds, self._input_ids = prepare(
             data, num_neighbors, input_nodes, self._use, self._sampling, output_format
         )
@@ -167,7 +167,7 @@ def _prepare(
             f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
         )
     parts = read_data(data, use)
-    seeds, input_ids = _read_seeds(input_nodes, parts.graph.num_vertices)
+    seeds, input_ids = read_seeds(input_nodes, parts.graph.num_vertices)
     seeds = seeds.astype(parts.graph.indices.dtype)
     return FORMATS[output_format](parts, sampling, fanouts), seeds, input_ids
 
@@ -180,42 +180,14 @@ def _prepare_typed(
     sampling: Sampling,
     output_format: str,
 ) -> _Prepared:
-    """Prepare to batch PyG's ``HeteroData``; arguments are those of ``NeighborLoader``."""
-    if output_format != "pyg":
+    """Prepare to batch a graph with types; arguments are those of ``NeighborLoader``."""
+    is_pyg = is_hetero_data(data)
+    if is_pyg and output_format != "pyg":
         raise ConfigError(f"output_format={output_format!r}: expected 'pyg' for a HeteroData")
-    parts = typed_data.read_hetero_data(data, use)
+    parts = read_hetero_data(data, use) if is_pyg else read_heterograph(data, use)
     schema = parts.graph.schema
     fanouts = fanouts_by_type(schema, num_neighbors, option="num_neighbors")
-    seed_type, nodes = typed_data.seed_type(input_nodes, schema)
-    ids = schema.vertices(seed_type)
-    seeds, input_ids = _read_seeds(nodes, ids.stop - ids.start)
-    seeds = (seeds + ids.start).astype(parts.graph.indices.dtype)
-    return typed_data.HeteroFormat(parts, sampling, fanouts, seed_type), seeds, input_ids
-
-
-def _read_seeds(input_nodes: Any, num_vertices: int) -> tuple[arrays.Array, arrays.Int64Array]:
-    """Return the seeds of ``input_nodes``, and the ``input_id`` of each.
-
-    The latter is the seed's position in ``input_nodes``, or its vertex id for a mask or None.
-    """
-    nodes = np.arange(num_vertices)
-    if input_nodes is not None:
-        nodes = as_array(input_nodes, "input_nodes")
-        if not nodes.size and nodes.ndim == 1:  # an empty list is float64 to NumPy
-            nodes = nodes.astype(np.int64)
-    if nodes.ndim != 1:
-        raise GraphError(f"input_nodes: expected one axis, got {list(nodes.shape)}")
-    if nodes.dtype == np.bool_:
-        if len(nodes) != num_vertices:
-            raise GraphError(
-                f"input_nodes: expected a mask over {num_vertices} vertices, got {len(nodes)}"
-            )
-        nodes = np.flatnonzero(nodes)
-        return nodes, nodes
-    check_ids(nodes, num_vertices, "input_nodes")
-    distinct, counts = np.unique(nodes, return_counts=True)
-    if len(distinct) < len(nodes):
-        raise GraphError(
-            f"input_nodes: expected distinct ids, got {distinct[counts > 1][0]} more than once"
-        )
-    return nodes, np.arange(len(nodes))
+    seeds = read_typed_seeds(input_nodes, schema, allows_plain=not is_pyg)
+    ids = seeds.ids.astype(parts.graph.indices.dtype)
+    make = HeteroFormat if output_format == "pyg" else HeterographFormat
+    return make(parts, sampling, fanouts, seeds), ids, seeds.input_ids
