@@ -1,6 +1,6 @@
 """Data of a loader: the topology and the attributes of a graph without types."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -215,12 +215,12 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     edge_rows = {
         name: AlignedRows.wrap(name, values, num_edges, kind="edge")
         for name, values in fields.items()
-        if (name not in data or data.is_edge_attr(name)) and name != "e_id"  # a key of batches
+        if (name not in data or has_rows(data.is_edge_attr, name, values)) and name != "e_id"
     }
     rows = {
         name: AlignedRows.wrap(name, values, num_vertices)
         for name, values in fields.items()
-        if name not in edge_rows and data.is_node_attr(name)
+        if name not in edge_rows and has_rows(data.is_node_attr, name, values)
     }
     constants = {
         name: value
@@ -229,6 +229,15 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     }
     graph = _topology((edge_index[0], edge_index[1]), num_vertices, edge_rows, use)
     return LoaderData(graph=graph, rows=rows, edge_rows=edge_rows, constants=constants)
+
+
+def has_rows(is_attribute: Callable[[str], bool], name: str, values: Any) -> bool:
+    """Whether ``values`` of PyG's data have a row for each vertex, or for each edge.
+
+    ``is_attribute`` is PyG's answer for one of both. It is also true of ids with a column for each,
+    such as ``edge_label_index`` ``[2, n]``, which a batch has as a whole.
+    """
+    return is_attribute(name) and not ("index" in name and getattr(values, "ndim", 1) > 1)
 
 
 def _read_dgl(graph: Any, use: EdgeUse) -> LoaderData:

@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from gnnscale.api.loader.formats import Sampling
 from gnnscale.api.loader.loader_data import EdgeUse
-from gnnscale.core import ConfigError, Pipeline, brief, suggestion
+from gnnscale.core import ConfigError, Pipeline, brief, listed_numbers, suggestion
 from gnnscale.core import types as arrays
 from gnnscale.core.hardware import usable_cores
 from gnnscale.core.process import standard_arithmetic
@@ -22,7 +22,8 @@ from gnnscale.sampling import ShuffledOrder
 
 #: Arguments of PyG's, torch's and DGL's loaders with a single supported value.
 FIXED: dict[str, Any] = {
-    **dict.fromkeys(("input_time", "time_attr", "transform_sampler_output", "custom_cls")),
+    **dict.fromkeys(("input_time", "edge_label_time", "time_attr", "transform_sampler_output")),
+    "custom_cls": None,
     **dict.fromkeys(("neighbor_sampler", "input_id", "sampler", "batch_sampler", "collate_fn")),
     **dict.fromkeys(("worker_init_fn", "mask", "device", "output_device", "gpu_cache")),
     **{"subgraph_type": "directional", "temporal_strategy": "uniform", "edge_dir": "in"},
@@ -166,6 +167,18 @@ class MiniBatchLoader(IterableDataset[Any], ABC):
         task.batch = batch if self._transform is None else self._transform(batch)
 
 
+def fanouts_of_hops(num_neighbors: Any) -> list[int]:
+    """Return the fan-out of each hop over a graph without types; ConfigError: invalid ones."""
+    if isinstance(num_neighbors, Mapping):
+        raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")
+    fanouts = listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
+    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
+        raise ConfigError(
+            f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
+        )
+    return fanouts
+
+
 def _can_pin(pin_memory: bool) -> bool:
     """Return ``pin_memory``, or False with a warning (as torch's DataLoader does) without CUDA."""
     if pin_memory and not torch.cuda.is_available():
@@ -196,7 +209,7 @@ def _check_options(arguments: dict[str, Any], loader: Callable[..., Any]) -> Non
             if name in ("device", "output_device") and str(value) == "cpu":
                 continue
             if plain is not expected and (expected is None or plain != expected):
-                raise ConfigError(f"{name}={value!r}: expected {expected!r}")
+                raise ConfigError(f"{name}={brief(repr(value))}: expected {expected!r}")
         elif name not in WITHOUT_EFFECT:
             supported = [*inspect.signature(loader).parameters, *FIXED, *WITHOUT_EFFECT]
             raise ConfigError(f"{name}={value!r}: unknown argument{suggestion(name, supported)}")

@@ -1,17 +1,17 @@
 """Loader of sampled mini-batches for a user's own training loop, in the formats of PyG and DGL."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
 
 from gnnscale.api.loader.formats import FORMATS, Sampling
 from gnnscale.api.loader.loader_data import EdgeUse, read_data
-from gnnscale.api.loader.minibatch_loader import MiniBatchLoader
+from gnnscale.api.loader.minibatch_loader import MiniBatchLoader, fanouts_of_hops
 from gnnscale.api.loader.seeds import read_seeds, read_typed_seeds
 from gnnscale.api.loader.typed_data import read_hetero_data, read_heterograph
 from gnnscale.api.loader.typed_formats import HeteroFormat, HeterographFormat
-from gnnscale.core import ConfigError, listed_numbers
+from gnnscale.core import ConfigError
 from gnnscale.core import types as arrays
 from gnnscale.core.process import standard_arithmetic
 from gnnscale.data.peer_fields import is_hetero_data, is_heterograph
@@ -159,13 +159,7 @@ def _prepare(
     output_format: str,
 ) -> _Prepared:
     """Prepare to batch a graph without types; arguments are those of ``NeighborLoader``."""
-    if isinstance(num_neighbors, Mapping):
-        raise ConfigError("num_neighbors: expected a list, got a dictionary of edge types")
-    fanouts = listed_numbers("num_neighbors", num_neighbors, "[15, 10]")
-    if not fanouts or any(fanout == 0 or fanout < -1 for fanout in fanouts):
-        raise ConfigError(
-            f"num_neighbors={fanouts}: expected a positive number, or -1 for all, for each hop"
-        )
+    fanouts = fanouts_of_hops(num_neighbors)
     parts = read_data(data, use)
     seeds, input_ids = read_seeds(input_nodes, parts.graph.num_vertices)
     seeds = seeds.astype(parts.graph.indices.dtype)

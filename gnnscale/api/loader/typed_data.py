@@ -11,6 +11,7 @@ import torch
 from gnnscale.api.loader.loader_data import (
     AlignedRows,
     EdgeUse,
+    has_rows,
     read_weights,
     rows_of_frame,
     with_dgl_name,
@@ -128,7 +129,7 @@ def _divided(
     for name, values in fields.items():
         if name in ("num_nodes", "n_id", "e_id"):
             continue
-        if isinstance(values, (torch.Tensor, np.ndarray)) and is_row(name):
+        if isinstance(values, (torch.Tensor, np.ndarray)) and has_rows(is_row, name, values):
             rows[name] = AlignedRows.wrap(name, values, count, kind=kind)
         else:
             constants[name] = values
