@@ -160,8 +160,8 @@ class LinkNeighborLoader(MiniBatchLoader):
         sources, destinations = edges.sources[positions], edges.destinations[positions]
         num_negatives = None
         if negatives is not None and negatives.is_triplet:
-            drawn = negatives.destinations(positions, seed=seed, step=step)
-            destinations = np.concatenate([destinations, drawn.ravel()])
+            false_ends = negatives.destinations(positions, seed=seed, step=step)
+            destinations = np.concatenate([destinations, false_ends.ravel()])
         elif negatives is not None:
             pairs = negatives.pairs(len(positions), seed=seed, step=step)
             sources = np.concatenate([sources, pairs[0]])

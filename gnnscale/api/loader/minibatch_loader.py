@@ -116,8 +116,8 @@ class MiniBatchLoader(IterableDataset[Any], ABC):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
-        num_full, rest = divmod(self._num_seeds, self.batch_size)
-        return num_full + (rest > 0 and not self._drop_last)
+        spare = 0 if self._drop_last else self.batch_size - 1
+        return (self._num_seeds + spare) // self.batch_size
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the batches of the next epoch.

@@ -13,7 +13,7 @@ from gnnscale.api.loader.seeds import TypedSeeds
 from gnnscale.api.loader.typed_data import TypedLoaderData
 from gnnscale.core import Array, Int64Array, import_dgl
 from gnnscale.graph import EdgeType
-from gnnscale.nn.adapters import typed_block_to_dgl
+from gnnscale.nn.adapters import DGLBlockBuilder
 from gnnscale.ops import SampledHop, TypedSample
 from gnnscale.sampling.typed import typed_blocks
 
@@ -200,6 +200,7 @@ class HeterographFormat:
         self._vertex_id, self._edge_id = dgl.NID, dgl.EID
         self._is_plain = seeds.is_plain
         self._reader = _TypedReader(data, sampling, fanouts, for_dgl=True)
+        self._builder = DGLBlockBuilder(data.graph.schema, idtype=data.id_dtype)
 
     def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
         """Return the batch of ``seeds``, global ids; ``input_ids`` change nothing.
@@ -210,10 +211,7 @@ class HeterographFormat:
         sampled = reader.sample(seeds, step, only_new=False)
         vertices = reader.vertices(sampled)
         ids = {name: n_id.to(idtype) for name, n_id in vertices.items()}
-        blocks = [
-            typed_block_to_dgl(block, reader.schema, idtype=idtype)
-            for block in typed_blocks(sampled)
-        ]
+        blocks = [self._builder.build(block) for block in typed_blocks(sampled)]
         for block, hop in zip(blocks, reversed(sampled.hops), strict=True):
             self._add_ids_and_edge_data(block, ids, hop)
         output_nodes = {}
