@@ -172,7 +172,7 @@ class LinkNeighborLoader(MiniBatchLoader):
         store = batch if edges.triple is None else batch[edges.triple]
         for key in _LABEL_KEYS:
             store.pop(key, None)
-        store.input_id = torch.from_numpy(positions)
+        store.input_id = torch.from_numpy(positions.copy())
         if negatives is not None and negatives.is_triplet:
             self._add_triplets(batch, src, dst)
             return batch

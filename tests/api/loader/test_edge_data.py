@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from gnnscale import ConfigError, GraphError, NeighborLoader
+from gnnscale import ConfigError, GraphError, LinkNeighborLoader, NeighborLoader
 from gnnscale.api.loader.minibatch_loader import FIXED, WITHOUT_EFFECT
 from gnnscale.data import from_arrays
 
@@ -167,8 +167,11 @@ def test_a_data_loader_takes_it_as_a_data_set(random_graph: Any) -> None:
 def test_no_argument_of_others_is_unknown(dgl: Any, random_graph: Any) -> None:
     loaders = pytest.importorskip("torch_geometric.loader")
     others = ("graph", "indices", "graph_sampler", "fanouts", "kwargs", "dataset", "prob")
-    known = {*FIXED, *WITHOUT_EFFECT, *others, "node_sampler"}
+    known = {*FIXED, *WITHOUT_EFFECT, *others, "node_sampler", "link_sampler"}
     own = known.union(inspect.signature(NeighborLoader.__init__).parameters)
+    of_links = known.union(inspect.signature(LinkNeighborLoader.__init__).parameters)
+    for theirs in (loaders.LinkNeighborLoader, loaders.LinkLoader):
+        assert set(inspect.signature(theirs.__init__).parameters) <= of_links
     for theirs in (
         *(loaders.NeighborLoader, loaders.NodeLoader, DataLoader),
         *(dgl.dataloading.DataLoader, dgl.dataloading.NeighborSampler),

@@ -360,11 +360,10 @@ def test_pygs_example_of_a_heterogeneous_graph_trains_unchanged() -> None:
         src, dst = batch[BUYS].edge_label_index
         return (z["user"][src] * z["item"][dst]).sum(1)
 
-    next(iter(train))
-    with torch.no_grad():
+    with torch.no_grad():  # sets the widths of layers
         scores(next(iter(train)))
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
-    for _ in range(10):
+    for _ in range(5):
         for batch in train:
             optimizer.zero_grad()
             binary_cross_entropy_with_logits(scores(batch), batch[BUYS].edge_label).backward()
@@ -389,7 +388,7 @@ def test_pygs_example_of_triplets_trains_unchanged() -> None:
         negatives = (sources[:, None] * z[batch.dst_neg_index]).sum(-1)
         return (sources * z[batch.dst_pos_index]).sum(-1), negatives
 
-    for _ in range(10):
+    for _ in range(6):
         for batch in loader:
             positive, negative = scores(batch)
             loss = -logsigmoid(positive).mean() - logsigmoid(-negative).mean()
