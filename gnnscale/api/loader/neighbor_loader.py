@@ -62,11 +62,13 @@ class NeighborLoader(MiniBatchLoader):
     Args:
         data: a ``gnnscale.Graph``, or a homogeneous PyG ``Data`` or DGL graph on the CPU, whose
             edges are sorted once. Convert it to a Graph first to share the sorted edges among
-            loaders. Or PyG's ``HeteroData``: batches are ``HeteroData``, too.
+            loaders. Or a graph with types, PyG's ``HeteroData`` or a heterogeneous DGL graph:
+            batches are ``HeteroData``, or DGL's nodes by vertex type and blocks with all types.
         num_neighbors: neighbors per vertex and hop, from the seeds outwards; -1 for all. For a
-            ``HeteroData`` also such a list for each edge type, with 0 for none.
+            graph with types also such a list for each edge type, with 0 for none.
         input_nodes: seeds: distinct ids, or a mask over all vertices. None: every vertex. For a
-            ``HeteroData`` a vertex type, or a pair of a vertex type and its seeds.
+            graph with types a vertex type, a pair of a vertex type and its seeds, or a dictionary
+            of seeds by vertex type.
         batch_size: seeds of a batch; the last batch may have fewer.
         shuffle: whether the order of seeds changes each epoch, determined by ``(seed, epoch)``.
         drop_last: whether to drop a last batch with fewer seeds.
@@ -82,7 +84,7 @@ class NeighborLoader(MiniBatchLoader):
         seed: seed of order and neighbors. None: drawn from ``generator``, or 0.
         num_threads: threads of the native kernels per batch. None: cores divided by
             ``num_workers``.
-        output_format: ``pyg`` or ``dgl``.
+        output_format: ``pyg`` or ``dgl``; the latter not for a ``HeteroData``.
         arguments: further arguments of PyG's and DGL's loaders with the values that this loader
             supports; ``docs/loader.md`` lists them.
 
