@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gnnscale.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from gnnscale.api.loader.link_neighbor_loader import LinkNeighborLoader
     from gnnscale.api.loader.neighbor_loader import NeighborLoader
     from gnnscale.api.result import Result
     from gnnscale.api.run import evaluate, load, train
@@ -37,6 +38,7 @@ __all__ = [
     "Graph",
     "GraphError",
     "LayerSampler",
+    "LinkNeighborLoader",
     "MiniBatch",
     "NeighborLoader",
     "NeighborSampler",
@@ -68,6 +70,7 @@ _find = lazy_names(
         "gnnscale.data": "from_arrays from_dgl from_networkx from_pyg from_scipy from_tables "
         "to_dgl to_pyg",
         "gnnscale.graph": "Graph",
+        "gnnscale.api.loader.link_neighbor_loader": "LinkNeighborLoader",
         "gnnscale.api.loader.neighbor_loader": "NeighborLoader",
         "gnnscale.nn.adapters": "DGLModel PyGModel",
         "gnnscale.run.records": "Observer StopTraining",

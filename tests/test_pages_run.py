@@ -95,6 +95,46 @@ def test_a_module_of_a_notebook_trains_as_the_page_shows() -> None:
     assert (found.predict() == names["result"].predict()).all()
 
 
+@pytest.mark.integration
+def test_loops_of_loaders_run_as_the_page_shows() -> None:
+    library = pytest.importorskip("torch_geometric", reason="torch_geometric is not installed")
+    dgl = pytest.importorskip("dgl", reason="DGL is not installed")
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "loader.md").read_text(), re.S)
+    plain, typed, typed_dgl, links = blocks
+    src, dst = torch.randint(20, (2, 90), generator=torch.Generator().manual_seed(0))
+    x = torch.rand(20, 4)
+    data = library.data.Data(x=x, edge_index=torch.stack([src, dst]), train_mask=src[:20] > 9)
+    hetero = library.data.HeteroData(user={"x": x}, item={"x": x})
+    hetero["user"].train_mask = data.train_mask
+    relations = [("user", "buys", "item"), ("item", "bought_by", "user")]
+    for triple in relations:
+        hetero[triple].edge_index = data.edge_index
+    graph, typed_graph = (
+        dgl.graph((src, dst)),
+        dgl.heterograph(dict.fromkeys(relations, (src, dst))),
+    )
+    graph.ndata["feat"] = typed_graph.nodes["user"].data["feat"] = x
+    typed_graph.nodes["user"].data["label"] = torch.arange(20)
+    names = {
+        "NeighborLoader": gnnscale.NeighborLoader,
+        "train_ids": torch.arange(9),
+        "train_users": torch.arange(7),
+        "train_items": torch.arange(5),
+        "train_edges": data.edge_index[:, :30],
+        "bce_with_logits": torch.nn.functional.binary_cross_entropy_with_logits,
+        "encoder": lambda x_dict, edges: x_dict,
+    }
+    first = {"data": data, "graph": graph, "model": lambda *inputs: x}
+    exec(plain, names | first)
+    exec(typed, names | {"data": hetero, "model": lambda x_dict, edges: x_dict})
+    shown: dict[str, Any] = names | {"graph": typed_graph, "model": lambda blocks, x_dict: x_dict}
+    exec(typed_dgl, shown)
+    assert shown["labels"].tolist() == [*range(7)]
+    shown = names | {"data": hetero}
+    exec(links, shown)
+    assert 0 < shown["loss"] < 2
+
+
 @pytest.mark.long
 def test_features_of_edges_are_stored_as_the_page_shows(run_command) -> None:
     text = (DOCS / "your-graph.md").read_text()

@@ -111,6 +111,12 @@ def is_hetero_data(data: Any) -> bool:
     return is_instance_of(data, "torch_geometric", "data.HeteroData")
 
 
+def is_heterograph(graph: Any) -> bool:
+    """Whether ``graph`` is a heterogeneous graph of DGL, not a block of a mini-batch."""
+    is_dgl = is_instance_of(graph, "dgl", "DGLGraph")
+    return is_dgl and not graph.is_block and not graph.is_homogeneous
+
+
 def hetero_fields(data: Any) -> TypedFields:
     """Return the attributes of PyG's ``HeteroData``.
 

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from gnnscale import ops
 from gnnscale.core import ConfigError, Float32Array, import_dgl, one_line
-from gnnscale.graph import list_sums
+from gnnscale.graph import GraphSchema, list_sums
 from gnnscale.nn.base import Inputs, TrainableModel
 from gnnscale.nn.conv.linear import warn_unweighted
 from gnnscale.nn.device_block import DeviceBlock
-from gnnscale.sampling import Block, MiniBatch
+from gnnscale.sampling import Block, MiniBatch, TypedBlock
 
 if TYPE_CHECKING:
     import dgl
@@ -75,6 +75,49 @@ def block_to_dgl(block: Block, *, idtype: torch.dtype = torch.int64) -> "dgl.DGL
         if values is not None:
             dgl_block.edata[name] = torch.as_tensor(values)
     return dgl_block
+
+
+class DGLBlockBuilder:
+    """Builder of DGL's blocks over the vertex and edge types of a graph.
+
+    ``dgl.create_block`` makes a graph of each edge type first, and looks for the largest ids, which
+    takes five times as long.
+    """
+
+    def __init__(self, schema: GraphSchema, *, idtype: torch.dtype) -> None:
+        """Prepare blocks of ``schema``'s types, whose ids are of type ``idtype``."""
+        from dgl import graph_index
+
+        self._idtype = idtype
+        self._names = [vertices.name for vertices in schema.vertex_types]
+        self._relations = [edges.relation for edges in schema.edge_types]
+        self._ends = list(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
+        num_types = len(self._names)
+        sources = [source for source, _ in self._ends]
+        destinations = [num_types + destination for _, destination in self._ends]
+        self._metagraph = graph_index.from_coo(2 * num_types, sources, destinations, True)
+
+    def build(self, block: TypedBlock) -> "dgl.DGLGraph":
+        """Return ``block`` as DGL's, without data of vertices and edges."""
+        from dgl import heterograph_index, utils
+        from dgl.heterograph import DGLBlock
+
+        graphs = [
+            heterograph_index.create_unitgraph_from_csr(
+                2,
+                block.src_sizes[source],
+                block.dst_sizes[destination],
+                _converted(relation.indptr, self._idtype),
+                _converted(relation.indices, self._idtype),
+                torch.empty(0, dtype=self._idtype),
+                ["coo", "csr", "csc"],
+                True,
+            )
+            for (source, destination), relation in zip(self._ends, block.relations, strict=True)
+        ]
+        sizes = utils.toindex([*block.src_sizes, *block.dst_sizes], "int64")
+        index = heterograph_index.create_heterograph_from_relations(self._metagraph, graphs, sizes)
+        return DGLBlock(index, (self._names, self._names), self._relations)
 
 
 def _converted(ids: Any, dtype: torch.dtype) -> Tensor:

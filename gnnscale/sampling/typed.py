@@ -166,12 +166,12 @@ class TypedSampler:
             input_vertices=sampled.input_vertices,
             type_sizes=sampled.type_sizes[-1],
             seed_sizes=sampled.type_sizes[0],
-            blocks=_blocks(sampled),
+            blocks=typed_blocks(sampled),
             ends=self._ends,
         )
 
 
-def _blocks(sampled: TypedSample) -> tuple[TypedBlock, ...]:
+def typed_blocks(sampled: TypedSample) -> tuple[TypedBlock, ...]:
     """Return the blocks of a native sample, from the inputs to the seeds."""
     blocks: list[TypedBlock] = []
     for number, hop in enumerate(sampled.hops):

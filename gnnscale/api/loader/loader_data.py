@@ -1,6 +1,6 @@
-"""Data of a loader: the input graph, and sampled mini-batches in the formats of PyG and DGL."""
+"""Data of a loader: the topology and the attributes of a graph without types."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,21 +8,20 @@ import numpy as np
 import torch
 
 from gnnscale import ops
-from gnnscale.core import Array, GraphError, Int64Array, import_dgl
+from gnnscale.core import Array, GraphError, Int64Array
 from gnnscale.data import from_arrays
 from gnnscale.data.array_inputs import describe_graph, is_instance_of, refuse_masked
 from gnnscale.data.peers import pyg_fields
 from gnnscale.data.validation import check_weights
 from gnnscale.features import read_from_disk
 from gnnscale.graph import Graph
-from gnnscale.nn.adapters import to_dgl_blocks
-from gnnscale.sampling.minibatch import to_minibatch
 
 #: Row types that the native gather supports.
 _GATHERED = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-#: PyG's names for DGL's customary names.
-_PYG_NAMES = {"feat": "x", "label": "y"}
-_PYG_EDGE_NAMES = {"weight": "edge_weight", "feat": "edge_attr"}
+#: PyG's names of attributes of vertices and of edges, by DGL's customary names.
+_PYG_NAMES = ({"feat": "x", "label": "y"}, {"weight": "edge_weight", "feat": "edge_attr"})
+#: DGL's customary names, by PyG's.
+_DGL_NAMES = ({"x": "feat", "y": "label"}, {"edge_weight": "weight", "edge_attr": "feat"})
 
 
 def allocate(shape: tuple[int, ...], dtype: torch.dtype, *, pinned: bool) -> torch.Tensor:
@@ -89,10 +88,10 @@ class LoaderData:
     """Topology and data of the user's graph."""
 
     graph: Graph  #: topology
-    #: vertex data by PyG's names: features ``x``, labels ``y``, and further attributes
-    rows: dict[str, AlignedRows]
-    #: edge data by PyG's names, in the user's order of edges: weights ``edge_weight``, and further
+    #: vertex data by the names of the graph's library: features ``x``, labels ``y``, and further
     #: attributes
+    rows: dict[str, AlignedRows]
+    #: edge data by the names of the graph's library, in the user's order of edges
     edge_rows: dict[str, AlignedRows] = field(default_factory=dict)
     #: whether batches contain the graph's own edge weights, which are not in ``edge_rows``
     hands_weights: bool = False
@@ -101,7 +100,23 @@ class LoaderData:
     edge_features: AlignedRows | None = None
     #: further attributes of a PyG graph, copied into every batch
     constants: dict[str, Any] = field(default_factory=dict)
+    is_of_dgl: bool = False  #: whether names of attributes are DGL's
     id_dtype: torch.dtype = torch.int64  #: type of ids of a DGL graph
+
+
+def names_in_batches(
+    names: Iterable[str], *, of_edges: bool, is_of_dgl: bool, for_dgl: bool
+) -> dict[str, str]:
+    """Return the name in batches of PyG or DGL (``for_dgl``) of each attribute of a graph.
+
+    A graph of the other library (``is_of_dgl``) has other customary names; an attribute keeps its
+    name if another attribute has the customary one.
+    """
+    listed = list(names)
+    customary = (_DGL_NAMES if for_dgl else _PYG_NAMES)[of_edges] if is_of_dgl != for_dgl else {}
+    return {
+        name: name if customary.get(name, name) in listed else customary[name] for name in listed
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +146,11 @@ def read_data(data: Any, use: EdgeUse) -> LoaderData:
 
 
 def _read_graph(graph: Graph, use: EdgeUse) -> LoaderData:
+    if graph.types is not None:
+        raise GraphError(
+            f"data: expected a Graph without types, got {graph.name} with "
+            f"{len(graph.schema.vertex_types)} vertex types; to_pyg(graph) is a HeteroData"
+        )
     weighted = graph.edge_weights is not None
     if use.weight is not None and not (weighted and use.weight == "edge_weight"):
         expected = "'edge_weight'" if weighted else "none, since the edges have no weights"
@@ -195,12 +215,12 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     edge_rows = {
         name: AlignedRows.wrap(name, values, num_edges, kind="edge")
         for name, values in fields.items()
-        if (name not in data or data.is_edge_attr(name)) and name != "e_id"  # a key of batches
+        if (name not in data or has_rows(data.is_edge_attr, name, values)) and name != "e_id"
     }
     rows = {
         name: AlignedRows.wrap(name, values, num_vertices)
         for name, values in fields.items()
-        if name not in edge_rows and data.is_node_attr(name)
+        if name not in edge_rows and has_rows(data.is_node_attr, name, values)
     }
     constants = {
         name: value
@@ -211,181 +231,40 @@ def _read_pyg(data: Any, use: EdgeUse) -> LoaderData:
     return LoaderData(graph=graph, rows=rows, edge_rows=edge_rows, constants=constants)
 
 
+def has_rows(is_attribute: Callable[[str], bool], name: str, values: Any) -> bool:
+    """Whether ``values`` of PyG's data have a row for each vertex, or for each edge.
+
+    ``is_attribute`` is PyG's answer for one of both. It is also true of ids with a column for each,
+    such as ``edge_label_index`` ``[2, n]``, which a batch has as a whole.
+    """
+    return is_attribute(name) and not ("index" in name and getattr(values, "ndim", 1) > 1)
+
+
 def _read_dgl(graph: Any, use: EdgeUse) -> LoaderData:
     num_vertices, num_edges = graph.num_nodes(), graph.num_edges()
-    rows = {
-        _PYG_NAMES.get(name, name): AlignedRows.wrap(name, values, num_vertices)
-        for name, values in graph.ndata.items()
-        if name != "_ID"  # dgl.NID, a key of batches
-    }
-    edge_rows = {
-        _PYG_EDGE_NAMES.get(name, name): AlignedRows.wrap(name, values, num_edges, kind="edge")
-        for name, values in graph.edata.items()
-        if name != "_ID"  # dgl.EID
-    }
-    if use.weight is not None:
-        use = replace(use, weight=_PYG_EDGE_NAMES.get(use.weight, use.weight))
+    rows = rows_of_frame(graph.ndata, num_vertices, kind="vertex")
+    edge_rows = rows_of_frame(graph.edata, num_edges, kind="edge")
+    use = with_dgl_name(use, edge_rows)
     # DGL lists edges by id only with a sort if it stores them by destination.
     src, dst, numbers = graph.edges(form="all", order=None)
     by_number = numbers.argsort()
     topology = _topology((src[by_number], dst[by_number]), num_vertices, edge_rows, use)
-    return LoaderData(graph=topology, rows=rows, edge_rows=edge_rows, id_dtype=graph.idtype)
+    return LoaderData(
+        graph=topology, rows=rows, edge_rows=edge_rows, is_of_dgl=True, id_dtype=graph.idtype
+    )
 
 
-#: DGL's customary names for PyG's x and y, and for edge weights and features.
-_DGL_NAMES = {"x": "feat", "y": "label"}
-_DGL_EDGE_NAMES = {"edge_weight": "weight", "edge_attr": "feat"}
+def rows_of_frame(frame: Mapping[str, Any], count: int, *, kind: str) -> dict[str, AlignedRows]:
+    """Return the attributes of ``count`` vertices or edges (``kind``) of a DGL graph."""
+    return {
+        name: AlignedRows.wrap(name, values, count, kind=kind)
+        for name, values in frame.items()
+        if name != "_ID"  # dgl.NID and dgl.EID, keys of batches
+    }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """Options of a loader: how neighbors are sampled, and the memory of its batches."""
-
-    replace: bool  #: sample with replacement
-    by_weight: bool  #: sample in proportion to edge weights
-    edge_ids: bool  #: batches contain edge ids
-    seed: int  #: seed of all random choices, together with the step
-    num_threads: int  #: threads of the native kernels
-    pinned: bool  #: allocate batches in page-locked memory
-
-    def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return an uninitialized int64 tensor, page-locked if the loader allocates batches so."""
-        return allocate(shape, torch.int64, pinned=self.pinned)
-
-    def take(self, rows: AlignedRows, ids: Int64Array) -> torch.Tensor:
-        """Return rows ``ids`` of an attribute, in memory as ``empty`` allocates it."""
-        return rows.take(ids, num_threads=self.num_threads, pinned=self.pinned)
-
-
-class _BatchReader:
-    """Sampler of the user's graph, with the data of sampled vertices and edges."""
-
-    def __init__(self, data: LoaderData, sampling: Sampling, fanouts: list[int]) -> None:
-        self.data = data
-        self.sampling = sampling
-        self._fanouts = fanouts
-        self._sampler = ops.NativeSampler(data.graph)
-        #: Whether batches contain edge ids.
-        self.has_edge_ids = sampling.edge_ids or bool(data.edge_rows)
-
-    def sample(self, seeds: Array, step: int, *, only_new: bool) -> ops.Sampled:
-        """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
-
-        A hop expands all vertices so far, or with ``only_new`` those of the last hop.
-        """
-        sampling = self.sampling
-        return self._sampler.sample_neighbors(
-            seeds,
-            self._fanouts,
-            replace=sampling.replace,
-            seed=sampling.seed,
-            step=step,
-            num_threads=sampling.num_threads,
-            only_new=only_new,
-            by_weight=sampling.by_weight,
-            edge_positions=self.has_edge_ids,
-            edge_weights=self.data.hands_weights,
-            edge_rows=self.data.edge_features is not None,
-        )
-
-    def vertex_rows(self, ids: Int64Array) -> dict[str, torch.Tensor]:
-        """Return the rows of vertices ``ids`` of every vertex attribute, by PyG's names."""
-        return {name: self.sampling.take(rows, ids) for name, rows in self.data.rows.items()}
-
-    def edge_rows(self, hops: list[ops.SampledHop]) -> tuple[torch.Tensor | None, dict[str, Any]]:
-        """Return ids (None: not in batches) and attributes, by PyG's names, of ``hops``' edges."""
-        data = {}
-        if self.data.hands_weights:
-            weights = [hop.edge_weights for hop in hops if hop.edge_weights is not None]
-            data["edge_weight"] = torch.from_numpy(np.concatenate(weights))
-        if self.data.edge_features is not None:
-            row_ids = [hop.edge_rows for hop in hops if hop.edge_rows is not None]
-            ids = np.concatenate(row_ids).astype(np.int64)
-            data["edge_attr"] = self.sampling.take(self.data.edge_features, ids)
-        if not self.has_edge_ids:
-            return None, data
-        edge_ids = self.sampling.empty((sum(len(hop.indices) for hop in hops),))
-        positions = [hop.positions for hop in hops if hop.positions is not None]
-        ids = np.concatenate(positions, out=edge_ids.numpy())
-        if self.data.graph.edge_ids is not None:
-            ids[:] = self.data.graph.edge_ids[ids]
-        for name, rows in self.data.edge_rows.items():
-            data[name] = self.sampling.take(rows, ids)
-        return edge_ids, data
-
-
-class PyGFormat:
-    """Maker of PyG's batches (``Data``); each hop expands only the vertices new in the last hop."""
-
-    def __init__(self, data: LoaderData, sampling: Sampling, fanouts: list[int]) -> None:
-        """Prepare to sample ``data`` by the fan-out of every hop; ImportError: there is no PyG."""
-        try:
-            from torch_geometric.data import Data
-        except ImportError:
-            raise ImportError(
-                "PyG is not installed; pip install '.[pyg]', or use output_format='dgl'"
-            ) from None
-        self._make: Callable[..., Any] = Data
-        self._reader = _BatchReader(data, sampling, fanouts)
-
-    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch of ``seeds``, with its ``input_id``; ``step`` fixes random choices."""
-        reader = self._reader
-        vertices, hops, _ = reader.sample(seeds, step, only_new=True)
-        # Number of vertices before hop 1, after hop 1, ... A hop's destinations are the vertices
-        # that the previous hop added.
-        num_vertices = [len(seeds), *(hop.num_src for hop in hops)]
-        num_edges = [len(hop.indices) for hop in hops]
-        edge_index = reader.sampling.empty((2, sum(num_edges)))
-        ends, done = edge_index.numpy(), 0
-        for first_dst, hop in zip([0, *num_vertices], hops, strict=False):
-            out = ends[:, done : done + len(hop.indices)]
-            ops.expand_edges(hop.indptr, hop.indices, first_dst=first_dst, out=out)
-            done += len(hop.indices)
-        n_id = reader.sampling.empty((len(vertices),))
-        n_id.numpy()[:] = vertices
-        e_id, edge_data = reader.edge_rows(hops)
-        ids = {"n_id": n_id} if e_id is None else {"n_id": n_id, "e_id": e_id}
-        return self._make(
-            edge_index=edge_index,
-            **{**ids, **reader.data.constants, **reader.vertex_rows(n_id.numpy()), **edge_data},
-            input_id=torch.from_numpy(input_ids),
-            batch_size=len(seeds),
-            num_sampled_nodes=np.diff([0, *num_vertices]).tolist(),
-            num_sampled_edges=num_edges,
-        )
-
-
-class DGLFormat:
-    """Maker of DGL's batches (nodes and blocks); each hop expands all vertices sampled so far."""
-
-    def __init__(self, data: LoaderData, sampling: Sampling, fanouts: list[int]) -> None:
-        """Prepare to sample ``data`` by the fan-out of every hop; ImportError: there is no DGL."""
-        self._edge_id = import_dgl().EID
-        self._reader = _BatchReader(data, sampling, fanouts)
-
-    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
-        """Return the batch of ``seeds``; ``step`` fixes random choices, ``input_ids`` nothing."""
-        reader, idtype = self._reader, self._reader.data.id_dtype
-        sampled = reader.sample(seeds, step, only_new=False)
-        batch = to_minibatch(len(seeds), sampled, seed=0, step=step)
-        blocks = to_dgl_blocks(batch, idtype=idtype)
-        vertices = batch.input_vertices.astype(np.int64)
-        for ids, frame in (
-            (vertices, blocks[0].srcdata),
-            (vertices[: batch.num_seeds], blocks[-1].dstdata),
-        ):
-            for name, values in reader.vertex_rows(ids).items():
-                frame[_DGL_NAMES.get(name, name)] = values
-        for block, hop in zip(blocks, reversed(sampled[1]), strict=True):
-            edge_ids, edge_data = reader.edge_rows([hop])
-            if edge_ids is not None:
-                block.edata[self._edge_id] = edge_ids.to(idtype)
-            for name, values in edge_data.items():
-                block.edata[_DGL_EDGE_NAMES.get(name, name)] = values
-        input_nodes = torch.from_numpy(vertices).to(idtype)
-        return input_nodes, input_nodes[: batch.num_seeds], blocks
-
-
-#: Batch formats by name; a format may be called from several threads.
-FORMATS: dict[str, type[PyGFormat] | type[DGLFormat]] = {"pyg": PyGFormat, "dgl": DGLFormat}
+def with_dgl_name(use: EdgeUse, names: Container[str]) -> EdgeUse:
+    """Return ``use`` whose weights have DGL's name, if ``names`` lack PyG's name for them."""
+    if use.weight is None or use.weight in names:
+        return use
+    return replace(use, weight=_DGL_NAMES[True].get(use.weight, use.weight))

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from gnnscale import ConfigError, GraphError, NeighborLoader
-from gnnscale.api.loader.neighbor_loader import FIXED, WITHOUT_EFFECT
+from gnnscale import ConfigError, GraphError, LinkNeighborLoader, NeighborLoader
+from gnnscale.api.loader.minibatch_loader import FIXED, WITHOUT_EFFECT
 from gnnscale.data import from_arrays
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
@@ -106,10 +106,8 @@ def test_blocks_of_dgls_form_carry_data_of_edges(dgl: Any, data: Data) -> None:
     for _, _, (block,) in NeighborLoader(source, [4], batch_size=70, output_format="dgl"):
         sources = data.edge_index[0, block.edata[dgl.EID]]
         assert torch.equal(block.srcdata[dgl.NID][block.edges()[0]], sources)
-    ends = (torch.tensor([0]), torch.tensor([0]))
-    source = dgl.heterograph({("user", "likes", "film"): ends})
-    with pytest.raises(GraphError, match=r"expected .* homogeneous graph"):
-        NeighborLoader(source, [2])
+    with pytest.raises(GraphError, match=r"expected .* a block of a mini-batch is no graph"):
+        NeighborLoader(block, [2])
 
 
 @pytest.mark.parametrize("attribute", ["edge_weight", "edge_kind"])
@@ -169,8 +167,11 @@ def test_a_data_loader_takes_it_as_a_data_set(random_graph: Any) -> None:
 def test_no_argument_of_others_is_unknown(dgl: Any, random_graph: Any) -> None:
     loaders = pytest.importorskip("torch_geometric.loader")
     others = ("graph", "indices", "graph_sampler", "fanouts", "kwargs", "dataset", "prob")
-    known = {*FIXED, *WITHOUT_EFFECT, *others, "node_sampler"}
+    known = {*FIXED, *WITHOUT_EFFECT, *others, "node_sampler", "link_sampler"}
     own = known.union(inspect.signature(NeighborLoader.__init__).parameters)
+    of_links = known.union(inspect.signature(LinkNeighborLoader.__init__).parameters)
+    for theirs in (loaders.LinkNeighborLoader, loaders.LinkLoader):
+        assert set(inspect.signature(theirs.__init__).parameters) <= of_links
     for theirs in (
         *(loaders.NeighborLoader, loaders.NodeLoader, DataLoader),
         *(dgl.dataloading.DataLoader, dgl.dataloading.NeighborSampler),

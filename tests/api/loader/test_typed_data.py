@@ -7,7 +7,7 @@ import pytest
 import torch
 from one_line import one_line
 
-from gnnscale import GraphError, NeighborLoader
+from gnnscale import GraphError, NeighborLoader, from_pyg, to_pyg
 
 pytest.importorskip("torch_geometric", reason="PyG is not installed")
 
@@ -245,6 +245,13 @@ class Shops(InMemoryDataset):
 def test_a_data_set_is_its_only_graph(shops) -> None:
     (batch,) = NeighborLoader(Shops(shops), [1], input_nodes="shop", batch_size=20)
     assert batch["shop"].batch_size == 20
+
+
+def test_a_graph_with_types_is_converted_first(shops) -> None:
+    with one_line("expected a Graph without types", "to_pyg(graph)", error=GraphError):
+        NeighborLoader(from_pyg(shops), [1])
+    loader = NeighborLoader(to_pyg(from_pyg(shops)), [1], input_nodes="shop")
+    assert len(loader) == 20
 
 
 def test_a_graph_without_types_of_vertices() -> None:

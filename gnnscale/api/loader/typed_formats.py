@@ -1,0 +1,243 @@
+"""Mini-batches of a graph with types: PyG's ``HeteroData``, and blocks of DGL."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnscale import ops
+from gnnscale.api.loader.formats import Sampling
+from gnnscale.api.loader.loader_data import AlignedRows, names_in_batches
+from gnnscale.api.loader.seeds import TypedSeeds
+from gnnscale.api.loader.typed_data import TypedLoaderData
+from gnnscale.core import Array, Int64Array, import_dgl
+from gnnscale.graph import EdgeType
+from gnnscale.nn.adapters import DGLBlockBuilder
+from gnnscale.ops import SampledHop, TypedSample
+from gnnscale.sampling.typed import typed_blocks
+
+
+class _TypedReader:
+    """Sampler of the user's graph, with the data of sampled vertices and edges."""
+
+    def __init__(
+        self, data: TypedLoaderData, sampling: Sampling, fanouts: list[list[int]], *, for_dgl: bool
+    ) -> None:
+        self.data = data
+        self.sampling = sampling
+        self.schema = data.graph.schema
+        self._fanouts = fanouts
+        self._sampler = ops.NativeSampler(data.graph)
+        self._has_ids = data.graph.edge_ids is not None
+        #: by vertex or edge type its attributes, by their names in batches
+        self._rows: dict[Any, dict[str, AlignedRows]] = {}
+        for of_edges, of_types in ((False, data.rows), (True, data.edge_rows)):
+            for key, rows in of_types.items():
+                names = names_in_batches(
+                    rows, of_edges=of_edges, is_of_dgl=data.is_of_dgl, for_dgl=for_dgl
+                )
+                self._rows[key] = {names[name]: values for name, values in rows.items()}
+
+    def sample(self, seeds: Array, step: int, *, only_new: bool) -> TypedSample:
+        """Return vertices and hops sampled from ``seeds``, fixed by ``step`` and the loader's seed.
+
+        A hop expands all vertices so far, or with ``only_new`` those of the last hop.
+        """
+        sampling = self.sampling
+        return self._sampler.sample_typed(
+            seeds,
+            self._fanouts,
+            replace=sampling.replace,
+            seed=sampling.seed,
+            step=step,
+            num_threads=sampling.num_threads,
+            only_new=only_new,
+            by_weight=sampling.by_weight,
+            edge_positions=self._has_ids,
+        )
+
+    def vertices(self, sampled: TypedSample) -> dict[str, torch.Tensor]:
+        """Return by vertex type the sampled ids within the type, int64."""
+        ids, offset = {}, 0
+        for number, vertex_type in enumerate(self.schema.vertex_types):
+            size = sampled.type_sizes[-1][number]
+            first = self.schema.vertices(number).start
+            n_id = self.sampling.empty((size,))
+            np.subtract(sampled.input_vertices[offset : offset + size], first, out=n_id.numpy())
+            ids[vertex_type.name] = n_id
+            offset += size
+        return ids
+
+    def edge_ids(self, hops: Sequence[SampledHop]) -> torch.Tensor | None:
+        """Return the ids of the edges of ``hops``, all of one edge type; None: not in batches."""
+        ids = self.data.graph.edge_ids
+        if ids is None:
+            return None
+        positions = [hop.positions for hop in hops if hop.positions is not None]
+        return torch.from_numpy(ids[np.concatenate(positions)])
+
+    def rows(self, key: Any, ids: Int64Array) -> dict[str, torch.Tensor]:
+        """Return rows ``ids`` of all attributes of a vertex type, or of an edge type's triple."""
+        return {name: self.sampling.take(rows, ids) for name, rows in self._rows[key].items()}
+
+
+def triple_of(edge_type: EdgeType) -> tuple[str, str, str]:
+    """Return the names of source type, relation and destination type."""
+    return edge_type.source, edge_type.relation, edge_type.destination
+
+
+class HeteroFormat:
+    """Maker of batches as PyG's ``HeteroData``.
+
+    As in PyG, each hop expands only the vertices that the hop before has added.
+    """
+
+    def __init__(
+        self,
+        data: TypedLoaderData,
+        sampling: Sampling,
+        fanouts: list[list[int]],
+        seeds: TypedSeeds | None = None,
+    ) -> None:
+        """Prepare to sample ``data`` by ``fanouts`` of every hop and edge type.
+
+        ``seeds`` are those that ``batch`` takes; None: only ``subgraph`` is called. ImportError:
+        there is no PyG.
+        """
+        try:
+            from torch_geometric.data import HeteroData
+        except ImportError:
+            raise ImportError(
+                "PyG is not installed; pip install '.[pyg]', or use output_format='dgl'"
+            ) from None
+        self._make = HeteroData
+        self._seed_types = () if seeds is None else seeds.types
+        self._reader = _TypedReader(data, sampling, fanouts, for_dgl=False)
+
+    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
+        """Return the batch of ``seeds``, global ids, with the ``input_id`` of each.
+
+        ``step`` fixes random choices.
+        """
+        batch, schema = self.subgraph(seeds, step), self._reader.schema
+        types = schema.type_of(seeds)
+        for number in self._seed_types:
+            store = batch[schema.vertex_types[number].name]
+            store.input_id = torch.from_numpy(input_ids[types == number])
+            store.batch_size = len(store.input_id)
+        return batch
+
+    def subgraph(self, seeds: Array, step: int) -> Any:
+        """Return the vertices and edges sampled from ``seeds``, global ids, with their data."""
+        reader = self._reader
+        sampled = reader.sample(seeds, step, only_new=True)
+        batch = self._make()
+        batch._global_store.update(reader.data.constants.get(None, {}))
+        counts_by_type = list(zip(*sampled.type_sizes, strict=True))
+        for (name, n_id), counts in zip(
+            reader.vertices(sampled).items(), counts_by_type, strict=True
+        ):
+            self._add_vertices(batch[name], name, n_id)
+            batch[name].num_sampled_nodes = np.diff(counts, prepend=0).tolist()
+        for number, edge_type in enumerate(reader.schema.edge_types):
+            hops = [hop[number] for hop in sampled.hops]
+            firsts = [0, *counts_by_type[int(reader.schema.destinations[number])]]
+            self._add_edges(batch, triple_of(edge_type), hops, firsts)
+        return batch
+
+    def _add_vertices(self, store: Any, name: str, n_id: torch.Tensor) -> None:
+        store.update(self._reader.data.constants.get(name, {}))
+        store.n_id = n_id
+        rows = self._reader.rows(name, n_id.numpy())
+        store.update(rows)
+        if not rows:
+            store.num_nodes = len(n_id)
+
+    def _add_edges(
+        self,
+        batch: Any,
+        triple: tuple[str, str, str],
+        hops: Sequence[SampledHop],
+        firsts: Sequence[int],
+    ) -> None:
+        """Add the edges of a type; a hop's destinations begin with local id ``firsts[hop]``."""
+        store = batch[triple]
+        store.update(self._reader.data.constants.get(triple, {}))
+        counts = [len(hop.indices) for hop in hops]
+        edge_index = self._reader.sampling.empty((2, sum(counts)))
+        done = 0
+        for hop, count, first in zip(hops, counts, firsts, strict=False):
+            out = edge_index.numpy()[:, done : done + count]
+            ops.expand_edges(hop.indptr, hop.indices, first_dst=first, out=out)
+            done += count
+        store.edge_index = edge_index
+        store.num_sampled_edges = counts
+        e_id = self._reader.edge_ids(hops)
+        if e_id is not None:
+            store.e_id = e_id
+            store.update(self._reader.rows(triple, e_id.numpy()))
+
+
+class HeterographFormat:
+    """Maker of DGL's batches: nodes by vertex type, and blocks.
+
+    As in DGL, each hop expands all vertices sampled so far.
+    """
+
+    def __init__(
+        self,
+        data: TypedLoaderData,
+        sampling: Sampling,
+        fanouts: list[list[int]],
+        seeds: TypedSeeds,
+    ) -> None:
+        """Prepare to sample ``data`` by ``fanouts`` of every hop and edge type.
+
+        ``seeds`` are those that ``batch`` takes.
+        """
+        dgl = import_dgl()
+        self._vertex_id, self._edge_id = dgl.NID, dgl.EID
+        self._is_plain = seeds.is_plain
+        self._reader = _TypedReader(data, sampling, fanouts, for_dgl=True)
+        self._builder = DGLBlockBuilder(data.graph.schema, idtype=data.id_dtype)
+
+    def batch(self, seeds: Array, input_ids: Int64Array, step: int) -> Any:
+        """Return the batch of ``seeds``, global ids; ``input_ids`` change nothing.
+
+        ``step`` fixes random choices.
+        """
+        reader, idtype = self._reader, self._reader.data.id_dtype
+        sampled = reader.sample(seeds, step, only_new=False)
+        vertices = reader.vertices(sampled)
+        ids = {name: n_id.to(idtype) for name, n_id in vertices.items()}
+        blocks = [self._builder.build(block) for block in typed_blocks(sampled)]
+        for block, hop in zip(blocks, reversed(sampled.hops), strict=True):
+            self._add_ids_and_edge_data(block, ids, hop)
+        output_nodes = {}
+        for (name, n_id), size in zip(vertices.items(), sampled.type_sizes[0], strict=True):
+            blocks[0].srcnodes[name].data.update(reader.rows(name, n_id.numpy()))
+            blocks[-1].dstnodes[name].data.update(reader.rows(name, n_id[:size].numpy()))
+            if size:
+                output_nodes[name] = ids[name][:size]
+        # DGL has no dictionary of a single vertex type.
+        input_nodes = ids if len(ids) > 1 else next(iter(ids.values()))
+        if self._is_plain:
+            return input_nodes, next(iter(output_nodes.values())), blocks
+        return input_nodes, output_nodes, blocks
+
+    def _add_ids_and_edge_data(
+        self, block: Any, ids: dict[str, torch.Tensor], hop: Sequence[SampledHop]
+    ) -> None:
+        """Add vertex ids, and ids and data of the edges of each type, to a block."""
+        for name, values in ids.items():
+            block.srcnodes[name].data[self._vertex_id] = values[: block.num_src_nodes(name)]
+            block.dstnodes[name].data[self._vertex_id] = values[: block.num_dst_nodes(name)]
+        for edge_type, relation in zip(self._reader.schema.edge_types, hop, strict=True):
+            e_id = self._reader.edge_ids([relation])
+            if e_id is None:
+                continue
+            triple = triple_of(edge_type)
+            frame = block.edges[triple].data
+            frame[self._edge_id] = e_id.to(self._reader.data.id_dtype)
+            frame.update(self._reader.rows(triple, e_id.numpy()))
