@@ -16,7 +16,8 @@ from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.nn import base as trainable
 from gnnscale.nn.link_decoder import LINK_OBJECTIVES
-from gnnscale.run.tasks.edge_split import PARTS, EdgeSplit
+from gnnscale.run.tasks.edge_split import EdgeSplit
+from gnnscale.run.tasks.split_rule import PARTS
 from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
 
 _LOG = logging.getLogger(__name__)
