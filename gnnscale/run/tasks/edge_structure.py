@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnscale import ops
-from gnnscale.core import BoolArray, Int64Array, IntArray, track
+from gnnscale.core import BoolArray, Int64Array, track
 from gnnscale.core.sorted_sets import distinct
 from gnnscale.graph import Graph, Relation
 
@@ -247,7 +247,7 @@ def edge_slices(
 
 def edges_of_type(
     graph: Graph, edge_type: int, task: str
-) -> Iterator[tuple[Int64Array, IntArray]]:
+) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield sources and destinations, global ids, of at most 4 million edges of an edge type.
 
     The edges are in the order of ``indices``. A graph without types has the type 0.
@@ -263,7 +263,8 @@ def edges_of_type(
     for src, rows, _ in edge_slices(graph, task, slice(first, end)):
         is_of_type = (rows - first) % stride == offset
         if is_of_type.any():
-            yield src[is_of_type], schema.vertex_of(rows[is_of_type])
+            dst = schema.vertex_of(rows[is_of_type]).astype(np.int64, copy=False)
+            yield src[is_of_type], dst
 
 
 def is_no_copy(src: Int64Array, dst: Int64Array, last: tuple[int, int]) -> BoolArray:

@@ -11,9 +11,9 @@ from gnnscale.core import Array, ConfigError, Int64Array, IntArray, brief
 from gnnscale.core.ranking import TOP_METRICS
 from gnnscale.core.sorted_sets import contained, distinct
 from gnnscale.data import GraphSource
-from gnnscale.data.tables.selection import find_kinds, find_vertices, is_table, open_table
+from gnnscale.data.tables.selection import find_kinds, is_table, open_table, select_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
-from gnnscale.graph import Graph
+from gnnscale.graph import Graph, GraphSchema, in_degrees
 from gnnscale.nn import base as trainable
 from gnnscale.nn.link_decoder import LINK_OBJECTIVES
 from gnnscale.run.tasks.edge_split import EdgeSplit
@@ -87,8 +87,11 @@ class LinkTask:
 
     @property
     def popularity(self) -> Int64Array:
-        """In-degree of each vertex by training edges, copies included, ``[num_vertices]``."""
-        return np.diff(self.graph.indptr)
+        """In-degree of each vertex by training edges, copies included, ``[num_vertices]``.
+
+        With types, only edges of the predicted edge type count.
+        """
+        return in_degrees(self.graph, self.split.relation.edge_type)
 
     @property
     def held_out_pairs(self) -> list[IntArray]:
@@ -116,18 +119,33 @@ class LinkTask:
 
     def sampling(self, vertices: SamplerConfig, order: SeedOrder) -> SamplerConfig:
         """Return a sampler's options: edges in ``order``, negatives, ``vertices`` around both."""
+        relation = self.split.relation
+        has_reverses = self.graph.schema.joins_one_type(relation.edge_type)
         return LinkSampling(
             vertices=vertices,
             edges=self.split.train,
             num_negatives=self.num_negatives,
             candidates=self._negatives(),
-            drop_reverses=not self.split.directed,
+            drop_reverses=has_reverses and not self.split.directed,
             order=order,
+            relation=relation,
         )
 
 
+def typed_candidates(schema: GraphSchema, edge_type: int) -> Candidates:
+    """Return all vertices of the destination type of an edge type."""
+    kinds = np.full(schema.num_vertices, -1, np.int32)
+    kinds[schema.vertices(int(schema.destinations[edge_type]))] = 0
+    return Candidates.from_kinds(kinds)
+
+
 def read_candidates(
-    file: str | None, column: str | None, kind: str | None, graph: Graph, dataset: GraphSource
+    file: str | None,
+    column: str | None,
+    kind: str | None,
+    graph: Graph,
+    dataset: GraphSource,
+    edge_type: int = 0,
 ) -> tuple[Candidates, str]:
     """Read the vertices that may be an edge's negatives and ranking candidates.
 
@@ -136,6 +154,8 @@ def read_candidates(
             ``dataset``.
         column: column of the vertices' kinds; None: all candidates are of one kind.
         kind: the only kind that is a candidate; None: each kind is.
+        edge_type: edge type that is predicted in a graph with types; candidates, without
+            ``column``, are of its destination type.
 
     Returns:
         The candidates, and the option that names them in errors.
@@ -148,8 +168,9 @@ def read_candidates(
     if column is None:
         assert file is not None
         kinds = np.full(graph.num_vertices, -1, np.int32)
-        vertices = find_vertices(file, graph, ids, option="task.candidates")
-        kinds[slice(None) if vertices is None else vertices] = 0
+        target = graph.schema.edge_types[edge_type].destination
+        selected = select_vertices(file, graph, ids, target, option="task.candidates")
+        kinds[selected.vertices] = 0
         return Candidates.from_kinds(kinds), f"task.candidates={brief(file)}"
     option = f"task.candidate_column={brief(column)}"
     if file is None:

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
@@ -15,7 +17,7 @@ from gnnscale.graph import Graph, InputTypes, SplitLabels
 if TYPE_CHECKING:
     from gnnscale.data import GraphSource
     from gnnscale.features import FeatureStoreConfig
-    from gnnscale.nn import GNN, ModelConfig, TrainableModel
+    from gnnscale.nn import ModelConfig, TrainableModel
     from gnnscale.nn.losses import LossConfig
     from gnnscale.planner import DevicePlanConfig
     from gnnscale.run.tasks.base import Task
@@ -34,6 +36,8 @@ ALL = "all"
 _DEFAULT_K = (20,)
 _MAX_NEGATIVES = 1 << 10
 _MAX_CANDIDATES = 1 << 16
+#: Largest number of edge types that an error lists.
+_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +97,13 @@ class TaskConfig(ABC):
         """Return ``graph``, which has the vertex labels; a task on edge labels returns those."""
         return graph
 
+    def edge_type_in(self, graph: Graph) -> int:
+        """Return the position in the schema of ``graph`` of the edge type that is predicted.
+
+        Here 0, for tasks that predict no edges.
+        """
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskInputs:
@@ -108,13 +119,18 @@ class TaskInputs:
     num_threads: int  #: threads that compute structural features
 
 
-def _build_rows(model: ModelConfig, num_features: int, num_edge_features: int) -> GNN:
+def _build_rows(
+    model: ModelConfig, num_features: int, num_edge_features: int, types: InputTypes | None
+) -> TrainableModel:
     """Build a GNN with output rows of ``model.hidden`` features."""
-    assert model.row_width is not None  # other models are refused before
-    gnn: Any = model.build(
-        num_features=num_features, num_classes=model.row_width, num_edge_features=num_edge_features
+    width = model.row_width
+    assert width is not None  # other models are refused before
+    if types is not None:
+        widths = tuple(types.widths.values())
+        return model.build_typed(schema=types.schema, widths=widths, num_classes=width)
+    return model.build(
+        num_features=num_features, num_classes=width, num_edge_features=num_edge_features
     )
-    return cast("GNN", gnn)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +166,23 @@ class EdgePrediction(TaskConfig):
             )
         return graph.edge_labels
 
+    def edge_type_in(self, graph: Graph) -> int:
+        """Return the first edge type between the vertex types that labeled edges join.
+
+        ConfigError: ``graph`` has several edge types, and no list of labeled edges.
+        """
+        schema, ends = graph.schema, graph.edges.ends
+        if len(schema.edge_types) == 1:
+            return 0
+        if ends is None or not len(ends):
+            raise ConfigError(
+                f"dataset: expected a graph with labeled edges, which tell the types of their "
+                f"ends, got {graph.name}"
+            )
+        source, destination = schema.type_of(np.asarray(ends[0]))
+        is_between = (schema.sources == source) & (schema.destinations == destination)
+        return int(is_between.argmax())
+
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task by the graph's own split.
 
@@ -172,10 +205,10 @@ class EdgePrediction(TaskConfig):
         types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build a model with an MLP over the output rows of both ends, and the edge's features."""
-        from gnnscale.nn.link_decoder import EdgeGNN, EdgeNetwork
+        from gnnscale.nn.link_decoder import EdgeNetwork, with_network
 
-        gnn = _build_rows(model, num_features, num_edge_features)
-        return EdgeGNN(gnn, EdgeNetwork(gnn.widths[-1], num_edge_features, num_classes))
+        gnn = _build_rows(model, num_features, num_edge_features, types)
+        return with_network(gnn, EdgeNetwork(gnn.widths[-1], num_edge_features, num_classes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +219,13 @@ class LinkPrediction(TaskConfig):
     copies. A mini-batch has ``batch_size`` edges. A vertex's output row has ``model.hidden``
     features.
 
+    In a graph with types, edges of one edge type are predicted; its reverse, an edge type that has
+    exactly its edges the other way, is split with it. Edges of all other types send messages.
+    Negatives and candidates are of the destination type.
+
     Attributes:
+        edge_type: edge type to predict, such as ``user-buys-item``, in a graph with types. None:
+            the only edge type of the graph.
         num_negatives: negative destinations per training edge, sampled in each step.
         negatives: distribution of the negatives, one of ``NEGATIVES``: uniform, or in proportion to
             (1 + training in-degree) ** 0.75.
@@ -219,6 +258,7 @@ class LinkPrediction(TaskConfig):
     divides_edges: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
 
+    edge_type: str | None = field(default=None, metadata=names("text"))
     num_negatives: int = 1
     negatives: str = "uniform"
     decoder: str = "dot"
@@ -288,8 +328,36 @@ class LinkPrediction(TaskConfig):
             test_fraction=self.test_fraction,
             seed=self.split_seed,
             directed=self.directed,
+            edge_type=self._edge_type_of(graph),
         )
         return make_split(graph, identity)
+
+    def _edge_type_of(self, graph: Graph) -> str | None:
+        """Return the name of the edge type to predict; None: ``graph`` has no types.
+
+        ConfigError: the option names no type of ``graph``, or is needed.
+        """
+        option = f"task.edge_type={brief(self.edge_type or 'null')}"
+        if graph.types is None:
+            if self.edge_type is not None:
+                raise ConfigError(
+                    f"{option}: expected null for {graph.name}, whose edges have no types"
+                )
+            return None
+        edge_types = [str(edges) for edges in graph.types.edge_types]
+        chosen = self.edge_type or (edge_types[0] if len(edge_types) == 1 else None)
+        if chosen not in edge_types:
+            more = ", ..." if len(edge_types) > _MAX_LISTED else ""
+            raise ConfigError(
+                f"{option}: expected the edge type of {graph.name} to predict, one of "
+                f"{', '.join(edge_types[:_MAX_LISTED])}{more}"
+            )
+        return chosen
+
+    def edge_type_in(self, graph: Graph) -> int:
+        """Return the position of the edge type to predict in the schema of ``graph``."""
+        names = [str(edges) for edges in graph.schema.edge_types]
+        return names.index(self.edge_type) if self.edge_type in names else 0
 
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task over the edge split in ``split_path``, with candidates from their file.
@@ -297,17 +365,25 @@ class LinkPrediction(TaskConfig):
         ConfigError: candidates do not fit the graph, or not all destinations are candidates.
         GraphError: the file of candidates is damaged.
         """
+        from gnnscale.run.tasks import links
         from gnnscale.run.tasks.edge_split import open_split
-        from gnnscale.run.tasks.links import LinkTask, read_candidates, with_candidate_destinations
 
         assert split_path is not None
         split, candidates = open_split(split_path, graph), None
-        if self.candidates is not None or self.candidate_column is not None:
-            candidates, option = read_candidates(
-                self.candidates, self.candidate_column, self.candidate_kind, graph, inputs.dataset
+        if graph.types is not None and self.candidate_column is not None:
+            raise ConfigError(
+                f"task.candidate_column={brief(self.candidate_column)}: expected null for "
+                f"{graph.name}, whose vertices have types; candidates are of the destination type"
             )
-            split = with_candidate_destinations(split, candidates, option)
-        return LinkTask(
+        if self.candidates is not None or self.candidate_column is not None:
+            selection = self.candidates, self.candidate_column, self.candidate_kind
+            candidates, option = links.read_candidates(
+                *selection, graph, inputs.dataset, split.relation.edge_type
+            )
+            split = links.with_candidate_destinations(split, candidates, option)
+        elif graph.types is not None:
+            candidates = links.typed_candidates(graph.types, split.relation.edge_type)
+        return links.LinkTask(
             split=split,
             candidates=candidates,
             num_negatives=self.num_negatives,
@@ -330,8 +406,8 @@ class LinkPrediction(TaskConfig):
         types: InputTypes | None = None,
     ) -> TrainableModel:
         """Build a GNN with output rows of ``model.hidden`` features, and a decoder of row pairs."""
-        from gnnscale.nn.link_decoder import LinkGNN, initialize_rows, make_decoder
+        from gnnscale.nn.link_decoder import initialize_rows, make_decoder, with_decoder
 
-        gnn = _build_rows(model, num_features, num_edge_features)
+        gnn = _build_rows(model, num_features, num_edge_features, types)
         initialize_rows(gnn)
-        return LinkGNN(gnn, make_decoder(self.decoder, gnn.widths[-1]))
+        return with_decoder(gnn, make_decoder(self.decoder, gnn.widths[-1]))
