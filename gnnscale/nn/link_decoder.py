@@ -83,7 +83,8 @@ def initialize_rows(gnn: TrainableModel) -> None:
 
 def _initialize(product: nn.Linear, *, num_parts: int) -> None:
     """Initialize the weights of ``num_parts`` rows that stand side by side, and the bias."""
-    gain = nn.init.calculate_gain("relu")
+    # Sums of more rows are not larger than those of two.
+    gain = nn.init.calculate_gain("relu") * (2 / num_parts) ** 0.5
     for part in product.weight.detach().chunk(num_parts, dim=1):
         nn.init.xavier_uniform_(part, gain=gain)
     bound = (product.in_features // num_parts) ** -0.5
