@@ -176,8 +176,7 @@ def _numbers_of_type(
     part = graph.schema.vertices(graph.vertex_types.index(name))
     of_type = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
     rows = _vertex_numbers(ids, _of_type(graph, name, part), of_type, option)
-    vertices: IntArray = rows + part.start
-    return vertices
+    return rows.astype(np.int64) + part.start
 
 
 def find_kinds(
