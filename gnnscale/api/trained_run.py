@@ -16,14 +16,8 @@ from gnnscale.data.tables.selection import select_vertices
 from gnnscale.data.tables.vertex_ids import read_classes, read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference.export import outputs, weights
-from gnnscale.inference.export.link_ends import LinkEnds
-from gnnscale.inference.export.predict import (
-    EDGES,
-    check_partners,
-    find_candidates,
-    find_edges,
-    find_known,
-)
+from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
+from gnnscale.inference.export.predict import EDGES, check_partners, find_edges
 from gnnscale.inference.load_run import (
     TrainedModel,
     load_trained,

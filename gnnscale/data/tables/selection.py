@@ -105,6 +105,7 @@ def select_vertices(
         rows = find_vertices(selection, graph, vertex_ids, option=option)
         return VertexSelection(rows=rows, span=range(graph.num_vertices), ids=vertex_ids)
     names = graph.vertex_types
+    target = names[0] if len(names) == 1 else target
     if isinstance(selection, Mapping) and len(selection) == 1:
         ((target, selection),) = selection.items()
     elif isinstance(selection, tuple) and len(selection) == 2 and selection[0] in names:
@@ -176,7 +177,8 @@ def _numbers_of_type(
     part = graph.schema.vertices(graph.vertex_types.index(name))
     of_type = None if vertex_ids is None else vertex_ids.slice(part.start, part.stop - part.start)
     rows = _vertex_numbers(ids, _of_type(graph, name, part), of_type, option)
-    return rows.astype(np.int64) + part.start
+    vertices: IntArray = rows.astype(np.int64) + part.start
+    return vertices
 
 
 def find_kinds(

@@ -1,15 +1,20 @@
 """Ends of the edges that a run predicts: their vertex types, and ids of vertices within those."""
 
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from gnnscale.core import ConfigError, IntArray, pyarrow
+from gnnscale.core import ConfigError, IntArray, check_choice, pyarrow
 from gnnscale.data.tables.selection import find_pairs, select_vertices
 from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
+from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
+from gnnscale.run.tasks.base import Task
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,50 @@ class LinkEnds:
                     f"{self.graph.vertex_types[int(chosen)]}"
                 )
         return selected.vertices_of(self.graph)
+
+
+def find_candidates(
+    selection: Any,
+    ends: LinkEnds,
+    vertices: IntArray,
+    top: int,
+    *,
+    default: IntArray | None = None,
+    option: str = "top",
+) -> IntArray | None:
+    """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
+
+    ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise; None
+    means ``default``, or without it all destinations. A vertex is not its own partner.
+    ConfigError, which names ``option``: one of ``vertices`` may have fewer than ``top`` candidates.
+    """
+    candidates = default
+    if selection is not None or default is None:
+        candidates = ends.candidates(selection)
+    count = ends.graph.num_vertices if candidates is None else len(candidates)
+    overlaps = candidates is None or bool(np.isin(vertices, candidates).any())
+    if top > count - overlaps:
+        hint = "; a candidate is not its own partner" if overlaps else ""
+        raise ConfigError(
+            f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
+        )
+    return None if candidates is None else np.sort(candidates)
+
+
+def find_known(
+    choice: str, ends: LinkEnds, vertices: IntArray, task: Task | None
+) -> KnownTargets | None:
+    """Return the known edges of ``vertices``, which ``exclude`` leaves out; ``include``: None.
+
+    ``task`` is the run's task over the graph, whose held-out edges are known too; None: another
+    graph. ConfigError: ``choice`` is not in ``KNOWN``.
+    """
+    check_choice("known", choice, KNOWN)
+    if choice == "include":
+        return None
+    pairs = known_pairs(ends.graph, task, ends.edge_type)
+    targets = KnownTargets(vertices, pairs, num_vertices=ends.graph.num_vertices)
+    _LOG.info(
+        f"known=exclude: {targets.num_pairs:,} edges from {len(vertices):,} vertices are left out"
+    )
+    return targets

@@ -19,8 +19,8 @@ from gnnscale.data.tables.vertex_ids import read_ids
 from gnnscale.graph import Graph
 from gnnscale.inference import load_run
 from gnnscale.inference.export import outputs, writers
-from gnnscale.inference.export.link_ends import LinkEnds
-from gnnscale.inference.known_edges import KNOWN, KnownTargets, known_pairs
+from gnnscale.inference.export.link_ends import LinkEnds, find_candidates, find_known
+from gnnscale.inference.known_edges import KNOWN
 from gnnscale.inference.predictor import EdgePredictor, PairScorer, Predictor
 from gnnscale.nn.link_decoder import EdgeModel, LinkModel
 from gnnscale.planner import MAX_THREADS
@@ -53,10 +53,13 @@ class PredictConfig(SavedRunOptions):
             ``test``. The output has columns ``source`` and ``target``.
         pairs: pairs to score, for runs of link prediction: a file, ``.npy`` of ids ``[n, 2]``, or a
             ``.csv`` or ``.parquet`` table with columns ``source`` and ``target``; or a list of
-            pairs. Runs that predict edge labels take pairs unless edges have features.
-        top: number of best partners of each of ``vertices``, for runs of link prediction.
+            pairs. Runs that predict edge labels take pairs unless edges have features. In a graph
+            with types, ids are those of the source and the destination type.
+        top: number of best partners of each of ``vertices``, for runs of link prediction. In a
+            graph with types, ``vertices`` are of the source type of the predicted edges.
         candidates: possible partners for ``top``, in the form of ``vertices``. None: the candidates
-            that the run was trained with, if they are of one kind, else all vertices.
+            that the run was trained with, if they are of one kind, else all vertices; in a graph
+            with types, all of the destination type.
         known: whether ``top`` lists a vertex's neighbors by an edge of the graph, held-out edges
             too: ``include`` or ``exclude``.
         layer: layer whose rows are written, counted from the end: -1 gives logits, -2 embeddings,
@@ -335,53 +338,6 @@ def _compare(run: _OpenedRun) -> None:
     chunks_of_ids = ((ends.numbers(ids, 1), scores) for ids, scores in best)
     sources = ends.numbers(vertices, 0)
     writers.write_partners(config.out, sources, chunks_of_ids, config.top, ends.user_ids)
-
-
-def find_candidates(
-    selection: Any,
-    ends: LinkEnds,
-    vertices: IntArray,
-    top: int,
-    *,
-    default: IntArray | None = None,
-    option: str = "top",
-) -> IntArray | None:
-    """Return the possible partners of ``vertices`` in ascending order; None: all vertices.
-
-    ``selection`` names candidates in a form of ``find_vertices``, whose errors it may raise; None
-    means ``default``, or without it all destinations. A vertex is not its own partner.
-    ConfigError, which names ``option``: one of ``vertices`` may have fewer than ``top`` candidates.
-    """
-    candidates = default
-    if selection is not None or default is None:
-        candidates = ends.candidates(selection)
-    count = ends.graph.num_vertices if candidates is None else len(candidates)
-    overlaps = candidates is None or bool(np.isin(vertices, candidates).any())
-    if top > count - overlaps:
-        hint = "; a candidate is not its own partner" if overlaps else ""
-        raise ConfigError(
-            f"{option}={top}: expected at most {count - overlaps} of {count} candidates{hint}"
-        )
-    return None if candidates is None else np.sort(candidates)
-
-
-def find_known(
-    choice: str, ends: LinkEnds, vertices: IntArray, task: Task | None
-) -> KnownTargets | None:
-    """Return the known edges of ``vertices``, which ``exclude`` leaves out; ``include``: None.
-
-    ``task`` is the run's task over the graph, whose held-out edges are known too; None: another
-    graph. ConfigError: ``choice`` is not in ``KNOWN``.
-    """
-    check_choice("known", choice, KNOWN)
-    if choice == "include":
-        return None
-    pairs = known_pairs(ends.graph, task, ends.edge_type)
-    targets = KnownTargets(vertices, pairs, num_vertices=ends.graph.num_vertices)
-    _LOG.info(
-        f"known=exclude: {targets.num_pairs:,} edges from {len(vertices):,} vertices are left out"
-    )
-    return targets
 
 
 def check_partners(

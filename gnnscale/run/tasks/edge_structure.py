@@ -81,8 +81,8 @@ def is_undirected(graph: Graph, edge_type: int = 0) -> bool:
 def find_relation(graph: Graph, edge_type: int) -> Relation:
     """Return an edge type with those that have exactly its edges in reverse, copies apart.
 
-    Their names are logged. A warning names edge types that send messages and have half of the
-    edges or more, in either direction.
+    A warning names edge types that send messages and have half of the edges or more, in either
+    direction.
     """
     schema = graph.schema
     pairs = list(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
@@ -102,9 +102,6 @@ def find_relation(graph: Graph, edge_type: int) -> Relation:
                 f"task.edge_type={name}: {shared / count:.0%} of its edges are also edges of type "
                 f"{schema.edge_types[number]}, which send messages and may reveal held-out edges"
             )
-    if reverses:
-        names = ", ".join(str(schema.edge_types[number]) for number in reverses)
-        _LOG.info(f"task.edge_type={name}: its reverse is held out with it: {names}")
     return Relation(edge_type, tuple(reverses))
 
 

@@ -23,6 +23,8 @@ from gnnscale.sampling import Candidates, LinkSampling, SamplerConfig, SeedOrder
 _LOG = logging.getLogger(__name__)
 #: Power of in-degrees by which popular vertices are negatives, as of frequencies in word2vec.
 _POPULARITY_POWER = 0.75
+#: Largest number of edge types that an error lists.
+_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,17 @@ class LinkTask:
         return replace(self, split=replace(self.split, graph=graph))
 
     def log_split(self) -> None:
-        """Warn if the graph is bipartite but all vertices are candidates, so negatives are easy."""
+        """Name edge types that are held out too; warn if negatives of a bipartite graph are easy.
+
+        They are if all vertices are candidates.
+        """
+        relation, names = self.split.relation, self.graph.schema.edge_types
+        if relation.reverses:
+            reverses = ", ".join(str(names[number]) for number in relation.reverses)
+            _LOG.info(
+                f"task.edge_type={names[relation.edge_type]}: its reverse is held out with it: "
+                f"{reverses}"
+            )
         if self.split.bipartite and self.candidates is None:
             _LOG.warning(
                 f"task=links: {self.graph.name} is bipartite, or nearly so, and negatives and "
@@ -130,6 +142,29 @@ class LinkTask:
             order=order,
             relation=relation,
         )
+
+
+def chosen_edge_type(name: str | None, graph: Graph) -> str | None:
+    """Return the name of the edge type to predict: ``name``, or for None the only one.
+
+    None: ``graph`` has no types. ConfigError: ``name`` is no edge type of ``graph``, or is needed.
+    """
+    option = f"task.edge_type={brief(name or 'null')}"
+    if graph.types is None:
+        if name is not None:
+            raise ConfigError(
+                f"{option}: expected null for {graph.name}, whose edges have no types"
+            )
+        return None
+    edge_types = [str(edges) for edges in graph.types.edge_types]
+    chosen = edge_types[0] if name is None and len(edge_types) == 1 else name
+    if chosen not in edge_types:
+        more = ", ..." if len(edge_types) > _MAX_LISTED else ""
+        raise ConfigError(
+            f"{option}: expected the edge type of {graph.name} to predict, one of "
+            f"{', '.join(edge_types[:_MAX_LISTED])}{more}"
+        )
+    return chosen
 
 
 def typed_candidates(schema: GraphSchema, edge_type: int) -> Candidates:

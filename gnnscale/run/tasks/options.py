@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from gnnscale.core import MAX_SEED, ConfigError, brief, check_choice, check_range
 from gnnscale.core.config.untrusted import names
 from gnnscale.graph import Graph, InputTypes, SplitLabels
@@ -36,8 +34,6 @@ ALL = "all"
 _DEFAULT_K = (20,)
 _MAX_NEGATIVES = 1 << 10
 _MAX_CANDIDATES = 1 << 16
-#: Largest number of edge types that an error lists.
-_MAX_LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,17 +167,9 @@ class EdgePrediction(TaskConfig):
 
         ConfigError: ``graph`` has several edge types, and no list of labeled edges.
         """
-        schema, ends = graph.schema, graph.edges.ends
-        if len(schema.edge_types) == 1:
-            return 0
-        if ends is None or not len(ends):
-            raise ConfigError(
-                f"dataset: expected a graph with labeled edges, which tell the types of their "
-                f"ends, got {graph.name}"
-            )
-        source, destination = schema.type_of(np.asarray(ends[0]))
-        is_between = (schema.sources == source) & (schema.destinations == destination)
-        return int(is_between.argmax())
+        from gnnscale.run.tasks.base import edge_type_of_labels
+
+        return edge_type_of_labels(graph)
 
     def open(self, graph: Graph, split_path: Path | None, inputs: TaskInputs) -> Task:
         """Return the task by the graph's own split.
@@ -321,6 +309,7 @@ class LinkPrediction(TaskConfig):
     def make(self, graph: Graph) -> Path | None:
         """Write the edge split unless it exists; return its directory."""
         from gnnscale.run.tasks.edge_split import identify_split, make_split
+        from gnnscale.run.tasks.links import chosen_edge_type
 
         identity = identify_split(
             graph,
@@ -328,31 +317,9 @@ class LinkPrediction(TaskConfig):
             test_fraction=self.test_fraction,
             seed=self.split_seed,
             directed=self.directed,
-            edge_type=self._edge_type_of(graph),
+            edge_type=chosen_edge_type(self.edge_type, graph),
         )
         return make_split(graph, identity)
-
-    def _edge_type_of(self, graph: Graph) -> str | None:
-        """Return the name of the edge type to predict; None: ``graph`` has no types.
-
-        ConfigError: the option names no type of ``graph``, or is needed.
-        """
-        option = f"task.edge_type={brief(self.edge_type or 'null')}"
-        if graph.types is None:
-            if self.edge_type is not None:
-                raise ConfigError(
-                    f"{option}: expected null for {graph.name}, whose edges have no types"
-                )
-            return None
-        edge_types = [str(edges) for edges in graph.types.edge_types]
-        chosen = self.edge_type or (edge_types[0] if len(edge_types) == 1 else None)
-        if chosen not in edge_types:
-            more = ", ..." if len(edge_types) > _MAX_LISTED else ""
-            raise ConfigError(
-                f"{option}: expected the edge type of {graph.name} to predict, one of "
-                f"{', '.join(edge_types[:_MAX_LISTED])}{more}"
-            )
-        return chosen
 
     def edge_type_in(self, graph: Graph) -> int:
         """Return the position of the edge type to predict in the schema of ``graph``."""
