@@ -61,12 +61,18 @@ def test_step_edges_send_nothing_in_any_relation(data, seed) -> None:
         assert all(block.indptr[-1] == block.num_edges for block in after.relations)
 
 
-def test_positions_are_of_seeds_type_after_type() -> None:
+def test_a_step_sends_nothing_along_its_edges_and_their_reverses() -> None:
+    """Positions are those of the seeds, type after type."""
     schema = GraphSchema.of({"user": 6, "item": 4}, TYPES)
-    graph = typed_graph(schema, random_lists(schema, np.random.default_rng(0), 2.0))
+    lists = random_lists(schema, np.random.default_rng(0), 2.0)
     edges = np.array([[5, 6], [0, 9], [3, 6], [5, 8]], np.int32)
+    for u, v in edges.tolist():
+        lists[0, v], lists[1, u] = [*lists[0, v], u], [*lists[1, u], v]
+    count = sum(map(len, lists.values()))
+    rows: Any = np.arange(count, dtype=np.uint32)
+    graph = typed_graph(schema, lists, rows=rows, features=np.zeros((count, 1), np.float32))
     sampler = LinkSampler(
-        TypedSampler(graph, fanouts=[2, 2]),
+        TypedSampler(graph, fanouts=[-1, -1]),
         edges,
         num_vertices=10,
         num_negatives=2,
@@ -75,8 +81,12 @@ def test_positions_are_of_seeds_type_after_type() -> None:
         seed=0,
         step_edges=lambda step: np.arange(4),
     )
-    batch = sampler.sample(np.array([3, 0, 1]), 0)
-    assert batch.links is not None
+    batch: Any = sampler.sample(np.array([3, 0, 1]), 0)
     assert (np.diff(batch.seeds) > 0).all()
     pairs = np.stack([batch.links.sources, batch.links.destinations[:, 0]], axis=1)
     assert batch.seeds[pairs].tolist() == edges[[3, 0, 1]].tolist()
+    step_edges = {(0, u, v) for u, v in edges.tolist()} | {(1, v, u) for u, v in edges.tolist()}
+    for layer in range(2):
+        left = {edge[:3] for edge in edges_of(batch, layer)}
+        assert left
+        assert not left & step_edges

@@ -100,7 +100,8 @@ def make_split(graph: Graph, identity: SplitIdentity) -> Path:
         if folder is not None:
             rule = SplitRule.of(graph, identity)
             arrays, counts = _write(folder, rule)
-            _LOG.info(counts.describe(rule.edges, directed=identity.directed))
+            directed = identity.directed and graph.schema.joins_one_type(rule.relation.edge_type)
+            _LOG.info(counts.describe(rule.edges, directed=directed))
             entries = {
                 "identity": _entries(identity),
                 "undirected": rule.undirected,
