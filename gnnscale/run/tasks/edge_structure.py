@@ -87,9 +87,9 @@ def find_relation(graph: Graph, edge_type: int) -> Relation:
     schema = graph.schema
     pairs = list(zip(schema.sources.tolist(), schema.destinations.tolist(), strict=True))
     ends, name = pairs[edge_type], str(schema.edge_types[edge_type])
-    others = [n for n, pair in enumerate(pairs) if n != edge_type and set(pair) == set(ends)]
-    count, reverses = _count_distinct(graph, edge_type) if others else 0, list[int]()
-    for number in others if count else ():
+    similar = [n for n, pair in enumerate(pairs) if n != edge_type and set(pair) == set(ends)]
+    count, reverses = _count_distinct(graph, edge_type) if similar else 0, list[int]()
+    for number in similar if count else ():
         turned = pairs[number] == ends[::-1]
         shared = _count_shared(graph, edge_type, number, turned=turned)
         if turned and shared == count == _count_distinct(graph, number):
